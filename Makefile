@@ -1,0 +1,64 @@
+# Two commands are enough: `make demo` shows it, `make test` proves it.  `make` alone lists the rest.
+
+PYTHON ?= python3
+PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check
+
+# Chromium is installed by .ci/run, and cannot be installed from here; everything else is tested without it too.
+WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+	echo --ignore tests/system/test_dashboard_browser.py)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test test-kafka lint bench soak fuzz clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: .venv/.installed-test ## make .venv with everything needed to run and to test
+
+demo: install ## watch private histograms of real flights, with an embedded broker and Redis
+	@.venv/bin/stream-dp demo
+
+test: install ## run all tests; broker and Redis are started for you
+	@[ -z "$(WITHOUT_BROWSER)" ] || echo "No Chromium: the dashboard's page is not tested (Debian: apt-get install chromium chromium-driver)."
+	.venv/bin/python -m pytest tests/test_metrics.py  # sets up logging for a whole process, so it has one of its own
+	.venv/bin/python -m pytest --ignore tests/test_metrics.py $(WITHOUT_BROWSER)
+
+test-kafka: install ## run the system tests against Apache Kafka (needs Java 17, Maven and a Redis with TLS)
+	.venv/bin/python -m pytest tests/system --kafka apache $(WITHOUT_BROWSER)
+
+lint: .venv/.installed-lint ## check style, format and types
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+
+bench: .venv/.installed-bench ## measure speed and accuracy
+	.venv/bin/python -m benchmarks
+
+soak: install ## kill workers 400 times, half of them on Apache Kafka, and audit 20 times (takes long)
+	.venv/bin/python -m tests.system.soak --kills 200
+	.venv/bin/python -m stream_dp.audit --repeat 20
+
+fuzz: install .venv/.installed-fuzz ## look for records and settings that break the decoders, guided by coverage
+	.venv/bin/python -m tests.fuzz.guided records --seconds 60
+	.venv/bin/python -m tests.fuzz.guided settings --seconds 60
+
+clean: ## remove what make and the tools made; .stream-dp (state and privacy ledger) stays
+	rm -rf .venv .kafka build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp for each dependency group: a changed pyproject.toml installs it again.
+.venv/.installed-%: pyproject.toml | .venv/.created
+	@echo "Installing stream_dp and its $* dependencies into .venv ..."
+	@PYTHONWARNINGS='ignore:Editable installation' $(PIP) install --editable . --group $*
+	@touch $@
+
+# pip reads dependency groups from 25.1 on; the one that Python brings along is often older.
+.venv/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "stream_dp needs Python 3.11 or newer: try make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "$(PYTHON) cannot make virtual environments: install its venv package (Debian: apt-get install python3-venv)." >&2; exit 1; }
+	@$(PYTHON) -m venv .venv
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@touch $@

@@ -1,0 +1,21 @@
+"""`python -m benchmarks [name ...]`: run the named benchmarks, or all of them."""
+
+import sys
+from importlib import import_module
+
+from rich.console import Console
+
+NAMES = ("noise", "engine", "end_to_end", "recovery", "batch", "jobs")
+
+
+def main(names: list[str]) -> None:
+    unknown = sorted(set(names) - set(NAMES))
+    if unknown:
+        sys.exit(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    console = Console(width=110)
+    for name in names or NAMES:
+        import_module(f"benchmarks.{name}").main(console)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

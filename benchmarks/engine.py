@@ -1,0 +1,67 @@
+"""What a round costs per label, from events to encoded releases, with all labels released and with none."""
+
+from dataclasses import replace
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.measure import take_turns
+from stream_dp.calibration import calibrate
+from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.histogram import HistogramState, RunningHistogram
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KEY_BYTES, NONCE_BYTES, KeyedNoise
+from stream_dp.records import ReleaseEncoder
+
+CELLS = 2_000_000
+TURNS = 5
+
+
+def main(console: Console) -> None:
+    """Print nanoseconds per label and round, and rounds a second."""
+    mechanism, guarantee = calibrate(1.0, 1e-6, 2**24 - 1, 4)
+    everything = replace(mechanism, thresholds=tuple(-(10**6) for _ in mechanism.thresholds))
+    table = Table(
+        "labels",
+        "all released: ns",
+        "rounds/s",
+        "none released: ns",
+        "rounds/s",
+        title="Engine, per label and round",
+    )
+    for labels in (100, 1_000, 10_000, 100_000):
+        rounds = max(10, CELLS // labels)
+        seconds = take_turns(
+            {
+                name: _Stream(
+                    contestant, labels, rounds, ReleaseEncoder("bench", 1, bytes(16), contestant, guarantee)
+                )
+                for name, contestant in (("all", everything), ("none", mechanism))
+            },
+            TURNS,
+        )
+        row = [
+            f"{seconds[name] / rounds / labels * 1e9:.1f}|{rounds / seconds[name]:,.0f}" for name in seconds
+        ]
+        table.add_row(f"{labels:,}", *"|".join(row).split("|"))
+    console.print(table)
+
+
+class _Stream:
+    """A histogram over `labels` labels; each call feeds it `rounds` events of two items and encodes its releases."""
+
+    def __init__(self, mechanism: BinaryMechanism, labels: int, rounds: int, encoder: ReleaseEncoder) -> None:
+        names = [f"label {i}" for i in range(labels)]
+        known = HistogramState(0, EMPTY_HISTORY, names, np.zeros(labels, np.int32), [])
+        noise = KeyedNoise(bytes(KEY_BYTES), "bench", bytes(NONCE_BYTES))
+        self._histogram = RunningHistogram(mechanism, noise, known)
+        self._encoder = encoder
+        self._events = [[names[7 * i % labels], names[(13 * i + 1) % labels]] for i in range(rounds)]
+
+    def __call__(self) -> None:
+        done = 0
+        while done < len(self._events):
+            block = self._events[done : done + min(500, self._histogram.block_rounds)]
+            released = self._histogram.observe_block(block)
+            self._encoder.encode(released, range(len(block)))
+            done += len(block)

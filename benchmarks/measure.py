@@ -1,0 +1,17 @@
+"""How every benchmark measures: contestants take turns, so that a slow moment of the machine hits them all."""
+
+from collections.abc import Callable, Mapping
+from statistics import median
+from time import perf_counter
+
+
+def take_turns(contestants: Mapping[str, Callable[[], object]], turns: int) -> dict[str, float]:
+    """Median seconds of each contestant over `turns` turns, after one turn that does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(turns + 1):
+        for name, run in contestants.items():
+            start = perf_counter()
+            run()
+            if turn:
+                seconds[name].append(perf_counter() - start)
+    return {name: median(times) for name, times in seconds.items()}

@@ -1,0 +1,69 @@
+"""What an attacker looks at in all the releases of a running histogram."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.audit.bounds import Views
+from stream_dp.audit.running_replicas import Releases
+
+_MOST_ROUNDS_NAMED = 15  # a set of rounds is one number, bit by bit
+
+
+def views(releases: Releases, event_round: int) -> Views:
+    """The sum statistic and others, given the round in which the neighbours differ."""
+    shown, rounds = releases.shown, len(releases.shown)
+    any_item: NDArray[np.bool_] = np.any(shown, axis=2)
+    flat = releases.counts.sum(axis=2, dtype=np.int64)
+    seen: dict[str, NDArray[np.int64]] = {
+        "shift sum": shift_sum(releases, event_round),
+        "any label in any round": np.any(any_item, axis=0).astype(np.int64, copy=False),
+        "rounds and labels shown": np.count_nonzero(shown, axis=(0, 2)),
+        "sum of all counts": flat.sum(axis=0),
+        "count in the last round": flat[-1],
+        "count in the event's round": flat[event_round - 1],
+        "step at the event's round": flat[event_round - 1]
+        - (flat[event_round - 2] if event_round > 1 else 0),
+    }
+    if rounds <= _MOST_ROUNDS_NAMED:
+        seen["rounds with a label"] = _bits(any_item)
+    return seen
+
+
+def shift_sum(releases: Releases, event_round: int) -> NDArray[np.int64]:
+    """The noisy partial sums of all nodes that hold the event, added up: the likelihood ratio where all is shown.
+
+    Node a is what round a adds to the prefix it builds on; a node that is not shown on both sides counts 0.
+    """
+    shown, counts = releases.shown, releases.counts
+    total = np.zeros(counts.shape[1:], np.int64)
+    for node in nodes_with(event_round, len(shown)):
+        parent = node & (node - 1)
+        if parent:
+            total += np.where(shown[node - 1] & shown[parent - 1], counts[node - 1] - counts[parent - 1], 0)
+        else:
+            total += counts[node - 1]
+    return total.sum(axis=1)
+
+
+def nodes_with(round_number: int, horizon: int) -> list[int]:
+    """The nodes of rounds 1..horizon that hold the round.
+
+    >>> nodes_with(1, 7), nodes_with(6, 7), nodes_with(7, 7)
+    ([1, 2, 4], [6], [7])
+    """
+    return [a for a in range(round_number, horizon + 1) if a & (a - 1) < round_number]
+
+
+def joint(releases: Releases, reach: int) -> Views:
+    """Everything that one label shows, as one number: every round's count, held to 0 .. reach - 2, or not shown."""
+    code = np.zeros(releases.shown.shape[1], np.int64)
+    for shown, counts in zip(releases.shown[:, :, 0], releases.counts[:, :, 0], strict=True):
+        middle = np.clip(counts.astype(np.int64) + reach // 2, 1, reach - 1)
+        code = code * reach + np.where(shown, middle, 0)
+    return {"all that is shown": code}
+
+
+def _bits(table: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The rounds (rows) with True, round r as 2^(r - 1); shape (runs,)."""
+    weights = 1 << np.arange(len(table), dtype=np.int64)
+    return weights @ table

@@ -1,0 +1,87 @@
+"""What a one-shot mechanism costs, known from its parameters alone, so that it can be charged before it runs.
+
+Sources: Bun and Steinke 2016 (zCDP and its composition); Rogers, "A Unifying Privacy Analysis Framework for Unknown
+Domain Algorithms in Differential Privacy" (below: the survey), Theorem 6.
+"""
+
+import math
+from dataclasses import dataclass
+
+from stream_dp.privacy.accounting import zcdp_epsilon
+
+_DOWN = 1 - 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The mechanism is `delta`-approximate `rho`-zCDP: costs compose by adding each of the two.
+
+    "Approximate" in this sense: with probability at least 1 - delta on both neighbours the output is a function of
+    one and the same output of a rho-zCDP mechanism. So if rho-zCDP gives (epsilon, d0), the whole gives
+    (epsilon, d0 + delta).
+
+    `alone` is an (epsilon, delta) guarantee of the mechanism by itself, where there is one that a conversion of rho
+    would only loosen. It says nothing about compositions.
+    """
+
+    rho: float
+    delta: float
+    alone: tuple[float, float] | None = None
+
+    def __add__(self, other: "Cost") -> "Cost":
+        """The cost of both, in any order, the second chosen after seeing the first."""
+        return Cost(self.rho + other.rho, self.delta + other.delta)
+
+    def epsilon_at(self, delta: float) -> float:
+        """The least epsilon known for (epsilon, `delta`)-DP; infinite where `delta` cannot be met."""
+        epsilon = math.inf
+        if delta > self.delta:
+            epsilon = zcdp_epsilon(self.rho, delta - self.delta)
+        if self.alone is not None and self.alone[1] <= delta:
+            epsilon = min(epsilon, self.alone[0])
+        return epsilon
+
+
+FREE = Cost(0.0, 0.0)
+
+
+def pure(epsilon: float, delta: float = 0.0) -> Cost:
+    """The cost of an (epsilon, delta)-DP mechanism: delta-approximate epsilon^2 / 2 -zCDP (Bun and Steinke)."""
+    return Cost(epsilon**2 / 2, delta, (epsilon, delta))
+
+
+def epsilon_per_item(rho: float, items: int) -> float:
+    """The epsilon at which `items` changed counts cost rho = items * epsilon^2 / 2, rounded down."""
+    return math.sqrt(2 * rho / items) * _DOWN
+
+
+def epsilon_per_pick(rho: float, picks: int) -> float:
+    """The epsilon at which `picks` draws of the exponential mechanism cost rho = picks * epsilon^2 / 8."""
+    return math.sqrt(8 * rho / picks) * _DOWN
+
+
+def require_positive(name: str, value: float) -> None:
+    """Refuse a parameter that is not a finite number above 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a number above 0, not {value}.")
+
+
+def require_count(name: str, value: int) -> None:
+    """Refuse a parameter that is not a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value}.")
+
+
+def require_delta(name: str, value: float) -> None:
+    """Refuse a probability budget outside 1e-100 to 0.1."""
+    if not 1e-100 <= value <= 0.1:
+        raise ValueError(f"{name} must lie between 1e-100 and 0.1, not {value}.")
+
+
+def require_noise_scale(epsilon: float, count_change: int = 1) -> None:
+    """Refuse an epsilon whose integer noise, of scale count_change / epsilon, is outside what is drawn exactly."""
+    require_positive("epsilon", epsilon)
+    if not 0.1 <= count_change / epsilon <= 10_000:
+        raise ValueError(
+            f"epsilon per count must lie between {count_change / 10_000:g} and {count_change * 10}, not {epsilon}."
+        )

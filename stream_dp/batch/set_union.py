@@ -1,0 +1,169 @@
+"""Set union: the labels that enough users hold, without counts, by one round of weights per user.
+
+A user with more than `items_per_user` items keeps a uniform sample, drawn by that user alone. Then
+
+- count (Korolova et al. 2009): every item of a user gets the same weight, 1 / D0 (Laplace) or 1 / sqrt(D0) (Gaussian);
+- weighted (Gopi et al. 2020): 1 / n (Laplace) or 1 / sqrt(n) (Gaussian) for a user who keeps n items;
+
+so a user moves the weights by at most 1 in l1 or l2. Items of POSITIVE weight get noise, and those above the threshold
+are released. Only the labels leave, never a weight.
+
+Guarantee, for adding or removing one user: (epsilon, delta)-DP, by the restriction lemma. With Laplace noise the
+threshold takes all of delta; with Gaussian noise half of it, and sigma is that of the analytic Gaussian mechanism at
+(epsilon, delta / 2).
+
+Sources: Korolova, Kenthapadi, Mishra and Ntoulas 2009, "Releasing search queries and clicks privately"; Gopi, Gulhane,
+Kulkarni, Shen, Shokouhi and Yekhanin 2020, "Differentially Private Set Union", where count and weighted are baselines.
+
+Weights are whole numbers of 2^-20, rounded down, so their sums are exact in any order of users. Only a coin leaves per
+item, so its probability is computed directly instead of drawing noise: discrete Laplace with its exact integer
+threshold, or the Gaussian's tail.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from stream_dp.batch import laplace_tails
+from stream_dp.batch.baskets import Baskets, sample
+from stream_dp.batch.cost import Cost, pure, require_count, require_delta, require_positive
+from stream_dp.batch.result import BatchResult
+from stream_dp.batch.set_union_thresholds import (
+    analytic_gaussian_sigma,
+    novel_chance,
+    shared_budget_gaussian,
+    shared_budget_tau,
+)
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+UNIT = 1 << 20
+"""What one user gives away, in units of weight."""
+
+_LARGEST_EPSILON = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class SetUnion:
+    """`epsilon` and `delta` of the whole release; `items_per_user`: how many items of a user count."""
+
+    epsilon: float
+    delta: float
+    items_per_user: int
+
+    def __post_init__(self) -> None:
+        require_positive("epsilon", self.epsilon)
+        if not 1e-4 <= self.epsilon <= _LARGEST_EPSILON:
+            raise ValueError(f"epsilon must lie between 0.0001 and {_LARGEST_EPSILON:g}, not {self.epsilon}.")
+        require_delta("delta", self.delta)
+        require_count("items_per_user", self.items_per_user)
+        if self.items_per_user > UNIT:
+            raise ValueError(f"items_per_user must be at most {UNIT}, not {self.items_per_user}.")
+
+
+class LaplaceSetUnion(SetUnion):
+    """Laplace noise of scale 1 / epsilon on weights of l1 sensitivity 1."""
+
+    __slots__ = ()
+
+    @property
+    def cost(self) -> Cost:
+        return pure(self.epsilon, self.delta)
+
+
+class LaplaceCount(SetUnion):
+    """Laplace noise of scale items_per_user / epsilon on each of a user's counts."""
+
+    __slots__ = ()
+
+    @property
+    def cost(self) -> Cost:
+        """Each of D0 counts is (epsilon / D0)-DP, so in zCDP the count is D0 times cheaper than its epsilon says."""
+        rho = self.epsilon**2 / (2 * self.items_per_user)
+        return Cost(rho, self.delta, (self.epsilon, self.delta))
+
+
+class GaussianSetUnion(SetUnion):
+    """Gaussian noise on weights of l2 sensitivity 1."""
+
+    __slots__ = ()
+
+    @property
+    def sigma(self) -> float:
+        return analytic_gaussian_sigma(self.epsilon, self.delta / 2)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(1 / (2 * self.sigma**2), self.delta / 2, (self.epsilon, self.delta))
+
+
+def laplace_count(all_baskets: Baskets, parameters: LaplaceCount, noise: OneShotNoise) -> BatchResult:
+    """Labels by the number of users, noise of scale items_per_user / epsilon on it."""
+    limit = parameters.items_per_user
+    counts = _counts(sample(all_baskets, limit, noise))
+    scale = limit / parameters.epsilon
+    tau = 1 + laplace_tails.tail_point(scale, novel_chance(parameters.delta, limit))
+    return BatchResult(released_by_laplace(counts, tau, scale, noise), parameters.cost)
+
+
+def gaussian_count(all_baskets: Baskets, parameters: GaussianSetUnion, noise: OneShotNoise) -> BatchResult:
+    """Labels by the number of users, noise of sigma * sqrt(items_per_user) on it."""
+    limit = parameters.items_per_user
+    counts = _counts(sample(all_baskets, limit, noise)).astype(np.float64)
+    sigma = parameters.sigma * limit**0.5
+    threshold = 1 - sigma * float(ndtri(novel_chance(parameters.delta / 2, limit)))
+    return BatchResult(released_by_gaussian(counts, threshold, sigma, noise), parameters.cost)
+
+
+def laplace_weighted(all_baskets: Baskets, parameters: LaplaceSetUnion, noise: OneShotNoise) -> BatchResult:
+    """Labels by weights of 1 / n."""
+    kept = sample(all_baskets, parameters.items_per_user, noise)
+    weights = spread_weights(kept, lambda sizes: UNIT // sizes)
+    tau = shared_budget_tau(parameters.epsilon, parameters.delta, parameters.items_per_user, UNIT)
+    return BatchResult(released_by_laplace(weights, tau, UNIT / parameters.epsilon, noise), parameters.cost)
+
+
+def gaussian_weighted(all_baskets: Baskets, parameters: GaussianSetUnion, noise: OneShotNoise) -> BatchResult:
+    """Labels by weights of 1 / sqrt(n)."""
+    kept = sample(all_baskets, parameters.items_per_user, noise)
+    weights = square_root_weights(kept)
+    threshold = shared_budget_gaussian(parameters.sigma, parameters.delta / 2, parameters.items_per_user)
+    return BatchResult(released_by_gaussian(weights, threshold, parameters.sigma, noise), parameters.cost)
+
+
+def square_root_weights(kept: Baskets) -> NDArray[np.float64]:
+    """The sum over users of 1 / sqrt(n) for each of their n items, float64 of shape (item_count,), exact sums."""
+    return spread_weights(kept, lambda sizes: np.floor(UNIT / np.sqrt(sizes))) / UNIT
+
+
+def spread_weights(
+    kept: Baskets, share: Callable[[NDArray[np.int64]], NDArray[np.int64] | NDArray[np.float64]]
+) -> NDArray[np.int64]:
+    """Whole units per item, int64 of shape (item_count,); `share` gives them from the size of a user's basket."""
+    sizes = kept.sizes
+    each = np.repeat(share(np.maximum(sizes, 1)).astype(np.float64), sizes)
+    sums = np.bincount(kept.items, weights=each, minlength=kept.item_count)  # exact: whole numbers below 2^53
+    return sums.astype(np.int64)
+
+
+def released_by_laplace(
+    weights: NDArray[np.int64], tau: int, scale: float, noise: OneShotNoise
+) -> NDArray[np.int64]:
+    """The items of positive weight with weight + DiscreteLaplace(scale) >= tau, by rising number."""
+    held = np.flatnonzero(weights > 0)
+    return held[noise.passes(*laplace_tails.chance_to_reach(weights[held], tau, scale))]
+
+
+def released_by_gaussian(
+    weights: NDArray[np.float64], threshold: float, sigma: float, noise: OneShotNoise
+) -> NDArray[np.int64]:
+    """The items of positive weight with weight + N(0, sigma^2) >= threshold, by rising number."""
+    held = np.flatnonzero(weights > 0)
+    above = (weights[held] - threshold) / sigma
+    return held[noise.passes(ndtr(above), ndtr(-above))]
+
+
+def _counts(kept: Baskets) -> NDArray[np.int64]:
+    return np.bincount(kept.items, minlength=kept.item_count)

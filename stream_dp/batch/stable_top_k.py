@@ -1,0 +1,144 @@
+"""Top-k as an unordered set, at a cost that does not grow with k: find a large gap, test it, release the set.
+
+Source: Zhu and Wang 2022, "Adaptive Private-K-Selection with Adaptive K", Algorithms 1 to 3, Theorems 11 and 12.
+Counts are of DISTINCT users; adding or removing one user moves any number of counts by 1, all in one direction.
+
+- `stable_top_k`: k by `largest_gap` (Algorithm 1) at epsilon = 2 sqrt(rho); release the top k iff
+  max(1, h_(k) - h_(k+1)) + N(0, 1 / rho) - Phi^-1(1 - d) / sqrt(rho) > 1. d-approximate rho-zCDP.
+- `stable_fixed_k`: the same with r(j) = -penalty |j - k| at rho / 2, then the missing ones, or a choice among too
+  many, by Gumbel noise at rho / 2. d-approximate rho-zCDP.
+
+The guarantee of the test: if the gap is above 1 the set is the same for both neighbours; if it is not, the test
+passes with probability at most d. max(1, gap) moves by at most 1, so the test itself is rho/2-zCDP.
+
+Corrected: Theorem 11's rho + sqrt(2 rho ln(1/delta)) is false (convert with `accounting.zcdp_epsilon`);
+sigma sqrt(2 ln(1/d)) is replaced by the exact quantile; Algorithm 3 falls back to the top kbar with a threshold, never
+to the whole, unknown domain.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from stream_dp.batch.cost import Cost, epsilon_per_pick, require_count, require_delta, require_positive
+from stream_dp.batch.gumbel_top_k import GumbelTopK, gumbel_top_k
+from stream_dp.batch.largest_gap import noisiest_gap
+from stream_dp.batch.ranking import Head, head
+from stream_dp.batch.result import BatchResult
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+
+@dataclass(frozen=True, slots=True)
+class StableTopK:
+    """`step`: how far one neighbour moves a gap; 1, or 2 where counts may be replaced (see `label_votes.py`)."""
+
+    rho: float
+    test_delta: float
+    kbar: int
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        require_positive("rho", self.rho)
+        require_delta("test_delta", self.test_delta)
+        require_count("kbar", self.kbar)
+        require_count("step", self.step)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.rho, self.test_delta)
+
+    @property
+    def gumbel_scale(self) -> float:
+        """2 step / epsilon with epsilon = 2 sqrt(rho): the utility's range is 2 step."""
+        return self.step / math.sqrt(self.rho)
+
+    @property
+    def sigma(self) -> float:
+        return self.step / math.sqrt(self.rho)
+
+    @property
+    def test_offset(self) -> float:
+        """sigma Phi^-1(1 - d)."""
+        return -self.sigma * float(ndtri(self.test_delta))
+
+
+def stable_top_k(counts: NDArray[np.int64], parameters: StableTopK, noise: OneShotNoise) -> BatchResult:
+    """The top items for a k chosen by the mechanism, by rising number, or none and the bottom mark.
+
+    `counts`: int64 of shape (items,), distinct users per item.
+    """
+    items = _stable_set(head(counts, parameters.kbar), parameters, noise)
+    if items is None:
+        return BatchResult(np.empty(0, np.int64), parameters.cost, bottom=True)
+    return BatchResult(items, parameters.cost)
+
+
+def _stable_set(
+    top: Head,
+    parameters: StableTopK,
+    noise: OneShotNoise,
+    regulariser: NDArray[np.float64] | None = None,
+) -> NDArray[np.int64] | None:
+    """The set that passed the test, by rising number so that its order tells nothing; None when it failed."""
+    gaps = top.gaps(parameters.kbar)
+    k = noisiest_gap(gaps, parameters.gumbel_scale, noise, regulariser)
+    gap = max(parameters.step, int(gaps[k - 1]))
+    lower_bound = gap + float(noise.gaussian(parameters.sigma, 1)[0]) - parameters.test_offset
+    return np.sort(top.items[:k]) if lower_bound > parameters.step else None
+
+
+@dataclass(frozen=True, slots=True)
+class StableFixedK:
+    """`penalty` per rank away from k; half of rho and half of delta go to the set, half to completing it."""
+
+    rho: float
+    delta: float
+    k: int
+    kbar: int
+    penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_positive("rho", self.rho)
+        require_delta("delta", self.delta)
+        require_count("k", self.k)
+        require_count("kbar", self.kbar)
+        if self.k > self.kbar:
+            raise ValueError(f"k = {self.k} asks for more than the kbar = {self.kbar} items: raise kbar.")
+        if not (math.isfinite(self.penalty) and self.penalty >= 0):
+            raise ValueError(f"penalty must be a number not below 0, not {self.penalty}.")
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.rho, self.delta)
+
+
+def stable_fixed_k(counts: NDArray[np.int64], parameters: StableFixedK, noise: OneShotNoise) -> BatchResult:
+    """At most k items; the bottom mark says that there are fewer.
+
+    Those of a stable set come first, by rising number; those picked by Gumbel noise follow in noisy order.
+    `counts`: int64 of shape (items,), distinct users per item.
+    """
+    k, kbar, cost = parameters.k, parameters.kbar, parameters.cost
+    top = head(counts, kbar)
+    stable = StableTopK(parameters.rho / 2, parameters.delta / 2, kbar)
+    regulariser = -parameters.penalty * np.abs(np.arange(1, kbar + 1) - k)
+    released = _stable_set(top, stable, noise, regulariser)
+    if released is None:
+        released = np.empty(0, np.int64)
+    missing = k - len(released)
+    if missing == 0:
+        return BatchResult(released, cost)
+    if missing < 0:
+        epsilon = epsilon_per_pick(parameters.rho / 2, k)
+        noisy = counts[released] + noise.gumbel(1 / epsilon, len(released))
+        return BatchResult(released[np.argsort(-noisy, kind="stable")[:k]], cost)
+    epsilon = epsilon_per_pick(parameters.rho / 2, missing)
+    remaining = counts.copy()
+    remaining[released] = 0
+    rest = gumbel_top_k(
+        remaining, GumbelTopK(epsilon, parameters.delta / 2, missing, kbar - len(released)), noise
+    )
+    return BatchResult(np.concatenate([released, rest.items]), cost, bottom=rest.bottom)

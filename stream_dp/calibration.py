@@ -1,0 +1,99 @@
+"""From a promised (epsilon, delta) to the noise and the thresholds that keep it, and what the result promises."""
+
+from dataclasses import dataclass
+from math import exp
+
+from stream_dp.counters.binary import BinaryMechanism, levels
+from stream_dp.privacy.accounting import discrete_gaussian_epsilon, discrete_gaussian_sigma_squared
+from stream_dp.privacy.discrete_gaussian import LARGEST_SIGMA_SQUARED
+from stream_dp.privacy.keyed_noise import collision_probability
+
+LARGEST_HORIZON = 2**24
+
+_DRAW_DISTANCE = 2.0**-100
+"""Total variation distance of one draw from the discrete Gaussian: see privacy/discrete_gaussian.py."""
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What every release of an epoch promises, all its rounds together.
+
+    Neighbours differ in one `unit`.  `delta` contains `threshold_delta`, the chance that a label escapes
+    through the threshold; `conversion` names the bound that turns the noise into (epsilon, delta).
+    """
+
+    unit: str
+    epsilon: float
+    delta: float
+    rho: float
+    threshold_delta: float
+    conversion: str
+
+    @property
+    def sentence(self) -> str:
+        """The guarantee in words, for people who read a release."""
+        return (
+            f"Whether any one {self.unit} was in the stream changes the probability of whatever is released by "
+            f"at most a factor of e^{self.epsilon:g}, except with probability {self.delta:g}."
+        )
+
+
+def calibrate(
+    epsilon: float, delta: float, horizon: int, items_per_event: int
+) -> tuple[BinaryMechanism, Guarantee]:
+    """The least noise that makes a whole epoch (epsilon, delta)-DP.
+
+    Half of delta goes to the threshold, and the other half, less what is charged for the draws' distance from
+    the discrete Gaussian and for colliding cells, to the conversion.  Raises ValueError for a setting out of
+    range, naming it.
+    """
+    _check(horizon, items_per_event)
+    if not 0 < epsilon <= 100:
+        raise ValueError(f"epsilon must be above 0 and at most 100, not {epsilon:g}")
+    if not 1e-12 <= delta <= 0.5:
+        raise ValueError(f"delta must be between 1e-12 and 0.5, not {delta:g}")
+    threshold_delta = delta / 2
+    conversion_delta = delta - threshold_delta - coupling_delta(epsilon, horizon, items_per_event)
+    if conversion_delta <= 0:
+        raise ValueError(
+            f"delta {delta:g} leaves nothing for the noise at epsilon {epsilon:g}: raise delta or lower epsilon"
+        )
+    shifts = items_per_event * levels(horizon)
+    sigma_squared = discrete_gaussian_sigma_squared(epsilon, conversion_delta, shifts)
+    if sigma_squared > LARGEST_SIGMA_SQUARED:
+        raise ValueError(
+            f"this guarantee needs noise of variance {sigma_squared:g}, more than any count could stand out from: "
+            "raise epsilon or delta, or lower horizon or items_per_event"
+        )
+    mechanism = BinaryMechanism.of(horizon, items_per_event, sigma_squared, threshold_delta)
+    method = discrete_gaussian_epsilon(sigma_squared, shifts, conversion_delta).method
+    return mechanism, Guarantee("event", float(epsilon), float(delta), mechanism.rho, threshold_delta, method)
+
+
+def guarantee_of(
+    sigma_squared: float, threshold_delta: float, horizon: int, items_per_event: int
+) -> tuple[BinaryMechanism, Guarantee]:
+    """What given noise promises: epsilon at a delta of twice `threshold_delta`, split as in `calibrate`."""
+    _check(horizon, items_per_event)
+    if not 1e-12 <= threshold_delta <= 0.25:
+        raise ValueError(f"threshold_delta must be between 1e-12 and 0.25, not {threshold_delta:g}")
+    mechanism = BinaryMechanism.of(horizon, items_per_event, sigma_squared, threshold_delta)
+    shifts = items_per_event * levels(horizon)
+    conversion = discrete_gaussian_epsilon(sigma_squared, shifts, threshold_delta)
+    delta = 2 * threshold_delta + coupling_delta(conversion.epsilon, horizon, items_per_event)
+    return mechanism, Guarantee(
+        "event", conversion.epsilon, delta, mechanism.rho, threshold_delta, conversion.method
+    )
+
+
+def coupling_delta(epsilon: float, horizon: int, items_per_event: int) -> float:
+    """What it costs that the draws are neither exactly discrete Gaussian nor certain to be independent."""
+    cells = 2.0 * items_per_event * horizon
+    return (1 + exp(epsilon)) * (cells * _DRAW_DISTANCE + collision_probability(items_per_event, horizon))
+
+
+def _check(horizon: int, items_per_event: int) -> None:
+    if not 1 <= horizon <= LARGEST_HORIZON:
+        raise ValueError(f"horizon must be between 1 and {LARGEST_HORIZON}, not {horizon}")
+    if not 1 <= items_per_event <= 100_000:
+        raise ValueError(f"items_per_event must be between 1 and 100000, not {items_per_event}")

@@ -1,0 +1,249 @@
+"""`stream-dp check`: would a worker start here, and would what it keeps survive?  It makes and changes nothing."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from stream_dp.cli import options
+from stream_dp.cli.mistakes import Mistake, sentence
+from stream_dp.settings import Settings, SettingsError, load_settings
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from stream_dp.store.checkpoints import Checkpoint
+
+_REDIS_SECONDS = 10.0
+_MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failed": "[bold red]failed[/]"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the checklist; `detail` of a failed one says what to change."""
+
+    name: str
+    state: Literal["ok", "warning", "failed"]
+    detail: str
+
+
+def check(
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    redis: options.Redis = None,
+    as_json: options.Json = False,
+) -> None:
+    """Check settings, Kafka, Redis and noise before a worker starts; nothing is made or changed.
+
+    The exit status is 0 if a worker could start, with warnings or without, and 2 if something must be changed.
+
+    [bold]Examples[/]
+
+      stream-dp check --stream shop
+
+      stream-dp check --settings stream.toml --json
+    """
+    try:
+        findings = list(_findings(load_settings(settings, stream=stream, kafka=kafka, redis=redis)))
+    except SettingsError as error:
+        findings = [Finding("settings", "failed", str(error))]
+    failed = any(finding.state == "failed" for finding in findings)
+    if as_json:
+        typer.echo(json.dumps({"ok": not failed, "checks": [asdict(finding) for finding in findings]}))
+    else:
+        _print(findings)
+    if failed:
+        raise typer.Exit(2)
+
+
+def _print(findings: list[Finding]) -> None:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for finding in findings:
+        table.add_row(_MARKS[finding.state], f"[bold]{finding.name}[/]", escape(finding.detail))
+    Console(highlight=False).print(table)
+
+
+def _findings(settings: Settings) -> Iterator[Finding]:
+    """The checklist, from what needs no server to what needs both."""
+    yield Finding("settings", "ok", f"stream {settings.stream!r}, privacy unit {settings.unit}")
+    yield _noise()
+    yield _promise(settings)
+    yield from _kafka(settings)
+    yield from _redis(settings)
+
+
+def _attempt(name: str, error: Exception) -> Finding:
+    """The failed line of an error that is the user's to mend; any other error is a defect and goes on."""
+    told = sentence(error)
+    if told is None:
+        raise error
+    return Finding(name, "failed", told)
+
+
+def _noise() -> Finding:
+    from stream_dp.privacy.keyed_noise import check_golden_draw
+
+    try:
+        check_golden_draw()
+    except RuntimeError as error:
+        return Finding("noise", "failed", str(error))
+    return Finding("noise", "ok", "the golden draw is drawn here as everywhere")
+
+
+def _promise(settings: Settings) -> Finding:
+    """Whether the privacy settings can be kept, and what they mean for a count."""
+    from stream_dp.calibration import calibrate
+
+    try:
+        mechanism, guarantee = calibrate(
+            settings.epsilon, settings.delta, settings.horizon, settings.items_per_event
+        )
+    except ValueError as error:
+        return Finding("promise", "failed", str(error))
+    return Finding(
+        "promise",
+        "ok",
+        f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g} over {mechanism.horizon:,} rounds: "
+        f"labels show from counts of {mechanism.thresholds[0]:,} to {mechanism.thresholds[-1]:,} on",
+    )
+
+
+def _kafka(settings: Settings) -> Iterator[Finding]:
+    """Whether Kafka answers, and whether each topic is there or may be made, and can be a log."""
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+
+    from stream_dp.cli.reach import require_kafka
+    from stream_dp.connections import kafka_options
+
+    try:
+        require_kafka(settings.kafka)
+        with KafkaAdminClient(**kafka_options(settings.kafka_address)) as admin:
+            existing = set(admin.list_topics())
+    except (Mistake, KafkaError, SettingsError) as error:
+        yield _attempt("kafka", error)
+        return
+    yield Finding("kafka", "ok", f"answers at {settings.kafka}")
+    for topic in (settings.events, settings.releases, settings.dead_letters):
+        if topic in existing:
+            yield _topic(settings, topic)
+        elif settings.create_topics:
+            yield Finding("topic", "ok", f"{topic} does not exist yet: the worker will make it")
+        else:
+            yield Finding("topic", "failed", f"{topic} does not exist: create it with one partition")
+
+
+def _topic(settings: Settings, topic: str) -> Finding:
+    from kafka.errors import KafkaError
+
+    from stream_dp import log
+    from stream_dp.resume import LARGEST_BATCH
+
+    if topic == settings.dead_letters:
+        return Finding("topic", "ok", f"{topic} exists; it holds raw data: restrict who may read it")
+    try:
+        warnings = log.check_topic(
+            settings.kafka_address, topic, LARGEST_BATCH if topic == settings.releases else 0
+        )
+    except (log.LogRefused, KafkaError) as error:
+        return _attempt("topic", error)
+    if warnings:
+        return Finding("topic", "warning", "; ".join(warnings))
+    return Finding("topic", "ok", f"{topic} has one partition and forgets nothing")
+
+
+def _redis(settings: Settings) -> Iterator[Finding]:
+    """Whether Redis answers, whether it keeps what it is told, and whether its state fits these settings."""
+    from redis.exceptions import RedisError
+
+    from stream_dp.cli.reach import require_redis
+    from stream_dp.connections import redis_client
+
+    try:
+        require_redis(settings.redis)
+        with redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS) as redis:
+            redis.ping()
+            yield Finding("redis", "ok", "answers")
+            yield from _durability(redis)
+            yield from _state(settings, redis)
+    except (Mistake, RedisError, SettingsError) as error:
+        yield _attempt("redis", error)
+
+
+def _durability(redis: "Redis") -> Iterator[Finding]:
+    """Settings of Redis that decide whether a checkpoint outlives a crash.  A managed Redis may hide them."""
+    from redis.exceptions import ResponseError
+
+    try:
+        persistence = redis.info("persistence")
+        found = {name: redis.config_get(name).get(name, "") for name in ("appendfsync", "maxmemory-policy")}
+    except ResponseError:
+        yield Finding(
+            "redis", "warning", "its settings cannot be read: make sure that it keeps an append-only file"
+        )
+        return
+    if not persistence.get("aof_enabled"):
+        yield Finding(
+            "redis", "warning", "the append-only file is off, so a crash loses state: set appendonly yes"
+        )
+    elif found["appendfsync"] == "no":
+        yield Finding(
+            "redis",
+            "warning",
+            "appendfsync is no, so a crash loses state: set appendfsync everysec or always",
+        )
+    else:
+        yield Finding("redis", "ok", f"keeps an append-only file (appendfsync {found['appendfsync']})")
+    if str(found["maxmemory-policy"]) not in ("noeviction", ""):
+        yield Finding(
+            "redis",
+            "failed",
+            f"maxmemory-policy {found['maxmemory-policy']} may remove state: set maxmemory-policy noeviction",
+        )
+
+
+def _state(settings: Settings, redis: "Redis") -> Iterator[Finding]:
+    """Whether the stream's checkpoint, if there is one, goes on under these settings and this key."""
+    from stream_dp.epoch import EpochRefused
+    from stream_dp.store.checkpoints import CheckpointStore, StateDamaged
+
+    try:
+        checkpoint = CheckpointStore(redis, settings.stream).load()
+        if checkpoint is None:
+            yield Finding("state", "ok", "none yet: the worker will open the first epoch")
+        else:
+            checkpoint.epoch.check_settings(settings)
+            progress = (
+                f"epoch {checkpoint.epoch.number}, round {checkpoint.state.round:,} of {settings.horizon:,}"
+            )
+            yield Finding("state", "ok", f"{progress}, with the same privacy settings")
+    except (EpochRefused, StateDamaged) as error:
+        yield _attempt("state", error)
+        return
+    yield _key(settings, redis, checkpoint)
+
+
+def _key(settings: Settings, redis: "Redis", checkpoint: "Checkpoint | None") -> Finding:
+    """Whether the noise key is to be had, and is the one that the epoch was opened with."""
+    from stream_dp.privacy.keyed_noise import key_check
+    from stream_dp.store.noise_key import NoKey, noise_key
+
+    if checkpoint is None and settings.noise_key == "redis":
+        return Finding("noise key", "ok", "kept in Redis; made when the first epoch opens")
+    try:
+        key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
+    except NoKey as error:
+        return _attempt("noise key", error)
+    if checkpoint is not None and checkpoint.key_check != key_check(key):
+        return Finding(
+            "noise key",
+            "failed",
+            f"it is not the one that epoch {checkpoint.epoch.number} was opened with: supply that one",
+        )
+    return Finding("noise key", "ok", f"found in {settings.noise_key.partition(':')[0]}")

@@ -1,0 +1,87 @@
+"""`stream-dp dashboard`: a stream's releases on a live web page.  It reads public topics only."""
+
+import os
+import signal
+import socket
+from typing import Annotated
+
+import typer
+
+from stream_dp.cli import options
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.settings import load_settings
+
+PASSWORD = "STREAM_DASHBOARD_PASSWORD"
+
+
+def dashboard(
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")
+    ] = 8080,
+    user: Annotated[
+        str | None, typer.Option(help=f"Ask for this name and the password in {PASSWORD}.")
+    ] = None,
+) -> None:
+    """Show a stream's running histogram on a live web page, until stopped with Ctrl-C.
+
+    It reads the topics of releases and of results, which are public, and nothing else.
+
+    [bold]Examples[/]
+
+      stream-dp dashboard --stream shop
+
+      STREAM_DASHBOARD_PASSWORD=... stream-dp dashboard --stream shop --host 0.0.0.0 --user anna
+    """
+    found = load_settings(settings, stream=stream, kafka=kafka)
+    login = _login(user)
+    from stream_dp.connections import kafka_options
+    from stream_dp.dashboard.server import serve
+
+    kafka_options(found.kafka_address)  # a mistake in it is told before anything is served
+    listener = listen(host, port)
+    typer.echo(f"Dashboard of {found.stream}: {address(listener)} (Ctrl-C ends it)")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as cleanly as Ctrl-C
+    try:
+        serve(listener, found.kafka_address, found.releases, f"{found.stream}.results", login)
+    except KeyboardInterrupt:
+        return
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to the address; raises `Mistake` if that cannot be."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise Mistake(f"cannot listen on {host!r} ({error.strerror}): change --host") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(place)
+    except OSError as error:
+        listener.close()
+        raise Mistake(f"cannot listen on {host}:{port} ({error.strerror}): change --port or --host") from None
+    return listener
+
+
+def address(listener: socket.socket) -> str:
+    """Where a browser on this machine finds it."""
+    host, port = listener.getsockname()[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{shown}:{port}/"
+
+
+def _login(user: str | None) -> tuple[str, str] | None:
+    if user is None:
+        return None
+    password = os.environ.get(PASSWORD, "")
+    if not password or ":" in user:
+        raise Mistake(f"--user needs a name without a colon, and the password in the variable {PASSWORD}")
+    return user, password

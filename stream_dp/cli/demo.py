@@ -1,0 +1,330 @@
+"""`stream-dp demo`: real flights through an embedded Kafka and Redis and a real worker, shown as they are released.
+
+The demo is an ordinary subscriber: what it shows comes from the releases topic alone.
+"""
+
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from os import environ
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.settings import ENVIRONMENT_PREFIX, Settings
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+    from kafka import KafkaProducer
+
+    from stream_dp.cli.histogram_view import HistogramView
+    from stream_dp.dev.servers import Servers
+    from stream_dp.records import Release
+    from stream_dp.subscribe import Subscription
+
+STREAM = "flights"
+EPSILON, DELTA, HORIZON = 2.0, 1e-6, 65_535
+_RATE = 200.0  # events a second that people can follow
+_MOST_AHEAD = 5_000  # events fed that are not released yet
+_POLL_SECONDS = 0.05
+_SNIPPET = """\
+import json
+from kafka import KafkaConsumer
+for r in KafkaConsumer("{topic}", bootstrap_servers="{kafka}"):
+    print(json.loads(r.value)["round"], json.loads(r.value)["labels"][:5])"""
+
+
+def demo(
+    rounds: Annotated[
+        int | None,
+        typer.Option(min=1, help="End after this many rounds were released.", show_default="until Ctrl-C"),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Events fed a second; 0 is as fast as possible.", show_default="200, with --rounds 0"
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where servers keep data and logs; used again, it goes on.", show_default="a temporary one"
+        ),
+    ] = None,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard/--no-dashboard", help="Show it on a web page too; not with --json.")
+    ] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --rounds: print only a JSON summary.")
+    ] = False,
+) -> None:
+    """Watch private histograms of 336,776 real flights grow: everything runs here and ends with Ctrl-C.
+
+    An embedded Kafka and Redis and a worker release counts of destinations, carriers and routes after each.
+
+    [bold]Examples[/]
+
+      stream-dp demo
+
+      stream-dp demo --rounds 2000 --json
+    """
+    if as_json and rounds is None:
+        raise Mistake("--json prints a summary at the end: say with --rounds when that is")
+    if rounds is not None and rounds > HORIZON:
+        raise Mistake(
+            f"the demo promises privacy for {HORIZON:,} rounds in all: ask for no more with --rounds"
+        )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as cleanly as Ctrl-C
+    speed = rate if rate is not None else _RATE if rounds is None else 0.0
+    try:
+        with ExitStack() as running:
+            place = folder or Path(
+                running.enter_context(tempfile.TemporaryDirectory(prefix="stream-dp-demo-"))
+            )
+            _run(running, place, rounds, speed, as_json, dashboard and not as_json)
+    except KeyboardInterrupt:
+        if as_json:
+            raise Mistake("stopped before all rounds were released, so there is no summary") from None
+    if not as_json:
+        typer.echo("The worker, Kafka and Redis are stopped.")
+
+
+def _run(
+    running: ExitStack, folder: Path, rounds: int | None, rate: float, as_json: bool, dashboard: bool
+) -> None:
+    """Start everything, feed and show until the end; `running` stops it all, the last started first."""
+    from stream_dp.cli.histogram_view import HistogramView
+    from stream_dp.dev.servers import embedded
+
+    # People read what is going on from standard output, machines read nothing but the summary there.
+    console = Console(quiet=as_json)
+    console.print("Starting an embedded Kafka and Redis and a worker ...", style="dim")
+    started = time.monotonic()
+    settings = _settings(running.enter_context(embedded(folder.absolute())))
+    children = [running.enter_context(_child("worker", settings, folder))]
+    port = _page_port() if dashboard else None
+    if port is not None:
+        children.append(running.enter_context(_child("dashboard", settings, folder, "--port", str(port))))
+    feed = running.enter_context(_feed(settings, rounds, rate))
+    subscription = running.enter_context(_subscription(settings, feed.already))
+    introduction = _introduction(settings, folder, rounds, port)
+    console.print(introduction, highlight=False, markup=False, soft_wrap=True)
+    view = None if as_json else running.enter_context(HistogramView(console, introduction.count("\n") + 2))
+    tally = Tally(started)
+    while rounds is None or tally.releases < rounds:
+        _advance(feed, subscription, tally, view)
+        _require_running(children, tally, rounds)
+    if as_json:
+        typer.echo(json.dumps(tally.summary(settings)))
+
+
+def _settings(servers: "Servers") -> Settings:
+    from stream_dp.dev.flights import ITEMS_PER_EVENT
+
+    return Settings(
+        stream=STREAM,
+        kafka=servers.kafka,
+        redis=servers.redis_url,
+        epsilon=EPSILON,
+        delta=DELTA,
+        horizon=HORIZON,
+        items_per_event=ITEMS_PER_EVENT,
+    )
+
+
+@dataclass(frozen=True)
+class Child:
+    """A `stream-dp` command that runs beside the demo, with its output in `log`."""
+
+    name: str
+    process: "Popen[bytes]"
+    log: Path
+
+
+@contextmanager
+def _child(command: str, settings: Settings, folder: Path, *options: str) -> Iterator[Child]:
+    """Run `stream-dp <command> <options>` on the demo's stream; it ends with the block, or with this process."""
+    from stream_dp.dev.child_process import spawn, stop_owned
+
+    file, log = folder / "stream.toml", folder / f"{command}.log"
+    names = ("stream", "kafka", "redis", "epsilon", "delta", "horizon", "items_per_event")
+    file.write_text("".join(f"{name} = {json.dumps(getattr(settings, name))}\n" for name in names))
+    foreign = [word for name in environ if name.startswith(ENVIRONMENT_PREFIX) for word in ("-u", name)]
+    words = [
+        "env",
+        *foreign,
+        sys.executable,
+        "-m",
+        "stream_dp.cli",
+        command,
+        "--settings",
+        str(file.absolute()),
+        *options,
+    ]
+    process = spawn(words, log, owned=True)
+    try:
+        yield Child(command, process, log)
+    finally:
+        stop_owned(process)
+
+
+def _page_port() -> int:
+    """The first free port from the dashboard's usual one on."""
+    from stream_dp.dev.child_process import free_port, is_free
+
+    return next((port for port in range(8080, 8180) if is_free(port)), None) or free_port()
+
+
+def _require_running(children: list[Child], tally: "Tally", rounds: int | None) -> None:
+    """Raise `Mistake` if a child has ended; only at the horizon a worker may, and the view stays."""
+    for child in children:
+        code = child.process.poll()
+        at_horizon = tally.last is not None and tally.last.round == tally.last.horizon
+        if code is not None and not (at_horizon and code == 0 and rounds is None):
+            lines = child.log.read_text(errors="replace").strip().splitlines() or [f"it left status {code}"]
+            reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")] or lines
+            raise Mistake(f"the {child.name} has ended: {reasons[-1]} (demo --folder NAME keeps its log)")
+
+
+@dataclass
+class Feed:
+    """Flights on their way into the events topic.
+
+    The first one goes alone: when it is released the worker is up, and the clock of the rest begins.
+    """
+
+    producer: "KafkaProducer"
+    topic: str
+    flights: Iterator[bytes]
+    already: int
+    left: int
+    rate: float
+    fed: int = 0
+    began: float = 0.0
+
+    def advance(self, released: int) -> None:
+        """Feed what is due now."""
+        now = time.monotonic()
+        if not released:
+            due = 1
+        elif self.rate:
+            self.began = self.began or now
+            due = 1 + int((now - self.began) * self.rate)
+        else:
+            due = released + _MOST_AHEAD
+        while self.left and self.fed < due:
+            self.producer.send(self.topic, next(self.flights))
+            self.fed, self.left = self.fed + 1, self.left - 1
+
+
+@contextmanager
+def _feed(settings: Settings, rounds: int | None, rate: float) -> Iterator[Feed]:
+    """Flights from where an earlier demo of the same folder stopped, to `rounds` more or to the horizon."""
+    from kafka import KafkaProducer
+
+    from stream_dp import log
+    from stream_dp.dev.flights import flight_events
+
+    log.create_topics(settings.kafka, settings.events, settings.releases, settings.dead_letters)
+    already = log.offsets(settings.kafka, settings.events).end
+    left = HORIZON - already
+    if left < (rounds or 1):
+        raise Mistake(
+            f"{already:,} of the {HORIZON:,} rounds that the demo promises privacy for are used up in this folder: "
+            "use another --folder, or fewer --rounds"
+        )
+    producer = KafkaProducer(bootstrap_servers=settings.kafka, acks="all", linger_ms=5)
+    try:
+        yield Feed(producer, settings.events, flight_events(already), already, rounds or left, rate)
+    finally:
+        producer.close(timeout=5)
+
+
+def _subscription(settings: Settings, already: int) -> "Subscription":
+    from stream_dp.subscribe import Subscription
+
+    return Subscription(settings.kafka, settings.releases, already + 1)
+
+
+@dataclass
+class Tally:
+    """What has been released since the demo `started`."""
+
+    started: float
+    releases: int = 0
+    last: "Release | None" = None
+    taus: set[int] = field(default_factory=set)
+    first_at: float = 0.0
+    last_at: float = 0.0
+
+    def count(self, releases: "Sequence[Release]") -> None:
+        """Take note of what one poll brought."""
+        self.last_at = time.monotonic()
+        self.first_at = self.first_at or self.last_at
+        self.releases += len(releases)
+        self.taus.update(release.tau for release in releases)
+        self.last = releases[-1]
+
+    @property
+    def events_per_second(self) -> float:
+        """Rounds a second after the first one; of a single round, since the start."""
+        if self.last_at > self.first_at:
+            return (self.releases - 1) / (self.last_at - self.first_at)
+        return self.releases / (self.last_at - self.started)
+
+    def summary(self, settings: Settings) -> dict[str, Any]:
+        """What was released at the end, and under which promise."""
+        from stream_dp.calibration import calibrate
+
+        assert self.last is not None
+        last = self.last
+        mechanism, _ = calibrate(last.epsilon, last.delta, last.horizon, last.items_per_event)
+        return {
+            "stream": last.stream,
+            "kafka": settings.kafka,
+            "rounds": last.round,
+            "releases": self.releases,
+            "horizon": last.horizon,
+            "items_per_event": last.items_per_event,
+            "epsilon": last.epsilon,
+            "delta": last.delta,
+            "sigma_squared": mechanism.sigma_squared,
+            "sd": last.sd,
+            "tau": {"min": min(self.taus), "max": max(self.taus)},
+            "events_per_second": round(self.events_per_second, 1),
+            "labels": [
+                {"label": label, "count": count, "sd": last.sd}
+                for label, count in zip(last.labels, last.counts, strict=True)
+            ],
+        }
+
+
+def _advance(feed: Feed, subscription: "Subscription", tally: Tally, view: "HistogramView | None") -> None:
+    """Feed what is due, read what was released, show it."""
+    feed.advance(tally.releases)
+    releases = subscription.poll(_POLL_SECONDS)
+    if releases:
+        tally.count(releases)
+    if view is not None:
+        status = f"{feed.already + feed.fed:,} flights fed, {tally.events_per_second:,.0f} rounds a second"
+        if not feed.left and tally.last is not None and tally.last.round == HORIZON:
+            status = "the horizon is reached: nothing more is released"
+        view.show(tally.last if releases else None, status if tally.last else "")
+
+
+def _introduction(settings: Settings, folder: Path, rounds: int | None, port: int | None) -> str:
+    """Where to look, and how to read the releases from elsewhere while the demo runs."""
+    snippet = _SNIPPET.format(topic=settings.releases, kafka=settings.kafka)
+    logs = f" Worker's log: {folder / 'worker.log'}" if folder.exists() else ""
+    end = "Ctrl-C ends everything." if rounds is None else f"It ends after {rounds:,} rounds."
+    page = f"Dashboard: http://127.0.0.1:{port}/\n" if port is not None else ""
+    return f"{end}{logs}\n{page}Subscribe from another terminal, with Python:\n\n{snippet}\n"

@@ -1,0 +1,169 @@
+"""The running histogram as people see it in a terminal: drawn from releases alone, at most ten times a second."""
+
+import time
+from math import e
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from stream_dp.records import Release
+
+_SECONDS_PER_FRAME = 0.1
+_NORMAL_95 = 1.96
+_WIDEST_LABEL = 28
+_HEADER_AND_NOTES = 10  # lines around the ranked labels
+_FEWEST_LABELS = 3
+_PLAIN_LABELS = 5
+
+
+class HistogramView:
+    """Shows the newest release: a live table in a terminal, plain lines elsewhere."""
+
+    def __init__(self, console: Console, lines_above: int = 0) -> None:
+        """`lines_above`: how many lines of the terminal to leave to what was printed before."""
+        self._console = console
+        self._lines_above = lines_above
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._waiting: Release | None = None
+        self._status = ""
+        self._drawn_at = 0.0
+
+    def __enter__(self) -> "HistogramView":
+        if self._live is not None:
+            self._live.start()
+            self._live.update(Text("Waiting for the first release ...", style="dim"), refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._draw()
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, release: Release | None, status: str = "") -> None:
+        """Take the newest release, None for no new one; draw if the last frame is old enough."""
+        self._waiting, self._status = release or self._waiting, status
+        if time.monotonic() - self._drawn_at >= _SECONDS_PER_FRAME:
+            self._draw()
+
+    def _draw(self) -> None:
+        if self._waiting is None:
+            return
+        self._drawn_at = time.monotonic()
+        if self._live is None:
+            self._console.print(line(self._waiting), soft_wrap=True, highlight=False, markup=False)
+        else:
+            height = max(_FEWEST_LABELS, self._console.height - self._lines_above - _HEADER_AND_NOTES)
+            self._live.update(picture(self._waiting, self._console.width, height, self._status), refresh=True)
+        self._waiting = None
+
+
+def line(release: Release) -> str:
+    """One release as one line of text.
+
+    Only the largest counts; `--json` gives all of them.
+    """
+    counts = list(zip(release.labels, release.counts, strict=True))
+    margin = _NORMAL_95 * release.sd
+    shown = [f"{printable(label)} {count:,}±{margin:,.0f}" for label, count in counts[:_PLAIN_LABELS]]
+    more = [f"and {len(counts) - _PLAIN_LABELS:,} more"] if len(counts) > _PLAIN_LABELS else []
+    return (
+        f"round {release.round:,} of {release.horizon:,}  tau {release.tau:,}  "
+        f"{', '.join(shown + more) or 'no label yet'}"
+    )
+
+
+def picture(release: Release, width: int, most_labels: int, status: str = "") -> RenderableType:
+    """The largest counts of a release as ranked bars, what they mean, and what is promised."""
+    shown = min(most_labels, len(release.labels))
+    hidden = f"{len(release.labels) - shown:,} more released" if len(release.labels) > shown else ""
+    return Group(
+        _heading(release, width, status),
+        Text(),
+        _ranking(release, shown, width),
+        Text(hidden if release.labels else "No label has reached tau yet.", style="dim"),
+        *_notes(release),
+    )
+
+
+def _heading(release: Release, width: int, status: str) -> RenderableType:
+    """Which stream, how far, and how far to go."""
+    table = Table.grid(expand=True)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row(
+        Text.assemble(
+            (printable(release.stream), "bold cyan"), f"  epoch {release.epoch}  {release.ts[:19]}Z"
+        ),
+        Text(f"round {release.round:,} of {release.horizon:,}", style="bold"),
+    )
+    table.add_row(Text(status, style="dim"), Text(_bar(release.round / release.horizon, 0, 20), style="cyan"))
+    return table
+
+
+def _ranking(release: Release, shown: int, width: int) -> Table:
+    """Ranked bars, then the threshold as a bar of its own: what would be shorter is not released."""
+    margin = _NORMAL_95 * release.sd
+    largest = max([release.tau, *release.counts[:shown]]) + margin
+    label_width = min(_WIDEST_LABEL, max([9, *(len(printable(name)) for name in release.labels[:shown])]))
+    bar_width = max(8, width - label_width - 38)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+    table.add_column("#", justify="right", width=3)
+    table.add_column("label", width=label_width, no_wrap=True, overflow="ellipsis")
+    table.add_column("count", justify="right", width=9)
+    table.add_column("95% interval", justify="right", width=15)
+    table.add_column("", width=bar_width, no_wrap=True)
+    for rank, (label, count) in enumerate(
+        zip(release.labels[:shown], release.counts[:shown], strict=True), start=1
+    ):
+        low, high = max(0.0, count - margin), count + margin
+        table.add_row(
+            str(rank),
+            Text(printable(label), style="bold"),
+            f"{count:,}",
+            Text(f"{low:,.0f}–{high:,.0f}", style="dim"),
+            Text(_bar(low / largest, high / largest, bar_width), style="green"),
+        )
+    threshold = "┄" * round(bar_width * release.tau / largest) + "┤"
+    table.add_row(
+        "",
+        Text("tau", style="yellow"),
+        Text(f"{release.tau:,}", style="yellow"),
+        "",
+        Text(threshold, "yellow"),
+    )
+    return table
+
+
+def _bar(solid: float, light: float, width: int) -> str:
+    """Full blocks up to the fraction `solid`, half-tone ones up to the fraction `light`, if that is more."""
+    full = round(solid * width)
+    return ("█" * full + "▒" * (round(light * width) - full)).ljust(width, " " if light else "░")
+
+
+def _notes(release: Release) -> list[Text]:
+    """What is promised for whom, and how to read the counts."""
+    items = f"{release.items_per_event:,} item{'s' if release.items_per_event > 1 else ''}"
+    odds = f" ({e**release.epsilon:,.1f} times)" if release.epsilon < 10 else ""
+    return [
+        Text(
+            f"Privacy: epsilon {release.epsilon:g}, delta {release.delta:g}, for every {release.unit} of up to "
+            f"{items}: with or without it, whatever all rounds release is as likely up to a factor of "
+            f"e^{release.epsilon:g}{odds}, except with probability {release.delta:g}."
+        ),
+        Text(
+            f"Only counts of tau or more are released, so small ones lean upward. sd {release.sd:,.1f}.",
+            style="dim",
+        ),
+    ]
+
+
+def printable(text: str) -> str:
+    """A label without the characters that would steer a terminal."""
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )

@@ -1,0 +1,109 @@
+"""`stream-dp jobs`: the worker that answers requests for one-shot jobs, and a list of what became of them."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stream_dp.cli import options
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.worker import LogLevel
+from stream_dp.settings import load_settings
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Answer requests for top-k, set-union and histogram jobs, and list them.",
+)
+
+
+@app.command()
+def worker(
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    redis: options.Redis = None,
+    job: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="JOB", help="Answer only these: top-k, set-union or histogram; may be repeated."
+        ),
+    ] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Let requests read files of this folder; without it, none."),
+    ] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="The least serious messages to show.")] = LogLevel.info,
+) -> None:
+    """Answer the requests on <stream>.jobs with results on <stream>.results, until Ctrl-C or SIGTERM.
+
+    [bold]Examples[/]
+
+      stream-dp jobs worker --stream shop
+
+      stream-dp jobs worker --settings stream.toml --job set-union --files /data/exports
+    """
+    import faust
+
+    from stream_dp.jobs.worker import JOBS, JobWorker
+    from topologies.top_k import Jobs, create_app
+
+    for name in job or ():
+        if name not in JOBS:
+            raise Mistake(f"--job takes {', '.join(JOBS)}, not {name!r}")
+    if files is not None and not files.is_dir():
+        raise Mistake(f"there is no folder {files}: name one with --files, or leave it out")
+    chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
+    service = Jobs(JobWorker(chosen, job or JOBS, files))
+    host = faust.Worker(create_app(service), loglevel=log_level.value, quiet=True, redirect_stdouts=False)
+    for chatty in ("kafka", "aiokafka"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)
+    try:
+        host.execute_from_commandline()
+    except SystemExit as ended:
+        raise typer.Exit(int(ended.code or 0)) from None
+
+
+@app.command("list")
+def list_(
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    redis: options.Redis = None,
+    as_json: options.Json = False,
+) -> None:
+    """List the jobs of a stream that Redis knows, and how far they are.
+
+    [bold]Examples[/]
+
+      stream-dp jobs list --stream shop
+
+      stream-dp jobs list --stream shop --json
+    """
+    from stream_dp.cli.reach import require_redis
+    from stream_dp.connections import redis_client
+    from stream_dp.jobs.result import decode_result
+    from stream_dp.jobs.store import JobStore
+
+    chosen = load_settings(settings, stream=stream, redis=redis)
+    require_redis(chosen.redis)
+    with redis_client(chosen.redis_address) as client:
+        store = JobStore(client, chosen.stream)
+        jobs = [
+            {"id": job_id, "status": decode_result(part).status if part else None, "progress": progress}
+            for job_id, progress, part in store.listed()
+        ]
+        schedules = sorted(store.schedules())
+    if as_json:
+        typer.echo(json.dumps({"jobs": jobs, "schedules": schedules}))
+        return
+    table = Table("job", "status", "progress", box=None, pad_edge=False)
+    for each in jobs:
+        table.add_row(Text(each["id"] or ""), each["status"] or "running", Text(each["progress"] or ""))
+    for name in schedules:
+        table.add_row(Text(name), "scheduled", "")
+    Console(highlight=False).print(table)

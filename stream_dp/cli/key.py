@@ -1,0 +1,43 @@
+"""`stream-dp key`: noise keys that are kept outside Redis."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stream_dp.cli.mistakes import Mistake
+
+app = typer.Typer(no_args_is_help=True, help="Make a noise key that is kept outside Redis.")
+
+
+@app.callback()
+def _key() -> None:
+    """Make a noise key that is kept outside Redis."""
+
+
+@app.command("new")
+def new(
+    file: Annotated[Path, typer.Option("--file", metavar="PATH", help="Where to put it; must not exist.")],
+) -> None:
+    """Draw a noise key and put it into a new file that only its owner may read.  The key is never shown.
+
+    Keep a copy where the servers cannot be lost with it: who has it can remove the noise from every release.
+
+    [bold]Examples[/]
+
+      stream-dp key new --file noise.key
+    """
+    from stream_dp.privacy.keyed_noise import new_key
+
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise Mistake(f"{file} exists and is never replaced, as it may be the only copy of a key") from None
+    except OSError as error:
+        raise Mistake(f"cannot make {file} ({error.strerror}): change --file") from None
+    with os.fdopen(descriptor, "w") as opened:
+        opened.write(new_key().hex() + "\n")
+        opened.flush()
+        os.fsync(descriptor)
+    typer.echo(f'Made {file}.  Put noise_key = "file:{file}" into stream.toml before the first start.')

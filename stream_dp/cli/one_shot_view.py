@@ -1,0 +1,115 @@
+"""The result of a one-shot job as people see it: a table, bars where there are counts, or a picture."""
+
+from pathlib import Path
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stream_dp.cli.histogram_view import printable
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.jobs.calibrated import Calibrated
+from stream_dp.jobs.request import JobRequest
+from stream_dp.jobs.result import JobResult, ResultCost, guarantee
+
+_NORMAL_95 = 1.96
+_MOST_ROWS = 40
+_MOST_BARS = 30
+_WIDEST_LABEL = 36
+_OTHER_COLUMNS = 38
+
+
+def show_cost(
+    request: JobRequest, calibrated: Calibrated, cost: ResultCost, source: str, as_json: bool
+) -> None:
+    """What a job would cost, before anything is read."""
+    promise = guarantee(request.unit, calibrated.epsilon, calibrated.delta)
+    if as_json:
+        told = {"source": source, "unit": request.unit, "cost": cost, "guarantee": promise}
+        typer.echo(msgspec.json.encode(told).decode())
+        return
+    console = Console(highlight=False)
+    console.print(_cost_line(cost, source))
+    console.print(promise)
+    console.print("Nothing was read or charged.", style="dim")
+
+
+def show_result(console: Console, result: JobResult) -> None:
+    """Labels with bars, then what was promised and what it cost."""
+    if result.rank is not None:
+        console.print(f"The counts fall most after rank [bold]{result.rank}[/].")
+    elif not result.labels:
+        console.print("No label could be released under this promise.")
+    else:
+        console.print(_table(result, console.width))
+        if len(result.labels) > _MOST_ROWS:
+            console.print(
+                f"and {len(result.labels) - _MOST_ROWS:,} more; --json prints all of them", style="dim"
+            )
+    if result.bottom:
+        console.print("The mechanism found fewer labels than asked for.", style="dim")
+    console.print()
+    console.print(Text(result.guarantee or ""))
+    if result.cost is not None:
+        console.print(Text(_cost_line(result.cost, result.source or "")), style="dim")
+
+
+def draw(result: JobResult, file: Path) -> None:
+    """The largest counts with their 95% intervals as a bar chart."""
+    import matplotlib  # takes half a second, which nobody should wait for who draws nothing
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    counts = (result.counts or [])[:_MOST_BARS]
+    labels = [printable(label)[:40] for label in result.labels[:_MOST_BARS]]
+    figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.28 * len(counts)), layout="constrained")
+    places = range(len(counts))
+    axes.barh(places, counts, xerr=_NORMAL_95 * (result.sd or 0.0), color="#4477aa", ecolor="#bbbbbb")
+    axes.set_yticks(places, [label.replace("$", r"\$") for label in labels])
+    axes.invert_yaxis()
+    axes.set_xlabel(f"noisy count of distinct {result.unit}s, with 95% intervals")
+    axes.set_title(f"{result.job} by {result.mechanism} of {result.source}")
+    try:
+        figure.savefig(file)
+    except (OSError, ValueError) as error:
+        raise Mistake(f"cannot draw to {file}: {error}") from None
+    finally:
+        pyplot.close(figure)
+
+
+def _cost_line(cost: ResultCost, source: str) -> str:
+    return (
+        f"Cost to {source}: rho {cost.rho:.4g} and delta {cost.delta:.4g}, which is epsilon {cost.epsilon:.4g} at "
+        f"delta {cost.at_delta:.4g}."
+    )
+
+
+def _table(result: JobResult, width: int) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+    table.add_column("#", justify="right")
+    table.add_column("label", overflow="ellipsis", no_wrap=True, max_width=_WIDEST_LABEL)
+    if result.counts is None:
+        for rank, label in enumerate(result.labels[:_MOST_ROWS], start=1):
+            table.add_row(str(rank), Text(printable(label), style="bold"))
+        return table
+    table.add_column("count", justify="right")
+    table.add_column("95% interval", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    longest = max(len(printable(label)) for label in result.labels[:_MOST_ROWS])
+    bar_width = max(5, width - min(_WIDEST_LABEL, longest) - _OTHER_COLUMNS)
+    margin = _NORMAL_95 * (result.sd or 0.0)
+    largest = max([1, *result.counts[:_MOST_ROWS]])
+    for rank, (label, count) in enumerate(
+        zip(result.labels[:_MOST_ROWS], result.counts, strict=False), start=1
+    ):
+        table.add_row(
+            str(rank),
+            Text(printable(label), style="bold"),
+            f"{count:,}",
+            Text(f"{max(0.0, count - margin):,.0f}–{count + margin:,.0f}", style="dim"),
+            Text("█" * round(bar_width * max(0, count) / largest), style="green"),
+        )
+    return table

@@ -1,0 +1,69 @@
+"""Whether the servers that a command needs can be reached at all; if not, which address and what to do."""
+
+import socket
+from urllib.parse import urlsplit
+
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.connections import Kafka, kafka_options
+
+_SECONDS = 3.0
+
+
+def require_kafka(addresses: str) -> None:
+    """Raise `Mistake` unless one of the comma-separated Kafka addresses accepts a connection."""
+    failures = []
+    for address in addresses.split(","):
+        host, _, port = address.strip().rpartition(":")
+        if not host or not port.isdigit():
+            raise Mistake(
+                f"the Kafka address {address!r} is not HOST:PORT: change the setting kafka, or --kafka"
+            )
+        failure = _failure(host.strip("[]"), int(port))
+        if failure is None:
+            return
+        failures.append(failure)
+    raise Mistake(
+        f"Kafka does not answer at {addresses} ({failures[0]}): start it, or change the setting kafka or --kafka; "
+        "`stream-dp dev up` starts one for trying out"
+    )
+
+
+def require_topic(kafka: Kafka, topic: str) -> None:
+    """Raise `Mistake` unless the topic exists; it is not made."""
+    from kafka import KafkaAdminClient
+
+    with KafkaAdminClient(**kafka_options(kafka)) as admin:
+        known = topic in admin.list_topics()
+    if not known:
+        raise Mistake(
+            f"Kafka at {kafka} has no topic {topic!r}: start the stream's worker first, or name another stream "
+            "with --stream"
+        )
+
+
+def require_redis(url: str) -> None:
+    """Raise `Mistake` unless the server of a redis:// or rediss:// URL accepts a connection."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return
+    try:
+        host, port = parts.hostname, parts.port or 6379
+    except ValueError:
+        host, port = None, 0
+    if parts.scheme not in ("redis", "rediss") or not host:
+        raise Mistake("the Redis address is not redis://HOST:PORT/0: change the setting redis, or --redis")
+    failure = _failure(host, port)
+    if failure is not None:
+        raise Mistake(
+            f"Redis does not answer at {host}:{port} ({failure}): start it, or change the setting redis or "
+            "--redis; `stream-dp dev up` starts one for trying out"
+        )
+
+
+def _failure(host: str, port: int) -> str | None:
+    """Why no connection can be made; None if one can."""
+    try:
+        socket.create_connection((host, port), _SECONDS).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
+    return None

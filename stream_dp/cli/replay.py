@@ -1,0 +1,205 @@
+"""`stream-dp replay`: recorded events into an events topic again, at their own pace or another."""
+
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from stream_dp.cli import options
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from stream_dp.replay import Held
+    from stream_dp.replay_source import FileSource, Survey, TopicSource
+
+
+def replay(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A file of events: .jsonl, .csv (both also as .gz) or .parquet.", show_default=False
+        ),
+    ] = None,
+    topic: Annotated[str | None, typer.Option(help="Replay a topic instead of a file.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="OFFSET|TIME", help="Where in the topic to begin.")
+    ] = None,
+    end: Annotated[
+        str | None,
+        typer.Option("--to", metavar="OFFSET|TIME", help="Where in the topic to end, not included."),
+    ] = None,
+    into: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Where to; without it, the stream's events topic.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The data source that the events belong to; see below.")
+    ] = None,
+    speed: Annotated[
+        float | None, typer.Option(help="So many times the original pace.", show_default="1")
+    ] = None,
+    fast: Annotated[
+        bool, typer.Option("--as-fast-as-possible", help="Do not keep to the original pace.")
+    ] = False,
+    keep_timestamps: Annotated[
+        bool, typer.Option("--keep-timestamps", help="Store the original times, not that of the replay.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be replayed, and whether it may be.")
+    ] = False,
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    as_json: options.Json = False,
+) -> None:
+    """Replay recorded events into a stream.  Run it again after a crash: it goes on, each event exactly once.
+
+    To compute the releases of an epoch again from its own unchanged log costs nothing: that is `stream-dp verify` or
+    `stream-dp rebuild`. Any other replay is one more promise about the same events. The target stream must charge the
+    data source that they belong to: a topic is its own source, a file names one with --source, and the target's
+    setting `source` must say the same. The target's events topic must hold nothing else.
+
+    [bold]Examples[/]
+
+      stream-dp replay history.jsonl.gz --stream shop --source shop.events --as-fast-as-possible
+
+      stream-dp replay --topic shop.events --from 2026-01-31T12:00:00Z --settings again.toml --speed 60
+
+      stream-dp replay history.csv --stream shop --source shop.events --dry-run --json
+    """
+    if (file is None) == (topic is None):
+        raise Mistake("say what to replay: either a file, or a topic with --topic")
+    if file is not None and (start is not None or end is not None):
+        raise Mistake("--from and --to choose a part of a topic: leave them out for a file")
+    if fast and speed is not None:
+        raise Mistake("--speed and --as-fast-as-possible exclude each other: give one of them")
+    if speed is not None and not 0 < speed < float("inf"):
+        raise Mistake(f"--speed is how many times as fast, such as 60, not {speed:g}")
+    chosen = _settings(settings, stream, kafka, into)
+    done = _replay(
+        chosen,
+        into or chosen.events,
+        (file, topic, _place(start, "--from"), _place(end, "--to")),
+        source,
+        None if fast else speed or 1.0,
+        keep_timestamps,
+        dry_run,
+        hidden=as_json,
+    )
+    _tell(done, as_json)
+
+
+def _settings(file: Path | None, stream: str | None, kafka: str | None, into: str | None) -> Settings:
+    """Of the target's stream; a topic that no stream counts needs none, and lends its name."""
+    if into is not None and not into.endswith(".events") and stream is None and file is None:
+        stream = into
+    return load_settings(file, stream=stream, kafka=kafka)
+
+
+def _place(text: str | None, option: str) -> int | datetime | None:
+    if text is None or (text.isascii() and text.isdigit()):
+        return None if text is None else int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Mistake(
+            f"{option} takes an offset such as 1000 or a time such as 2026-01-31T12:00:00Z, not {text!r}"
+        ) from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _replay(
+    settings: Settings,
+    into: str,
+    what: tuple[Path | None, str | None, int | datetime | None, int | datetime | None],
+    name: str | None,
+    speed: float | None,
+    keep_timestamps: bool,
+    dry_run: bool,
+    hidden: bool,
+) -> dict[str, Any]:
+    from stream_dp import log
+    from stream_dp.cli.reach import require_kafka, require_topic
+    from stream_dp.replay import Held, check_held, held_by, missing, paced, replay
+    from stream_dp.replay_rules import check_target
+    from stream_dp.replay_source import FileSource, TopicSource
+
+    file, topic, start, end = what
+    require_kafka(settings.kafka)
+    if topic is not None:
+        require_topic(settings.kafka_address, topic)
+    check_target(settings, into, topic, name)
+    found: FileSource | TopicSource = (
+        FileSource(file) if file is not None else TopicSource(settings.kafka_address, topic or "", start, end)
+    )
+    if settings.create_topics and not dry_run:
+        log.create_topics(settings.kafka_address, into)
+    held = (
+        held_by(settings.kafka_address, into, found.digest)
+        if not dry_run or _exists(settings, into)
+        else Held()
+    )
+    check_held(held, found, into)
+    if dry_run:
+        return _plan(found, held, into)
+    log.check_topic(settings.kafka_address, into)
+    if speed is not None and isinstance(found, FileSource) and found.survey.first is None and len(found):
+        raise Mistake("no row of the file has a time (ts), so it has no pace: give --as-fast-as-possible")
+    with _progress(len(found), len(held.rows), hidden) as told:
+        rows = paced(missing(found, held), speed)
+        sent = replay(settings.kafka_address, rows, found.digest, into, keep_timestamps, told)
+    return {"into": into, "replayed": sent, "already": len(held.rows)}
+
+
+def _exists(settings: Settings, topic: str) -> bool:
+    from kafka import KafkaAdminClient
+
+    from stream_dp.connections import kafka_options
+
+    with KafkaAdminClient(**kafka_options(settings.kafka_address)) as admin:
+        return topic in admin.list_topics()
+
+
+def _plan(source: "FileSource | TopicSource", held: "Held", into: str) -> dict[str, Any]:
+    from stream_dp.records import iso_timestamp
+    from stream_dp.replay_source import FileSource, survey
+
+    found: Survey = source.survey if isinstance(source, FileSource) else survey(source)
+    return {
+        "into": into,
+        "events": found.events,
+        "bad": found.bad,
+        "untimed": found.untimed,
+        "first": None if found.first is None else iso_timestamp(found.first),
+        "last": None if found.last is None else iso_timestamp(found.last),
+        "already": len(held.rows),
+    }
+
+
+def _tell(done: dict[str, Any], as_json: bool) -> None:
+    import json
+
+    if as_json:
+        typer.echo(json.dumps(done))
+    elif "replayed" in done:
+        earlier = f"; {done['already']:,} were there already" if done["already"] else ""
+        typer.echo(f"Replayed {done['replayed']:,} rows into {done['into']}{earlier}.")
+    else:
+        span = f", from {done['first']} to {done['last']}" if done["first"] else ""
+        typer.echo(
+            f"{done['events']:,} events{span}; {done['bad']:,} bad rows, which close their rounds as empty events; "
+            f"{done['untimed']:,} rows without a time; {done['already']:,} are in {done['into']} already."
+        )
+
+
+@contextmanager
+def _progress(rows: int, already: int, hidden: bool) -> "Iterator[Callable[[int], None]]":
+    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
+        task = bar.add_task("Replaying", total=rows, completed=already)
+        yield lambda sent: bar.update(task, completed=already + sent)

@@ -1,0 +1,137 @@
+"""`stream-dp tail`: a stream's releases, live in the terminal or as JSON lines.  It reads the releases topic only."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from stream_dp.cli import options
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from stream_dp.subscribe import Subscription
+
+_POLL_SECONDS = 0.1
+
+
+def tail(
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="earliest|latest|ROUND|TIME",
+            help="The first release to show; of a time, the one that was newest then.",
+        ),
+    ] = "latest",
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="ROUND|TIME", help="Show one release only: of this round, or the newest then."),
+    ] = None,
+    epoch: Annotated[
+        int | None,
+        typer.Option(min=1, help="Show this epoch only.", show_default="all; of a round, the newest"),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="End after this many releases.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every release as a line of JSON.")] = False,
+) -> None:
+    """Show a stream's running histogram as it is released, until stopped with Ctrl-C.
+
+    People see at most ten releases a second. `--json` prints all of them, each whole and once.
+
+    TIME is ISO 8601 and means when releases were published; without a zone it is UTC.
+
+    [bold]Examples[/]
+
+      stream-dp tail --stream shop
+
+      stream-dp tail --stream shop --kafka broker:9092 --from 1000 --rounds 50 --json
+
+      stream-dp tail --stream shop --at 2026-01-31T12:00:00Z --json
+    """
+    first = (
+        start if start in ("earliest", "latest") else _round_or_time(start, "--from", "earliest, latest, ")
+    )
+    if at is not None and (start != "latest" or rounds is not None):
+        raise Mistake("--at shows one release: leave --from and --rounds out")
+    moment = None if at is None else _round_or_time(at, "--at")
+    found = load_settings(settings, stream=stream, kafka=kafka)
+    try:
+        _require_releases(found)
+        if moment is not None:
+            _show(found, moment, epoch, as_json)
+        else:
+            _follow(found, first, epoch, rounds, as_json)
+    except KeyboardInterrupt:
+        return
+
+
+def _round_or_time(text: str, option: str, others: str = "") -> int | datetime:
+    if text.isascii() and text.isdigit() and 0 < len(text) < 19 and int(text) > 0:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text if not text.isdigit() else "")
+    except ValueError:
+        raise Mistake(
+            f"{option} takes {others}a round such as 1000 or a time such as 2026-01-31T12:00:00Z, not {text!r}"
+        ) from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _require_releases(settings: Settings) -> None:
+    from stream_dp.cli.reach import require_kafka, require_topic
+
+    require_kafka(settings.kafka)
+    require_topic(settings.kafka_address, settings.releases)
+
+
+def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bool) -> None:
+    """Print the one release of a round or a time."""
+    import msgspec
+
+    from stream_dp.cli.histogram_view import HistogramView
+    from stream_dp.subscribe import release_at
+
+    release = release_at(settings.kafka_address, settings.releases, at, epoch)
+    if release is None:
+        what = f"round {at}" if isinstance(at, int) else f"a release of {at.isoformat()} or before"
+        of = "" if epoch is None else f" of epoch {epoch}"
+        raise Mistake(f"the topic {settings.releases!r} does not hold {what}{of}: ask for a later one")
+    if as_json:
+        typer.echo(msgspec.json.encode(release))
+        return
+    with HistogramView(Console()) as view:
+        view.show(release)
+
+
+def _follow(
+    settings: Settings, start: str | int | datetime, epoch: int | None, rounds: int | None, as_json: bool
+) -> None:
+    from stream_dp.cli.histogram_view import HistogramView
+    from stream_dp.subscribe import Subscription
+
+    with Subscription(settings.kafka_address, settings.releases, start, epoch) as subscription:
+        if as_json:
+            _print(subscription, rounds)
+            return
+        left = rounds
+        with HistogramView(Console()) as view:
+            while left is None or left > 0:
+                releases = subscription.poll(_POLL_SECONDS)[:left]
+                view.show(releases[-1] if releases else None)
+                left = None if left is None else left - len(releases)
+
+
+def _print(subscription: "Subscription", rounds: int | None) -> None:
+    import msgspec
+
+    left = rounds
+    while left is None or left > 0:
+        releases = subscription.poll(_POLL_SECONDS)[:left]
+        for release in releases:
+            typer.echo(msgspec.json.encode(release))
+        left = None if left is None else left - len(releases)

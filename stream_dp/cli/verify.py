@@ -1,0 +1,98 @@
+"""`stream-dp verify` and `stream-dp rebuild`: what was released, and the state behind it, from key and log alone."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from stream_dp.cli import options
+from stream_dp.settings import load_settings
+
+
+def verify(
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    redis: options.Redis = None,
+    epoch: Annotated[int | None, typer.Option(help="Number of the epoch; without it, the last one.")] = None,
+    show_difference: Annotated[
+        bool, typer.Option(help="Show the first difference.  PRIVATE: it can tell what a log held.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Compute all releases of an epoch again, from its noise key and the events topic, and compare them.
+
+    The certificate that comes out may be shown to anybody.  The status is 0 if every release follows from the log.
+
+    [bold]Examples[/]
+
+      stream-dp verify --stream shop
+
+      stream-dp verify --stream shop --epoch 1 --json
+    """
+    from stream_dp.connections import redis_client
+    from stream_dp.rebuild import verify_epoch
+
+    chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
+    with _progress("Computing releases again", hidden=as_json) as progress:
+        outcome = verify_epoch(chosen, redis_client(chosen.redis_address), epoch, progress)
+    certificate, difference = outcome.certificate, outcome.difference
+    console = Console(soft_wrap=True)
+    if as_json:
+        typer.echo(msgspec.json.encode(certificate).decode())
+    else:
+        for name, value in msgspec.to_builtins(certificate).items():
+            console.print(f"[bold]{name:>12}[/]  {value}", highlight=False)
+        colour = "green" if certificate.sound else "red"
+        console.print(f"[bold {colour}]{certificate.verdict.sentence}[/]")
+    if show_difference and difference is not None:
+        for name, part in (("recomputed", difference.recomputed), ("published", difference.published)):
+            text = "nothing" if part is None else part.decode(errors="replace")
+            typer.echo(f"round {difference.round}, part {difference.part}, {name}: {text}", err=True)
+    raise typer.Exit(0 if certificate.sound else 1)
+
+
+def rebuild(
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    redis: options.Redis = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the state that Redis still holds.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Put a stream's lost state back into Redis, from its noise key and its topics.  Nothing is released or charged.
+
+    Stop the stream's worker first: one that still runs is fenced off.
+
+    [bold]Examples[/]
+
+      stream-dp rebuild --stream shop
+
+      stream-dp rebuild --settings stream.toml --replace --json
+    """
+    from stream_dp.connections import redis_client
+    from stream_dp.rebuild import rebuild
+
+    chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
+    with _progress("Rebuilding the state", hidden=as_json) as progress:
+        checkpoint = rebuild(chosen, redis_client(chosen.redis_address), progress, replace)
+    done = {"stream": chosen.stream, "epoch": checkpoint.epoch.number, "round": checkpoint.state.round}
+    if as_json:
+        typer.echo(msgspec.json.encode(done).decode())
+    else:
+        typer.echo(
+            "Rebuilt stream {stream}: epoch {epoch}, round {round}.  The worker may start.".format(**done)
+        )
+
+
+@contextmanager
+def _progress(what: str, hidden: bool) -> Iterator[Callable[[int, int], None]]:
+    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
+        task = bar.add_task(what)
+        yield lambda done, of: bar.update(task, completed=done, total=of)

@@ -1,0 +1,168 @@
+"""The web application: one page, a stream of frames, and a small JSON API (static/openapi.json describes it)."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import msgspec
+import orjson
+from kafka.errors import KafkaError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from stream_dp.dashboard.frames import Frames
+from stream_dp.dashboard.protection import BasicAuth, SafeHeaders
+from stream_dp.dashboard.reader import Reader
+
+MOST_VIEWERS = 1_000
+MOST_LABELS = 100
+"""Of one question for the history."""
+
+_MOST_LOOKUPS = 8  # questions for a past round that wait for their turn
+_STATIC = Path(__file__).parent / "static"
+_FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/dashboard.css": ("dashboard.css", "text/css; charset=utf-8"),
+    "/dashboard.js": ("dashboard.js", "text/javascript; charset=utf-8"),
+    "/openapi.json": ("openapi.json", "application/json"),
+}
+
+
+class Dashboard:
+    """The answers to every request.  `reader` has to run for them to be about anything."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.frames = Frames(reader.board)
+        self._lookups = 0
+
+    def app(self, login: tuple[str, str] | None = None) -> Starlette:
+        """The ASGI application, behind `login` (name and password) if there is one."""
+        routes = [_file_route(path, *_FILES[path]) for path in _FILES]
+        routes += [
+            Route("/api/v1/release/latest", self.latest),
+            Route("/api/v1/release", self.release),
+            Route("/api/v1/history", self.history),
+            Route("/api/v1/results", self.results),
+            Route("/api/v1/stream", self.stream),
+            Route("/livez", self.alive),
+            Route("/readyz", self.ready),
+        ]
+        middleware = [Middleware(SafeHeaders)]
+        if login is not None:
+            middleware.append(Middleware(BasicAuth, user=login[0], password=login[1]))
+        return Starlette(routes=routes, middleware=middleware, lifespan=self._lifespan)
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        self.reader.start()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.frames.follow)
+            yield
+            self.frames.close()
+            tasks.cancel_scope.cancel()
+        await run_in_threadpool(self.reader.stop)
+
+    async def latest(self, _: Request) -> Response:
+        """The newest release."""
+        release = self.reader.board.release
+        return _problem(404, "nothing has been released yet") if release is None else _json(release)
+
+    async def release(self, request: Request) -> Response:
+        """The release of one round of the newest epoch, read from the topic."""
+        newest = self.reader.board.release
+        try:
+            round_number = int(request.query_params["round"])
+        except (KeyError, ValueError):
+            return _problem(400, "say which round: /api/v1/release?round=1000")
+        if newest is None or not 1 <= round_number <= newest.round:
+            return _problem(404, f"round {round_number} has not been released")
+        if self._lookups >= _MOST_LOOKUPS:
+            return _problem(503, "too many questions at once: ask again in a moment")
+        self._lookups += 1
+        try:
+            found = await run_in_threadpool(self.reader.archive.find, newest.epoch, round_number)
+        except KafkaError:
+            return _problem(503, "Kafka does not answer: ask again in a moment")
+        finally:
+            self._lookups -= 1
+        return (
+            _problem(404, f"round {round_number} is not in the topic any more")
+            if found is None
+            else _json(found)
+        )
+
+    async def history(self, request: Request) -> Response:
+        """How the counts of some labels grew, in at most 128 steps."""
+        labels = request.query_params.getlist("label")
+        if not 1 <= len(labels) <= MOST_LABELS:
+            return _problem(400, f"name 1 to {MOST_LABELS} labels: /api/v1/history?label=a&label=b")
+        return _json(self.reader.board.series(labels))
+
+    async def results(self, _: Request) -> Response:
+        """The results of one-shot jobs, newest first."""
+        return _json(self.reader.board.results)
+
+    async def stream(self, _: Request) -> Response:
+        """Server-sent events: the whole picture, then updates."""
+        if self.frames.viewers >= MOST_VIEWERS:
+            return _problem(503, "too many viewers: try again later")
+        return StreamingResponse(
+            self._events(),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        self.frames.viewers += 1
+        try:
+            yield b"retry: 1000\n\n"
+            seen, frame = await self.frames.next(0)
+            while frame:
+                yield frame
+                seen, frame = await self.frames.next(seen)
+        finally:
+            self.frames.viewers -= 1
+
+    async def alive(self, _: Request) -> Response:
+        """That this process answers."""
+        return Response("ok\n", media_type="text/plain")
+
+    async def ready(self, _: Request) -> Response:
+        """Whether the releases topic can be read."""
+        if self.reader.is_ready():
+            return Response("ok\n", media_type="text/plain")
+        return Response("the releases topic cannot be read\n", 503, media_type="text/plain")
+
+
+def _file_route(path: str, name: str, media_type: str) -> Route:
+    """One static file, read once; browsers ask again but get it only when it has changed."""
+    body = (_STATIC / name).read_bytes()
+    headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()[:16]}"', "Cache-Control": "no-cache"}
+
+    async def serve(request: Request) -> Response:
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(body, media_type=media_type, headers=headers)
+
+    return Route(path, serve)
+
+
+def _json(value: object) -> Response:
+    body = orjson.dumps(msgspec.to_builtins(value))
+    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def _problem(status: int, sentence: str) -> Response:
+    return Response(
+        orjson.dumps({"error": sentence}),
+        status,
+        media_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )

@@ -1,0 +1,150 @@
+"""What viewers are told: one frame at a time, at most ten a second, the same bytes for all of them.
+
+There is one newest frame and no queue.  A viewer who has the frame before it gets an update, anybody else the
+whole picture, so a slow connection skips frames and never makes the server remember them.
+Labels travel once and are numbers afterwards: all counts change with every round, because all noise does.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+import orjson
+
+from stream_dp.dashboard.board import Board, Sight
+from stream_dp.dashboard.promise import promise
+
+SECONDS_PER_FRAME = 0.1
+SECONDS_WITHOUT_NEWS = 5.0
+"""A frame comes after this long in any case, so that a page notices a connection that is dead."""
+
+BYTES_PER_SECOND = 1_000_000
+"""What one viewer is sent at most: very large releases come less often."""
+
+_OF_RELEASE = (
+    "stream",
+    "epoch",
+    "nonce",
+    "round",
+    "horizon",
+    "ts",
+    "unit",
+    "mechanism",
+    "epsilon",
+    "delta",
+    "rho",
+    "items_per_event",
+    "sd",
+    "tau",
+)
+_SPARE_LABELS = 10_000
+
+
+class Frames:
+    """The newest frame of a board, for an event loop: `follow` makes them, `next` waits for them."""
+
+    def __init__(self, board: Board) -> None:
+        self.viewers = 0
+        self.made = 0
+        self._board = board
+        self._number = 0
+        self._update = self._whole = b""
+        self._sight: Sight | None = None
+        self._made_at = 0.0
+        self._labels: list[str] = []
+        self._ids: dict[str, int] = {}
+        self._nonce = ""
+        self._came = asyncio.Event()
+        self._closed = False
+
+    async def follow(self) -> None:
+        """Make frames for as long as somebody watches."""
+        while not self._closed:
+            await asyncio.sleep(max(SECONDS_PER_FRAME, len(self._update) / BYTES_PER_SECOND))
+            if self.viewers and self._is_due(time.monotonic()):
+                self._make()
+
+    def close(self) -> None:
+        """End every viewer's stream."""
+        self._closed = True
+        self._came.set()
+
+    async def next(self, seen: int) -> tuple[int, bytes]:
+        """The number and the bytes of the newest frame, once that is not `seen`; 0 is nobody's.
+
+        Returns no bytes when the server stops.
+        """
+        if not seen and (self._sight is None or self._is_due(time.monotonic())):
+            self._make()
+        while self._number == seen and not self._closed:
+            await self._came.wait()
+        if self._closed:
+            return seen, b""
+        if seen and seen == self._number - 1:
+            return self._number, self._update
+        if not self._whole:
+            self._whole = self._event("whole", self._content(None))
+        return self._number, self._whole
+
+    def _is_due(self, now: float) -> bool:
+        old = now - self._made_at >= SECONDS_WITHOUT_NEWS
+        return old or self._sight is None or self._board.version != self._sight.version
+
+    def _make(self) -> None:
+        now = time.monotonic()
+        before, self._sight, self._made_at = self._sight, self._board.sight(now), now
+        self._number += 1
+        self.made += 1
+        whole = self._renumber()
+        content = self._content(None if whole else before)
+        self._update = self._event("whole" if whole else "update", content)
+        self._whole = self._update if whole else b""
+        self._came.set()
+        self._came = asyncio.Event()
+
+    def _renumber(self) -> bool:
+        """Give up the labels' numbers for a new epoch, or when most of them are of no use any more."""
+        release = self._sight.release if self._sight is not None else None
+        if release is None:
+            return False
+        if release.nonce == self._nonce and len(self._labels) <= _SPARE_LABELS + 4 * len(release.labels):
+            return False
+        self._nonce, self._labels, self._ids = release.nonce, [], {}
+        return True
+
+    def _content(self, before: Sight | None) -> dict[str, Any]:
+        """What is to be told to somebody who was told `before`, or nothing so far."""
+        sight = self._sight
+        assert sight is not None
+        content: dict[str, Any] = {
+            "state": sight.state,
+            "age": max(0.0, round(time.time() - sight.published, 3)) if sight.release else None,
+            "delay": round(sight.delay, 3),
+            "behind": sight.behind,
+            "rate": None if sight.rate is None else round(sight.rate, 2),
+            "history": sight.history,
+            "viewers": self.viewers,
+        }
+        release = sight.release
+        if release is not None and (before is None or release is not before.release):
+            known = len(self._labels)
+            for label in release.labels:
+                if label not in self._ids:
+                    self._ids[label] = len(self._labels)
+                    self._labels.append(label)
+            content["release"] = {name: getattr(release, name) for name in _OF_RELEASE}
+            content["ids"] = [self._ids[label] for label in release.labels]
+            content["counts"] = release.counts
+            content["labels"] = self._labels if before is None else self._labels[known:]
+        if release is not None and (before is None or before.release is None):
+            content["promise"] = promise(release)
+        if before is None or sight.new != before.new:
+            content["new"] = sight.new
+        if before is None or sight.results_version != before.results_version:
+            content["results"] = [msgspec.to_builtins(result) for result in sight.results]
+        return content
+
+    def _event(self, name: str, content: dict[str, Any]) -> bytes:
+        """One message of a server-sent event stream."""
+        return b"event: %b\nid: %d\ndata: %b\n\n" % (name.encode(), self._number, orjson.dumps(content))

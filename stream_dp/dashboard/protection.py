@@ -1,0 +1,65 @@
+"""What every answer carries to keep a page safe, and the optional password in front of it."""
+
+import base64
+import binascii
+from hmac import compare_digest
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_OPEN_PATHS = ("/livez", "/readyz")  # probes have no password, and these say nothing but yes or no
+
+
+class SafeHeaders:
+    """ASGI middleware: sets the security headers on every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        await self._app(scope, receive, send_safely)
+
+
+class BasicAuth:
+    """ASGI middleware: lets nobody in without the name and the password, except probes."""
+
+    def __init__(self, app: ASGIApp, user: str, password: str) -> None:
+        self._app = app
+        self._expected = f"{user}:{password}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or refuse it."""
+        if scope["type"] != "http" or scope["path"] in _OPEN_PATHS or self._is_known(Headers(scope=scope)):
+            await self._app(scope, receive, send)
+            return
+        challenge = {"WWW-Authenticate": 'Basic realm="stream-dp", charset="UTF-8"'}
+        await PlainTextResponse("name and password, please", 401, challenge)(scope, receive, send)
+
+    def _is_known(self, headers: Headers) -> bool:
+        scheme, _, coded = headers.get("authorization", "").partition(" ")
+        try:
+            given = base64.b64decode(coded, validate=True)
+        except (binascii.Error, ValueError):
+            return False
+        return scheme.lower() == "basic" and compare_digest(given, self._expected)

@@ -1,0 +1,184 @@
+"""The one reader of Kafka, in a thread of its own, however many people watch."""
+
+import logging
+import time
+from datetime import datetime
+from threading import Event, Thread
+
+import msgspec
+from kafka import KafkaConsumer, TopicPartition
+from kafka.consumer.fetcher import ConsumerRecord
+from kafka.errors import KafkaError
+
+from stream_dp.connections import Kafka
+from stream_dp.dashboard.archive import Archive
+from stream_dp.dashboard.board import Board, State
+from stream_dp.dashboard.consumer import read_only_consumer
+from stream_dp.dashboard.results import read_result
+from stream_dp.records import Release, decode_release
+from stream_dp.subscribe import WholeReleases
+
+_POLL_SECONDS = 0.1
+_RETRY_SECONDS = 1.0
+_ANSWER_SECONDS = 3.0
+_QUIET_SECONDS = 2.0  # after which a silent broker is asked whether it is there
+_RESULTS_SECONDS = 10.0
+_BACKLOG = 64  # records before the end of the topic to begin with: the newest release in all its parts
+_SEEDING_SECONDS = 5.0
+_LOGGER = logging.getLogger(__name__)
+
+
+class Reader:
+    """Follows `<stream>.releases`, and `<stream>.results` once it exists, and writes what comes on the board."""
+
+    def __init__(self, kafka: Kafka, releases: str, results: str, board: Board) -> None:
+        self.board = board
+        self.archive = Archive(kafka, releases)
+        self._kafka = kafka
+        self._releases = TopicPartition(releases, 0)
+        self._results = TopicPartition(results, 0)
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, name="kafka-reader", daemon=True)
+        self._reached_at = float("-inf")
+        self._whole = WholeReleases()
+        self._place = ("", 0)
+        self._live_from = 0
+        self._asked_at = 0.0
+        self._told: State = "connecting"
+
+    def start(self) -> None:
+        """Begin; Kafka need not be there yet."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leave the broker and end the thread."""
+        self._stopping.set()
+        self._thread.join(_ANSWER_SECONDS + _RETRY_SECONDS)
+        self.archive.close()
+
+    def is_ready(self) -> bool:
+        """Whether the releases topic was there when Kafka was last asked, moments ago."""
+        recent = time.monotonic() - self._reached_at < 3 * (_QUIET_SECONDS + _ANSWER_SECONDS)
+        return recent and self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                consumer = read_only_consumer(self._kafka, _ANSWER_SECONDS, reconnect_backoff_max_ms=1000)
+                try:
+                    self._follow(consumer)
+                finally:
+                    consumer.close(timeout_ms=int(_ANSWER_SECONDS * 1000))
+            except (KafkaError, OSError) as error:
+                self._tell("unreachable", f"Kafka does not answer at {self._kafka} ({error}): trying again")
+                self._reached_at = float("-inf")
+            except Exception:
+                _LOGGER.exception("the reader starts again")
+            self._stopping.wait(_RETRY_SECONDS)
+
+    def _follow(self, consumer: KafkaConsumer) -> None:
+        """Read until asked to stop; raises KafkaError when the broker is gone."""
+        while not consumer.partitions_for_topic(self._releases.topic):
+            self._tell("no-topic", f"waiting for the topic {self._releases.topic!r}, which the worker makes")
+            if self._stopping.wait(_RETRY_SECONDS):
+                return
+        self._begin(consumer)
+        heard = time.monotonic()
+        while not self._stopping.is_set():
+            found = consumer.poll(int(_POLL_SECONDS * 1000))
+            now = time.monotonic()
+            if found:
+                heard = self._reached_at = now
+            elif now - max(heard, self._reached_at) > _QUIET_SECONDS:
+                self._end_of_releases(consumer)
+            self._take_releases(consumer, found.get(self._releases, []))
+            self._take_results(found.get(self._results, []))
+            if self._results not in consumer.assignment() and now - self._asked_at > _RESULTS_SECONDS:
+                self._look_for_results(consumer, now)
+
+    def _tell(self, state: State, sentence: str) -> None:
+        """Put on the board why nothing comes, and say it once on the console."""
+        if state != self._told:
+            _LOGGER.warning(sentence)
+        self._told = state
+        self.board.set_state(state)
+
+    def _begin(self, consumer: KafkaConsumer) -> None:
+        """Show the newest release at once, then fill the history, then go on from there."""
+        consumer.assign([self._releases])
+        first = consumer.beginning_offsets([self._releases], timeout_ms=int(_ANSWER_SECONDS * 1000))
+        end = self._live_from = self._end_of_releases(consumer)
+        begin = max(first[self._releases], end - _BACKLOG)
+        consumer.seek(self._releases, begin)
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while consumer.position(self._releases) < end and time.monotonic() < deadline:
+            self._take_releases(consumer, consumer.poll(int(_POLL_SECONDS * 1000)).get(self._releases, []))
+        self._fill_history()
+        self._look_for_results(consumer, time.monotonic())
+
+    def _end_of_releases(self, consumer: KafkaConsumer) -> int:
+        end = consumer.end_offsets([self._releases], timeout_ms=int(_ANSWER_SECONDS * 1000))[self._releases]
+        self._reached_at = time.monotonic()
+        self._told = "open"
+        self.board.confirm()
+        return int(end)
+
+    def _fill_history(self) -> None:
+        """Fetch the releases that the sparklines need, newest first, for as long as that takes little time."""
+        sight = self.board.sight(time.monotonic())
+        deadline = time.monotonic() + _SEEDING_SECONDS
+        for number in self.board.missing():
+            if sight.release is None or self._stopping.is_set() or time.monotonic() > deadline:
+                return
+            release = self.archive.find(sight.release.epoch, number)
+            if release is not None:
+                self.board.take_past(release)
+
+    def _look_for_results(self, consumer: KafkaConsumer, now: float) -> None:
+        """Read the results topic from its beginning, once it exists."""
+        self._asked_at = now
+        if not consumer.partitions_for_topic(self._results.topic):
+            return
+        position = consumer.position(self._releases)
+        consumer.assign([self._releases, self._results])
+        consumer.seek(self._releases, position)
+        consumer.seek_to_beginning(self._results)
+
+    def _take_releases(self, consumer: KafkaConsumer, records: list[ConsumerRecord]) -> None:
+        for record in records:
+            try:
+                part = decode_release(record.value or b"")
+            except msgspec.DecodeError:
+                _LOGGER.warning("the record at offset %d of the releases topic is no release", record.offset)
+                continue
+            release = self._whole_release(part)
+            if release is None:
+                continue
+            published = record.timestamp / 1000
+            behind = max(0, (consumer.highwater(self._releases) or 0) - record.offset - 1)
+            live = record.offset >= self._live_from
+            delay = published - _seconds(release.ts)
+            self.board.take(release, published, delay, behind, time.monotonic(), live)
+
+    def _whole_release(self, part: Release) -> Release | None:
+        """The whole release, if this part completes it.
+
+        An epoch of the same number and another nonce means that the topic was made anew.
+        """
+        nonce, epoch = self._place
+        if part.nonce != nonce:
+            if part.epoch < epoch:
+                return None
+            self._place, self._whole = (part.nonce, part.epoch), WholeReleases()
+        return self._whole.add(part)
+
+    def _take_results(self, records: list[ConsumerRecord]) -> None:
+        for record in records:
+            result = read_result(record.key, record.value)
+            if result is not None:
+                self.board.take_result(result)
+
+
+def _seconds(ts: str) -> float:
+    """A timestamp of a release in seconds since 1970."""
+    return datetime.fromisoformat(ts).timestamp()

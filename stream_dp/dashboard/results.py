@@ -1,0 +1,103 @@
+"""Results of one-shot jobs as the page shows them: only the public fields it knows, whatever else a record holds."""
+
+from typing import Any
+
+import msgspec
+
+MOST_LABELS = 200
+
+
+class Result(msgspec.Struct, frozen=True):
+    """One result: `labels` in the order of the record, `counts` alongside if it has any.
+
+    `released` is how many labels the result holds; `labels` has at most `MOST_LABELS` of them.  `notes` are
+    sentences.  `delta` of the `cost` is the one that goes with its `epsilon`.
+    """
+
+    id: str
+    part: int
+    title: str
+    labels: list[str]
+    counts: list[int] | None
+    released: int
+    sd: float | None
+    notes: list[str]
+    cost: dict[str, float]
+    guarantee: str
+    ts: str
+
+
+def read_result(key: bytes | None, value: bytes | None) -> Result | None:
+    """The result in a record of `<stream>.results`; None if it is none, or that of a job that released nothing yet."""
+    try:
+        found = msgspec.json.decode(value or b"")
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("status") != "done":
+        return None
+    labels = found.get("labels", [])
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        return None
+    part = found.get("part", 1)
+    return Result(
+        id=_text(found, "id") or (key or b"").decode(errors="replace"),
+        part=part if type(part) is int else 1,
+        title=" · ".join(filter(None, (_text(found, "job"), _text(found, "mechanism")))) or "Result",
+        labels=labels[:MOST_LABELS],
+        counts=_counts(found, len(labels)),
+        released=len(labels),
+        sd=_number(found.get("sd")),
+        notes=_notes(found, labels),
+        cost=_cost(found.get("cost")),
+        guarantee=_text(found, "guarantee"),
+        ts=_text(found, "ts"),
+    )
+
+
+def joined(first: Result, following: Result) -> Result:
+    """A result and its next part as one."""
+    room = MOST_LABELS - len(first.labels)
+    counts = None
+    if first.counts is not None and following.counts is not None:
+        counts = first.counts + following.counts[:room]
+    return msgspec.structs.replace(
+        first,
+        part=following.part,
+        labels=first.labels + following.labels[:room],
+        counts=counts,
+        released=first.released + following.released,
+    )
+
+
+def _text(found: dict[str, Any], name: str) -> str:
+    value = found.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _counts(found: dict[str, Any], labels: int) -> list[int] | None:
+    counts = found.get("counts")
+    if not isinstance(counts, list) or len(counts) != labels or not all(type(each) is int for each in counts):
+        return None
+    return counts[:MOST_LABELS]
+
+
+def _notes(found: dict[str, Any], labels: list[str]) -> list[str]:
+    rank = found.get("rank")
+    if type(rank) is int:
+        return [f"The largest gap comes after rank {rank:,}."]
+    if not labels:
+        return ["No label was released."]
+    return ["There are fewer labels than were asked for."] if found.get("bottom") is True else []
+
+
+def _cost(cost: object) -> dict[str, float]:
+    """What was charged: (epsilon, delta) as they belong together, and rho."""
+    if not isinstance(cost, dict):
+        return {}
+    names = {"epsilon": "epsilon", "delta": "at_delta", "rho": "rho"}
+    numbers = {name: _number(cost.get(field)) for name, field in names.items()}
+    return {name: number for name, number in numbers.items() if number is not None}

@@ -1,0 +1,71 @@
+"""An epoch: one nonce, one append-only log, one promise.  Frozen when it opens, kept in every checkpoint."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from stream_dp.calibration import Guarantee, calibrate
+from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
+from stream_dp.settings import Settings
+
+
+class EpochRefused(Exception):
+    """The worker cannot go on under this epoch's promise; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What was promised when the epoch opened: `first_offset` is where it starts to read the events topic.
+
+    The noise and the thresholds are kept as they were computed then, so that no later version of a library
+    can change them.  `privacy` holds the settings by name; `nonce` is public and never used again.
+    """
+
+    number: int
+    nonce: bytes
+    first_offset: int
+    privacy: dict[str, Any]
+    mechanism: BinaryMechanism
+    guarantee: Guarantee
+    noise_version: int = NOISE_VERSION
+
+    @classmethod
+    def open(cls, settings: Settings, number: int, first_offset: int) -> "Epoch":
+        """Calibrate and draw a fresh nonce.  Raises `EpochRefused` for settings that promise nothing."""
+        try:
+            mechanism, guarantee = calibrate(
+                settings.epsilon, settings.delta, settings.horizon, settings.items_per_event
+            )
+        except ValueError as error:
+            raise EpochRefused(str(error)) from None
+        return cls(number, new_nonce(), first_offset, settings.privacy, mechanism, guarantee)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything that was frozen when the epoch opened."""
+        return blake2b(msgspec.json.encode(self, order="deterministic"), digest_size=16).hexdigest()
+
+    def check_settings(self, settings: Settings) -> None:
+        """Raise `EpochRefused` if the settings promise something else than this epoch did."""
+        changed = [
+            f"{name} is {self.privacy[name]} in the epoch and {value} in the settings"
+            for name, value in settings.privacy.items()
+            if self.privacy[name] != value
+        ]
+        if changed:
+            raise EpochRefused(
+                f"epoch {self.number} of stream {settings.stream!r} was opened with other settings: "
+                f"{'; '.join(changed)}; restore them, or open a new epoch, which is charged, with --new-epoch"
+            )
+        if self.noise_version != NOISE_VERSION:
+            raise EpochRefused(
+                f"epoch {self.number} draws noise of version {self.noise_version} and this program of version "
+                f"{NOISE_VERSION}: go on with the program that opened it"
+            )
+
+    def noise(self, key: bytes) -> KeyedNoise:
+        """The noise of this epoch under the noise key `key`."""
+        return KeyedNoise(key, self.privacy["stream"], self.nonce)

@@ -1,0 +1,132 @@
+"""Opening and closing the epochs of a stream, so that every promise is on record before its first release.
+
+Opening: write the epoch into `<stream>.epochs`, charge the data source's ledger, then make the first checkpoint.
+Each step may be repeated after a crash: the nonce is drawn before the first, and nothing is released before the last.
+"""
+
+import msgspec
+import numpy as np
+from redis import Redis
+
+from stream_dp import log
+from stream_dp.calibration import coupling_delta
+from stream_dp.epoch import Epoch, EpochRefused
+from stream_dp.histogram import HistogramState
+from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, JournaledLedger
+from stream_dp.pipeline import Position
+from stream_dp.privacy.composition import Charge, refused
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
+from stream_dp.settings import Settings
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+from stream_dp.store.ledger import LedgerRefused
+
+
+class Epochs:
+    """The epochs of one stream, as the worker that holds the stream opens and closes them."""
+
+    def __init__(self, settings: Settings, store: CheckpointStore, redis: Redis) -> None:
+        self._settings = settings
+        self._store = store
+        self._ledger = JournaledLedger(settings.kafka_address, redis, settings.data_source)
+        self.journal = EpochJournal(settings)
+
+    def check_room(self, first_offset: int, end_offset: int) -> None:
+        """Raise `EpochRefused` unless the budget has room for an epoch from `first_offset` on.
+
+        The one that is open is taken as closed at `end_offset`: this is asked before it is.
+        """
+        ledger = self._ledger.ledger
+        budget = ledger.budget()
+        if budget is None:
+            return
+        number = self.journal.last.epoch.number + 1 if self.journal.last else 1
+        charges = [
+            msgspec.structs.replace(charge, end_offset=end_offset) if self._is_open_epoch(charge) else charge
+            for charge in ledger.charges()
+        ]
+        charges.append(_charge(Epoch.open(self._settings, number, first_offset)))
+        if refused(charges, budget):
+            raise EpochRefused(
+                f"the budget of {ledger.source!r} has no room for another epoch from offset {first_offset} on: "
+                "nothing was closed; raise it with `stream-dp budget set`, or ask for less epsilon"
+            )
+
+    def _is_open_epoch(self, charge: Charge) -> bool:
+        last = self.journal.last
+        return (
+            last is not None
+            and charge.end_offset is None
+            and charge.id == _charge(last.epoch).id
+            and not _is_derived(last.epoch)
+        )
+
+    def open_next(self, first_offset: int, key_check: str) -> Checkpoint:
+        """Open the next epoch, which counts from `first_offset` on.
+
+        Raises `EpochRefused` where the budget of the data source has no room for it.
+        """
+        number = self.journal.last.epoch.number + 1 if self.journal.last else 1
+        epoch = Epoch.open(self._settings, number, first_offset)
+        releases = log.offsets(self._settings.kafka_address, self._settings.releases)
+        self._store.check_hold()
+        self.journal.append(EpochOpened(epoch, key_check, releases.end))
+        return self.finish_opening()
+
+    def finish_opening(self) -> Checkpoint:
+        """Charge the last epoch, which is on record and has released nothing yet, and make its first checkpoint."""
+        opened = self.journal.opened[-1]
+        epoch = opened.epoch
+        try:
+            self._ledger.charge(_charge(epoch))
+        except LedgerRefused as refusal:
+            self.journal.append(EpochClosed(epoch.number, epoch.first_offset))
+            raise EpochRefused(
+                f"epoch {epoch.number} of stream {self._settings.stream!r}: {refusal}"
+            ) from None
+        state = HistogramState(0, EMPTY_HISTORY, [], np.empty(0, np.int32), [])
+        position = Position(epoch.first_offset)
+        checkpoint = Checkpoint(epoch, state, position, opened.releases_offset, opened.key_check)
+        self._store.start_over()
+        self._store.commit(self._store.prepare(checkpoint))
+        return checkpoint
+
+    def close_last(self, end_offset: int) -> int:
+        """Close the epoch that was opened last; returns the offset up to which anything was counted."""
+        last = self.journal.last
+        if last is None:
+            return end_offset
+        if self.journal.last_is_open:
+            self.journal.append(EpochClosed(last.epoch.number, max(end_offset, last.epoch.first_offset)))
+        charge = _charge(last.epoch)
+        charged = charge.id in {
+            made.id for made in self._ledger.ledger.charges()
+        }  # a refused epoch never was
+        if charged and not _is_derived(last.epoch):
+            self._ledger.close(charge.id, self.journal.closed[last.epoch.number].end_offset)
+        return max(closed.end_offset for closed in self.journal.closed.values())
+
+
+def _is_derived(epoch: Epoch) -> bool:
+    """Whether the events come from another source, whose offsets say nothing about those of the events topic."""
+    return epoch.privacy["data_source"] != f"{epoch.privacy['stream']}.events"
+
+
+def _charge(epoch: Epoch) -> Charge:
+    """What an epoch costs its data source, all of it before its first release.
+
+    It covers the offsets from which the epoch counts; of a derived stream nobody knows them, so all of the source's.
+    """
+    guarantee, mechanism = epoch.guarantee, epoch.mechanism
+    stream = epoch.privacy["stream"]
+    return Charge(
+        id=f"{stream}/epoch/{epoch.number}/{epoch.nonce.hex()}",
+        what=f"running histogram of stream {stream}, epoch {epoch.number}",
+        unit="event",
+        rho=guarantee.rho,
+        delta=guarantee.threshold_delta
+        + coupling_delta(guarantee.epsilon, mechanism.horizon, mechanism.items_per_event),
+        first_offset=0 if _is_derived(epoch) else epoch.first_offset,
+        end_offset=None,
+        digest=epoch.fingerprint,
+        exact=(guarantee.epsilon, guarantee.delta),
+    )

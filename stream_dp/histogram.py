@@ -1,0 +1,270 @@
+"""The unknown-domain running histogram: every round, the whole histogram of what is above the threshold.
+
+Labels become known when a count of theirs is admitted.  Nothing here reads a clock, a file or a socket: the
+releases are a function of the noise key, the epoch's nonce and the events, and do not depend on how a stream
+is cut into blocks.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.counters.binary import BinaryMechanism, Hits, Node, grown
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
+
+_CELLS_AT_ONCE = 1 << 17  # rounds x labels of a block: its matrices stay in the second-level cache
+
+
+class HorizonReached(Exception):
+    """More rounds were asked for than the epoch promised in advance."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one round releases: `labels` (object) and `counts` (integers), largest count first, then by label."""
+
+    round: int
+    labels: NDArray[np.object_]
+    counts: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ReleasedBlock:
+    """The snapshots of the rounds from `first` on, as columns: round first + i released `sizes[i]` labels.
+
+    `ranks` and `counts` (integers) hold them one round after the other, each in the order of its release; a rank is a
+    position in `labels`, the labels released so far by this process in label order.  `labels` is replaced,
+    never changed, when another label is released for the first time.
+    """
+
+    first: int
+    sizes: NDArray[np.int64]
+    ranks: NDArray[Any]
+    counts: NDArray[Any]
+    labels: NDArray[np.object_]
+
+    def snapshots(self) -> list[Snapshot]:
+        """The same, a round at a time."""
+        ends = np.cumsum(self.sizes)
+        return [
+            Snapshot(self.first + i, self.labels[self.ranks[end - size : end]], self.counts[end - size : end])
+            for i, (size, end) in enumerate(zip(self.sizes, ends, strict=True))
+        ]
+
+
+@dataclass
+class HistogramState:
+    """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),)."""
+
+    round: int
+    history: bytes
+    labels: list[str]
+    counts: NDArray[np.int32]
+    nodes: list[Node]
+
+
+def admit(items: Iterable[str], items_per_event: int) -> list[str]:
+    """The first `items_per_event` distinct items in record order: all of the event that may enter any state.
+
+    >>> admit(["b", "a", "b", "c"], 2)
+    ['b', 'a']
+    """
+    admitted: dict[str, None] = {}
+    for item in items:
+        admitted[item] = None
+        if len(admitted) == items_per_event:
+            break
+    return list(admitted)
+
+
+class RunningHistogram:
+    """Feed it events, one a round; it returns the thresholded histogram after each.
+
+    `mechanism`: the calibrated counter; `noise`: the noise of this epoch.
+    """
+
+    def __init__(
+        self, mechanism: BinaryMechanism, noise: KeyedNoise, state: HistogramState | None = None
+    ) -> None:
+        self.mechanism = mechanism
+        self._noise = noise
+        self._counter = mechanism.counter(noise)
+        self._history = EMPTY_HISTORY
+        self._labels: list[str] = []
+        self._rows: dict[str, int] = {}
+        self._ids = np.empty((0, 2), np.uint64)
+        self._counts = np.empty(0, np.int32)
+        self._visible = _VisibleLabels()
+        self._thresholds = np.array(mechanism.thresholds, np.int32)
+        if state is not None:
+            self._restore(state)
+
+    @property
+    def round(self) -> int:
+        """Rounds closed so far."""
+        return self._counter.round
+
+    @property
+    def history(self) -> bytes:
+        """The head of the hash chain over everything admitted so far."""
+        return self._history
+
+    @property
+    def rounds_left(self) -> int:
+        """Rounds that the epoch still has room for."""
+        return self.mechanism.horizon - self.round
+
+    @property
+    def block_rounds(self) -> int:
+        """How many rounds to observe at once: their matrices fit into the cache, even if every item were new."""
+        known, items = len(self._labels), self.mechanism.items_per_event
+        return max(1, (isqrt(known * known + 4 * items * _CELLS_AT_ONCE) - known) // (2 * items))
+
+    def observe(self, events: Sequence[Sequence[str]]) -> list[Snapshot]:
+        """Close one round per event and return their snapshots, whatever the number of events."""
+        self._check_room(len(events))
+        snapshots: list[Snapshot] = []
+        while len(snapshots) < len(events):
+            block = events[len(snapshots) : len(snapshots) + self.block_rounds]
+            snapshots += self.observe_block(block).snapshots()
+        return snapshots
+
+    def observe_block(self, events: Sequence[Sequence[str]]) -> ReleasedBlock:
+        """Close one round per event, all as one matrix.  An event without items is a round like any other.
+
+        Raises `HorizonReached` before anything is changed when the epoch has no room for all the events.
+        """
+        self._check_room(len(events))
+        first, known = self.round + 1, len(self._labels)
+        admitted = [admit(items, self.mechanism.items_per_event) for items in events]
+        hit: dict[str, int] = {}  # the labels that occur in the block, numbered as they come
+        columns = [hit.setdefault(label, len(hit)) for labels in admitted for label in labels]
+        steps = np.repeat(np.arange(len(events)), [len(labels) for labels in admitted])
+        tweaks, history = self._tweaks(admitted)
+        self._register([label for label in hit if label not in self._rows])
+        self._history = history
+        rows = np.fromiter((self._rows[label] for label in hit), np.int64, len(hit))
+
+        labels = len(self._labels)
+        noisy = self._counter.advance(self._ids[:labels], tweaks, Hits(first + steps, rows[columns]))
+        growth = np.zeros((len(events), len(hit)), np.int32)
+        growth[steps, columns] = 1  # an event holds a label once
+        np.cumsum(growth, axis=0, out=growth)
+        noisy += self._counts[:labels]
+        noisy[:, rows] += growth
+        self._counts[rows] += growth[-1]
+        first_seen = np.zeros(labels, np.int64)
+        first_seen[rows[rows >= known]] = first + np.argmax(growth[:, rows >= known] > 0, axis=0)
+        return self._release(first, noisy, first_seen)
+
+    def state(self) -> HistogramState:
+        """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next event."""
+        labels = len(self._labels)
+        return HistogramState(
+            self.round, self._history, self._labels, self._counts[:labels], self._counter.live
+        )
+
+    def _restore(self, state: HistogramState) -> None:
+        self._register(state.labels)
+        self._counts[: len(state.labels)] = state.counts
+        self._history = state.history
+        self._counter.restore(state.round, state.nodes)
+
+    def _register(self, labels: Sequence[str]) -> None:
+        known = len(self._labels)
+        size = known + len(labels)
+        ids = self._noise.label_ids(label.encode() for label in labels)
+        self._rows.update(zip(labels, range(known, size), strict=True))
+        self._labels.extend(labels)
+        self._ids = grown(self._ids, size)
+        self._ids[known:size] = ids
+        self._counts = grown(self._counts, size)
+        self._counts[known:size] = 0
+        self._counter.add_labels(ids)
+
+    def _check_room(self, rounds: int) -> None:
+        if rounds > self.rounds_left:
+            raise HorizonReached(
+                f"{rounds} more rounds were asked for but only {self.rounds_left} of the horizon of "
+                f"{self.mechanism.horizon} are left"
+            )
+
+    def _tweaks(self, admitted: Sequence[Sequence[str]]) -> tuple[list[bytes], bytes]:
+        """The tweaks of the rounds to come, and the history after them."""
+        tweaks, history = [], self._history
+        for round_number, labels in enumerate(admitted, self.round + 1):
+            history = self._noise.extend_history(history, round_number, [label.encode() for label in labels])
+            tweaks.append(self._noise.tweak(round_number, 0, history))
+        return tweaks, history
+
+    def _release(self, first: int, noisy: NDArray[np.int32], first_seen: NDArray[np.int64]) -> ReleasedBlock:
+        """Threshold and sort a block's noisy table; a label is released from the round it was first seen in."""
+        rounds = np.arange(first, first + len(noisy))
+        tau = self._thresholds[np.bitwise_count(rounds) - 1]
+        visible = self._visible
+        visible.include(np.any(_released(noisy, tau, rounds, first_seen), axis=0), self._labels)
+        noisy = noisy.take(visible.rows, axis=1)
+        released = _released(noisy, tau, rounds, first_seen.take(visible.rows))  # cheaper than gathering it
+        sizes = released.sum(axis=1)
+        ranks, counts = _sorted_by_count(noisy, released, sizes)
+        return ReleasedBlock(first, sizes, ranks, counts, visible.labels)
+
+
+def _released(
+    noisy: NDArray[np.int32],
+    tau: NDArray[np.int32],
+    rounds: NDArray[np.int64],
+    first_seen: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Which cells reach their round's `tau`, from the round on in which their label was first seen."""
+    released = noisy >= tau[:, None]
+    late = np.flatnonzero(first_seen > rounds[0])
+    released[:, late] &= rounds[:, None] >= first_seen[late]
+    return released
+
+
+def _sorted_by_count(
+    noisy: NDArray[np.int32], released: NDArray[np.bool_], sizes: NDArray[np.int64]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The released cells of each row, largest count first, then by column: their columns and counts, row after row.
+
+    Count and column share one unsigned key, of 32 bits where they fit: sorting is what a release costs most.
+    """
+    if not noisy.size:
+        return np.empty(0, np.uint32), np.empty(0, np.int32)
+    bits, largest = noisy.shape[1].bit_length(), int(noisy.max())
+    narrow = (largest - int(noisy.min()) + 1) << bits < 2**32
+    unsigned, signed = (np.uint32, np.int32) if narrow else (np.uint64, np.int64)
+    keys: NDArray[Any] = np.subtract(largest, noisy, dtype=signed).view(unsigned)
+    keys <<= unsigned(bits)
+    keys |= np.arange(noisy.shape[1], dtype=unsigned)
+    np.copyto(keys, np.iinfo(unsigned).max, where=~released)
+    keys.sort(axis=1)
+    keys = np.concatenate([row[:size] for row, size in zip(keys, sizes, strict=True)])
+    columns = keys & unsigned((1 << bits) - 1)
+    keys >>= unsigned(bits)
+    return columns, np.subtract(largest, keys.view(signed), dtype=signed)
+
+
+class _VisibleLabels:
+    """The labels released so far by this process, in label order: `rows` (int64) and `labels` (object)."""
+
+    def __init__(self) -> None:
+        self.rows = np.empty(0, np.int64)
+        self.labels = np.empty(0, object)
+        self._included = np.empty(0, bool)
+
+    def include(self, rows: NDArray[np.bool_], labels: list[str]) -> None:
+        """Add the rows marked in `rows`, bool of shape (len(labels),)."""
+        self._included = grown(self._included, len(labels))
+        new = np.flatnonzero(rows & ~self._included[: len(labels)])
+        if not len(new):
+            return
+        self._included[new] = True
+        ordered = sorted([*self.rows.tolist(), *new.tolist()], key=labels.__getitem__)
+        self.rows = np.array(ordered, np.int64)
+        self.labels = np.array([labels[row] for row in ordered], object)

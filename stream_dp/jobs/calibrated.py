@@ -1,0 +1,83 @@
+"""A mechanism whose parameters are fixed: what it costs is known before any data is read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.batch.baskets import sample
+from stream_dp.batch.cost import Cost, require_count, require_positive
+from stream_dp.batch.result import BatchResult
+from stream_dp.jobs.rows import Rows
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+Integers = NDArray[np.int64]
+
+MOST_ITEMS = 1_000_000
+"""The most that k, kbar and items_per_user may be: above, a threshold and its noise take too much memory."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What a mechanism released: numbers of items in the order that it gives a meaning.
+
+    `rank`: a released rank instead of items.  `bottom`: the mechanism says that there are fewer items than asked for.
+    """
+
+    items: Integers
+    counts: Integers | None = None
+    sd: float | None = None
+    bottom: bool = False
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """`delta`: the one that was asked for, at which `cost` gives the epsilon that was asked for, or a lower one.
+
+    `releases_counts`: whether labels come with noisy counts.  `run` is called with rows of any content.
+    """
+
+    cost: Cost
+    delta: float
+    releases_counts: bool
+    run: Callable[[Rows, OneShotNoise], Outcome]
+    bins: list[str] | None = None
+
+    @property
+    def epsilon(self) -> float:
+        """The least epsilon at `delta`."""
+        return self.epsilon_at(self.delta)
+
+    def epsilon_at(self, delta: float) -> float:
+        """The least epsilon known at `delta`, which must not be below the one asked for."""
+        return self.cost.epsilon_at(delta)
+
+
+def sampled_counts(rows: Rows, items_per_user: int, noise: OneShotNoise) -> Integers:
+    """How many users hold each item, where a user of more than `items_per_user` items keeps a sample of them."""
+    kept = sample(rows.baskets(), items_per_user, noise)
+    return np.bincount(kept.items, minlength=kept.item_count)
+
+
+def outcome(result: BatchResult, most: int | None = None) -> Outcome:
+    """What a mechanism returned, cut to the first `most` items."""
+    counts = None if result.counts is None else result.counts[:most]
+    return Outcome(result.items[:most], counts, result.sd, result.bottom)
+
+
+def check_sizes(**sizes: int | None) -> None:
+    """Refuse sizes that are no whole numbers from 1 to MOST_ITEMS; None is no size."""
+    for name, size in sizes.items():
+        if size is not None:
+            require_count(name, size)
+            if size > MOST_ITEMS:
+                raise ValueError(f"{name} must be at most {MOST_ITEMS}, not {size}.")
+
+
+def check_promise(epsilon: float, delta: float) -> None:
+    """Refuse an epsilon that is not above 0, and a delta that no mechanism here can keep."""
+    require_positive("epsilon", epsilon)
+    if not 1e-50 <= delta <= 0.1:
+        raise ValueError(f"delta must lie between 1e-50 and 0.1, not {delta}.")

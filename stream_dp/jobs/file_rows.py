@@ -1,0 +1,194 @@
+"""Files as rows: JSON Lines of events, CSV and Parquet, the first two also as .gz.
+
+Only the name, the kind and the columns of a file may be refused, before anything is charged.  After that nothing in it
+is an error: rows that cannot be used are left out and counted, and where a file is damaged (cut off, or a page of
+Parquet that does not decode), reading ends.
+"""
+
+import csv
+import gzip
+import logging
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Literal, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from stream_dp.jobs.csv_rows import csv_tables
+from stream_dp.jobs.request import BadRequest, Source, Unit
+from stream_dp.jobs.rows import RowCollector
+
+Progress = Callable[[int, int], None]
+"""Told how far reading is, and of how much, in bytes, offsets or rows; may raise to end it."""
+
+_ROWS_AT_ONCE = 1 << 20
+_LINES_AT_ONCE = 50_000
+_LONGEST_HEADER = 1 << 20
+_DAMAGE = (pa.ArrowException, OSError, EOFError, zlib.error)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """A file that can be read: its kind and the columns to read; JSON Lines have none."""
+
+    path: Path
+    kind: Literal["jsonl", "csv", "parquet"]
+    user: str = ""
+    item: str = ""
+
+    @property
+    def mark(self) -> str:
+        """What changes when the file is written again.  PRIVATE: it tells the file's size."""
+        status = self.path.stat()
+        return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
+
+
+def find_file(source: Source, unit: Unit, folder: Path | None = None) -> RowFile:
+    """The file of a source, below `folder` where one is given; raises `BadRequest`."""
+    path = Path(source.file or "")
+    if folder is not None:
+        path = (folder / path).resolve()
+        if not path.is_relative_to(folder.resolve()):
+            raise BadRequest(f"the file {source.file!r} is outside the folder of files that jobs may read")
+    try:
+        if not path.is_file():
+            raise BadRequest(f"there is no file {source.file!r}")
+        return _with_columns(path, source, unit)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise BadRequest(f"the file {source.file!r} cannot be read: {reason}") from None
+
+
+def read_file(file: RowFile, unit: Unit, collector: RowCollector, progress: Progress) -> None:
+    """Add all rows of `file` to `collector`."""
+    read = {"jsonl": _read_lines, "csv": _read_csv, "parquet": _read_parquet}[file.kind]
+    try:
+        read(file, unit, collector, progress)
+    except _DAMAGE as damage:
+        logger.warning("the file %s is damaged, its rows count up to there: %s", file.path, damage)
+
+
+def _with_columns(path: Path, source: Source, unit: Unit) -> RowFile:
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    kind = suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) == 2 else "".join(suffixes[-1:])
+    if kind in (".jsonl", ".ndjson", ".json"):
+        if source.user is not None or source.item is not None:
+            raise BadRequest("a file of JSON Lines holds events, with user and items: leave the columns out")
+        return RowFile(path, "jsonl")
+    if kind == ".csv":
+        columns = _csv_header(path)
+        item, user = _chosen(source, unit, columns)
+        return RowFile(path, "csv", user, item)
+    if suffixes[-1:] in ([".parquet"], [".pq"]):
+        try:
+            schema = pq.read_schema(path)
+        except pa.ArrowException:
+            raise BadRequest(f"the file {source.file!r} is not in the format Parquet") from None
+        item, user = _chosen(source, unit, schema.names)
+        _check_type(item, schema.field(item).type, may_be_list=True)
+        if user:
+            _check_type(user, schema.field(user).type, may_be_list=False)
+        return RowFile(path, "parquet", user, item)
+    raise BadRequest(
+        f"the file {source.file!r} is of no known kind: its name should end in .jsonl, .csv or .parquet"
+        " (the first two also with .gz)"
+    )
+
+
+def _chosen(source: Source, unit: Unit, columns: list[str]) -> tuple[str, str]:
+    """The column of items and that of users, "" where every row is a unit of its own."""
+    item = source.item or ("item" if "item" in columns else "items")
+    user = "" if unit == "event" else source.user or "user"
+    for name, option in ((item, "item"), (user, "user")):
+        if name and columns.count(name) != 1:
+            raise BadRequest(
+                f"the file {source.file!r} has no single column {name!r}: name the column with {option}"
+            )
+    return item, user
+
+
+def _csv_header(path: Path) -> list[str]:
+    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        try:
+            line = file.readline(_LONGEST_HEADER).decode("utf-8-sig")
+        except (EOFError, zlib.error, UnicodeDecodeError):
+            line = ""
+    return next(csv.reader([line.rstrip("\r\n")]), [])
+
+
+def _check_type(name: str, kind: pa.DataType, may_be_list: bool) -> None:
+    if may_be_list and _is_list(kind):
+        kind = kind.value_type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    if not any(test(kind) for test in (*tests, pa.types.is_integer)):
+        raise BadRequest(f"the column {name!r} holds {kind}, which names nothing: it should hold text")
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _read_lines(file: RowFile, unit: Unit, collector: RowCollector, progress: Progress) -> None:
+    total = file.path.stat().st_size
+    with file.path.open("rb") as raw:
+        lines: Iterator[bytes] = gzip.GzipFile(fileobj=raw) if file.path.suffix.lower() == ".gz" else raw
+        while True:
+            chunk: list[bytes] = []
+            try:
+                chunk.extend(islice(lines, _LINES_AT_ONCE))
+            finally:  # where the file is damaged, the lines before that count
+                collector.add_events(chunk, unit)
+            if not chunk:
+                return
+            progress(raw.tell(), total)
+
+
+def _read_csv(file: RowFile, unit: Unit, collector: RowCollector, progress: Progress) -> None:
+    total = file.path.stat().st_size
+    header = _csv_header(file.path)
+    names = [name for name in (file.item, file.user) if name]
+    with file.path.open("rb") as raw:
+        packed = file.path.suffix.lower() == ".gz"
+        text = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw
+        text.readline(_LONGEST_HEADER)
+        for table, left_out in csv_tables(text, len(header), [header.index(name) for name in names]):
+            collector.malformed += left_out
+            for batch in table.rename_columns(names).to_batches():
+                _add(batch, file, collector)
+            progress(raw.tell(), total)
+
+
+def _read_parquet(file: RowFile, unit: Unit, collector: RowCollector, progress: Progress) -> None:
+    names = [name for name in (file.item, file.user) if name]
+    flat = [name for name in names if not _is_list(pq.read_schema(file.path).field(name).type)]
+    with pq.ParquetFile(file.path, read_dictionary=flat) as opened:
+        total, done = opened.metadata.num_rows, 0
+        for batch in opened.iter_batches(_ROWS_AT_ONCE, columns=names):
+            _add(batch, file, collector)
+            done += len(batch)
+            progress(done, total)
+
+
+def _add(batch: pa.RecordBatch, file: RowFile, collector: RowCollector) -> None:
+    """One item a row, or a list of them; without a column of users every row is its own unit."""
+    items = batch.column(file.item)
+    owners: np.ndarray | None = None
+    if _is_list(items.type):
+        owners = pc.list_parent_indices(items).to_numpy()
+        items = pc.list_flatten(items)
+    if not file.user:
+        numbers = collector.new_units(len(batch))
+        collector.add(numbers if owners is None else numbers[owners], items)
+        return
+    users = batch.column(file.user)
+    collector.add(users if owners is None else users.take(pa.array(owners)), items)

@@ -1,0 +1,372 @@
+"""Every mechanism that a job may ask for, by name, calibrated to a promise (epsilon, delta) for the whole job.
+
+Half of delta goes to the threshold and half to the conversion of rho, except where a pure epsilon is the cheaper
+promise: then all of it goes to the threshold.  The mechanisms themselves, with their sources: stream_dp/batch/.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from stream_dp.batch.cost import epsilon_per_item, epsilon_per_pick, require_positive
+from stream_dp.batch.greedy_set_union import Greedy, greedy, greedy_transfer
+from stream_dp.batch.gumbel_top_k import GumbelTopK, gumbel_top_k
+from stream_dp.batch.histogram import (
+    GaussianHistogram,
+    LaplaceHistogram,
+    gaussian_histogram,
+    laplace_histogram,
+)
+from stream_dp.batch.known_domain import KnownHistogram, SparseVector, known_histogram, sparse_vector
+from stream_dp.batch.largest_gap import (
+    GaussianGap,
+    LargestGap,
+    largest_gap,
+    largest_gap_gaussian,
+    noisy_max_epsilon,
+)
+from stream_dp.batch.policy_set_union import GaussianPolicy, LaplacePolicy, gaussian_policy, laplace_policy
+from stream_dp.batch.set_union import (
+    GaussianSetUnion,
+    LaplaceCount,
+    LaplaceSetUnion,
+    gaussian_count,
+    gaussian_weighted,
+    laplace_count,
+    laplace_weighted,
+)
+from stream_dp.batch.set_union_thresholds import tokens_at_no_cost
+from stream_dp.batch.sips import Sips, sips
+from stream_dp.batch.stable_top_k import StableFixedK, StableTopK, stable_fixed_k, stable_top_k
+from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK, gaussian_top_k, laplace_top_k
+from stream_dp.jobs.calibrated import (
+    Calibrated,
+    Outcome,
+    check_promise,
+    check_sizes,
+    outcome,
+    sampled_counts,
+)
+from stream_dp.jobs.request import BadRequest, JobRequest, nearest
+from stream_dp.jobs.rows import Rows
+from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared, zcdp_rho
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+_DOWN = 1 - 1e-12
+
+
+def _laplace_top_k(epsilon: float, delta: float, k: int, items_per_user: int, kbar: int = 0) -> Calibrated:
+    """Labels with counts; every user counts with at most items_per_user items."""
+    check_promise(epsilon, delta)
+    check_sizes(k=k, kbar=kbar or None, items_per_user=items_per_user)
+    each, d = _laplace_share(epsilon, delta, items_per_user)
+    parameters = LaplaceTopK(each, d, items_per_user, max(k, kbar))
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return outcome(laplace_top_k(sampled_counts(rows, items_per_user, noise), parameters, noise), k)
+
+    return Calibrated(parameters.cost, delta, True, run)
+
+
+def _gaussian_top_k(epsilon: float, delta: float, k: int, items_per_user: int, kbar: int = 0) -> Calibrated:
+    """Labels with counts and Gaussian noise; every user counts with at most items_per_user items."""
+    check_promise(epsilon, delta)
+    check_sizes(k=k, kbar=kbar or None, items_per_user=items_per_user)
+    each = _gaussian_share(epsilon, delta, items_per_user)
+    parameters = GaussianTopK(each, delta / 2, items_per_user, max(k, kbar))
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return outcome(gaussian_top_k(sampled_counts(rows, items_per_user, noise), parameters, noise), k)
+
+    return Calibrated(replace(parameters.cost, alone=(epsilon, delta)), delta, True, run)
+
+
+def _gumbel_top_k(epsilon: float, delta: float, k: int, kbar: int = 0) -> Calibrated:
+    """Labels in noisy order, no counts; users may hold any number of items."""
+    check_promise(epsilon, delta)
+    check_sizes(k=k, kbar=kbar or None)
+    pure, converted = epsilon / k, epsilon_per_pick(zcdp_rho(epsilon, delta / 2), k)
+    d = delta if pure >= converted else delta / 2
+    parameters = GumbelTopK(max(pure, converted), d, k, kbar or 2 * k)
+    return Calibrated(
+        parameters.cost,
+        delta,
+        False,
+        lambda rows, noise: outcome(gumbel_top_k(rows.counts(), parameters, noise)),
+    )
+
+
+def _stable_top_k(epsilon: float, delta: float, k: int) -> Calibrated:
+    """A set of at most k labels, whose size the mechanism chooses, or nothing; users may hold any number of items."""
+    check_promise(epsilon, delta)
+    check_sizes(k=k)
+    parameters = StableTopK(zcdp_rho(epsilon, delta / 2), delta / 2, k)
+    return Calibrated(
+        parameters.cost,
+        delta,
+        False,
+        lambda rows, noise: outcome(stable_top_k(rows.counts(), parameters, noise)),
+    )
+
+
+def _stable_fixed_k(epsilon: float, delta: float, k: int, kbar: int = 0, penalty: float = 1.0) -> Calibrated:
+    """At most k labels: a stable set of about that size, completed by Gumbel noise."""
+    check_promise(epsilon, delta)
+    check_sizes(k=k, kbar=kbar or None)
+    parameters = StableFixedK(zcdp_rho(epsilon, delta / 2), delta / 2, k, kbar or 2 * k, penalty)
+    return Calibrated(
+        parameters.cost,
+        delta,
+        False,
+        lambda rows, noise: outcome(stable_fixed_k(rows.counts(), parameters, noise)),
+    )
+
+
+def _gap(epsilon: float, k: int) -> Calibrated:
+    """The rank, up to k, after which the counts fall most; it names no label, so it needs no delta."""
+    require_positive("epsilon", epsilon)
+    check_sizes(k=k)
+    parameters = LargestGap(epsilon, k)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return Outcome(np.empty(0, np.int64), rank=largest_gap(rows.counts(), parameters, noise).rank)
+
+    return Calibrated(parameters.cost, 0.0, False, run)
+
+
+def _gap_gaussian(epsilon: float, delta: float, k: int) -> Calibrated:
+    """The same with Gaussian noise (report-noisy-max)."""
+    check_promise(epsilon, delta)
+    check_sizes(k=k)
+
+    def excess(sigma: float) -> float:
+        return noisy_max_epsilon(sigma, delta, k) - epsilon
+
+    if not excess(1e9) < 0 < excess(1e-3):
+        raise ValueError(f"no noise between 0.001 and 1e9 gives epsilon {epsilon:g} at delta {delta:g}.")
+    sigma = float(brentq(excess, 1e-3, 1e9, xtol=1e-12, rtol=1e-12)) * (1 + 1e-9)
+    parameters = GaussianGap(sigma, delta, k)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return Outcome(
+            np.empty(0, np.int64), rank=largest_gap_gaussian(rows.counts(), parameters, noise).rank
+        )
+
+    return Calibrated(parameters.cost, delta, False, run)
+
+
+def _laplace_histogram(epsilon: float, delta: float, items_per_user: int) -> Calibrated:
+    """All labels whose noisy count reaches a threshold, with their counts."""
+    check_promise(epsilon, delta)
+    check_sizes(items_per_user=items_per_user)
+    each, d = _laplace_share(epsilon, delta, items_per_user)
+    parameters = LaplaceHistogram(each, d, items_per_user)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return outcome(laplace_histogram(sampled_counts(rows, items_per_user, noise), parameters, noise))
+
+    return Calibrated(parameters.cost, delta, True, run)
+
+
+def _gaussian_histogram(epsilon: float, delta: float, items_per_user: int) -> Calibrated:
+    """The same with Gaussian noise, which is less where a user counts with many items."""
+    check_promise(epsilon, delta)
+    check_sizes(items_per_user=items_per_user)
+    each = _gaussian_share(epsilon, delta, items_per_user)
+    parameters = GaussianHistogram(each, delta / 2, items_per_user)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return outcome(gaussian_histogram(sampled_counts(rows, items_per_user, noise), parameters, noise))
+
+    return Calibrated(replace(parameters.cost, alone=(epsilon, delta)), delta, True, run)
+
+
+def _known_histogram(
+    epsilon: float, bins: list[str], items_per_user: int = 1, eta: float = 0.0
+) -> Calibrated:
+    """A noisy count of every one of the public bins; with eta, those below the high-pass threshold become 0."""
+    require_positive("epsilon", epsilon)
+    check_sizes(items_per_user=items_per_user)
+    _check_bins(bins)
+    parameters = KnownHistogram(epsilon / items_per_user, len(bins), items_per_user, eta)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        counts = sampled_counts(rows.restricted(bins), items_per_user, noise)
+        return outcome(known_histogram(counts, parameters, noise))
+
+    return Calibrated(parameters.cost, 0.0, True, run, bins)
+
+
+def _sparse_vector(epsilon: float, bins: list[str], threshold: int, most: int) -> Calibrated:
+    """The first `most` public bins that reach `threshold`; users may hold any number of items."""
+    require_positive("epsilon", epsilon)
+    check_sizes(threshold=threshold, most=most)
+    _check_bins(bins)
+    parameters = SparseVector(epsilon, len(bins), threshold, most)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return outcome(sparse_vector(rows.restricted(bins).counts(), parameters, noise))
+
+    return Calibrated(parameters.cost, 0.0, True, run, bins)
+
+
+def _union(run: Callable[..., Any], kind: Callable[..., Any]) -> Callable[[float, float, int], Calibrated]:
+    """A set union in one round of weights, where a user counts with a sample of items_per_user items."""
+
+    def calibrated(epsilon: float, delta: float, items_per_user: int) -> Calibrated:
+        check_promise(epsilon, delta)
+        check_sizes(items_per_user=items_per_user)
+        parameters = kind(epsilon, delta, items_per_user)
+        return Calibrated(
+            parameters.cost,
+            delta,
+            False,
+            lambda rows, noise: outcome(run(rows.baskets(), parameters, noise)),
+        )
+
+    return calibrated
+
+
+def _policy(
+    run: Callable[..., Any], kind: Callable[..., Any]
+) -> Callable[[float, float, int, float], Calibrated]:
+    """A set union in which users come one after the other and fill up what still needs weight."""
+
+    def calibrated(epsilon: float, delta: float, items_per_user: int, alpha: float = 3.0) -> Calibrated:
+        check_promise(epsilon, delta)
+        check_sizes(items_per_user=items_per_user)
+        parameters = kind(epsilon, delta, items_per_user, alpha)
+        return Calibrated(
+            parameters.cost,
+            delta,
+            False,
+            lambda rows, noise: outcome(run(rows.baskets(), parameters, noise)),
+        )
+
+    return calibrated
+
+
+def _greedy(epsilon: float, delta: float, tokens: int = 0, alpha: float = 3.0) -> Calibrated:
+    """Users spend tokens on the items they name most; they may hold any number of items."""
+    parameters = _greedy_parameters(epsilon, delta, tokens, alpha)
+    return Calibrated(
+        parameters.cost,
+        delta,
+        False,
+        lambda rows, noise: outcome(greedy(rows.baskets(), parameters, noise)),
+    )
+
+
+def _greedy_transfer(
+    epsilon: float, delta: float, frequencies: dict[str, int], tokens: int = 0, alpha: float = 3.0
+) -> Calibrated:
+    """Users spend tokens on the items that are most frequent in PUBLIC data."""
+    parameters = _greedy_parameters(epsilon, delta, tokens, alpha)
+    if any(not 0 <= number < 2**62 for number in frequencies.values()):
+        raise ValueError("frequencies must be whole numbers from 0 to 2^62.")
+    public = np.array(
+        [*frequencies.values(), 0], np.int64
+    )  # the last is for labels that the public data lack
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        known = public[rows.places(list(frequencies))]
+        return outcome(greedy_transfer(rows.baskets(), known, parameters, noise))
+
+    return Calibrated(parameters.cost, delta, False, run)
+
+
+def _sips(epsilon: float, delta: float, items_per_user: int) -> Calibrated:
+    """Three rounds of weights: the fastest, and the first choice."""
+    check_promise(epsilon, delta)
+    check_sizes(items_per_user=items_per_user)
+    parameters = Sips(zcdp_rho(epsilon, delta / 2), delta / 2, items_per_user)
+    return Calibrated(
+        parameters.cost, delta, False, lambda rows, noise: outcome(sips(rows.baskets(), parameters, noise))
+    )
+
+
+MECHANISMS: dict[str, dict[str, Callable[..., Calibrated]]] = {
+    "top-k": {
+        "laplace": _laplace_top_k,
+        "gaussian": _gaussian_top_k,
+        "gumbel": _gumbel_top_k,
+        "stable": _stable_top_k,
+        "stable-fixed-k": _stable_fixed_k,
+        "gap": _gap,
+        "gap-gaussian": _gap_gaussian,
+    },
+    "set-union": {
+        "sips": _sips,
+        "policy": _policy(laplace_policy, LaplacePolicy),
+        "policy-gaussian": _policy(gaussian_policy, GaussianPolicy),
+        "weighted": _union(laplace_weighted, LaplaceSetUnion),
+        "weighted-gaussian": _union(gaussian_weighted, GaussianSetUnion),
+        "count": _union(laplace_count, LaplaceCount),
+        "count-gaussian": _union(gaussian_count, GaussianSetUnion),
+        "greedy": _greedy,
+        "greedy-transfer": _greedy_transfer,
+    },
+    "histogram": {
+        "laplace": _laplace_histogram,
+        "gaussian": _gaussian_histogram,
+        "known": _known_histogram,
+        "sparse-vector": _sparse_vector,
+    },
+}
+"""Job, then mechanism.  Parameters without a default are required; 0 stands for "let the mechanism choose"."""
+
+
+def calibrate(request: JobRequest) -> Calibrated:
+    """The mechanism of a request; raises `BadRequest`."""
+    known = MECHANISMS[request.job]
+    if request.mechanism not in known:
+        raise BadRequest(nearest(f"mechanism of {request.job}", request.mechanism, known))
+    mechanism = known[request.mechanism]
+    taken = inspect.signature(mechanism).parameters
+    given = request.parameters
+    for name in given:
+        if name not in taken:
+            raise BadRequest(
+                f"the mechanism {request.mechanism} takes no {name}; it takes {', '.join(taken)}"
+            )
+    for name, parameter in taken.items():
+        if parameter.default is parameter.empty and name not in given:
+            raise BadRequest(f"the mechanism {request.mechanism} needs {name}: give it")
+        if given.get(name) == 0 and name in ("kbar", "tokens"):
+            raise BadRequest(f"{name} must be a whole number of at least 1, not 0")
+    try:
+        return mechanism(**given)
+    except (ValueError, OverflowError) as error:
+        raise BadRequest(str(error).rstrip(".")) from None
+
+
+def _laplace_share(epsilon: float, delta: float, items_per_user: int) -> tuple[float, float]:
+    """The epsilon of each count and the delta of the threshold: the better of pure and zCDP composition."""
+    pure = epsilon / items_per_user
+    converted = epsilon_per_item(zcdp_rho(epsilon, delta / 2), items_per_user)
+    return (pure, delta) if pure >= converted else (converted, delta / 2)
+
+
+def _gaussian_share(epsilon: float, delta: float, items_per_user: int) -> float:
+    """The epsilon of each count, by the exact divergence of discrete Gaussian noise at half of delta."""
+    if epsilon < 1e-6:
+        raise ValueError(f"epsilon must be at least 1e-6 with Gaussian noise, not {epsilon}.")
+    return discrete_gaussian_sigma_squared(epsilon, delta / 2, items_per_user) ** -0.5 * _DOWN
+
+
+def _greedy_parameters(epsilon: float, delta: float, tokens: int, alpha: float) -> Greedy:
+    check_promise(epsilon, delta)
+    if epsilon > 50:
+        raise ValueError(f"epsilon must be at most 50, not {epsilon}.")
+    free = tokens_at_no_cost(min(epsilon, 4.0))  # 50 at epsilon 4; more would only make the job slower
+    return Greedy(epsilon, delta, tokens or free, alpha)
+
+
+def _check_bins(bins: list[str]) -> None:
+    check_sizes(bins=len(bins))
+    if len(set(bins)) != len(bins):
+        raise ValueError("bins must name each label once.")

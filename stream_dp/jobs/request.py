@@ -1,0 +1,205 @@
+"""What is asked on `<stream>.jobs`: a job, a schedule of jobs, or that a job be cancelled.
+
+Schema: docs/schemas/job.json.  Whether a request is valid depends on its own fields alone.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from hashlib import blake2b
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from stream_dp.records import LONGEST_LABEL
+
+VERSION = 1
+JobName = Literal["top-k", "set-union", "histogram"]
+Unit = Literal["user", "event"]
+
+_LONGEST_ID = 200
+_Id = Annotated[str, msgspec.Meta(pattern=rf"^[A-Za-z0-9][A-Za-z0-9._:@/-]{{0,{_LONGEST_ID - 1}}}$")]
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+_Label = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_LABEL)]
+
+
+class BadRequest(Exception):
+    """A request that cannot be served as it stands; the message says what to change.  Nothing was charged."""
+
+
+class Source(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename={"start": "from"}
+):
+    """What to read: the records of a topic between two places, or a file.
+
+    A place is an offset (a whole number), a time (ISO 8601, with a zone), or earliest / latest.  `name` is the data
+    source whose budget is charged; `user` and `item` name the columns of a CSV or Parquet file.
+    """
+
+    topic: _Name | None = None
+    start: int | str | None = None
+    to: int | str | None = None
+    file: str | None = None
+    name: _Name | None = None
+    user: str | None = None
+    item: str | None = None
+
+
+class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The parameters of all mechanisms; `mechanisms.py` says which of them takes which."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    k: int | None = None
+    kbar: int | None = None
+    items_per_user: int | None = None
+    tokens: int | None = None
+    alpha: float | None = None
+    penalty: float | None = None
+    eta: float | None = None
+    threshold: int | None = None
+    most: int | None = None
+    bins: list[_Label] | None = None
+    frequencies: dict[_Label, int] | None = None
+
+
+class JobRequest(Parameters, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """One job, or with `every` (seconds) one job in every period of that length."""
+
+    v: Literal[1] = 1
+    id: _Id
+    job: JobName
+    mechanism: str
+    unit: Unit = "user"
+    source: Source = Source()
+    every: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The mechanism's parameters that were given, by name."""
+        values = {name: getattr(self, name) for name in PARAMETERS}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def digest(self) -> str:
+        """Of everything that was asked, however it was written down."""
+        return blake2b(msgspec.json.encode(self, order="sorted"), digest_size=16).hexdigest()
+
+    def encode(self) -> bytes:
+        """The bytes of a record of `<stream>.jobs` that ask for this."""
+        return msgspec.json.encode({"v": VERSION} | msgspec.to_builtins(self))
+
+
+PARAMETERS = tuple(field.name for field in msgspec.structs.fields(Parameters))
+
+
+class Cancel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """That the job, or the schedule, of this id shall release nothing more."""
+
+    v: Literal[1]
+    id: _Id
+    cancel: Literal[True]
+
+
+def decode_request(value: bytes | None) -> JobRequest | Cancel:
+    """The request in a record's value; raises `BadRequest`.
+
+    >>> decode_request(b'{"v": 1, "id": "q-17", "cancel": true}').id
+    'q-17'
+    """
+    found = _fields(value)
+    if found.get("v") != VERSION or isinstance(found.get("v"), bool):
+        raise BadRequest(f'the request does not say that it is of version {VERSION}: give it "v": {VERSION}')
+    return request_from(found)
+
+
+def request_from(found: dict[str, Any]) -> JobRequest | Cancel:
+    """The request with these fields; raises `BadRequest`."""
+    kind: type[JobRequest | Cancel] = Cancel if "cancel" in found else JobRequest
+    _check_names("field", found, _names(kind))
+    source = found.get("source")
+    if isinstance(source, dict):
+        _check_names("field of source", source, _names(Source))
+    try:
+        request = msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"the request is not valid: {error}") from None
+    if isinstance(request, JobRequest):
+        _check_source(request)
+    return request
+
+
+def id_in(value: bytes | None) -> str | None:
+    """The id in a record's value, whatever else is wrong with it."""
+    try:
+        found = _fields(value).get("id")
+    except BadRequest:
+        return None
+    return found if isinstance(found, str) and 0 < len(found) <= _LONGEST_ID else None
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since 1970 of an ISO 8601 time with a zone; raises `BadRequest`.
+
+    >>> parse_time("2026-01-31T12:00:00Z")
+    1769860800000
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequest(
+            f"{text!r} is no place in a topic: give an offset, earliest, latest, or a time such as "
+            "2026-01-31T12:00:00Z"
+        ) from None
+    if time.tzinfo is None:
+        raise BadRequest(f"the time {text!r} has no zone: put a Z behind it for UTC")
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
+    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+
+
+def nearest(kind: str, name: str, known: Iterable[str]) -> str:
+    """The refusal of a name that nothing has, with the name that may be meant."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1)
+    meant = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(names)}"
+    return f"unknown {kind} {name[:100]!r}; {meant}"
+
+
+def _fields(value: bytes | None) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode((value or b"").decode())
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise BadRequest("the request is not valid UTF-8 JSON") from None
+    if not isinstance(found, dict):
+        raise BadRequest("the request is not a JSON object")
+    return found
+
+
+def _names(kind: type[msgspec.Struct]) -> list[str]:
+    return [field.encode_name for field in msgspec.structs.fields(kind)]
+
+
+def _check_names(kind: str, found: Iterable[str], known: list[str]) -> None:
+    for name in found:
+        if name not in known:
+            raise BadRequest(nearest(kind, name, known))
+
+
+def _check_source(request: JobRequest) -> None:
+    source = request.source
+    if source.file is None:
+        if source.user is not None or source.item is not None:
+            raise BadRequest("user and item name the columns of a file: leave them out for a topic")
+        for place in (source.start, source.to):
+            _check_place(place)
+        return
+    if source.topic is not None or source.start is not None or source.to is not None:
+        raise BadRequest("a source is a topic or a file: give file without topic, from and to")
+
+
+def _check_place(place: int | str | None) -> None:
+    if isinstance(place, int):
+        if place < 0:
+            raise BadRequest(f"an offset is a whole number from 0 on, not {place}")
+    elif place not in (None, "earliest", "latest"):
+        parse_time(place)

@@ -1,0 +1,157 @@
+"""What comes of a request, as `<stream>.results` shows it.  Everything in it is public.
+
+Schema: docs/schemas/result.json.  How many rows were read, left out or seen is private: it is logged where the job
+runs, and never stands here.
+"""
+
+from itertools import pairwise
+from typing import Any, Literal
+
+import msgspec
+
+from stream_dp.jobs.calibrated import Calibrated, Outcome
+from stream_dp.jobs.request import VERSION, JobRequest, Unit
+from stream_dp.privacy.composition import Budget
+
+Status = Literal["done", "refused", "cancelled", "scheduled"]
+
+LARGEST_PART = 900_000
+"""A result of more bytes of labels than this is split into parts, to stay below Kafka's default limit of a message."""
+
+_PROTECTED = {"user": "one user, with all that is theirs,", "event": "one event"}
+
+
+class ResultCost(msgspec.Struct, frozen=True):
+    """What the job was charged: rho and delta for the ledger, and the least epsilon known at `at_delta`."""
+
+    rho: float
+    delta: float
+    epsilon: float
+    at_delta: float
+
+
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one request, or one part of it.
+
+    `labels` (and `counts` beside it, where the mechanism releases counts) are in the order that the mechanism gives a
+    meaning.  `sd`: standard deviation of the noise in every count.  `rank`: what a gap mechanism releases instead.
+    `bottom`: the mechanism says that it found fewer labels than asked for.  `cost` is null if nothing was charged.
+    """
+
+    v: int = VERSION
+    id: str | None
+    status: Status
+    reason: str | None = None
+    digest: str | None = None
+    job: str | None = None
+    mechanism: str | None = None
+    parameters: dict[str, Any] = {}
+    unit: Unit | None = None
+    source: str | None = None
+    first_offset: int | None = None
+    end_offset: int | None = None
+    ts: str | None = None
+    cost: ResultCost | None = None
+    guarantee: str | None = None
+    labels: list[str] = []
+    counts: list[int] | None = None
+    sd: float | None = None
+    rank: int | None = None
+    bottom: bool | None = None
+    part: int = 1
+    parts: int = 1
+
+    def encode(self) -> list[bytes]:
+        """The records' values: one, or several parts where the labels are many."""
+        edges = _edges(self.labels)
+        parts = [
+            msgspec.structs.replace(
+                self,
+                labels=self.labels[start:end],
+                counts=None if self.counts is None else self.counts[start:end],
+                part=number,
+                parts=len(edges) - 1,
+            )
+            for number, (start, end) in enumerate(pairwise(edges), start=1)
+        ]
+        return [msgspec.json.encode(part) for part in parts]
+
+
+_DECODER = msgspec.json.Decoder(JobResult)
+
+
+def decode_result(value: bytes) -> JobResult:
+    """The result, or part of one, in a record's value; raises msgspec.DecodeError for anything else."""
+    return _DECODER.decode(value)
+
+
+def whole(parts: list[bytes]) -> JobResult:
+    """The result that was encoded as these parts."""
+    found = [decode_result(part) for part in parts]
+    first = found[0]
+    labels = [label for part in found for label in part.labels]
+    counts = None if first.counts is None else [count for part in found for count in part.counts or ()]
+    return msgspec.structs.replace(first, labels=labels, counts=counts, part=1, parts=1)
+
+
+def of_request(request: JobRequest, status: Status, reason: str | None = None) -> JobResult:
+    """The result of a request that released nothing."""
+    parameters = request.parameters
+    for long in ("bins", "frequencies"):
+        if long in parameters:
+            parameters[long] = len(parameters[long])  # the request has them, and the digest stands for it
+    return JobResult(
+        id=request.id,
+        status=status,
+        reason=reason,
+        digest=request.digest,
+        job=request.job,
+        mechanism=request.mechanism,
+        parameters=parameters,
+        unit=request.unit,
+    )
+
+
+def cost_of(calibrated: Calibrated, budget: Budget | None) -> ResultCost:
+    """What is charged, at the delta of the ledger where it has a budget with one that is not below the job's own."""
+    at_delta = calibrated.delta
+    if budget is not None and budget.delta >= at_delta:
+        at_delta = budget.delta
+    cost = calibrated.cost
+    return ResultCost(cost.rho, cost.delta, calibrated.epsilon_at(at_delta), at_delta)
+
+
+def guarantee(unit: Unit, epsilon: float, delta: float) -> str:
+    """The promise in words, for people who read a result."""
+    except_for = f", except with probability {delta:g}" if delta else ""
+    return (
+        f"Whether the data of any {_PROTECTED[unit]} were read changes the probability of whatever this job releases "
+        f"by at most a factor of e^{epsilon:g}{except_for}."
+    )
+
+
+def done(
+    request: JobRequest, calibrated: Calibrated, cost: ResultCost, found: Outcome, labels: list[str]
+) -> JobResult:
+    """The result of a job that released `found`."""
+    return msgspec.structs.replace(
+        of_request(request, "done"),
+        cost=cost,
+        guarantee=guarantee(request.unit, calibrated.epsilon, calibrated.delta),
+        labels=labels,
+        counts=None if found.counts is None else found.counts.tolist(),
+        sd=found.sd,
+        rank=found.rank,
+        bottom=found.bottom,
+    )
+
+
+def _edges(labels: list[str]) -> list[int]:
+    """Where parts of the labels begin, and the end of the last."""
+    edges, size = [0], 0
+    for place, label in enumerate(labels):
+        size += 6 * len(label) + 24  # no label or count takes more in JSON
+        if size > LARGEST_PART and place > edges[-1]:
+            edges.append(place)
+            size = 6 * len(label) + 24
+    return [*edges, len(labels)]

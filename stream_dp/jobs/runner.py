@@ -1,0 +1,157 @@
+"""One request, answered once: whoever delivers it again gets the stored result, and it is charged once.
+
+In this order, each step of which may be repeated after a crash:
+
+1. validate, and find what the source means now: a refusal depends on public things only, and charges nothing;
+2. admit: write down the digest of the request, the offsets and a fresh noise key, if nobody has;
+3. charge the ledger of the source, durably; the charge is bound to the noise key;
+4. read and compute: the same key on the same log gives the same bytes;
+5. store the result if none is stored, and return the STORED one, for the worker to publish.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+from redis import Redis
+
+from stream_dp.jobs.mechanisms import calibrate
+from stream_dp.jobs.request import BadRequest, JobRequest
+from stream_dp.jobs.result import JobResult, cost_of, of_request
+from stream_dp.jobs.steps import Prepared, Site, charge_of, compute, located, prepare, source_name
+from stream_dp.jobs.store import JobStore, Plan, Schedule
+from stream_dp.jobs.topic_rows import TopicRange
+from stream_dp.journal import JournaledLedger
+from stream_dp.store.ledger import LedgerRefused, NotDurable
+
+_SECONDS_BETWEEN_REPORTS = 0.5
+_LONGEST_SCHEDULED_ID = 170  # a time is put behind it
+
+logger = logging.getLogger(__name__)
+
+
+class JobCancelled(Exception):
+    """Somebody asked that the job release nothing."""
+
+
+class JobRunner:
+    """Runs the jobs of one stream, one at a time; `interrupt` is called often and may raise to leave a job undone."""
+
+    def __init__(self, site: Site, redis: Redis, stream: str, interrupt: Callable[[], None]) -> None:
+        self.store = JobStore(redis, stream)
+        self._site = site
+        self._redis = redis
+        self._stream = stream
+        self._interrupt = interrupt
+
+    def answer(self, request: JobRequest, ts: str | None = None) -> list[bytes]:
+        """The parts of the result to publish.  Raises KafkaError, RedisError and `NotDurable`: then try again."""
+        try:
+            plan = self.store.plan(request.id)
+            if plan is not None and plan.digest != request.digest:
+                raise BadRequest(f"the id {request.id!r} was used before with other parameters: use a new id")
+            stored = self.store.result(request.id)
+            if stored is not None:
+                return stored
+            return self.store.keep(request.id, self._run(request, plan, ts).encode())
+        except BadRequest as refused:
+            return of_request(request, "refused", str(refused)).encode()
+
+    def _run(self, request: JobRequest, plan: Plan | None, ts: str | None) -> JobResult:
+        """The result of a job that has none yet."""
+        if self.store.is_cancelled(request.id) and plan is None:
+            return msgspec.structs.replace(of_request(request, "cancelled"), ts=ts)
+        prepared = prepare(request, self._site) if plan is None else self._again(request, plan)
+        if plan is None:
+            first, end, mark = _place(prepared)
+            plan = self.store.admit(request.id, request.digest, request.job, first, end, mark)
+            if plan.digest != request.digest:
+                raise BadRequest(f"the id {request.id!r} was used before with other parameters: use a new id")
+            prepared = _as_planned(prepared, plan)
+        result = self._charged(prepared, plan)
+        return msgspec.structs.replace(located(result, prepared), ts=ts)
+
+    def _again(self, request: JobRequest, plan: Plan) -> Prepared:
+        """A job that was admitted before: what its source meant then is what it means."""
+        if plan.first is not None:
+            source = msgspec.structs.replace(request.source, start=plan.first, to=plan.end)
+            prepared = prepare(msgspec.structs.replace(request, source=source), self._site)
+            return replace(prepared, request=request)
+        prepared = prepare(request, self._site)
+        if _place(prepared)[2] != plan.mark:
+            raise BadRequest("the file was written again since the job was admitted: use a new id")
+        return prepared
+
+    def _charged(self, prepared: Prepared, plan: Plan) -> JobResult:
+        request = prepared.request
+        ledger = JournaledLedger(self._site.kafka, self._redis, prepared.name)
+        charge = charge_of(prepared, f"job/{self._stream}/{request.id}", plan.key)
+        cost = cost_of(prepared.calibrated, ledger.ledger.budget())
+        try:
+            self._check(request.id)
+            self.store.report(request.id, "charging")
+            ledger.charge(charge)
+            result = compute(prepared, self._site.kafka, plan.key, cost, self._progress(request.id))
+            self._check(request.id)
+        except JobCancelled:
+            paid = charge.id in {each.id for each in ledger.ledger.charges()}
+            result = of_request(request, "cancelled")
+            return msgspec.structs.replace(result, cost=cost if paid else None)
+        except NotDurable:
+            raise
+        except LedgerRefused as refused:
+            return of_request(request, "refused", str(refused))
+        self.store.report(request.id, "done")
+        return result
+
+    def _check(self, job_id: str) -> None:
+        self._interrupt()
+        if self.store.is_cancelled(job_id):
+            raise JobCancelled
+
+    def _progress(self, job_id: str) -> Callable[[int, int], None]:
+        """Reports how far reading is, now and then, and ends it when that is asked."""
+        reported = 0.0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal reported
+            if time.monotonic() - reported < _SECONDS_BETWEEN_REPORTS and done < total:
+                return
+            reported = time.monotonic()
+            self._check(job_id)
+            self.store.report(job_id, "reading", done, total)
+            logger.info("job %s: read %d of %d", job_id, done, total)
+
+        return progress
+
+    def begin_schedule(self, request: JobRequest, now: float) -> list[bytes]:
+        """Take a request with `every`; its first job is that of the period after the one that is running."""
+        every = request.every or 1
+        schedule = Schedule(request.encode(), request.digest, int(now) // every * every)
+        try:
+            if len(request.id) > _LONGEST_SCHEDULED_ID:
+                raise BadRequest(f"the id of a schedule has at most {_LONGEST_SCHEDULED_ID} characters")
+            source_name(request.source, self._site)
+            calibrate(request)
+            if self.store.schedule(request.id, schedule).digest != request.digest:
+                raise BadRequest(f"the id {request.id!r} is that of another schedule: use a new id")
+        except BadRequest as refused:
+            return of_request(request, "refused", str(refused)).encode()
+        return of_request(request, "scheduled").encode()
+
+
+def _place(prepared: Prepared) -> tuple[int | None, int | None, str | None]:
+    """The offsets that are read, or the mark of the file."""
+    place = prepared.place
+    if isinstance(place, TopicRange):
+        return place.first, place.end, None
+    return None, None, place.mark
+
+
+def _as_planned(prepared: Prepared, plan: Plan) -> Prepared:
+    """The job with the offsets of the plan, which another worker may have made a moment before."""
+    if isinstance(prepared.place, TopicRange) and plan.first is not None and plan.end is not None:
+        return replace(prepared, place=replace(prepared.place, first=plan.first, end=plan.end))
+    return prepared

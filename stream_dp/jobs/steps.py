@@ -1,0 +1,144 @@
+"""The steps of one job, each by itself: prepare, charge, read, compute.  Who calls them: `runner.py` and the commands.
+
+The order is the promise: what a job costs is known from its request alone and is charged before the first record is
+read; from then on nothing in the data makes the job fail.
+"""
+
+import logging
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from stream_dp.connections import Kafka
+from stream_dp.jobs.calibrated import Calibrated
+from stream_dp.jobs.file_rows import Progress, RowFile, find_file, read_file
+from stream_dp.jobs.mechanisms import calibrate
+from stream_dp.jobs.request import BadRequest, JobRequest, Source
+from stream_dp.jobs.result import JobResult, ResultCost, done
+from stream_dp.jobs.rows import RowCollector
+from stream_dp.jobs.topic_rows import TopicRange, find_range, read_topic
+from stream_dp.privacy.composition import Charge
+from stream_dp.privacy.keyed_noise import key_check, subkey
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where jobs run.  `events` is the stream's topic and `data_source` whose budget it spends, if there is a stream.
+
+    `files`: whether files may be read; where a `folder` is given, only from below it.
+    """
+
+    kafka: Kafka
+    events: str | None = None
+    data_source: str | None = None
+    folder: Path | None = None
+    files: bool = True
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request that can be served: `name` is the source whose ledger it charges, `place` what it reads."""
+
+    request: JobRequest
+    calibrated: Calibrated
+    name: str
+    place: TopicRange | RowFile
+
+    @property
+    def offsets(self) -> tuple[int, int | None]:
+        """Offsets of the charged source that are read; all of them where what is read has no offsets of the source."""
+        if isinstance(self.place, TopicRange) and self.place.topic == self.name:
+            return self.place.first, self.place.end
+        return 0, None
+
+
+def source_name(source: Source, site: Site) -> str:
+    """Whose budget a source spends; raises `BadRequest` where nothing says so."""
+    topic = source.topic or site.events
+    if source.file is None and topic is None:
+        raise BadRequest("the request names nothing to read: give a topic or a file")
+    if source.file is None and topic == site.events:
+        own = site.data_source or site.events or ""
+        if source.name not in (None, own):
+            raise BadRequest(f"the events of {topic!r} spend the budget of {own!r}, not of {source.name!r}")
+        return own
+    if source.name is None:
+        what = f"the topic {topic!r}" if source.file is None else "a file"
+        raise BadRequest(
+            f"{what} must name the data source whose budget it spends (name, or --source): the events topic that its "
+            "records come from, or a name of its own"
+        )
+    return source.name
+
+
+def prepare(request: JobRequest, site: Site) -> Prepared:
+    """Everything that is known before data is read; raises `BadRequest`, which depends on public things only."""
+    calibrated = calibrate(request)
+    source = request.source
+    name = source_name(source, site)
+    place: TopicRange | RowFile
+    if source.file is None:
+        place = find_range(site.kafka, source.topic or site.events or "", source)
+    elif not site.files:
+        raise BadRequest("this worker reads no files: start it with a folder of files that jobs may read")
+    else:
+        place = find_file(source, request.unit, site.folder)
+    return Prepared(request, calibrated, name, place)
+
+
+def charge_of(prepared: Prepared, charge_id: str, key: bytes) -> Charge:
+    """What the job costs its source.  The digest binds the job's noise key: one charge pays for one noise only."""
+    request, cost = prepared.request, prepared.calibrated.cost
+    first, end = prepared.offsets
+    return Charge(
+        id=charge_id,
+        what=f"{request.job} by {request.mechanism}, job {request.id}",
+        unit=request.unit,
+        rho=cost.rho,
+        delta=cost.delta,
+        first_offset=first,
+        end_offset=end,
+        digest=blake2b(f"{request.digest} {key_check(key)}".encode(), digest_size=16).hexdigest(),
+        exact=(prepared.calibrated.epsilon, prepared.calibrated.delta),
+    )
+
+
+def compute(prepared: Prepared, kafka: Kafka, key: bytes, cost: ResultCost, progress: Progress) -> JobResult:
+    """Read the source and run the mechanism with noise from `key`, which serves this job alone.
+
+    Raises KafkaError, and whatever `progress` raises.
+    """
+    request, place = prepared.request, prepared.place
+    collector = RowCollector()
+    if isinstance(place, TopicRange):
+        read_topic(kafka, place, request.unit, collector, progress)
+    else:
+        read_file(place, request.unit, collector, progress)
+    rows = collector.rows()
+    logger.info(
+        "job %s: %d rows, and left out %d without a user and %d malformed ones (private numbers)",
+        request.id,
+        len(rows.items),
+        collector.without_user,
+        collector.malformed,
+    )
+    noise = OneShotNoise(subkey(key, b"job " + request.digest.encode()))
+    found = prepared.calibrated.run(rows, noise)
+    labels = prepared.calibrated.bins or []
+    names = [labels[item] for item in found.items] if labels else rows.names(found.items)
+    result = done(request, prepared.calibrated, cost, found, names)
+    return located(result, prepared)
+
+
+def located(result: JobResult, prepared: Prepared) -> JobResult:
+    """The result with what it says of its source: the ledger that it charges and the offsets that it read."""
+    place = prepared.place
+    offsets = (place.first, place.end) if isinstance(place, TopicRange) else (None, None)
+    return msgspec.structs.replace(
+        result, source=prepared.name, first_offset=offsets[0], end_offset=offsets[1]
+    )

@@ -1,0 +1,234 @@
+"""The worker of `<stream>.jobs`: requests in, results out, one job at a time, until it is stopped.
+
+It reads the topic itself from the offset that Redis or Kafka remembers, so that no request is passed over, and goes on
+reading while a job runs, so that a job can be cancelled.  The order after each request: publish the stored result and
+wait for the broker, remember the offset in Redis, commit it to Kafka.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import urlsplit
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+from redis.exceptions import RedisError
+
+from stream_dp import log
+from stream_dp.connections import kafka_options, redis_client
+from stream_dp.jobs.request import BadRequest, Cancel, JobName, JobRequest, decode_request, id_in
+from stream_dp.jobs.result import JobResult, of_request
+from stream_dp.jobs.runner import JobRunner
+from stream_dp.jobs.schedule import due
+from stream_dp.jobs.steps import Site
+from stream_dp.privacy.keyed_noise import check_golden_draw
+from stream_dp.records import iso_timestamp
+from stream_dp.settings import Settings
+from stream_dp.store.ledger import NotDurable
+
+JOBS: tuple[str, ...] = get_args(JobName)
+_STRAYS = "top-k"  # whoever does these jobs also answers requests that name no job
+_OUTAGES = (KafkaError, RedisError, OSError, NotDurable)
+_POLL_MILLISECONDS = 100
+_MOST_WAITING = 10_000
+_ANSWER_SECONDS = 30
+_REDIS_SECONDS = 30.0
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class _Stopped(Exception):
+    """The worker was stopped in the middle of a job, which stays unanswered."""
+
+
+class JobWorker:
+    """Answers the requests for some kinds of `jobs` on one stream.  Files are read from below `folder` only."""
+
+    def __init__(self, settings: Settings, jobs: Iterable[str] = JOBS, folder: Path | None = None) -> None:
+        """Raises `SettingsError` for an address that cannot be one; nothing is connected yet."""
+        self.settings = settings
+        self.jobs = tuple(sorted(jobs))
+        self._stopping = threading.Event()
+        kafka_options(settings.kafka_address)
+        self._redis = redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS)
+        site = Site(settings.kafka_address, settings.events, settings.data_source, folder, folder is not None)
+        self._runner = JobRunner(site, self._redis, settings.stream, self._interrupt)
+        self.store = self._runner.store
+        self.requests, self.results = f"{settings.stream}.jobs", f"{settings.stream}.results"
+
+    def stop(self) -> None:
+        """Ask `run` to return soon; a job that is running stays unanswered and is taken up again at the next start."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Answer requests until `stop`.  An outage of Kafka or Redis is waited out."""
+        check_golden_draw()
+        wait = _FIRST_WAIT_SECONDS
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            try:
+                if self.settings.create_topics:
+                    log.create_topics(
+                        self.settings.kafka_address, self.requests, self.results, self.settings.events
+                    )
+                with _Session(self) as session:
+                    session.work(self._stopping)
+            except _OUTAGES as outage:
+                if time.monotonic() - started > _LONGEST_WAIT_SECONDS:
+                    wait = _FIRST_WAIT_SECONDS
+                logger.warning("%s: %s; trying again in %.1f s", self._source_of(outage), outage, wait)
+                self._stopping.wait(wait)
+                wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+            except _Stopped:
+                return
+
+    def ask_for_due(self) -> None:
+        """Write the requests of schedules whose periods have ended into the jobs topic; call it every second or so."""
+        try:
+            for job_id, schedule in self.store.schedules().items():
+                for request, after in due(schedule, time.time()):
+                    if request.job in self.jobs:
+                        with KafkaProducer(
+                            **kafka_options(self.settings.kafka_address), acks="all"
+                        ) as producer:
+                            producer.send(self.requests, request.encode(), request.id.encode()).get(
+                                timeout=_ANSWER_SECONDS
+                            )
+                        self.store.advance(job_id, after)
+        except _OUTAGES as outage:
+            logger.warning("%s: %s; schedules wait", self._source_of(outage), outage)
+
+    def answer(self, value: bytes | None, timestamp: int) -> tuple[str | None, list[bytes]] | None:
+        """The id and the parts of the result of one request, or None where another worker answers."""
+        try:
+            request = decode_request(value)
+        except BadRequest as refused:
+            job_id = id_in(value)
+            if _STRAYS not in self.jobs:
+                return None
+            return job_id, JobResult(id=job_id, status="refused", reason=str(refused)).encode()
+        if isinstance(request, Cancel):
+            return self._cancelled(request)
+        if request.job not in self.jobs:
+            return None
+        if request.every is not None:
+            return request.id, self._runner.begin_schedule(request, timestamp / 1000)
+        logger.info("job %s: %s by %s", request.id, request.job, request.mechanism)
+        try:
+            return request.id, self._runner.answer(request, iso_timestamp(timestamp))
+        except (*_OUTAGES, _Stopped):
+            raise
+        except Exception:  # a defect, at which one job may fail but not all that follow it
+            logger.exception("job %s failed", request.id)
+            reason = "the worker failed at this job, and its log says why; what was charged stays charged"
+            return request.id, of_request(request, "refused", reason).encode()
+
+    def mark_cancelled(self, value: bytes | None) -> None:
+        """Where a record asks for it, mark the job, which may be running, as cancelled."""
+        try:
+            request = decode_request(value)
+        except BadRequest:
+            return
+        if isinstance(request, Cancel):
+            self.store.cancel(request.id)
+
+    def _cancelled(self, request: Cancel) -> tuple[str, list[bytes]] | None:
+        """The answer to a cancelling whose turn has come: what became of the job, which was answered before it."""
+        schedule = self.store.schedules().get(request.id)
+        if schedule is not None:
+            asked = decode_request(schedule.request)
+            if not isinstance(asked, JobRequest) or asked.job not in self.jobs:
+                return None
+            self.store.end_schedule(request.id)
+            return request.id, of_request(asked, "cancelled").encode()
+        plan = self.store.plan(request.id)
+        stored = self.store.result(request.id)
+        return (request.id, stored) if plan is not None and stored and plan.job in self.jobs else None
+
+    def _interrupt(self) -> None:
+        if self._stopping.is_set():
+            raise _Stopped
+
+    def _source_of(self, outage: Exception) -> str:
+        if isinstance(outage, RedisError | NotDurable):
+            return f"waiting for Redis at {urlsplit(self.settings.redis).hostname}"
+        return f"waiting for Kafka at {self.settings.kafka}"
+
+
+class _Session:
+    """One connection to Kafka; an outage ends it, and the next one goes on at the first unanswered request."""
+
+    def __init__(self, worker: JobWorker) -> None:
+        self._worker = worker
+        self._name = "+".join(worker.jobs)
+        self._partition = TopicPartition(worker.requests, 0)
+        self._waiting: deque[Any] = deque()
+        kafka = kafka_options(worker.settings.kafka_address)
+        self._consumer = KafkaConsumer(
+            **kafka,
+            group_id=f"{worker.requests}.{self._name}",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        self._producer = KafkaProducer(**kafka, acks="all", enable_idempotence=True)
+        self._pool = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> "_Session":
+        self._consumer.assign([self._partition])
+        known = (
+            self._worker.store.next_offset(self._name) or 0,
+            self._consumer.committed(self._partition) or 0,
+        )
+        held = log.offsets(self._worker.settings.kafka_address, self._worker.requests)
+        self._consumer.seek(self._partition, max(held.first, min(max(known), held.end)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+        self._consumer.close()
+        self._producer.close(timeout=_ANSWER_SECONDS)
+
+    def work(self, stopping: threading.Event) -> None:
+        """Answer one request after the other; reads on meanwhile."""
+        while not stopping.is_set():
+            self._take()
+            while self._waiting and not stopping.is_set():
+                record = self._waiting[0]
+                answer = self._finished(
+                    self._pool.submit(self._worker.answer, record.value, record.timestamp)
+                )
+                if answer is not None:
+                    self._publish(*answer)
+                self._commit(record.offset + 1)
+                self._waiting.popleft()
+
+    def _take(self) -> None:
+        for record in self._consumer.poll(_POLL_MILLISECONDS).get(self._partition, []):
+            self._worker.mark_cancelled(record.value)
+            self._waiting.append(record)
+
+    def _finished(self, job: "Future[tuple[str | None, list[bytes]] | None]") -> Any:
+        while not job.done():
+            if len(self._waiting) < _MOST_WAITING:
+                self._take()
+            else:
+                time.sleep(_POLL_MILLISECONDS / 1000)
+        return job.result()
+
+    def _publish(self, job_id: str | None, parts: list[bytes]) -> None:
+        key = None if job_id is None else job_id.encode()
+        sent = [self._producer.send(self._worker.results, part, key) for part in parts]
+        for each in sent:
+            each.get(timeout=_ANSWER_SECONDS)
+
+    def _commit(self, next_offset: int) -> None:
+        self._worker.store.answered(self._name, next_offset)
+        self._consumer.commit({self._partition: OffsetAndMetadata(next_offset, "", -1)})

@@ -1,0 +1,110 @@
+"""Two topics that remember what Redis may lose: `<stream>.epochs` and `<source>.ledger`.
+
+Neither holds data.  Nonces, offsets and settings are public, and the noise key is only there as its check value.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+from kafka import KafkaProducer
+from redis import Redis
+
+from stream_dp import log
+from stream_dp.connections import Kafka, kafka_options
+from stream_dp.epoch import Epoch
+from stream_dp.privacy.composition import Charge
+from stream_dp.settings import Settings
+from stream_dp.store.ledger import Ledger
+
+_ANSWER_SECONDS = 30
+
+
+class EpochOpened(msgspec.Struct, frozen=True, tag="epoch-opened"):
+    """An epoch that may release from now on; its releases begin at `releases_offset` of their topic."""
+
+    epoch: Epoch
+    key_check: str
+    releases_offset: int
+
+
+class EpochClosed(msgspec.Struct, frozen=True, tag="epoch-closed"):
+    """An epoch that has counted nothing at or after `end_offset`, and never will."""
+
+    number: int
+    end_offset: int
+
+
+_DECODER = msgspec.json.Decoder(EpochOpened | EpochClosed)
+
+
+class EpochJournal:
+    """What `<stream>.epochs` says; read once, then kept up to date by what this process appends."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._kafka, self._topic = settings.kafka_address, settings.epochs
+        self.opened: list[EpochOpened] = []
+        self.closed: dict[int, EpochClosed] = {}
+        for value in _values(self._kafka, self._topic):
+            try:
+                self._take(_DECODER.decode(value))
+            except (msgspec.DecodeError, UnicodeError):
+                raise log.LogRefused(
+                    f"the topic {self._topic!r} holds a record that is no epoch: only stream_dp may write there"
+                ) from None
+
+    @property
+    def last(self) -> EpochOpened | None:
+        """The epoch that was opened last, closed or not."""
+        return self.opened[-1] if self.opened else None
+
+    @property
+    def last_is_open(self) -> bool:
+        """Whether the epoch that was opened last may still release."""
+        return self.last is not None and self.last.epoch.number not in self.closed
+
+    def append(self, entry: EpochOpened | EpochClosed) -> None:
+        """Write `entry` and wait until the broker has it."""
+        _append(self._kafka, self._topic, msgspec.json.encode(entry))
+        self._take(entry)
+
+    def _take(self, entry: EpochOpened | EpochClosed) -> None:
+        if isinstance(entry, EpochOpened):
+            self.opened.append(entry)
+        else:
+            self.closed.setdefault(entry.number, entry)
+
+
+class JournaledLedger:
+    """The ledger of a source, with every charge in `<source>.ledger` too before anything is released.
+
+    Opening it puts back what a Redis that was lost or rolled back has forgotten.
+    """
+
+    def __init__(self, kafka: Kafka, redis: Redis, source: str) -> None:
+        self._kafka, self._topic = kafka, f"{source}.ledger"
+        self.ledger = Ledger(redis, source)
+        log.create_topics(kafka, self._topic)
+        self.restored = self.ledger.restore(_values(kafka, self._topic))
+
+    def charge(self, charge: Charge) -> Charge:
+        """Charge once; returns the charge as it stands.  Raises `LedgerRefused`."""
+        return self._journaled(self.ledger.charge(charge))
+
+    def close(self, charge_id: str, end_offset: int) -> Charge:
+        """Record that a charge read nothing from `end_offset` on."""
+        return self._journaled(self.ledger.close(charge_id, end_offset))
+
+    def _journaled(self, charge: Charge) -> Charge:
+        _append(self._kafka, self._topic, self.ledger.journal_record(charge))
+        return charge
+
+
+def _values(kafka: Kafka, topic: str) -> Iterator[bytes]:
+    offsets = log.offsets(kafka, topic)
+    for record in log.read(kafka, topic, offsets.first, offsets.end):
+        yield record.value or b""
+
+
+def _append(kafka: Kafka, topic: str, value: bytes) -> None:
+    with KafkaProducer(**kafka_options(kafka), acks="all", enable_idempotence=True) as producer:
+        producer.send(topic, value).get(timeout=_ANSWER_SECONDS)

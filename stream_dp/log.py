@@ -1,0 +1,127 @@
+"""Kafka topics seen from outside the hot loop, with kafka-python: making them, checking them, reading ranges.
+
+The events topic is part of the state: what a worker has applied must stay there to be read again.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
+from kafka.errors import KafkaTimeoutError, TopicAlreadyExistsError
+from kafka.protocol.consumer import IsolationLevel
+
+from stream_dp.connections import Kafka, kafka_options
+from stream_dp.records import Record
+
+_POLL_MILLISECONDS = 500
+_GIVE_UP_SECONDS = 30.0
+_CLIENT = {"bootstrap_timeout_ms": 5_000}  # the default says nothing of a missing broker for half a minute
+_READER = {
+    **_CLIENT,
+    "retry_backoff_ms": 10,  # a reader's first look-up always waits once for the topic's metadata
+    "enable_auto_commit": False,
+    "auto_offset_reset": "none",
+    "isolation_level": "read_committed",
+}
+
+
+class LogRefused(Exception):
+    """A topic cannot serve as the log of a stream; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """The records a partition holds: from `first` to before `end`."""
+
+    first: int
+    end: int
+
+    def __contains__(self, offset: int) -> bool:
+        return self.first <= offset < self.end
+
+
+def create_topics(kafka: Kafka, *topics: str) -> None:
+    """Create those of `topics` that do not exist, with one partition each, kept for ever."""
+    options = {
+        "num_partitions": 1,
+        "replication_factor": -1,
+        "configs": {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
+    }
+    with KafkaAdminClient(**kafka_options(kafka), **_CLIENT) as admin:
+        while missing := set(topics) - set(admin.list_topics()):
+            try:
+                admin.create_topics(dict.fromkeys(missing, options), wait_for_metadata=True)
+            except TopicAlreadyExistsError:  # somebody else makes them too: look again for what is left
+                continue
+
+
+def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0) -> list[str]:
+    """Raise `LogRefused` unless `topic` can be a log and takes batches of `largest_batch` bytes.
+
+    Returns warnings about what it may lose.
+    """
+    with KafkaAdminClient(**kafka_options(kafka), **_CLIENT) as admin:
+        if topic not in admin.list_topics():
+            raise LogRefused(f"the topic {topic!r} does not exist: create it with one partition")
+        partitions = len(admin.describe_topics([topic])[0]["partitions"])
+        if partitions != 1:
+            raise LogRefused(
+                f"the topic {topic!r} has {partitions} partitions, so its records have no single order: "
+                "use a topic with one partition"
+            )
+        names = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(names))
+        found = admin.describe_configs([resource], config_filter="all")["topic"][topic]
+    values = {name: str(found[name]["value"]) for name in names if name in found}
+    if values.get("cleanup.policy", "delete") != "delete":
+        raise LogRefused(
+            f"the topic {topic!r} has cleanup.policy={values['cleanup.policy']}, which removes records that were "
+            "counted: set it to delete"
+        )
+    if int(values.get("max.message.bytes", largest_batch)) < largest_batch:
+        raise LogRefused(
+            f"the topic {topic!r} has max.message.bytes={values['max.message.bytes']}: "
+            f"set it to at least {largest_batch}"
+        )
+    limited = [f"{name}={values[name]}" for name in names[1:3] if values.get(name, "-1") != "-1"]
+    if limited:
+        return [
+            f"the topic {topic!r} forgets old records ({', '.join(limited)}): once it does, lost state cannot be "
+            "rebuilt from it"
+        ]
+    return []
+
+
+def offsets(kafka: Kafka, topic: str) -> Offsets:
+    """The range of offsets that the partition of `topic` holds now."""
+    partition = TopicPartition(topic, 0)
+    with KafkaAdminClient(**kafka_options(kafka), **_CLIENT) as admin:
+        first, end = (
+            admin.list_partition_offsets({partition: place}, IsolationLevel.READ_COMMITTED)[partition].offset
+            for place in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+        )
+    return Offsets(first, end)
+
+
+def read(kafka: Kafka, topic: str, start: int, end: int) -> Iterator[Record]:
+    """The records of `topic` with offsets from `start` to before `end`, which must exist already.
+
+    Raises KafkaError, a time-out included: a broker that goes away does not hold the reader for ever.
+    """
+    if start >= end:
+        return
+    partition = TopicPartition(topic, 0)
+    with KafkaConsumer(**kafka_options(kafka), **_READER) as consumer:
+        consumer.assign([partition])
+        consumer.seek(partition, start)
+        reached, since = start, time.monotonic()
+        while (position := consumer.position(partition)) < end:
+            if position > reached:
+                reached, since = position, time.monotonic()
+            elif time.monotonic() - since > _GIVE_UP_SECONDS:
+                raise KafkaTimeoutError(f"no records of {topic!r} from offset {position} on")
+            for found in consumer.poll(_POLL_MILLISECONDS).get(partition, []):
+                if found.offset < end:
+                    yield Record(found.offset, found.timestamp, found.key, found.value)

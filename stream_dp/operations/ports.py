@@ -1,0 +1,139 @@
+"""The two ports of a worker, served by a thread of their own.
+
+A batch that keeps the worker's loop busy delays no answer, and a loop that hangs is found out by `/livez`.
+"""
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Mapping
+from hmac import compare_digest
+
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from stream_dp.operations.watch import Watch
+from stream_dp.settings import OPERATOR_TOKEN, Settings, SettingsError
+
+_SHORTEST_TOKEN = 16
+_GRACE_SECONDS = 1
+_STOP_SECONDS = 10.0
+
+
+def open_app(watch: Watch) -> Starlette:
+    """`/metrics` without anything private, and the probes, which say yes or no."""
+
+    async def live(_: Request) -> Response:
+        return _yes_or_no(watch.alive, "alive", "no step for too long")
+
+    async def ready(_: Request) -> Response:
+        return _yes_or_no(watch.ready, "ready", "not ready")
+
+    return Starlette(
+        routes=[_metrics(watch.open_registry), Route("/livez", live), Route("/readyz", ready)],
+    )
+
+
+def operator_app(watch: Watch, token: str) -> ASGIApp:
+    """`/metrics` for whoever sends the header `Authorization: Bearer TOKEN`."""
+    app = Starlette(routes=[_metrics(watch.operator.registry)])
+    expected = f"Bearer {token}".encode()
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        given = dict(scope.get("headers", ())).get(b"authorization", b"")
+        if scope["type"] == "http" and not compare_digest(given, expected):
+            challenge = {"WWW-Authenticate": 'Bearer realm="stream-dp operators"'}
+            await PlainTextResponse("a token, please", 401, challenge)(scope, receive, send)
+            return
+        await app(scope, receive, send)
+
+    return guarded
+
+
+def _metrics(registry: CollectorRegistry) -> Route:
+    async def metrics(_: Request) -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return Route("/metrics", metrics)
+
+
+def _yes_or_no(answer: bool, yes: str, no: str) -> Response:
+    return PlainTextResponse(yes if answer else no, 200 if answer else 503)
+
+
+class Ports:
+    """The ports that the settings name; a port of 0 is not opened.  `with ports:` serves them."""
+
+    def __init__(self, settings: Settings, watch: Watch, environment: Mapping[str, str] = os.environ) -> None:
+        """Takes the ports.  Raises `SettingsError` if one is taken, or the operators' one has no token."""
+        apps: list[tuple[str, ASGIApp]] = []
+        if settings.metrics_port:
+            apps.append(("metrics_port", open_app(watch)))
+        if settings.operator_port:
+            apps.append(("operator_port", operator_app(watch, _token(environment))))
+        self._servers: list[tuple[uvicorn.Server, socket.socket]] = []
+        for name, app in apps:
+            listener = _listener(settings.metrics_host, getattr(settings, name), name)
+            self._servers.append((uvicorn.Server(_config(app)), listener))
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True, name="ports")
+
+    def __enter__(self) -> "Ports":
+        if self._servers:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server, _listener in self._servers:
+            server.should_exit = True
+        if self._servers:
+            self._thread.join(_STOP_SECONDS)
+
+    async def _serve(self) -> None:
+        await asyncio.gather(*(server.serve([listener]) for server, listener in self._servers))
+
+
+def _config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+
+
+def _token(environment: Mapping[str, str]) -> str:
+    token = environment.get(OPERATOR_TOKEN, "")
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise SettingsError(
+            f"operator_port shows private quantities: set {OPERATOR_TOKEN} to a token of at least "
+            f"{_SHORTEST_TOKEN} characters without spaces, for instance from `openssl rand -hex 32`"
+        )
+    return token
+
+
+def _listener(host: str, port: int, name: str) -> socket.socket:
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise SettingsError(f"metrics_host {host!r} is no address here: {error.strerror}") from None
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(place)
+        listener.listen()  # a second one on this port is refused from here on
+    except OSError as error:
+        listener.close()
+        raise SettingsError(f"cannot listen on {host}:{port} ({error.strerror}): change {name}") from None
+    return listener

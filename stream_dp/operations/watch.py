@@ -1,0 +1,121 @@
+"""What the worker calls, a few times per batch, so that others can see how it is.  Nothing is called per event."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from redis import Redis
+
+from stream_dp.operations.open_metrics import BudgetFacts, PublicFacts, open_registry
+from stream_dp.operations.operator_metrics import OperatorMetrics
+from stream_dp.pipeline import Output, Pipeline
+from stream_dp.store.ledger import Ledger, LedgerRefused
+
+LIVE_SECONDS = 300.0
+"""A worker that has taken no step for so long hangs.  Redis may be silent for 30 s in each of four attempts."""
+
+READY_SECONDS = 20.0
+"""How long an answer of both servers counts; they are asked every few seconds."""
+
+_BUDGET_SECONDS = 60.0
+
+
+class Watch:
+    """The facts, the metrics and the heartbeat of one worker.
+
+    The worker's loop writes them and the ports' thread reads them: each is one assignment, so no lock is needed.
+    """
+
+    def __init__(self, stream: str, source: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.facts = PublicFacts(stream)
+        self.open_registry = open_registry(self.facts, lambda: self.ready)
+        self.operator = OperatorMetrics(stream)
+        self._source = source
+        self._clock = clock
+        self._beat = clock()
+        self._answered_at: float | None = None
+        self._budget_read: float | None = None
+        self._saved_round = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether the worker has taken a step within the last `LIVE_SECONDS`."""
+        return self._clock() - self._beat < LIVE_SECONDS
+
+    @property
+    def ready(self) -> bool:
+        """Whether it holds its stream, has caught up with what is published, and both servers answer."""
+        at = self._answered_at
+        return at is not None and self._clock() - at < READY_SECONDS
+
+    def beat(self) -> None:
+        """The worker has taken a step."""
+        self._beat = self._clock()
+
+    def began(self, pipeline: Pipeline) -> None:
+        """A session has caught up with what is published."""
+        facts, guarantee = self.facts, pipeline.epoch.guarantee
+        facts.round, facts.horizon = pipeline.round, pipeline.epoch.mechanism.horizon
+        facts.epsilon, facts.delta = guarantee.epsilon, guarantee.delta
+        facts.epoch = pipeline.epoch.number
+        self._saved_round = pipeline.round
+        self.answered(True)
+
+    def answered(self, both: bool) -> None:
+        """Whether both Redis and Kafka have answered just now."""
+        self._answered_at = self._clock() if both else None
+
+    def ended(self) -> None:
+        """The session is over; the next one may come."""
+        self._answered_at = None
+
+    def outage(self, server: str) -> None:
+        """The worker begins to wait for "kafka" or "redis", which is a step: it does not hang."""
+        self.beat()
+        self.operator.outages[server].inc()
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Measure one batch."""
+        with self.operator.batches.time():
+            yield
+
+    def sent(self, output: Output) -> None:
+        """The output is on its way to the broker."""
+        if output.releases:  # of consecutive rounds, in order
+            self.facts.releases += output.releases[-1].round - output.releases[0].round + 1
+        self.operator.dead_letters.inc(len(output.dead_letters))
+
+    def counted(self, closed_rounds: int, lag: int) -> None:
+        """So many rounds are closed, and so many records wait."""
+        self.beat()
+        self.facts.round = closed_rounds
+        self.operator.lag.set(lag)
+        self.operator.unsaved.set(closed_rounds - self._saved_round)
+
+    def checkpointed(self, closed_rounds: int, labels: int, seconds: float) -> None:
+        """A checkpoint of `labels` labels after so many rounds has taken so long."""
+        self.beat()
+        self._saved_round = closed_rounds
+        self.operator.unsaved.set(0)
+        self.operator.labels.set(labels)
+        self.operator.checkpoints.observe(seconds)
+        self.operator.checkpointed.set_to_current_time()
+
+    @property
+    def budget_due(self) -> bool:
+        """Whether the ledger should be asked again: others charge it too."""
+        return self._budget_read is None or self._clock() - self._budget_read >= _BUDGET_SECONDS
+
+    def read_budget(self, redis: Redis, next_offset: int) -> None:
+        """Ask the ledger what is left for events from `next_offset` on.  Raises `redis.exceptions.RedisError`."""
+        self._budget_read = self._clock()
+        ledger = Ledger(redis, self._source)
+        try:
+            budget, spent, room = ledger.budget(), ledger.spent(), ledger.room(next_offset)
+        except LedgerRefused:  # whoever charges it next is told why
+            self.facts.budget = None
+            return
+        self.facts.budget = BudgetFacts(
+            budget.epsilon if budget else None, spent.epsilon, room.rho if room else None
+        )

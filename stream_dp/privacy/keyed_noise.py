@@ -1,0 +1,141 @@
+"""Noise that exists once: every draw is a keyed function of who it is for, when, and the history up to then.
+
+    bits(label, round, lane) = AES-256(K, id(label) xor tweak(round, lane))
+
+`id(label)` and `tweak(round, lane)` are 128 bits of keyed BLAKE2b; the tweak binds the noise version, the stream,
+the epoch's public nonce, the round, the lane and the hash chain over everything that entered the histogram up to
+that round.  So the noise of a cell is the same after a crash, in any order of arrival, in any block and in any
+shard, and differs as soon as the history differs.  The sub-keys come from one 32-byte key.
+
+The guarantee built on it is computational: it holds as long as AES-256 and BLAKE2b look random to whoever
+reads the releases.  Chance that two cells that matter share their bits: see `collision_probability`.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from struct import Struct
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
+
+NOISE_VERSION = 1
+"""Raised by any change after which equal keys, streams and histories would draw other noise."""
+
+KEY_BYTES = 32
+NONCE_BYTES = 16
+EMPTY_HISTORY = bytes(32)
+
+_WORD = np.dtype("<u8")
+_PAIR = np.dtype(np.complex128)  # 16 bytes that numpy copies in one move; never computed with
+_BLOCK_BYTES = 16
+_LENGTH, _ROUND, _PLACE = Struct("<I"), Struct("<Q"), Struct("<QQ")
+_CELLS_AT_ONCE = 1 << 14  # 256 kB of bits: what stays in the second-level cache
+
+_GOLDEN = "0caa2a4d1056a0b341b72afb8b211e51"
+
+
+class KeyedNoise:
+    """The noise of one epoch of one stream.
+
+    `key`: 32 secret bytes; `stream`: the stream's name; `nonce`: the epoch's 16 public bytes.  One thread at a
+    time may draw from an instance: it reuses its buffers.
+    """
+
+    def __init__(self, key: bytes, stream: str, nonce: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"the noise key must hold {KEY_BYTES} bytes, not {len(key)}")
+        if len(nonce) != NONCE_BYTES:
+            raise ValueError(f"an epoch's nonce must hold {NONCE_BYTES} bytes, not {len(nonce)}")
+        self._id_key = subkey(key, b"label id")
+        self._encryptor = Cipher(algorithms.AES(subkey(key, b"bits")), modes.ECB()).encryptor()
+        self._block = np.empty(_CELLS_AT_ONCE, _PAIR)  # reused: fresh pages cost more than the noise
+        self._bits = bytearray((_CELLS_AT_ONCE + 1) * _BLOCK_BYTES)
+        name = stream.encode()
+        context = b"%d %d " % (NOISE_VERSION, len(name)) + name + nonce
+        # Copied for every round: a hash that has taken its key already is half as long.
+        self._tweak_hash = blake2b(context, key=subkey(key, b"tweak"), digest_size=_BLOCK_BYTES)
+        self._history_hash = blake2b(key=subkey(key, b"history"), digest_size=len(EMPTY_HISTORY))
+
+    def label_ids(self, labels: Iterable[bytes]) -> NDArray[np.uint64]:
+        """128-bit identities of `labels`, uint64 of shape (n, 2)."""
+        key = self._id_key
+        packed = b"".join(blake2b(label, key=key, digest_size=_BLOCK_BYTES).digest() for label in labels)
+        return np.frombuffer(packed, _WORD).reshape(-1, 2)
+
+    def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
+        """The 16 bytes that `round_number` and `lane` mix into every label's draw; `history` is H_round."""
+        tweak = self._tweak_hash.copy()
+        tweak.update(_PLACE.pack(round_number, lane) + history)
+        return tweak.digest()
+
+    def extend_history(self, history: bytes, round_number: int, admitted: Iterable[bytes]) -> bytes:
+        """H_round from H_(round - 1) and the labels that `round_number` admitted, in any order."""
+        framed = [_LENGTH.pack(len(label)) + label for label in sorted(admitted)]
+        extended = self._history_hash.copy()
+        extended.update(history + _ROUND.pack(round_number) + b"".join(framed))
+        return extended.digest()
+
+    def draw(
+        self, gaussian: DiscreteGaussian, ids: NDArray[np.uint64], tweaks: Sequence[bytes]
+    ) -> NDArray[np.int32]:
+        """One draw for each tweak and label: int32 of shape (len(tweaks), len(ids))."""
+        pairs = np.frombuffer(b"".join(tweaks), _PAIR).reshape(-1, 1)
+        draws = np.empty((len(pairs), len(ids)), np.int32)
+        columns = max(1, min(len(ids), _CELLS_AT_ONCE))
+        rows = max(1, _CELLS_AT_ONCE // columns)
+        for left in range(0, len(ids), columns):
+            for top in range(0, len(pairs), rows):
+                cells = draws[top : top + rows, left : left + columns]
+                block = self._block[: cells.size].reshape(cells.shape)
+                block[:] = pairs[top : top + rows]  # as pairs of words: the copy is one long inner loop a row
+                blocks = block.view(_WORD)
+                np.bitwise_xor(blocks, ids[left : left + columns].reshape(-1), out=blocks)
+                self._encryptor.update_into(blocks.reshape(-1).view(np.uint8).data, self._bits)
+                bits = np.frombuffer(self._bits, _WORD, 2 * cells.size).reshape(-1, 2)
+                cells[:] = gaussian.invert(bits).reshape(cells.shape)
+        return draws
+
+
+def subkey(key: bytes, purpose: bytes) -> bytes:
+    """32 bytes for one purpose: no two purposes ever use the same key."""
+    return blake2b(purpose, key=key, digest_size=32, person=b"stream_dp").digest()
+
+
+def key_check(key: bytes) -> str:
+    """A public value that tells a wrong key without telling the key."""
+    return subkey(key, b"check")[:8].hex()
+
+
+def new_key() -> bytes:
+    """A fresh 32-byte noise key from the operating system's generator."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def new_nonce() -> bytes:
+    """A fresh public 16-byte nonce for an epoch about to open."""
+    return secrets.token_bytes(NONCE_BYTES)
+
+
+def collision_probability(items_per_event: int, horizon: int) -> float:
+    """At most this chance that two of the cells that matter coincide; it is charged to delta."""
+    levels = horizon.bit_length()
+    return 2.0 * items_per_event * levels * items_per_event * horizon * horizon / 2.0**128
+
+
+def check_golden_draw() -> None:
+    """Draw 4,096 known values; raise RuntimeError where this machine or its libraries compute others."""
+    noise = KeyedNoise(bytes(range(KEY_BYTES)), "golden", bytes(NONCE_BYTES))
+    history = noise.extend_history(EMPTY_HISTORY, 1, [b"b", b"a"])
+    tweaks = [noise.tweak(round_number, 0, history) for round_number in range(1, 65)]
+    draws = noise.draw(DiscreteGaussian(1000.25), noise.label_ids(b"%d" % i for i in range(64)), tweaks)
+    digest = blake2b(draws.astype("<i4").tobytes(), digest_size=16).hexdigest()
+    if digest != _GOLDEN:
+        raise RuntimeError(
+            "this machine draws noise that differs from the golden draw of noise version "
+            f"{NOISE_VERSION} ({digest} instead of {_GOLDEN}): the noise would not be the same after a "
+            "restart elsewhere, so nothing is released; check the cryptography and numpy packages"
+        )

@@ -1,0 +1,43 @@
+"""What the releases topic holds, read by those who may write to it: anything but a release there is refused."""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from stream_dp import log
+from stream_dp.records import Release, decode_release
+from stream_dp.settings import Settings
+
+
+class Published(NamedTuple):
+    """One record of the releases topic."""
+
+    offset: int
+    release: Release
+    value: bytes
+
+
+def published(settings: Settings, start: int) -> Iterator[Published]:
+    """The releases from offset `start` on, as far as the topic goes now; raises `LogRefused`."""
+    offsets = log.offsets(settings.kafka_address, settings.releases)
+    if offsets.end < start:
+        raise log.LogRefused(
+            f"the topic {settings.releases!r} has lost releases that were sent: it was truncated or re-created; "
+            "restore it, or use another stream name"
+        )
+    for record in log.read(settings.kafka_address, settings.releases, max(offsets.first, start), offsets.end):
+        value = record.value or b""
+        try:
+            yield Published(record.offset, decode_release(value), value)
+        except (msgspec.DecodeError, UnicodeError):
+            raise log.LogRefused(
+                f"the topic {settings.releases!r} holds a record at offset {record.offset} that is no release: "
+                "only the worker may write there"
+            ) from None
+
+
+def value_digest(value: bytes) -> bytes:
+    """Tells whether two releases are the same, byte for byte."""
+    return blake2b(value, digest_size=16).digest()

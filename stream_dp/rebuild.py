@@ -1,0 +1,142 @@
+"""A stream from its noise key and its topics alone: to put its state back into Redis, or to check its releases."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from redis import Redis
+
+from stream_dp import log
+from stream_dp.epoch import Epoch, EpochRefused
+from stream_dp.journal import EpochJournal
+from stream_dp.log_digest import NOTHING
+from stream_dp.pipeline import Pipeline, ReleasedPart
+from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.published import published, value_digest
+from stream_dp.records import Record, decode_release
+from stream_dp.resume import take_over
+from stream_dp.settings import Settings
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+from stream_dp.store.noise_key import noise_key
+from stream_dp.verify import Outcome, verify
+
+Progress = Callable[[int, int], None]
+"""Called with how many records are done, and how many there are."""
+
+_RECORDS_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class Promise:
+    """An epoch with its key: `releases_offset` is where its releases begin, `end_offset` where it was closed."""
+
+    epoch: Epoch
+    key: bytes
+    releases_offset: int
+    end_offset: int | None
+
+
+def find_promise(settings: Settings, redis: Redis, number: int | None = None) -> Promise:
+    """The epoch `number` (default: the last one) from the epochs topic, with the noise key it was opened with.
+
+    Raises `EpochRefused`, `LogRefused` or `NoKey`.
+    """
+    log.check_topic(settings.kafka_address, settings.epochs)
+    journal = EpochJournal(settings)
+    opened = [entry for entry in journal.opened if number in (None, entry.epoch.number)]
+    if not opened:
+        wanted = "no epoch" if number is None else f"no epoch {number}"
+        raise EpochRefused(f"{wanted} of stream {settings.stream!r} was ever opened")
+    key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
+    last = opened[-1]
+    if last.key_check != key_check(key):
+        raise EpochRefused(
+            f"the noise key is not the one that epoch {last.epoch.number} was opened with: supply that one"
+        )
+    closed = journal.closed.get(last.epoch.number)
+    return Promise(last.epoch, key, last.releases_offset, closed.end_offset if closed else None)
+
+
+def verify_epoch(
+    settings: Settings, redis: Redis, number: int | None = None, progress: Progress = lambda done, of: None
+) -> Outcome:
+    """Compare all releases of an epoch with what its key and log give again."""
+    promise = find_promise(settings, redis, number)
+    checkpoint = CheckpointStore(redis, settings.stream).load()
+    counted = NOTHING
+    if checkpoint is not None and checkpoint.epoch.nonce == promise.epoch.nonce:
+        counted = checkpoint.position.log
+    published = (part for _, part in _published(settings, promise))
+    records = _records(settings, promise, progress)
+    return verify(promise.epoch, promise.key, settings.events, records, published, counted)
+
+
+def rebuild(
+    settings: Settings, redis: Redis, progress: Progress = lambda done, of: None, replace: bool = False
+) -> Checkpoint:
+    """Put the state of the open epoch back into Redis, as it was after its last whole release; nothing is released.
+
+    Raises `EpochRefused` where Redis still holds state and `replace` is false, and where the log does not give what
+    was released.
+    """
+    store = CheckpointStore(redis, settings.stream)
+    if not replace and store.holds_state():
+        raise EpochRefused(
+            f"Redis holds state of stream {settings.stream!r}: nothing was rebuilt; give --replace to replace it"
+        )
+    take_over(settings, store, redis)
+    promise = find_promise(settings, redis)
+    if promise.end_offset is not None:
+        raise EpochRefused(f"epoch {promise.epoch.number} is closed: there is nothing to rebuild")
+    released = _Released(_published(settings, promise), promise.releases_offset)
+    pipeline = Pipeline(promise.epoch, promise.key, settings.events)
+    records = _records(settings, promise, progress)
+    while pipeline.round < released.rounds:
+        batch = list(islice(records, min(_RECORDS_AT_ONCE, released.rounds - pipeline.round)))
+        output = pipeline.process(batch)
+        if not batch or any(released.differs(part) for part in output.releases):
+            raise EpochRefused(
+                "nothing was rebuilt: the events topic and the key do not give what was released; "
+                "`stream-dp verify` says more"
+            )
+    state = pipeline.histogram.state()
+    checkpoint = Checkpoint(
+        promise.epoch, state, pipeline.position, released.next_offset, key_check(promise.key)
+    )
+    store.start_over()
+    store.commit(store.prepare(checkpoint))
+    return checkpoint
+
+
+class _Released:
+    """What the releases topic holds of an epoch: `rounds` whole rounds, the next one from `next_offset` on."""
+
+    def __init__(self, published: Iterator[tuple[int, ReleasedPart]], first_offset: int) -> None:
+        self.rounds, self.next_offset = 0, first_offset
+        self._values: dict[tuple[int, int], bytes] = {}
+        for offset, part in published:
+            self._values[part.round, part.part] = value_digest(part.value)
+            if part.part == decode_release(part.value).parts and part.round > self.rounds:
+                self.rounds, self.next_offset = part.round, offset + 1
+
+    def differs(self, part: ReleasedPart) -> bool:
+        return self._values.get((part.round, part.part)) != value_digest(part.value)
+
+
+def _published(settings: Settings, promise: Promise) -> Iterator[tuple[int, ReleasedPart]]:
+    """The releases of the epoch in the order of their topic, each with its offset."""
+    nonce = promise.epoch.nonce.hex()
+    for offset, release, value in published(settings, promise.releases_offset):
+        if release.nonce == nonce:
+            yield offset, ReleasedPart(release.round, release.part, value)
+
+
+def _records(settings: Settings, promise: Promise, progress: Progress) -> Iterator[Record]:
+    """The records of the events topic that the epoch counts."""
+    events = log.offsets(settings.kafka_address, settings.events)
+    first = max(events.first, promise.epoch.first_offset)
+    end = events.end if promise.end_offset is None else min(events.end, promise.end_offset)
+    for record in log.read(settings.kafka_address, settings.events, first, end):
+        yield record
+        if record.offset % _RECORDS_AT_ONCE == 0 or record.offset == end - 1:
+            progress(record.offset + 1 - first, end - first)

@@ -1,0 +1,238 @@
+"""The records on the wire: what is read from `<stream>.events` and written to `<stream>.releases`.
+
+Everything that decides whether a record is valid lives here.  JSON Schemas: docs/schemas/.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import numpy as np
+import orjson
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from stream_dp.calibration import Guarantee
+from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.histogram import ReleasedBlock
+
+VERSION = 1
+LONGEST_LABEL = 1024
+"""Most characters of one item.  A longer one makes its whole record a dead letter."""
+
+LARGEST_PART = 900_000
+"""A release of more bytes than this is split into parts, to stay below Kafka's default limit of a message."""
+
+_LATEST_TIMESTAMP = 253_402_300_799_999  # the last millisecond of the year 9999
+_Label = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_LABEL)]
+
+
+class Record(NamedTuple):
+    """A record of the events topic as the broker gave it; `timestamp` is the broker's, in milliseconds."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One event: the items it holds, in order.  Fields that this version does not know are left unread."""
+
+    items: Annotated[list[_Label], msgspec.Meta(min_length=1)]
+    user: _Label | None = None
+    id: str | int | None = None
+    ts: str | None = None
+
+
+class BadRecord(Exception):
+    """A record that is no valid event; its message says why, without quoting the record."""
+
+
+_EVENT_DECODER = msgspec.json.Decoder(Event)
+
+
+def decode_event(value: bytes | None) -> Event:
+    """The event in the bytes of a record's value; raises `BadRecord`.
+
+    >>> decode_event(b'{"items": ["tea", "milk"]}').items
+    ['tea', 'milk']
+    """
+    if not value:
+        raise BadRecord("the record has no value")
+    try:
+        return _EVENT_DECODER.decode(value.decode())  # as text: unread fields must be UTF-8 too
+    except msgspec.ValidationError as error:
+        raise BadRecord(str(error)) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise BadRecord(f"not valid UTF-8 JSON ({type(error).__name__})") from None
+
+
+def iso_timestamp(milliseconds: int) -> str:
+    """A broker's timestamp (milliseconds since 1970) as ISO 8601 in UTC, within the years 1970 to 9999.
+
+    >>> iso_timestamp(1769860800123)
+    '2026-01-31T12:00:00.123Z'
+    """
+    milliseconds = min(max(milliseconds, 0), _LATEST_TIMESTAMP)
+    return f"{_iso_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _iso_second(second: int) -> str:
+    return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of the snapshot that one round released, as subscribers read it.
+
+    `labels` and `counts` run in parallel, largest count first, then by label.  `sd` is the standard deviation
+    of every count of this round, and `tau` the least count that is released in it.
+    """
+
+    v: int
+    stream: str
+    epoch: int
+    nonce: str
+    round: int
+    horizon: int
+    ts: str
+    unit: str
+    mechanism: str
+    epsilon: float
+    delta: float
+    rho: float
+    items_per_event: int
+    sd: float
+    tau: int
+    part: int
+    parts: int
+    labels: list[str]
+    counts: list[int]
+
+
+_RELEASE_DECODER = msgspec.json.Decoder(Release)
+
+
+def decode_release(value: bytes) -> Release:
+    """The release in a record's value; raises msgspec.DecodeError for anything else."""
+    return _RELEASE_DECODER.decode(value)
+
+
+class ReleaseEncoder:
+    """Writes the releases of one epoch.  Equal snapshots and timestamps give equal bytes, however cut into blocks."""
+
+    def __init__(
+        self, stream: str, epoch: int, nonce: bytes, mechanism: BinaryMechanism, guarantee: Guarantee
+    ) -> None:
+        self._mechanism = mechanism
+        self._noise_by_nodes = [b""]  # sd and tau depend on a round's number of nodes alone
+        for nodes in range(1, mechanism.horizon.bit_length() + 1):
+            round_number = (1 << nodes) - 1
+            noise = {"sd": mechanism.sd(round_number), "tau": mechanism.tau(round_number)}
+            self._noise_by_nodes.append(orjson.dumps(noise)[1:-1])
+        self._labels: NDArray[np.object_] | None = None
+        self._quoted = pa.array([], pa.large_binary())
+        self._constants = (
+            orjson.dumps({"v": VERSION, "stream": stream, "epoch": epoch, "nonce": nonce.hex()})[:-1],
+            orjson.dumps(
+                {
+                    "unit": guarantee.unit,
+                    "mechanism": mechanism.name,
+                    "epsilon": guarantee.epsilon,
+                    "delta": guarantee.delta,
+                    "rho": guarantee.rho,
+                    "items_per_event": mechanism.items_per_event,
+                }
+            )[1:-1],
+        )
+
+    def encode(self, block: ReleasedBlock, timestamps: Sequence[int]) -> list[list[bytes]]:
+        """The parts of each round's release; round i of `block` was closed by a record of `timestamps[i]`.
+
+        The labels' JSON is gathered for the whole block at once: each label is quoted once, with its comma.
+        """
+        if block.labels is not self._labels:
+            self._labels = block.labels
+            self._quoted = pa.array([orjson.dumps(label) + b"," for label in block.labels], pa.large_binary())
+        gathered = self._quoted.take(pa.array(block.ranks))
+        edges = np.frombuffer(gathered.buffers()[1], np.int64)
+        columns = _Columns(memoryview(gathered.buffers()[2] or b""), edges, block.counts)
+        releases, start = [], 0
+        ends = np.cumsum(block.sizes).tolist()
+        for round_number, (end, timestamp) in enumerate(zip(ends, timestamps, strict=True), block.first):
+            opening = self._opening_of(round_number, timestamp)
+            pieces = list(columns.pieces(start, end))
+            start = end
+            releases.append(
+                [
+                    b"".join(
+                        (
+                            opening,
+                            b',"part":%d,"parts":%d,"labels":[' % (part, len(pieces)),
+                            labels,
+                            b'],"counts":',
+                            counts,
+                            b"}",
+                        )
+                    )
+                    for part, (labels, counts) in enumerate(pieces, 1)
+                ]
+            )
+        return releases
+
+    def _opening_of(self, round_number: int, timestamp: int) -> bytes:
+        """A release up to what differs between its parts."""
+        return b'%b,"round":%d,"horizon":%d,"ts":"%b",%b,%b' % (
+            self._constants[0],
+            round_number,
+            self._mechanism.horizon,
+            iso_timestamp(timestamp).encode(),
+            self._constants[1],
+            self._noise_by_nodes[round_number.bit_count()],
+        )
+
+
+class _Columns(NamedTuple):
+    """The releases of a block: label i is `quoted[edges[i] : edges[i + 1]]`, a comma at its end, with `counts[i]`."""
+
+    quoted: memoryview
+    edges: NDArray[np.int64]
+    counts: NDArray[Any]
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[memoryview, bytes]]:
+        """The two columns of labels `start` to before `end` as JSON, halved until each piece fits into a part."""
+        labels = self.quoted[self.edges[start] : max(self.edges[start], self.edges[end] - 1)]
+        counts = orjson.dumps(self.counts[start:end], option=orjson.OPT_SERIALIZE_NUMPY)
+        if len(labels) + len(counts) <= LARGEST_PART or end - start == 1:
+            yield labels, counts
+        else:
+            middle = (start + end) // 2
+            yield from self.pieces(start, middle)
+            yield from self.pieces(middle, end)
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A record that closed its round as an empty event: the original bytes and why.  RAW DATA."""
+
+    reason: str
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def headers(self) -> list[tuple[str, bytes]]:
+        """What the dead-letter topic's record carries beside the original key and value."""
+        fields = {
+            "reason": self.reason,
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+        }
+        return [(name, str(value).encode()) for name, value in fields.items()]

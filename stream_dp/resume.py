@@ -1,0 +1,219 @@
+"""What stands between a start and the first round: fencing, the epoch, the key, and whether the log is the same.
+
+A start reads everything it needs to be sure of before anything is sent.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from redis import Redis
+
+from stream_dp import log
+from stream_dp.epoch import EpochRefused
+from stream_dp.epochs import Epochs
+from stream_dp.log_digest import LogDigester
+from stream_dp.pipeline import Pipeline, Position
+from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.published import published, value_digest
+from stream_dp.settings import Settings
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
+from stream_dp.store.noise_key import NoKey, noise_key
+
+LARGEST_BATCH = 1 << 20
+"""Most bytes of releases that go to the broker at once: a little below Kafka's default limit."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Resumed:
+    """A pipeline at the last checkpoint, and what has been released since then.
+
+    `published` maps (round, part) to the digest of what the releases topic holds; `events_end` is where the
+    events topic ended at the start.  `closing`: count up to there, then the epoch is to be closed.
+    """
+
+    pipeline: Pipeline
+    key_check: str
+    releases_offset: int
+    events_end: int
+    published: dict[tuple[int, int], bytes]
+    epochs: Epochs
+    closing: bool = False
+
+
+@dataclass(frozen=True)
+class NewEpoch:
+    """An operator's wish: close the epoch and open another one, which is charged.
+
+    `recount`: count the events topic again from its beginning, instead of going on where the old epoch ended.
+    """
+
+    recount: bool = False
+
+
+def take_over(settings: Settings, store: CheckpointStore, redis: Redis) -> Epochs:
+    """Fence off older workers, make sure that the topics can serve, and read what was promised before."""
+    store.take_over()
+    if settings.create_topics:
+        log.create_topics(
+            settings.kafka_address, settings.events, settings.releases, settings.dead_letters, settings.epochs
+        )
+    for topic, largest_batch in (
+        (settings.events, 0),
+        (settings.releases, LARGEST_BATCH),
+        (settings.epochs, 0),
+    ):
+        for warning in log.check_topic(settings.kafka_address, topic, largest_batch):
+            logger.warning(warning)
+    return Epochs(settings, store, redis)
+
+
+def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEpoch | None = None) -> Resumed:
+    """Take the stream over and load its checkpoint, or open an epoch.
+
+    With a `wish`, the running epoch is to be counted to its end and closed; where it cannot go on, it is closed here
+    and the next one opened.  Raises one of the worker's `REFUSALS`.
+    """
+    epochs = take_over(settings, store, redis)
+    if wish is not None and epochs.journal.last is not None:
+        events = log.offsets(settings.kafka_address, settings.events)
+        epochs.check_room(events.first if wish.recount else events.end, events.end)
+    try:
+        checkpoint = store.load()
+        if epochs.journal.last_is_open and _stopped_while_opening(settings, epochs, checkpoint):
+            checkpoint = epochs.finish_opening()
+            wish = None if checkpoint.epoch.privacy == settings.privacy else wish
+        elif checkpoint is None:
+            checkpoint, wish = _open_first(settings, epochs, redis), None
+        key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
+        _check_epoch(checkpoint, epochs, key)
+        if wish is None:
+            checkpoint.epoch.check_settings(settings)
+        _check_log(settings, checkpoint.position, LogDigester(key))
+    except (EpochRefused, NoKey, StateDamaged, log.LogRefused) as lost:
+        if wish is None:
+            raise
+        logger.warning("the old epoch ends where it stands: %s", lost)
+        return open_next(settings, store, redis, epochs, wish)
+    since = _published_since(settings, checkpoint)
+    # Asked last: another worker may still be releasing, and whatever it has released came from records before this end.
+    events_end = log.offsets(settings.kafka_address, settings.events).end
+    return Resumed(
+        Pipeline(checkpoint.epoch, key, settings.events, checkpoint.position, checkpoint.state),
+        checkpoint.key_check,
+        checkpoint.releases_offset,
+        events_end,
+        since,
+        epochs,
+        closing=wish is not None,
+    )
+
+
+def open_next(
+    settings: Settings,
+    store: CheckpointStore,
+    redis: Redis,
+    epochs: Epochs,
+    wish: NewEpoch,
+    counted_to: int | None = None,
+) -> Resumed:
+    """Close the last epoch and open the next one.
+
+    `counted_to` is how far the old one has counted, where that is known; a worker that sleeps with a batch in its hands
+    can have read no further than the end of the log.
+    """
+    events = log.offsets(settings.kafka_address, settings.events)
+    ended = epochs.close_last(events.end if counted_to is None else counted_to)
+    key = noise_key(settings.noise_key, redis, settings.stream, may_create=True)
+    first_offset = events.first if wish.recount else max(ended, events.first)
+    checkpoint = epochs.open_next(first_offset, key_check(key))
+    return Resumed(
+        Pipeline(checkpoint.epoch, key, settings.events, checkpoint.position, checkpoint.state),
+        checkpoint.key_check,
+        checkpoint.releases_offset,
+        events.end,
+        {},
+        epochs,
+    )
+
+
+def _stopped_while_opening(settings: Settings, epochs: Epochs, checkpoint: Checkpoint | None) -> bool:
+    """Whether a worker died after it wrote the last epoch down and before it could release anything under it."""
+    last = epochs.journal.last
+    if last is None or (checkpoint is not None and checkpoint.epoch.nonce == last.epoch.nonce):
+        return False
+    nonce = last.epoch.nonce.hex()
+    return all(release.nonce != nonce for _, release, _ in published(settings, last.releases_offset))
+
+
+def _open_first(settings: Settings, epochs: Epochs, redis: Redis) -> Checkpoint:
+    """The first epoch of a stream that has never released anything."""
+    last = epochs.journal.last
+    releases = log.offsets(settings.kafka_address, settings.releases)
+    if releases.end > 0:
+        raise EpochRefused(
+            f"the topic {settings.releases!r} holds releases but Redis has no state of stream "
+            f"{settings.stream!r}: going on would draw their noise anew; run `stream-dp rebuild` if the noise key is "
+            "still there, else open a new epoch, which is charged, with --new-epoch"
+        )
+    if last is not None:
+        raise EpochRefused(
+            f"epoch {last.epoch.number} of stream {settings.stream!r} is closed: open the next with --new-epoch"
+        )
+    key = noise_key(settings.noise_key, redis, settings.stream, may_create=True)
+    return epochs.open_next(log.offsets(settings.kafka_address, settings.events).first, key_check(key))
+
+
+def _check_epoch(checkpoint: Checkpoint, epochs: Epochs, key: bytes) -> None:
+    """Raise `EpochRefused` unless the checkpoint's epoch is the open one and `key` is its key."""
+    number = checkpoint.epoch.number
+    if checkpoint.key_check != key_check(key):
+        raise EpochRefused(
+            f"the noise key is not the one that epoch {number} was opened with: supply that one"
+        )
+    last = epochs.journal.last
+    if last is None or last.epoch.number > number:
+        raise EpochRefused(
+            f"Redis holds epoch {number}, which is not the last one that was opened: Redis was rolled back, or the "
+            "epochs topic was lost; restore them, or open a new epoch, which is charged, with --new-epoch"
+        )
+    if number in epochs.journal.closed:
+        raise EpochRefused(f"epoch {number} is closed: open the next one, which is charged, with --new-epoch")
+
+
+def _check_log(settings: Settings, position: Position, digester: LogDigester) -> None:
+    """Raise `LogRefused` unless the last record applied is still where it was."""
+    events = log.offsets(settings.kafka_address, settings.events)
+    if position.log.records:
+        last = position.next_offset - 1
+        found = (
+            list(log.read(settings.kafka_address, settings.events, last, last + 1)) if last in events else []
+        )
+        if [digester.in_place(record) for record in found] != [position.log.last]:
+            raise log.LogRefused(
+                f"the topic {settings.events!r} is not the log that was counted: the last record counted, at "
+                f"offset {last}, is gone or another; the topic was truncated, compacted or re-created; restore "
+                "it, or open a new epoch, which is charged, with --new-epoch"
+            )
+    elif position.next_offset < events.first:
+        raise log.LogRefused(
+            f"the topic {settings.events!r} has lost its first records before they were counted: "
+            "use another stream name"
+        )
+
+
+def _published_since(settings: Settings, checkpoint: Checkpoint) -> dict[tuple[int, int], bytes]:
+    """The digests, by round and part, of the releases past the checkpoint that the releases topic holds already."""
+    digests: dict[tuple[int, int], bytes] = {}
+    for _, release, value in published(settings, checkpoint.releases_offset):
+        if release.epoch < checkpoint.epoch.number:
+            continue  # from a worker of a closed epoch that slept: what it had read was charged to that epoch
+        if release.round > checkpoint.state.round or release.epoch > checkpoint.epoch.number:
+            digest = value_digest(value)
+            if digests.setdefault((release.round, release.part), digest) != digest:
+                raise EpochRefused(
+                    f"the topic {settings.releases!r} holds two different releases of round {release.round}: "
+                    "somebody else has written there; nothing is sent"
+                )
+    return digests

@@ -1,0 +1,151 @@
+"""Settings of a stream: one `stream.toml`, and environment variables `STREAM_DP_<NAME>` above it."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from stream_dp.connections import KafkaAddress, KafkaSecurity, RedisAddress, SaslMechanism, TlsFiles
+from stream_dp.secret import SettingsError
+
+__all__ = ["PRIVACY", "Settings", "SettingsError", "load_settings"]
+
+ENVIRONMENT_PREFIX = "STREAM_DP_"
+OPERATOR_TOKEN = "STREAM_DP_OPERATOR_TOKEN"
+"""The one variable of that prefix that is no setting: a secret, so it has no place in stream.toml."""
+
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
+_Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+_Secret = Annotated[str, msgspec.Meta(pattern=r"^(env|file):.+$")]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything a worker needs to know.  The README explains each name; `PRIVACY` are frozen for an epoch."""
+
+    stream: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")]
+    kafka: str = "localhost:9092"
+    redis: str = "redis://localhost:6379/0"
+    kafka_security: KafkaSecurity = "PLAINTEXT"
+    kafka_ca_file: str | None = None
+    kafka_client_cert: str | None = None
+    kafka_client_key: str | None = None
+    kafka_sasl_mechanism: SaslMechanism | None = None
+    kafka_username: str | None = None
+    kafka_password: _Secret | None = None
+    redis_ca_file: str | None = None
+    redis_client_cert: str | None = None
+    redis_client_key: str | None = None
+    redis_password: _Secret | None = None
+    noise_key: Annotated[str, msgspec.Meta(pattern=r"^(redis|env:.+|file:.+)$")] = "redis"
+
+    source: str | None = None
+    unit: Literal["event"] = "event"
+    mechanism: Literal["binary"] = "binary"
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    horizon: _Positive = 65_535
+    items_per_event: _Positive = 4
+
+    batch_rounds: _Positive = 500
+    checkpoint_rounds: _Positive = 5_000
+    checkpoint_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+    create_topics: bool = True
+    web_port: _Port = 0
+    metrics_host: str = "127.0.0.1"
+    metrics_port: _Port = 0
+    operator_port: _Port = 0
+
+    @property
+    def kafka_address(self) -> KafkaAddress:
+        """Where Kafka is, with what it takes to be let in."""
+        tls = TlsFiles(self.kafka_ca_file, self.kafka_client_cert, self.kafka_client_key)
+        login = self.kafka_sasl_mechanism, self.kafka_username, self.kafka_password
+        return KafkaAddress(self.kafka, self.kafka_security, tls, *login)
+
+    @property
+    def redis_address(self) -> RedisAddress:
+        """Where Redis is, with what it takes to be let in."""
+        tls = TlsFiles(self.redis_ca_file, self.redis_client_cert, self.redis_client_key)
+        return RedisAddress(self.redis, tls, self.redis_password)
+
+    @property
+    def events(self) -> str:
+        """The topic read from."""
+        return f"{self.stream}.events"
+
+    @property
+    def releases(self) -> str:
+        """The topic that subscribers read."""
+        return f"{self.stream}.releases"
+
+    @property
+    def epochs(self) -> str:
+        """The topic that remembers when epochs were opened and closed."""
+        return f"{self.stream}.epochs"
+
+    @property
+    def data_source(self) -> str:
+        """Whose budget is charged: the events topic, unless the events are derived from another source."""
+        return self.source or self.events
+
+    @property
+    def dead_letters(self) -> str:
+        """The topic of records that were no valid events.  Raw data: keep it inside the trust boundary."""
+        return f"{self.stream}.dead-letters"
+
+    @property
+    def privacy(self) -> dict[str, Any]:
+        """The settings that an epoch freezes, by name."""
+        return {name: getattr(self, name) for name in PRIVACY}
+
+
+PRIVACY = ("stream", "data_source", "unit", "mechanism", "epsilon", "delta", "horizon", "items_per_event")
+"""Settings whose change under a running epoch would break its promise."""
+
+
+def load_settings(
+    file: Path | None = None, environment: Mapping[str, str] = os.environ, **overrides: Any
+) -> Settings:
+    """Settings from `file` (default: `stream.toml` where it exists), the environment and `overrides`, later ones win.
+
+    Overrides of None count as not given.  Raises `SettingsError`.
+    """
+    values: dict[str, Any] = {}
+    if file is None and Path("stream.toml").exists():
+        file = Path("stream.toml")
+    if file is not None:
+        values.update(_read(file))
+    known = {field.name: field for field in msgspec.structs.fields(Settings)}
+    for name, value in environment.items():
+        if name.startswith(ENVIRONMENT_PREFIX) and name != OPERATOR_TOKEN:
+            values[name.removeprefix(ENVIRONMENT_PREFIX).lower()] = value
+    values.update((name, value) for name, value in overrides.items() if value is not None)
+    for name in values:
+        if name not in known:
+            raise SettingsError(f"unknown setting {name!r}{_suggestion(name, list(known))}")
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        if "missing required field" in str(error):
+            raise SettingsError(
+                'the stream has no name: give --stream NAME, or put stream = "NAME" into stream.toml'
+            ) from None
+        raise SettingsError(f"a setting is out of range: {error}") from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise SettingsError(f"cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file} is not valid TOML: {error}") from None
+
+
+def _suggestion(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"

@@ -1,0 +1,253 @@
+"""Following a stream's releases as any subscriber may: whole snapshots, in order, each once.
+
+It reads one Kafka topic and nothing else.  Redis and the dead letters are out of its sight.
+Everything large is imported when a subscription begins: the package offers `subscribe` and stays light.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from stream_dp.connections import Kafka
+    from stream_dp.records import Release
+    from stream_dp.releases_topic import ReleasesTopic, WholeRelease
+
+    AnyRelease = TypeVar("AnyRelease", bound=Release)
+
+_POLL_SECONDS = 0.25
+
+
+class WholeReleases:
+    """Puts the parts of each release together and drops what comes again, as it may after a worker's crash.
+
+    The one place where parts are merged.
+    """
+
+    def __init__(self, after: tuple[int, int] = (0, 0)) -> None:
+        """`after` is an (epoch, round): releases up to it are dropped too."""
+        self._last = after
+        self._collecting = after
+        self._parts: dict[int, Release] = {}
+
+    def add(self, part: AnyRelease) -> AnyRelease | None:
+        """The whole release, as one part, if this part was the last one missing."""
+        place = part.epoch, part.round
+        if place <= self._last:
+            return None
+        if place != self._collecting:
+            self._collecting, self._parts = place, {}
+        self._parts[part.part] = part
+        if len(self._parts) < part.parts:
+            return None
+        from msgspec.structs import replace
+
+        self._last = place
+        ordered = [self._parts[number] for number in sorted(self._parts)]
+        return replace(
+            part,
+            part=1,
+            parts=1,
+            labels=[label for each in ordered for label in each.labels],
+            counts=[count for each in ordered for count in each.counts],
+        )
+
+
+class Subscription:
+    """A place in the releases topic of a stream: iterate over it, with `for` or `async for`, and close it at the end.
+
+    It is a context too, `with` or `async with`.  One thread or task at a time may ask it for releases.
+    """
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        topic: str,
+        start: str | int | datetime,
+        epoch: int | None = None,
+        position: str | None = None,
+    ) -> None:
+        """Begin as `subscribe` says.  Raises `BadPosition`, `LogRefused`, ValueError or KafkaError."""
+        from stream_dp.releases_topic import ReleasesTopic
+
+        if isinstance(start, str) and start not in ("earliest", "latest"):
+            raise ValueError(f"start is earliest, latest, a round or a datetime, not {start!r}")
+        self._epoch = epoch
+        self._ready: list[WholeRelease] = []
+        self._using = Lock()  # a cancelled task leaves its thread behind, which still reads
+        self._closed = False
+        self._topic = ReleasesTopic(kafka, topic)
+        try:
+            after, begin = _beginning(self._topic, start, epoch, position)
+            self._releases = WholeReleases(after)
+            self._topic.seek(begin)
+        except BaseException:
+            self._topic.close()
+            raise
+
+    def poll(self, seconds: float) -> list[WholeRelease]:
+        """The whole releases that have come, or none if none come in this time.  Raises `LogRefused`."""
+        with self._using:
+            if self._closed:
+                raise ValueError("the subscription is closed")
+            parts = self._topic.poll(seconds)
+            return [
+                whole
+                for part in parts
+                if (whole := self._releases.add(part)) is not None and self._asked(whole)
+            ]
+
+    def _asked(self, whole: Release) -> bool:
+        return self._epoch in (None, whole.epoch)
+
+    def close(self) -> None:
+        """Leave the broker; waits for a poll that another thread has not finished."""
+        with self._using:
+            if not self._closed:
+                self._closed = True
+                self._topic.close()
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Subscription:
+        return self
+
+    def __next__(self) -> WholeRelease:
+        while not self._ready:
+            self._ready = self.poll(_POLL_SECONDS)
+        return self._ready.pop(0)
+
+    async def __aenter__(self) -> Subscription:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.close)
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> WholeRelease:
+        import asyncio
+
+        while not self._ready:
+            # Kept by the thread itself: what a cancelled task had asked for is there for the next one.
+            await asyncio.to_thread(self._fill)
+        return self._ready.pop(0)
+
+    def _fill(self) -> None:
+        self._ready.extend(self.poll(_POLL_SECONDS))
+
+
+def subscribe(
+    kafka: Kafka,
+    stream: str,
+    start: str | int | datetime = "latest",
+    *,
+    epoch: int | None = None,
+    position: str | None = None,
+) -> Subscription:
+    """The releases of `stream`, whole, in order and each once, from the brokers `kafka`: "host:port,host:port",
+    or a `stream_dp.connections.KafkaAddress` for TLS and credentials.
+
+    `start`: the "latest" release there is, the "earliest" that is kept, a round of the newest epoch (or of `epoch`),
+    or what was newest at a moment (a datetime; without a zone, UTC).  `epoch` leaves out all others.
+    `position`, of a release that was handled, goes on after it instead.
+
+        for release in stream_dp.subscribe("localhost:9092", "shop"):
+            print(release.round, release.histogram)
+
+    Raises `BadPosition`, `LogRefused` for a topic that holds something else, ValueError or KafkaError.
+    """
+    return Subscription(kafka, f"{stream}.releases", start, epoch, position)
+
+
+def release_at(kafka: Kafka, topic: str, at: int | datetime, epoch: int | None = None) -> WholeRelease | None:
+    """The whole release of a round, or the newest one that was published at a moment; None if the topic has none.
+
+    A round is one of the newest epoch or of `epoch`; of a moment, `epoch` means its newest release by then.
+    """
+    from stream_dp.releases_topic import ReleasesTopic
+
+    releases = ReleasesTopic(kafka, topic)
+    try:
+        if isinstance(at, int):
+            place = _epoch_or_newest(releases, epoch), at
+            merged = WholeReleases((place[0], at - 1))
+            for part in releases.parts_from(releases.offset_of(place)):
+                whole = merged.add(part)
+                if whole is not None:
+                    return whole if (whole.epoch, whole.round) == place else None
+            return None
+        return _newest_at(releases, at, epoch)
+    finally:
+        releases.close()
+
+
+def _newest_at(releases: ReleasesTopic, moment: datetime | None, epoch: int | None) -> WholeRelease | None:
+    """The newest whole release of a moment (None: of now); its own parts may be preceded by a part of one."""
+    end = releases.end if moment is None else releases.offset_after(_milliseconds(moment))
+    if epoch is not None:
+        end = min(end, releases.offset_of((epoch + 1, 0)))
+    merged, newest = WholeReleases(), None
+    for part in releases.parts_before(end):
+        newest = merged.add(part) or newest
+    return newest if newest is not None and epoch in (None, newest.epoch) else None
+
+
+def _beginning(
+    releases: ReleasesTopic, start: str | int | datetime, epoch: int | None, position: str | None
+) -> tuple[tuple[int, int], int]:
+    """The (epoch, round) after which to begin, and the offset from which to read."""
+    if position is not None:
+        return _after(releases, position)
+    if isinstance(start, int):
+        place = _epoch_or_newest(releases, epoch), start
+    elif start == "earliest":
+        place = epoch or 0, 1
+    else:
+        newest = _newest_at(releases, None if isinstance(start, str) else start, epoch)
+        place = (epoch or 0, 1) if newest is None else (newest.epoch, newest.round)
+    begin = releases.offset_of(place) if place[0] else releases.first
+    return (place[0], place[1] - 1), begin
+
+
+def _after(releases: ReleasesTopic, position: str) -> tuple[tuple[int, int], int]:
+    """Where to go on after a position, if the topic is still the one that it came from."""
+    from stream_dp.releases_topic import BadPosition, read_position
+
+    place, nonce = read_position(position)
+    begin = releases.offset_of(place)
+    known = next(releases.parts_from(begin), None)
+    if known is None:
+        made_anew = releases.end == 0 or releases.first < releases.end  # else everything is forgotten by now
+    else:
+        made_anew = known.epoch == place[0] and known.nonce != nonce
+    if made_anew:
+        raise BadPosition(
+            f"the topic does not hold the releases that the position {position!r} came from: it was made anew or "
+            'truncated; begin again with start="earliest"'
+        )
+    return place, begin
+
+
+def _epoch_or_newest(releases: ReleasesTopic, epoch: int | None) -> int:
+    if epoch is not None:
+        return epoch
+    newest = _newest_at(releases, None, None)
+    return 1 if newest is None else newest.epoch
+
+
+def _milliseconds(moment: datetime) -> int:
+    from datetime import UTC
+
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1000)

@@ -1,0 +1,390 @@
+"""The worker of one stream: records in, releases out, checkpoints to Redis.  The host around the pipeline.
+
+The order is what makes it safe to die at any point: process a batch, send its releases and wait until the broker
+has them, then (when due) checkpoint to Redis, then commit the offset to Kafka, which only monitors read.
+After any start, what the releases topic holds beyond the checkpoint is computed again and compared before
+anything is sent.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    OffsetOutOfRangeError,
+    UnsupportedCodecError,
+)
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.structs import RecordMetadata
+from kafka.errors import KafkaError as AdminError
+from redis.exceptions import RedisError
+
+from stream_dp.connections import aiokafka_options, redis_client
+from stream_dp.epoch import EpochRefused
+from stream_dp.log import LogRefused
+from stream_dp.operations.ports import Ports
+from stream_dp.operations.watch import Watch
+from stream_dp.pipeline import Output, Pipeline, ReleasedPart
+from stream_dp.privacy.keyed_noise import check_golden_draw
+from stream_dp.published import value_digest
+from stream_dp.records import DeadLetter, Record
+from stream_dp.resume import LARGEST_BATCH, NewEpoch, Resumed, open_next, resume
+from stream_dp.settings import Settings, SettingsError
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Fenced, StateDamaged
+from stream_dp.store.ledger import LedgerRefused
+from stream_dp.store.noise_key import NoKey
+
+logger = logging.getLogger(__name__)
+
+REFUSALS = (EpochRefused, Fenced, LedgerRefused, LogRefused, NoKey, SettingsError, StateDamaged)
+"""Why a worker does not go on: doing so would break the promise.  Their messages say what to change."""
+
+_OUTAGES = (KafkaError, AdminError, RedisError, OSError)
+_POLL_MILLISECONDS = 200
+_BATCHES_IN_FLIGHT = 2
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
+_REDIS_SECONDS = 30.0
+_LONGEST_SILENCE_SECONDS = 30.0
+_OFFSET_SECONDS = 5.0
+_CONFIRM_SECONDS = 2.0
+_CONFIRM_ANSWER_SECONDS = 3.0
+
+
+class Worker:
+    """Runs one stream until it is stopped, refused, or at its horizon."""
+
+    def __init__(self, settings: Settings, new_epoch: NewEpoch | None = None) -> None:
+        """Raises `SettingsError` for an address, credentials or a port that cannot be; nothing is connected yet."""
+        self.settings = settings
+        self._new_epoch = new_epoch
+        self.rounds = 0
+        self.finished = False
+        self._stopping = asyncio.Event()
+        aiokafka_options(settings.kafka_address)
+        self._redis = redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS)
+        self._store = CheckpointStore(self._redis, settings.stream)
+        self.watch = Watch(settings.stream, settings.data_source)
+        self._ports = Ports(settings, self.watch)
+
+    def stop(self) -> None:
+        """Ask `run` to checkpoint what has been sent and to return."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until `stop` or the horizon.  An outage of Kafka or Redis is waited out; raises one of `REFUSALS`."""
+        check_golden_draw()
+        with self._ports:
+            await self._run()
+
+    async def _run(self) -> None:
+        wait = _FIRST_WAIT_SECONDS
+        while not self._stopping.is_set() and not self.finished:
+            started = time.monotonic()
+            try:
+                await self._resume_and_work()
+            except OffsetOutOfRangeError:
+                raise LogRefused(
+                    f"the topic {self.settings.events!r} no longer holds the next record to count: it was truncated "
+                    "or re-created; restore it, or open a new epoch, which is charged, with --new-epoch"
+                ) from None
+            except UnsupportedCodecError as codec:
+                raise LogRefused(
+                    f"the topic {self.settings.events!r} holds records that cannot be read: {codec}"
+                ) from None
+            except _OUTAGES as outage:
+                if time.monotonic() - started > _LONGEST_WAIT_SECONDS:
+                    wait = _FIRST_WAIT_SECONDS
+                logger.warning("%s: %s; trying again in %.1f s", self._source_of(outage), outage, wait)
+                self.watch.outage("redis" if isinstance(outage, RedisError) else "kafka")
+                await self._pause(wait)
+                wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+
+    async def _resume_and_work(self) -> None:
+        place = (self.settings, self._store, self._redis)
+        resumed = await asyncio.to_thread(resume, *place, self._new_epoch)
+        self.watch.beat()
+        async with _Session(self.settings, self._store, resumed, self.watch) as session:
+            await session.catch_up()
+            self.watch.began(session.pipeline)
+            try:
+                await self._work(session, resumed.events_end if resumed.closing else None)
+            finally:
+                self.watch.ended()
+        if self._new_epoch is not None and resumed.closing and not self._stopping.is_set():
+            counted_to = (
+                resumed.pipeline.position.next_offset if resumed.pipeline.finished else resumed.events_end
+            )
+            await asyncio.to_thread(open_next, *place, resumed.epochs, self._new_epoch, counted_to)
+            self._new_epoch = None
+
+    async def _work(self, session: "_Session", until: int | None) -> None:
+        """Count until stopped, at the horizon, or (where an epoch is to be closed) at the offset `until`."""
+        pipeline = session.pipeline
+        logger.info(
+            "stream %s: epoch %d, round %d", self.settings.stream, pipeline.epoch.number, pipeline.round
+        )
+        if until is None:
+            self._new_epoch = None
+        while not self._stopping.is_set() and not pipeline.finished and not await session.reached(until):
+            records = await session.records()
+            if records:
+                with self.watch.batch():
+                    await session.send(
+                        pipeline.process(
+                            [record for record in records if until is None or record.offset < until]
+                        )
+                    )
+            self.rounds = pipeline.round
+            self.watch.counted(pipeline.round, session.lag)
+            if session.checkpoint_due:
+                await session.checkpoint()
+            await session.confirm()
+            if self.watch.budget_due and self.settings.metrics_port:
+                await asyncio.to_thread(self.watch.read_budget, self._redis, pipeline.position.next_offset)
+        await session.checkpoint()
+        self.rounds, self.finished = pipeline.round, pipeline.finished and until is None
+        if self.finished:
+            logger.warning(
+                "the horizon of %d rounds is reached: nothing more is released; --new-epoch opens another epoch, "
+                "which is charged",
+                pipeline.round,
+            )
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _source_of(self, outage: Exception) -> str:
+        """Who does not serve, without the password that an address may hold."""
+        if isinstance(outage, RedisError):
+            return f"waiting for Redis at {urlsplit(self.settings.redis).hostname}"
+        return f"waiting for Kafka at {self.settings.kafka}"
+
+
+class _Session:
+    """One connection to Kafka from a checkpoint on; an outage ends it and the next one starts from Redis again."""
+
+    def __init__(self, settings: Settings, store: CheckpointStore, resumed: Resumed, watch: Watch) -> None:
+        self.pipeline: Pipeline = resumed.pipeline
+        self._watch = watch
+        self._confirmed = time.monotonic()
+        self._settings = settings
+        self._store = store
+        self._resumed = resumed
+        self._releases_offset = resumed.releases_offset
+        self._checkpointed = (self.pipeline.round, time.monotonic())
+        self._in_flight: deque[asyncio.Future[list[int | None]]] = deque()
+        self._partition = TopicPartition(settings.events, 0)
+        self._consumer = AIOKafkaConsumer(
+            **aiokafka_options(settings.kafka_address),
+            group_id=f"{settings.stream}.running-histogram",
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_committed",
+        )
+        self._producer = AIOKafkaProducer(
+            **aiokafka_options(settings.kafka_address),
+            acks="all",
+            enable_idempotence=True,
+            max_batch_size=LARGEST_BATCH,
+            linger_ms=2,
+        )
+
+    async def __aenter__(self) -> "_Session":
+        try:
+            await self._producer.start()
+            await self._consumer.start()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        self._consumer.assign([self._partition])
+        self._consumer.seek(self._partition, self.pipeline.position.next_offset)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for unanswered in self._in_flight:
+            unanswered.cancel()
+        await _stop(self._consumer.stop(), self._consumer._client)
+        await _stop(self._producer.stop(), self._producer.client)
+
+    async def records(self) -> list[Record]:
+        """The next records, at most a batch; none if there are none for a while."""
+        self._watch.beat()
+        found = await self._consumer.getmany(
+            self._partition, timeout_ms=_POLL_MILLISECONDS, max_records=self._settings.batch_rounds
+        )
+        return [
+            Record(record.offset, record.timestamp, record.key, record.value)
+            for record in found.get(self._partition, ())
+        ]
+
+    @property
+    def lag(self) -> int:
+        """How many records are known to wait."""
+        end = self._consumer.highwater(self._partition)
+        return max(0, (end or 0) - self.pipeline.position.next_offset)
+
+    async def confirm(self) -> None:
+        """Where nothing was sent for a while, ask Redis who holds the stream and Kafka whether it is there.
+
+        A stream without events would otherwise not notice that it cannot go on.  Raises `Fenced` or a `RedisError`;
+        Kafka's clients reconnect by themselves, so its absence is only reported.
+        """
+        if time.monotonic() - self._confirmed < _CONFIRM_SECONDS:
+            return
+        await asyncio.to_thread(self._store.check_hold)
+        try:
+            asked = self._consumer.end_offsets([self._partition])
+            await asyncio.wait_for(asked, _CONFIRM_ANSWER_SECONDS)
+        except (KafkaError, TimeoutError):
+            self._watch.answered(False)
+        else:
+            self._watch.answered(True)
+        self._confirmed = time.monotonic()
+
+    async def reached(self, offset: int | None) -> bool:
+        """Whether every record before `offset` has been read."""
+        return offset is not None and await self._consumer.position(self._partition) >= offset
+
+    async def catch_up(self) -> None:
+        """Compute the rounds that were published after the checkpoint again, compare, and send what is missing.
+
+        Raises `EpochRefused` at the first difference, with nothing sent.
+        """
+        published, missing, heard = self._resumed.published, Output(), time.monotonic()
+        while published:
+            if await self.reached(self._resumed.events_end) or self.pipeline.finished:
+                last = max(round_number for round_number, _ in published)
+                raise EpochRefused(
+                    f"the releases go up to round {last}, which the events topic and the key do not give again: "
+                    "the log or the releases were changed; nothing is sent"
+                )
+            records = await self.records()
+            if records:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _LONGEST_SILENCE_SECONDS:
+                raise KafkaTimeoutError(f"no records of {self._settings.events!r}, which holds more")
+            output = self.pipeline.process(records)
+            for release in output.releases:
+                digest = published.pop((release.round, release.part), None)
+                if digest is None:
+                    missing.releases.append(release)
+                elif digest != value_digest(release.value):
+                    raise EpochRefused(
+                        f"round {release.round} was published with other content than the events topic and the "
+                        "key give now: the log, the key or the releases were changed; nothing is sent"
+                    )
+            missing.dead_letters += output.dead_letters
+        await self.send(missing)
+
+    async def send(self, output: Output) -> None:
+        """Hand the output to the producer; waits only while too many batches are unanswered.
+
+        A worker that slept finds out here that another one took over: what it can still send was read before that.
+        """
+        if not output.releases and not output.dead_letters:
+            return
+        await asyncio.to_thread(self._store.check_hold)
+        answers: list[asyncio.Future[int | None]] = [
+            asyncio.ensure_future(self._send_letter(letter)) for letter in output.dead_letters
+        ]
+        for batch in self._batches(output.releases):
+            stored = await self._producer.send_batch(batch, self._settings.releases, partition=0)
+            answers.append(asyncio.ensure_future(_offset_after(stored, batch.record_count())))
+        if answers:
+            self._in_flight.append(asyncio.gather(*answers))
+        await self._answered(_BATCHES_IN_FLIGHT)
+        self._watch.sent(output)
+
+    def _batches(self, releases: Sequence[ReleasedPart]) -> Iterator[BatchBuilder]:
+        """Pack releases for the producer, which costs a third of handing it one record at a time."""
+        key, batch = self._settings.stream.encode(), self._producer.create_batch()
+        for release in releases:
+            if batch.append(key=key, value=release.value, timestamp=None) is None:
+                yield batch
+                batch = self._producer.create_batch()
+                batch.append(key=key, value=release.value, timestamp=None)  # the first one always fits
+        if batch.record_count():
+            yield batch
+
+    async def _send_letter(self, letter: DeadLetter) -> None:
+        """Send a dead letter and wait for the broker's answer.  No record may be bad enough to stop the stream.
+
+        The client sends no record without key and value: such a one gets an empty key.  One that with its headers
+        has grown beyond what the broker takes goes without both; its headers say where the original is.
+        """
+        topic, headers = self._settings.dead_letters, letter.headers
+        key = b"" if letter.value is None and letter.key is None else letter.key
+        try:
+            await self._producer.send_and_wait(topic, letter.value, key, headers=headers)
+        except MessageSizeTooLargeError:
+            headers.append(("left-out", b"key and value: too large"))
+            await self._producer.send_and_wait(topic, None, b"", headers=headers)
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether enough rounds or enough time has passed since the last checkpoint."""
+        rounds, at = self._checkpointed
+        new_rounds = self.pipeline.round - rounds
+        return new_rounds >= self._settings.checkpoint_rounds or (
+            new_rounds > 0 and time.monotonic() - at >= self._settings.checkpoint_seconds
+        )
+
+    async def checkpoint(self) -> None:
+        """Wait until everything sent is in the broker, write the state to Redis, then commit the offset."""
+        await self._answered(0)
+        began = time.monotonic()
+        prepared = self._store.prepare(
+            Checkpoint(
+                self.pipeline.epoch,
+                self.pipeline.histogram.state(),
+                self.pipeline.position,
+                self._releases_offset,
+                self._resumed.key_check,
+            )
+        )
+        await asyncio.to_thread(self._store.commit, prepared)
+        self._checkpointed = (self.pipeline.round, time.monotonic())
+        labels = len(self.pipeline.histogram.state().labels)
+        self._watch.checkpointed(self.pipeline.round, labels, self._checkpointed[1] - began)
+        try:
+            commit = self._consumer.commit({self._partition: self.pipeline.position.next_offset})
+            # Without a limit, aiokafka would wait for a missing broker for ever.
+            await asyncio.wait_for(commit, _OFFSET_SECONDS)
+        except (KafkaError, TimeoutError) as error:
+            logger.info("the group's offset, which only monitors read, was not committed: %r", error)
+
+    async def _answered(self, at_most: int) -> None:
+        """Wait until at most so many batches are without the broker's answer."""
+        while len(self._in_flight) > at_most:
+            offsets = [offset for offset in await self._in_flight[0] if offset is not None]
+            self._releases_offset = max([self._releases_offset, *offsets])
+            self._in_flight.popleft()
+
+
+async def _offset_after(stored: Awaitable[RecordMetadata], records: int) -> int | None:
+    """The offset after a batch of `records` records, once the broker has it."""
+    return (await stored).offset + records
+
+
+async def _stop(stopping: Coroutine[Any, Any, None], connection: AIOKafkaClient) -> None:
+    """Stop a client, and close its connection even if that fails.
+
+    While the broker is away, aiokafka's consumer ends its own tasks in a way that would look here as if this worker
+    had been cancelled, and leaves its connections open.
+    """
+    task = asyncio.ensure_future(stopping)
+    await asyncio.wait({task})
+    if task.cancelled() or task.exception() is not None:
+        await connection.close()

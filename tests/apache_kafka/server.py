@@ -1,0 +1,205 @@
+"""A real Apache Kafka server on loopback, for tests: what the embedded broker promises is proved against it.
+
+`apache_kafka(folder)` runs one for the length of a `with` block and gives its bootstrap address.
+Tests that stop, kill or restart it hold a `Broker` instead:
+
+    with Broker(folder) as broker:
+        broker.kill()
+        broker.start()          # same address, same data
+
+It needs `java` (17 or newer) and, the first time, `mvn` with access to Maven Central.
+"""
+
+import contextlib
+import random
+import shutil
+import socket
+import subprocess
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from string import Template
+from typing import Self
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from stream_dp.dev.child_process import spawn, stop_owned
+
+HERE = Path(__file__).resolve().parent
+POM = HERE / "pom.xml"
+JAR_CACHE = HERE.parents[1] / ".kafka"
+CLUSTER_ID = "c3RyZWFtX2RwX3Rlc3RzMQ"  # 16 bytes in url-safe base 64; any constant does
+READY_SECONDS = 60.0
+
+
+class KafkaUnavailableError(Exception):
+    """Apache Kafka cannot run here; the message is one sentence that says what to change."""
+
+
+def version() -> str:
+    """The Kafka release that pom.xml asks for."""
+    found = ElementTree.parse(POM).findtext(".//{*}kafka.version")
+    if found is None:
+        raise KafkaUnavailableError(f"{POM.name} has no <kafka.version> property: restore it.")
+    return found
+
+
+def _require(program: str, advice: str) -> None:
+    if shutil.which(program) is None:
+        raise KafkaUnavailableError(advice)
+
+
+def jars() -> Path:
+    """The folder of the server's jars, fetched by Maven when this release is not in the cache yet."""
+    _require("java", "Apache Kafka needs Java 17: install it (Debian: apt-get install default-jdk-headless).")
+    folder = JAR_CACHE / version()
+    if folder.is_dir():
+        return folder
+    _require("mvn", "Maven has to fetch Apache Kafka: install it (Debian: apt-get install maven).")
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
+    fetched = subprocess.run(
+        ["mvn", "--batch-mode", "--quiet", "--file", POM, *goal],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if fetched.returncode != 0:
+        raise KafkaUnavailableError(
+            f"Maven could not fetch Kafka {version()}:\n{fetched.stdout}{fetched.stderr}"
+        )
+    partial.rename(folder)  # last, so that an interrupted download is never taken for a complete one
+    return folder
+
+
+def _java(options: list[str], main: list[str | Path]) -> list[str | Path]:
+    """The command that runs the class `main` with the jars; warnings and errors only are logged."""
+    # Stay with the quick compiler: tests wait for start-up, not for peak throughput.
+    fixed = ["-XX:TieredStopAtLevel=1", "-Dlog4j2.level=WARN", "-cp", f"{jars()}/*"]
+    return ["java", *options, *fixed, *main]
+
+
+def free_ports() -> tuple[int, int]:
+    """Two loopback ports that are free now, below the range that numbers outgoing connections.
+
+    A client that reconnects while the broker is down could otherwise be given the broker's own port as its
+    source, connect to itself and keep the broker from coming back.
+    """
+    free = []
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 200):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            free.append(port)
+        if len(free) == 2:
+            return free[0], free[1]
+    raise KafkaUnavailableError("Too few loopback ports from 20000 to 32000 are free: close some programs.")
+
+
+class Broker:
+    """One Apache Kafka node on a fixed loopback port, with settings, data and log below `folder`.
+
+    `more` goes below server.properties.template, whose lines it may replace; `options` are for StorageTool format.
+    """
+
+    def __init__(self, folder: Path, more: str = "", options: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self.port, controller_port = free_ports()
+        self.address = f"127.0.0.1:{self.port}"
+        self.log = folder / "server.log"
+        self._properties = folder / "server.properties"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._format(controller_port, more, options)
+
+    def _format(self, controller_port: int, more: str, options: Sequence[str]) -> None:
+        """Write the settings and the empty storage of a new cluster."""
+        data = self.folder / "data"
+        data.mkdir(parents=True)
+        template = Template((HERE / "server.properties.template").read_text() + more)
+        settings = template.substitute(port=self.port, controller_port=controller_port, data=data)
+        self._properties.write_text(settings)
+        tool: list[str | Path] = ["kafka.tools.StorageTool", "format", "--config", self._properties]
+        tool += ["--cluster-id", CLUSTER_ID, *options]
+        done = subprocess.run(_java([], tool), capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise KafkaUnavailableError(f"Apache Kafka could not format {data}:\n{done.stdout}{done.stderr}")
+
+    @property
+    def pid(self) -> int:
+        """The server's process id; only a running server has one."""
+        if self._process is None:
+            raise RuntimeError("The broker is not running.")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start on the same address and data as before and return when a client gets its metadata."""
+        if self._process is not None:
+            raise RuntimeError("The broker is running already.")
+        # Owned: it ends with the tests, even when those are killed.
+        self._process = spawn(_java(["-Xmx512m"], ["kafka.Kafka", self._properties]), self.log, owned=True)
+        try:
+            self._wait_until_ready(self._process)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise KafkaUnavailableError(
+                    f"Apache Kafka exited ({process.returncode}):\n{self._log_tail()}"
+                )
+            if self._accepts_connections() and self._serves_metadata():
+                return
+            time.sleep(0.05)
+        raise KafkaUnavailableError(f"Apache Kafka took over {READY_SECONDS:.0f} s:\n{self._log_tail()}")
+
+    def _accepts_connections(self) -> bool:
+        """Asked first, because a refused connection makes the Kafka client wait longer and longer."""
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def _serves_metadata(self) -> bool:
+        try:
+            with KafkaAdminClient(bootstrap_servers=self.address, bootstrap_timeout_ms=2_000) as admin:
+                return any(not node["is_fenced"] for node in admin.describe_cluster()["brokers"])
+        except KafkaError:
+            return False
+
+    def _log_tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+
+    def stop(self) -> None:
+        """Shut down in order, as an operator would; does nothing when it is down already."""
+        if self._process is not None:
+            stop_owned(self._process)
+            self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL: no clean shutdown, nothing flushed by the server."""
+        if self._process is not None:
+            self._process.kill()
+            self.stop()
+
+    def restart(self) -> None:
+        """Stop in order and start again."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+@contextlib.contextmanager
+def apache_kafka(folder: Path) -> Iterator[str]:
+    """Run a new Apache Kafka node with its data below `folder` and give its bootstrap address."""
+    with Broker(folder) as broker:
+        yield broker.address

@@ -1,0 +1,83 @@
+"""`stream-dp audit` and the repeated audit: what they print, and their exit status."""
+
+import json
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from stream_dp.audit.__main__ import main
+from stream_dp.cli import app
+
+
+def run(*options: str) -> Result:
+    return CliRunner().invoke(app, ["audit", *options])
+
+
+def test_json_lists_claims_measurements_and_verdicts() -> None:
+    result = run("--mechanism", "greedy", "--mechanism", "known-histogram", "--seed", "0a0b", "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert (report["seed"], report["good"]) == ("0a0b", True)
+    assert {pair["mechanism"] for pair in report["pairs"]} == {"greedy", "known-histogram"}
+    for pair in report["pairs"]:
+        assert pair["claimed"].keys() == {"epsilon", "delta"}
+        measured = pair["measured"]
+        assert measured["confidence"] == 1 - 1e-6
+        assert isinstance(measured["event"], str)
+        assert (measured["epsilon_lower_bound"] > pair["claimed"]["epsilon"]) == pair["control"]
+        assert pair["verdict"] == ("caught" if pair["control"] else "passed")
+    assert [pair["control"] for pair in report["pairs"]].count(True) == 1
+
+
+def test_people_get_a_table_a_summary_and_the_seed() -> None:
+    result = run("--mechanism", "greedy", "--seed", "01")
+    assert result.exit_code == 0, result.output
+    assert "Broken on purpose" in result.stdout
+    assert "The audit passes: 0 of 4 claims of correct mechanisms refuted, 1 of 1 broken ones caught." in (
+        result.stdout
+    )
+    assert "--seed 01" in result.stdout
+
+
+def test_a_control_that_is_missed_fails_the_audit() -> None:
+    """A thousand runs are too few to see a delta of 0.02."""
+    result = run("--mechanism", "greedy", "--runs", "1000", "--seed", "01")
+    assert result.exit_code == 1
+    assert "The audit FAILS" in result.stdout
+    assert "0 of 1 broken ones caught" in result.stdout
+    as_json = run("--mechanism", "greedy", "--runs", "1000", "--seed", "01", "--json")
+    assert as_json.exit_code == 1
+    assert json.loads(as_json.stdout)["pairs"][-1]["verdict"] == "missed"
+
+
+def test_without_a_seed_every_audit_differs() -> None:
+    options = ("--mechanism", "known-histogram", "--runs", "1000", "--json")
+    one, other = (json.loads(run(*options).stdout) for _ in range(2))
+    assert one["seed"] != other["seed"]
+    assert one["pairs"] != other["pairs"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--mechanism", "greedi"), "there is no mechanism 'greedi' to audit: choose from running-histogram"),
+        (("--seed", "xyz"), "--seed takes 1 to 64 bytes in hexadecimal such as 01ff, not 'xyz'"),
+        (("--seed", ""), "--seed takes 1 to 64 bytes"),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(options: tuple[str, ...], told: str) -> None:
+    result = run(*options)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_repeated_audits_count_wrong_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--repeat", "2", "--mechanism", "greedy"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("seed 1: 0 of 4 correct pairs flagged")
+    assert "1 of 1 controls caught" in lines[1]
+    assert lines[2] == "2 audits of 5 pairs: 0 wrong verdicts"
+    with pytest.raises(SystemExit):
+        main(["--mechanism", "no such"])

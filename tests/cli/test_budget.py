@@ -1,0 +1,190 @@
+"""`stream-dp budget` on a real server: what is set is shown, sums are explained, and mistakes end in one sentence."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from redis import Redis
+from typer.testing import CliRunner
+
+from stream_dp.cli import app
+from stream_dp.dev import redis_server
+from stream_dp.store.ledger import Charge, Ledger
+
+SOURCE = "shop.events"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with redis_server.running(tmp_path_factory.mktemp("budget") / "redis") as server:
+        yield server.url
+
+
+@pytest.fixture
+def ledger(url: str) -> Iterator[Ledger]:
+    """An empty ledger."""
+    with Redis.from_url(url) as client:
+        client.flushall()
+        yield Ledger(client, SOURCE)
+
+
+@pytest.fixture
+def budget(url: str, ledger: Ledger) -> Any:
+    """Runs `stream-dp budget` on the source."""
+
+    def run(command: str, *options: str, source: str = SOURCE) -> Result:
+        words = ["budget", command, "--source", source, "--redis", url, *options]
+        return CliRunner().invoke(app, words, env={"COLUMNS": "160"})
+
+    return run
+
+
+def told(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def charge(id_: str, rho: float = 0.005, **more: Any) -> Charge:
+    named: dict[str, Any] = {
+        "unit": "event",
+        "delta": 1e-7,
+        "first_offset": 0,
+        "end_offset": 100,
+        "digest": "d",
+    }
+    return Charge(id=id_, what=f"job {id_}", rho=rho, **(named | more))
+
+
+def test_a_new_source_has_no_budget_and_says_so(budget: Any) -> None:
+    report = told(budget("show", "--json"))
+    assert (report["source"], report["unit"], report["budget"], report["charges"]) == (SOURCE, None, None, [])
+    assert report["spent"]["epsilon"] == 0
+    for command in ("show", "explain"):
+        shown = budget(command)
+        assert shown.exit_code == 0
+        assert "none: charges are recorded, and nothing is refused" in shown.stdout
+    assert "nothing is refused" in budget("explain").stdout
+
+
+def test_what_is_set_is_shown(budget: Any, ledger: Ledger) -> None:
+    report = told(budget("set", "--epsilon", "1", "--delta", "1e-6", "--json"))
+    found = ledger.budget()
+    assert found is not None
+    assert (found.epsilon, found.delta, found.unit) == (1.0, 1e-6, "event")
+    assert report == told(budget("show", "--json"))
+    assert report["budget"] == {"epsilon": 1.0, "delta": 1e-6, "rho": found.rho, "charged_delta": 5e-7}
+    assert "epsilon 1, delta 1e-06 per event" in budget("show").stdout
+
+
+def test_charges_and_what_is_left_are_shown(budget: Any, ledger: Ledger) -> None:
+    ledger.set_budget(1.0, 1e-6, "event")
+    ledger.charge(charge("a"))
+    ledger.charge(charge("b [bold]", first_offset=50, end_offset=None, exact=(0.4, 1e-6)))
+    report = told(budget("show", "--json"))
+    assert [each["id"] for each in report["charges"]] == ["a", "b [bold]"]
+    assert report["spent"]["epsilon"] == ledger.spent().epsilon
+    assert (report["spent"]["first_offset"], report["spent"]["end_offset"]) == (50, 100)
+    room = ledger.room()
+    assert room is not None
+    assert report["left_everywhere"] == {
+        "rho": room.rho,
+        "delta": room.delta,
+        "pure_epsilon": room.pure_epsilon,
+    }
+    shown = budget("show").stdout
+    for text in ("job a", "b [bold]", "50 on", "0 to 100", "0.4, 1e-06", f"{room.rho:.4g}"):
+        assert text in shown
+
+
+def test_the_sums_are_explained_range_by_range(budget: Any, ledger: Ledger) -> None:
+    ledger.set_budget(1.0, 1e-6, "event")
+    ledger.charge(charge("a"))
+    ledger.charge(charge("b", first_offset=50, end_offset=None, exact=(0.3, 1e-6)))
+    ranges = told(budget("explain", "--json"))["ranges"]
+    assert [(each["first_offset"], each["end_offset"], each["charges"]) for each in ranges] == [
+        (0, 50, ["a"]),
+        (50, 100, ["a", "b"]),
+        (100, None, ["b"]),
+    ]
+    assert [each["by_its_own_guarantee"] for each in ranges] == [False, False, True]
+    assert ranges[2]["epsilon"] == 0.3
+    for each in ranges:
+        room = ledger.room(each["first_offset"], each["end_offset"])
+        assert room is not None
+        assert (each["left"]["rho"], each["left"]["delta"]) == (room.rho, room.delta)
+    shown = budget("explain").stdout
+    assert "0.3 (exact)" in shown
+    assert "charges add up where they cover the same offset" in " ".join(shown.split())
+
+
+def test_in_the_user_unit_every_charge_is_in_the_one_range(budget: Any, ledger: Ledger) -> None:
+    told(budget("set", "--epsilon", "1", "--delta", "1e-6", "--unit", "user", "--json"))
+    ledger.charge(charge("a", unit="user"))
+    ledger.charge(charge("b", unit="user", first_offset=500, end_offset=600))
+    [only] = told(budget("explain", "--json"))["ranges"]
+    assert (only["charges"], only["rho"]) == (["a", "b"], 0.01)
+    assert "whatever offsets they read" in " ".join(budget("explain").stdout.split())
+
+
+def test_a_long_ledger_is_cut_for_people_only(budget: Any, ledger: Ledger) -> None:
+    for number in range(45):
+        ledger.charge(
+            charge(f"q{number}", 0.001 * (1 + number), first_offset=10 * number, end_offset=10 * number + 5)
+        )
+    assert len(told(budget("explain", "--json"))["ranges"]) == 45
+    shown = budget("explain").stdout
+    assert "The 40 costliest of 45 ranges" in shown
+    assert "q44" in shown
+    assert "q4 " not in shown
+
+
+def test_an_epsilon_without_bound_is_null(budget: Any, ledger: Ledger) -> None:
+    ledger.charge(charge("a", delta=0.9))
+    assert told(budget("show", "--json"))["spent"]["epsilon"] is None
+    assert "epsilon unbounded" in budget("show").stdout
+
+
+def test_without_a_source_the_streams_own_is_meant(url: str, ledger: Ledger, tmp_path: Path) -> None:
+    settings = tmp_path / "stream.toml"
+    settings.write_text(f'stream = "shop"\nredis = "{url}"\n')
+    ledger.charge(charge("a"))
+    result = CliRunner().invoke(app, ["budget", "show", "--settings", str(settings), "--json"])
+    assert [each["id"] for each in told(result)["charges"]] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["set", "--epsilon", "0", "--delta", "1e-6"], "epsilon of a budget must lie between"),
+        (["set", "--epsilon", "nan", "--delta", "1e-6"], "epsilon of a budget must lie between"),
+        (["set", "--epsilon", "1", "--delta", "0"], "delta of a budget must lie between"),
+        (["set", "--epsilon", "1"], "--delta"),
+        (["set", "--epsilon", "0.1", "--delta", "1e-6"], "with this delta, set epsilon to"),
+        (
+            ["set", "--epsilon", "9", "--delta", "1e-6", "--unit", "user"],
+            "use the unit event instead of user",
+        ),
+        (["set", "--epsilon", "1", "--delta", "1e-6", "--unit", "week"], "week"),
+    ],
+)
+def test_a_mistake_ends_with_one_sentence_and_status_2(
+    budget: Any, ledger: Ledger, words: list[str], sentence: str
+) -> None:
+    ledger.charge(charge("a"))
+    result = budget(*words)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert "Traceback" not in result.output
+    assert ledger.budget() is None
+
+
+def test_what_is_no_source_and_what_is_out_of_reach_is_told(budget: Any) -> None:
+    assert "names no data source" in budget("show", source="a b").stderr
+    unreachable = CliRunner().invoke(
+        app, ["budget", "show", "--source", SOURCE, "--redis", "redis://127.0.0.1:1/0"]
+    )
+    assert unreachable.exit_code == 2
+    assert "Redis does not answer at 127.0.0.1:1" in unreachable.stderr

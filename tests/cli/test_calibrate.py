@@ -1,0 +1,198 @@
+"""`stream-dp calibrate`: the vectors' numbers through the command line, exact means, and mistakes in one sentence."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from stream_dp.calibration import calibrate
+from stream_dp.cli import app
+from stream_dp.cli.calibrate import rounds_by_nodes
+from stream_dp.cli.calibrate_plot import octaves
+from tests.shared import vectors
+
+
+def run(*options: str) -> Result:
+    return CliRunner().invoke(app, ["calibrate", *options])
+
+
+def told(*options: str) -> dict[str, Any]:
+    result = run(*options, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("case", vectors()["binary"], ids=lambda case: f"horizon-{case['horizon']}")
+def test_given_noise_gives_the_expected_levels_cost_and_thresholds(case: dict[str, Any]) -> None:
+    report = told(
+        *("--horizon", str(case["horizon"]), "--items-per-event", str(case["items_per_event"])),
+        *("--sigma-squared", str(case["sigma_squared"]), "--threshold-delta", case["threshold_delta"]),
+        *("--rounds", ",".join(case["tau"])),
+    )
+    assert report["levels"] == case["levels"]
+    assert report["rho"] == pytest.approx(float(case["rho"]), rel=1e-15)
+    assert report["sigma_squared"] == case["sigma_squared"]
+    assert report["tau"]["rounds"] == case["tau"]
+    assert report["tau"]["max"] == max(case["tau"].values())
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 6, 7, 100, 1023, 1024])
+def test_means_and_maxima_are_over_all_rounds(horizon: int) -> None:
+    report = told("--epsilon", "2", "--delta", "1e-6", "--horizon", str(horizon), "--items-per-event", "3")
+    mechanism, guarantee = calibrate(2, 1e-6, horizon, 3)
+    rounds = range(1, horizon + 1)
+    for name, values in (
+        ("sd", list(map(mechanism.sd, rounds))),
+        ("tau", list(map(mechanism.tau, rounds))),
+    ):
+        assert report[name]["mean"] == pytest.approx(mean(values), rel=1e-12)
+        assert report[name]["max"] == max(values)
+    assert (report["epsilon"], report["delta"]) == (2, 1e-6)
+    assert report["conversion"] == guarantee.conversion
+    assert sum(rounds_by_nodes(horizon).values()) == horizon
+
+
+def test_the_longest_horizon_is_as_exact_as_a_short_one() -> None:
+    assert sum(rounds_by_nodes(2**24).values()) == 2**24
+    assert rounds_by_nodes(2**24)[1] == 25
+    assert told("--horizon", str(2**24))["levels"] == 25
+
+
+def test_what_is_promised_for_noise_is_what_asked_for_that_noise() -> None:
+    asked = told("--epsilon", "1", "--delta", "1e-6")
+    back = told(
+        *("--sigma-squared", str(asked["sigma_squared"])),
+        *("--threshold-delta", str(asked["threshold_delta"])),
+    )
+    assert back["epsilon"] == pytest.approx(1, rel=1e-4)
+    assert back["tau"] == asked["tau"]
+
+
+def test_without_options_the_default_settings_are_calibrated() -> None:
+    assert told() == told(
+        *("--epsilon", "1", "--delta", "1e-6", "--horizon", "65535"),
+        *("--items-per-event", "4", "--mechanism", "binary"),
+    )
+
+
+def test_people_see_the_papers_threshold_beside_ours() -> None:
+    result = run()
+    assert result.exit_code == 0
+    for number in ("682.2", "972", "1,000.8", "1,255.7"):  # the worked example
+        assert number in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--epsilon", "1"], "--epsilon needs --delta"),
+        (["--threshold-delta", "1e-6"], "--threshold-delta needs --sigma-squared"),
+        (["--epsilon", "1", "--delta", "1e-6", "--sigma-squared", "2"], "not both"),
+        (["--epsilon", "0", "--delta", "1e-6"], "epsilon must be above 0"),
+        (["--epsilon", "nan", "--delta", "1e-6"], "epsilon must be above 0"),
+        (["--sigma-squared", "-1", "--threshold-delta", "1e-6"], "sigma_squared must be a positive number"),
+        (["--sigma-squared", "nan", "--threshold-delta", "1e-6"], "sigma_squared must be a positive number"),
+        (["--sigma-squared", "0.3", "--threshold-delta", "0.25"], "promises nothing at all"),
+        (["--sigma-squared", "0.01", "--threshold-delta", "1e-6"], "promises nothing at all"),
+        (["--horizon", "0"], "horizon must be between"),
+        (["--items-per-event", "0"], "items_per_event must be between"),
+        (["--rounds", "1,zwei"], "--rounds takes whole numbers"),
+        (["--rounds", "0"], "round 0 is not between 1 and the horizon"),
+        (["--rounds", "65536"], "change --rounds or --horizon"),
+        (["--mechanism", "unary"], "binary"),
+    ],
+)
+def test_a_mistake_ends_with_one_sentence_and_status_2(options: list[str], sentence: str) -> None:
+    result = run(*options)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert "Traceback" not in result.output
+
+
+def png_size(file: Path) -> tuple[int, int]:
+    """Width and height by the file's own header."""
+    head = file.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--epsilon", "1", "--delta", "1e-6"],
+        ["--horizon", "1"],
+        ["--horizon", "1024", "--items-per-event", "1"],
+        # What is left for the draws' own imperfection ends the curve beside the chosen point.
+        ["--sigma-squared", "2", "--threshold-delta", "1e-12"],
+        ["--epsilon", "20", "--delta", "1e-6", "--horizon", "7"],
+    ],
+)
+def test_plot_draws_a_picture_and_still_reports(options: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "noise.png"
+    assert told(*options, "--plot", str(file)) == told(*options)
+    assert png_size(file) == (1650, 690)
+
+
+def test_the_picture_differs_with_the_promise(tmp_path: Path) -> None:
+    for name, epsilon in (("one", "1"), ("again", "1"), ("two", "2")):
+        told("--epsilon", epsilon, "--delta", "1e-6", "--plot", str(tmp_path / f"{name}.png"))
+    one, again, two = ((tmp_path / f"{name}.png").read_bytes() for name in ("one", "again", "two"))
+    assert one == again
+    assert one != two
+
+
+def test_the_picture_says_the_guarantee_and_the_numbers_of_the_report(tmp_path: Path) -> None:
+    file = tmp_path / "noise.svg"
+    program = "import matplotlib; matplotlib.rcParams['svg.fonttype'] = 'none'; from stream_dp.cli import main; main()"
+    options = ["calibrate", "--epsilon", "1", "--delta", "1e-6", "--plot", str(file)]
+    subprocess.run([sys.executable, "-c", program, *options], check=True, capture_output=True, timeout=120)
+    text = file.read_text()
+    for part in (
+        "epsilon 1, delta 1e-06 for every event of up to 4 items, all 65,535 rounds together",
+        "682.2",
+        "97.95",
+    ):
+        assert part in text
+    assert "highest 972" in text
+
+
+@pytest.mark.parametrize("name", ["noise.txt", "noise", "noise.jpeg.zip"])
+def test_a_picture_of_an_unknown_kind_is_refused_before_anything_is_computed(
+    name: str, tmp_path: Path
+) -> None:
+    result = run("--plot", str(tmp_path / name))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "let the name of the file end in .png, .svg or .pdf" in result.stderr
+    assert not (tmp_path / name).exists()
+
+
+def test_a_picture_that_cannot_be_written_is_a_mistake_in_one_sentence(tmp_path: Path) -> None:
+    result = run("--plot", str(tmp_path / "missing" / "noise.png"))
+    assert result.exit_code == 2
+    assert "cannot draw to" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_nobody_waits_for_matplotlib_without_a_plot() -> None:
+    program = (
+        "import sys; from stream_dp.cli import app; "
+        "app(['calibrate', '--json'], standalone_mode=False); sys.exit('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120).returncode == 0
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 5, 63, 64, 1000])
+def test_octaves_hold_every_round_once(horizon: int) -> None:
+    spans = octaves(horizon)
+    assert [number for first, last, _ in spans for number in range(first, last + 1)] == list(
+        range(1, horizon + 1)
+    )
+    for first, last, spread in spans:
+        nodes = [number.bit_count() for number in range(first, last + 1)]
+        assert spread == {count: nodes.count(count) for count in set(nodes)}

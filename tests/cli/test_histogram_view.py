@@ -1,0 +1,108 @@
+"""What people see of a release: all of it true, within 80 columns, and nothing that steers their terminal."""
+
+import io
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from stream_dp.cli.histogram_view import HistogramView, line, picture, printable
+from stream_dp.records import Release
+from tests.releases import release
+
+RELEASE = release(2048, {"carrier:UA": 12_345, "carrier:B6": 6_000, "dest:ORD": 300, "dest:LAX": 112})
+
+
+def drawn(shown: Release, most_labels: int = 10, width: int = 80, status: str = "") -> list[str]:
+    console = Console(width=width, file=io.StringIO(), record=True, force_terminal=True)
+    console.print(picture(shown, width, most_labels, status))
+    return console.export_text().splitlines()
+
+
+def test_a_picture_says_count_interval_threshold_round_and_promise() -> None:
+    text = "\n".join(drawn(RELEASE, status="12 flights fed"))
+    for piece in (
+        "flights",
+        "round 2,048 of 65,535",
+        "carrier:UA     12,345    12,314–12,376",  # 1.96 * 15.92 = 31.2
+        "dest:LAX          112           81–143",
+        "tau               112",
+        "epsilon 2, delta 1e-06",
+        "every event of up to 3 items",
+        "small ones lean upward",
+        "sd 15.9",
+        "12 flights fed",
+    ):
+        assert piece in text
+
+
+def test_bars_are_in_proportion_to_counts_and_the_threshold_is_one_of_them() -> None:
+    rows = drawn(RELEASE)
+    first, second = (
+        next(row.count("█") + row.count("▒") for row in rows if name in row)
+        for name in ("carrier:UA", "carrier:B6")
+    )
+    assert first == pytest.approx(2 * second, abs=2)
+    level = release(2048, {"a": 112})
+    bar, threshold = drawn(level)[4].index("▒"), drawn(level)[5].index("┤")
+    assert (
+        bar < threshold < drawn(level)[4].rindex("▒")
+    )  # a count of tau: the threshold is inside its interval
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    text = "\n".join(drawn(RELEASE, most_labels=3))
+    assert "1 more released" in text
+    assert "dest:LAX" not in text
+
+
+def test_an_empty_release_says_so() -> None:
+    assert "No label has reached tau yet." in "\n".join(drawn(release(1, {})))
+    assert "no label yet" in line(release(1, {}))
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    wide = release(65_535, {"長い名前" * 40: 10_000_000, "x" * 1024: 9_999_999, "[bold]y[/]": 300})
+    wide = msgspec.structs.replace(wide, epsilon=0.123456, items_per_event=100_000)
+    console = Console(width=width, file=io.StringIO())
+    for row in console.render_lines(picture(wide, width, 10)):
+        assert sum(segment.cell_length for segment in row) <= width
+    assert "[bold]y[/]" in "\n".join(drawn(wide, width=width))
+
+
+@pytest.mark.parametrize("evil", ["\x1b[2Jgone", "a\rb", "a\nb", "\u202etxet", "\x9b31m", "\ud800"])
+def test_labels_cannot_steer_the_terminal(evil: str) -> None:
+    shown = "\n".join(drawn(release(9, {evil: 300}))) + line(release(9, {evil: 300}))
+    assert evil not in shown
+    assert "\N{REPLACEMENT CHARACTER}" in shown
+    assert printable("dest:LAX é 長") == "dest:LAX é 長"
+
+
+def test_a_line_has_the_largest_counts_and_how_many_more() -> None:
+    counts = {f"label-{number}": 1000 - number for number in range(7)}
+    assert line(release(7, counts)) == (
+        "round 7 of 65,535  tau 112  label-0 1,000±31, label-1 999±31, label-2 998±31, label-3 997±31, "
+        "label-4 996±31, and 2 more"
+    )
+
+
+def test_a_view_draws_the_first_and_the_last_release_and_few_between() -> None:
+    out = io.StringIO()
+    with HistogramView(Console(file=out, width=80)) as view:
+        for number in range(1, 1001):
+            view.show(release(number, {}))
+    lines = out.getvalue().splitlines()
+    assert lines[0].startswith("round 1 of")
+    assert lines[-1].startswith("round 1,000 of")
+    assert len(lines) < 500
+
+
+def test_a_terminal_gets_a_live_table_that_leaves_room_for_what_was_above() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=80, height=24, force_terminal=True, color_system=None)
+    with HistogramView(console, lines_above=8) as view:
+        view.show(release(5, {f"label-{number:02d}": 500 - number for number in range(30)}))
+    assert "label-05" in out.getvalue()
+    assert "label-06" not in out.getvalue()
+    assert "24 more released" in out.getvalue()

@@ -1,0 +1,27 @@
+"""Which Kafka the tests meet: the embedded broker (default), or a real Apache Kafka node."""
+
+import pytest
+
+from tests.apache_kafka.server import KafkaUnavailableError, jars
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kafka",
+        choices=["embedded", "apache"],
+        default="embedded",
+        help="broker for tests/system: the embedded one (default), or Apache Kafka fetched with Maven",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Fetch the jars before any test's clock runs; what is missing is said in one line."""
+    if config.getoption("kafka") == "apache":
+        try:
+            jars()
+        except KafkaUnavailableError as error:
+            raise pytest.UsageError(str(error)) from error
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"kafka: {config.getoption('kafka')}"

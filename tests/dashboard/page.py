@@ -1,0 +1,68 @@
+"""What the dashboard's page shows in a browser, and what it has to show of a release."""
+
+from collections.abc import Callable
+from math import ceil, floor
+from typing import Any
+
+from selenium.webdriver import Chrome
+
+from stream_dp.records import Release
+from tests.system.streams import wait_until
+
+_ROWS = """
+return [...document.querySelectorAll("#rows tr")].map(row => ({
+  label: row.querySelector("bdi").textContent,
+  rank: row.querySelector(".rank").textContent,
+  count: row.querySelector(".count").textContent,
+  interval: row.querySelector(".interval").textContent,
+  pinned: row.querySelector("button").getAttribute("aria-pressed"),
+  fresh: !row.querySelector(".tag").hidden,
+}))
+"""
+
+
+def text(browser: Chrome, name: str) -> str:
+    found = browser.execute_script("return document.getElementById(arguments[0]).textContent", name)
+    assert isinstance(found, str)
+    return found
+
+
+def rows(browser: Chrome) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = browser.execute_script(_ROWS)
+    return found
+
+
+def wait_for(browser: Chrome, condition: Callable[[], bool]) -> None:
+    wait_until(condition, lambda: str(browser.execute_script("return document.body.innerText")))
+
+
+def wait_for_round(browser: Chrome, number: int) -> None:
+    """Return when the facts and the table are those of this round."""
+    table = "return document.getElementById('table').dataset.round"
+    wait_for(
+        browser,
+        lambda: (text(browser, "round"), browser.execute_script(table)) == (f"{number:,}", str(number)),
+    )
+
+
+def expected_rows(shown: Release) -> list[tuple[str, str, str, str]]:
+    """What the rows have to say about a release: label, rank, count and interval."""
+    found = []
+    for rank, (label, count) in enumerate(zip(shown.labels, shown.counts, strict=True), start=1):
+        low, high = floor(count - 1.96 * shown.sd), ceil(count + 1.96 * shown.sd)
+        found.append((label, f"{rank:,}", f"{count:,}", f"{max(0, low):,} – {max(0, high):,}"))
+    return found
+
+
+def shown_rows(browser: Chrome) -> list[tuple[str, str, str, str]]:
+    return [(row["label"], row["rank"], row["count"], row["interval"]) for row in rows(browser)]
+
+
+def pin_button(browser: Chrome, label: str) -> Any:
+    found = browser.execute_script(
+        "return [...document.querySelectorAll('#rows tr')].find("
+        "row => row.querySelector('bdi').textContent === arguments[0])?.querySelector('button')",
+        label,
+    )
+    assert found is not None, label
+    return found

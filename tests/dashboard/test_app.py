@@ -1,0 +1,236 @@
+"""The HTTP side: what is answered, in which form, to whom, and under which protection."""
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from kafka.errors import KafkaTimeoutError
+from starlette.testclient import TestClient
+
+from stream_dp.dashboard.app import MOST_LABELS, Dashboard
+from stream_dp.dashboard.board import Board
+from stream_dp.dashboard.results import read_result
+from stream_dp.records import Release
+from tests.dashboard.viewer import Viewer
+from tests.releases import release
+
+STATIC = Path(__file__).parents[2] / "stream_dp" / "dashboard" / "static"
+API: dict[str, Any] = json.loads((STATIC / "openapi.json").read_text())
+
+
+class Topic:
+    """In place of the reader: a board, and releases of the past in a dictionary."""
+
+    def __init__(self) -> None:
+        self.board = Board()
+        self.archive = self
+        self.held: dict[int, Release] = {}
+        self.ready, self.running, self.broken = True, False, False
+
+    def start(self) -> None:
+        self.running = True
+
+    def stop(self) -> None:
+        self.running = False
+
+    def is_ready(self) -> bool:
+        return self.ready
+
+    def find(self, epoch: int, round_number: int) -> Release | None:
+        assert epoch == 1
+        if self.broken:
+            raise KafkaTimeoutError("gone")
+        return self.held.get(round_number)
+
+    def release(self, round_number: int, counts: dict[str, int]) -> Release:
+        self.held[round_number] = release(round_number, counts)
+        self.board.take(self.held[round_number], 1_000.0, 0.0, 0, 0.0, True)
+        return self.held[round_number]
+
+
+@pytest.fixture
+def topic() -> Topic:
+    return Topic()
+
+
+@pytest.fixture
+def client(topic: Topic) -> Any:
+    with TestClient(Dashboard(topic).app()) as client:  # type: ignore[arg-type]
+        assert topic.running
+        yield client
+    assert not topic.running
+
+
+def check_form(path: str, value: object) -> None:
+    """The description of the API says of this answer what it is."""
+    schema = API["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    Draft202012Validator(schema | {"components": API["components"]}).validate(value)
+
+
+def test_releases_history_and_results_are_answered_as_described(topic: Topic, client: TestClient) -> None:
+    first, second = topic.release(1, {"a": 300}), topic.release(2, {"a": 310, "b": 120})
+    found = read_result(b"j", b'{"status": "done", "labels": ["x"], "counts": [4], "cost": {"epsilon": 1}}')
+    assert found is not None
+    topic.board.take_result(found)
+    for path, query, expected in [
+        ("/api/v1/release/latest", "", second),
+        ("/api/v1/release", "?round=1", first),
+    ]:
+        told = client.get(path + query).json()
+        check_form(path, told)
+        assert told == {name: getattr(expected, name) for name in expected.__struct_fields__}
+    told = client.get("/api/v1/history?label=a&label=b").json()
+    check_form("/api/v1/history", told)
+    assert [each["counts"] for each in told["series"]] == [[300, 310], [None, 120]]
+    told = client.get("/api/v1/results").json()
+    check_form("/api/v1/results", told)
+    assert told[0]["labels"] == ["x"]
+
+
+def test_the_description_is_openapi_and_names_every_address(client: TestClient) -> None:
+    assert client.get("/openapi.json").json() == API
+    served = {route.path for route in Dashboard(Topic()).app().routes}  # type: ignore[arg-type, attr-defined]
+    assert served == API["paths"].keys() | {"/", "/dashboard.css", "/dashboard.js", "/openapi.json"}
+    for schema in API["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
+    assert (Path(__file__).parents[2] / "docs/schemas/openapi.json").read_text() == json_text()
+
+
+def json_text() -> str:
+    return (STATIC / "openapi.json").read_text()
+
+
+async def test_frames_are_as_described(topic: Topic) -> None:
+    dashboard = Dashboard(topic)  # type: ignore[arg-type]
+    frame_schema = API["components"]["schemas"]["Frame"] | {"components": API["components"]}
+    seen = 0
+    for step in range(3):
+        if step:
+            topic.release(step, {"a": 300 + step, "b": 200})
+            dashboard.frames._make()
+        seen, frame = await dashboard.frames.next(seen)
+        data = json.loads(frame.decode().split("data: ", 1)[1])
+        Draft202012Validator(frame_schema).validate(data)
+
+
+def test_the_stream_begins_with_the_whole_picture(topic: Topic) -> None:
+    """The test client reads answers whole, so the server is made to stop after its first frame."""
+    dashboard = Dashboard(topic)  # type: ignore[arg-type]
+    topic.release(7, {"<script>": 300})
+    first = dashboard.frames.next
+
+    async def once(seen: int) -> tuple[int, bytes]:
+        return await first(seen) if not seen else (seen, b"")
+
+    dashboard.frames.next = once  # type: ignore[method-assign]
+    with TestClient(dashboard.app()) as client:
+        answer = client.get("/api/v1/stream")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    retry, event, _ = answer.text.split("\n\n")
+    assert retry == "retry: 1000"
+    viewer = Viewer()
+    viewer.read(event.encode())
+    assert (viewer.round, viewer.counts) == (7, {"<script>": 300})
+    assert dashboard.frames.viewers == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/v1/release/latest", 404),
+        ("/api/v1/release?round=1", 404),
+        ("/api/v1/release", 400),
+        ("/api/v1/release?round=x", 400),
+        ("/api/v1/history", 400),
+        ("/api/v1/history?" + "&".join(["label=a"] * (MOST_LABELS + 1)), 400),
+    ],
+)
+def test_a_question_that_cannot_be_answered_gets_one_sentence(
+    client: TestClient, path: str, status: int
+) -> None:
+    answer = client.get(path)
+    assert answer.status_code == status
+    assert set(answer.json()) == {"error"}
+
+
+def test_rounds_that_are_gone_or_to_come_and_a_silent_broker(topic: Topic, client: TestClient) -> None:
+    topic.release(5, {})
+    assert client.get("/api/v1/release?round=5").status_code == 200
+    for number in ("4", "6", "0", "-1", "9" * 30):
+        assert client.get(f"/api/v1/release?round={number}").status_code == 404
+    topic.broken = True
+    assert client.get("/api/v1/release?round=5").status_code == 503
+
+
+def test_probes_mean_it(topic: Topic, client: TestClient) -> None:
+    assert (client.get("/livez").status_code, client.get("/readyz").status_code) == (200, 200)
+    topic.ready = False
+    assert (client.get("/livez").status_code, client.get("/readyz").status_code) == (200, 503)
+
+
+def test_with_a_password_only_probes_are_open(topic: Topic) -> None:
+    with TestClient(Dashboard(topic).app(("anna", "päss:word"))) as client:  # type: ignore[arg-type]
+        for path in (
+            "/",
+            "/dashboard.js",
+            "/api/v1/stream",
+            "/api/v1/release/latest",
+            "/openapi.json",
+            "/nowhere",
+        ):
+            for given in (
+                "",
+                "Basic",
+                "Basic !!",
+                "Bearer x",
+                "Basic " + coded("anna:wrong"),
+                "Basic " + coded("anna"),
+            ):
+                answer = client.get(path, headers={"Authorization": given} if given else {})
+                assert answer.status_code == 401, (path, given)
+                assert answer.headers["www-authenticate"].startswith("Basic ")
+                assert "content-security-policy" in answer.headers
+        assert client.get("/livez").status_code == 200
+        assert (
+            client.get("/", headers={"Authorization": "Basic " + coded("anna:päss:word")}).status_code == 200
+        )
+
+
+def coded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def test_every_answer_forbids_what_the_page_does_not_need(client: TestClient) -> None:
+    for path in ("/", "/dashboard.css", "/api/v1/results", "/nowhere", "/livez"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+        assert "unsafe" not in policy
+        assert "http" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+    assert client.post("/api/v1/results").status_code == 405
+
+
+def test_a_file_that_has_not_changed_is_not_sent_again(client: TestClient) -> None:
+    answer = client.get("/dashboard.js")
+    again = client.get("/dashboard.js", headers={"If-None-Match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_the_page_is_three_files_that_name_no_other_place() -> None:
+    page, style, script = (
+        (STATIC / f"{name}").read_text() for name in ("index.html", "dashboard.css", "dashboard.js")
+    )
+    addresses = set(re.findall(r"https?://[^\s'\"]+", page + style + script))
+    assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a language, which nothing fetches
+    assert "@import" not in style
+    assert "url(" not in style
+    assert " style=" not in page
+    assert "<script>" not in page
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", script
+    )

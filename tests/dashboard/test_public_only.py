@@ -1,0 +1,65 @@
+"""The dashboard has no way to what is private: it loads no code for Redis and asks Kafka for two topics only."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stream_dp.dashboard
+
+PRIVATE = (
+    "redis",
+    "stream_dp.store",
+    "stream_dp.worker",
+    "stream_dp.pipeline",
+    "stream_dp.resume",
+    "faust",
+    "aiokafka",
+)
+_LOADED = "import json, sys; import {module}; print(json.dumps(sorted(sys.modules)))"
+
+
+def loaded(module: str) -> list[str]:
+    """The modules that importing `module` loads in a fresh process."""
+    ran = subprocess.run(
+        [sys.executable, "-c", _LOADED.format(module=module)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    found: list[str] = json.loads(ran.stdout)
+    return found
+
+
+def private(modules: list[str]) -> list[str]:
+    return [name for name in modules if any(name == each or name.startswith(f"{each}.") for each in PRIVATE)]
+
+
+@pytest.mark.parametrize(
+    "module", ["stream_dp.dashboard.server", "stream_dp.cli, stream_dp.dashboard.server"]
+)
+def test_no_code_for_private_state_is_loaded(module: str) -> None:
+    assert private(loaded(module)) == []
+
+
+def test_it_would_be_noticed() -> None:
+    assert "stream_dp.store.checkpoints" in private(loaded("stream_dp.worker"))
+
+
+def test_its_code_names_neither_dead_letters_nor_redis() -> None:
+    folder = Path(stream_dp.dashboard.__file__).parent
+    for file in folder.glob("*.py"):
+        code = (
+            "\n".join(
+                line
+                for line in file.read_text().split('"""', 2)[2].splitlines()
+                if not line.strip().startswith("#")
+            )
+            if file.name != "__init__.py"
+            else ""
+        )
+        for word in ("redis", "dead_letter", "DeadLetter", ".events"):
+            assert word not in code, (file.name, word)

@@ -1,0 +1,107 @@
+"""docs/choosing.md: every figure on the page comes out of the command line again, and so does the picture."""
+
+import json
+import re
+import shlex
+import struct
+from math import e
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from stream_dp.calibration import LARGEST_HORIZON
+from stream_dp.cli import app
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "choosing.md").read_text()
+NAMES = ["--epsilon", "--delta", "--horizon", "--items-per-event"]
+ROWS = [
+    [cell.strip() for cell in row.split("|")] for row in re.findall(r"^\| ([\d.].+) \|$", PAGE, re.MULTILINE)
+]
+
+
+def told(words: list[str]) -> dict[str, Any]:
+    result = CliRunner().invoke(app, ["calibrate", "--json", *words])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def shown(words: list[str]) -> list[str]:
+    """The last three cells of the row for these options."""
+    report = told(words)
+    sd, tau = report["sd"], report["tau"]
+    return [f"{sd['mean']:.1f}", f"{tau['mean']:.1f}", str(tau["max"])]
+
+
+def test_all_four_tables_are_checked() -> None:
+    assert len(ROWS) == PAGE.count("\n| ") - PAGE.count("\n| epsilon | delta |") == 22
+    assert all(len(row) == 7 for row in ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: ",".join(row[:4]))
+def test_every_row_is_what_calibrate_says(row: list[str]) -> None:
+    assert row[4:] == shown([word for pair in zip(NAMES, row[:4], strict=True) for word in pair])
+
+
+def sd(epsilon: str = "1", delta: str = "1e-6", horizon: str = "65535", items: str = "4") -> float:
+    return float({tuple(row[:4]): row[4] for row in ROWS}[epsilon, delta, horizon, items])
+
+
+def test_the_remarks_follow_from_the_tables() -> None:
+    steps = [sd(delta=b) / sd(delta=a) for a, b in (("1e-4", "1e-6"), ("1e-6", "1e-8"), ("1e-8", "1e-10"))]
+    assert [round(steps[0], 2), round(steps[-1], 2)] == [1.30, 1.14]
+    assert steps == sorted(steps, reverse=True)
+    assert "costs 14% to 30% more noise" in PAGE
+    for epsilon in ("0.5", "1", "2", "4"):
+        assert 1.8 < sd(epsilon=epsilon) / sd(epsilon=f"{2 * float(epsilon):g}") < 2
+    assert round(sd(horizon="1048575") / sd(), 2) == 1.25
+    assert sd(items="16") / sd() == pytest.approx(2, rel=0.001)
+    assert sd(items="8") / sd() == pytest.approx(1.4, abs=0.02)
+    assert f"{LARGEST_HORIZON:,} is the largest horizon" in PAGE
+    assert f"{972 / 65_535:.1%} of 65,535 events" in PAGE
+    factors = [e**0.5, e, e**2]
+    assert [f"{factor:.1f}" for factor in factors] == ["1.6", "2.7", "7.4"]
+    assert "At 0.5 the factor is 1.6, at 1 it is 2.7, at 2 it is 7.4, at 4 it is " in PAGE
+    assert f"at 4 it is {e**4:.0f} and at 8 it is {e**8:,.0f}." in PAGE
+
+
+def command(option: str) -> list[str]:
+    """The words after `stream-dp calibrate` of the line that holds an option."""
+    [line] = re.findall(rf"^stream-dp calibrate (.*{option}.*)$", PAGE, re.MULTILINE)
+    return shlex.split(line)
+
+
+def test_the_two_rounds_are_what_the_shown_command_says() -> None:
+    assert told(command("--rounds"))["tau"]["rounds"] == {"4095": 842, "4096": 244}
+    assert "tau is 842 in round 4,095 and 244 in round 4,096" in PAGE
+
+
+def title(picture: Path) -> str:
+    """What a PNG file says of itself."""
+    data = picture.read_bytes()
+    place = 8
+    while place < len(data):
+        length, kind = struct.unpack(">I4s", data[place : place + 8])
+        if kind == b"tEXt" and data[place + 8 :].startswith(b"Title\0"):
+            return data[place + 14 : place + 8 + length].decode("latin-1")
+        place += length + 12
+    raise AssertionError("the picture has no title")
+
+
+def test_the_picture_was_made_by_the_command_beside_it(tmp_path: Path) -> None:
+    words = command("--plot")
+    drawn, committed = tmp_path / "drawn.png", DOCS.parent / words[-1]
+    assert words[-2] == "--plot"
+    told([*words[:-1], str(drawn)])
+    assert title(drawn) == title(committed)
+    assert f"]({committed.relative_to(DOCS)})" in PAGE
+    assert "tau 682.2 on average, highest 972" in title(drawn)
+
+
+def test_a_picture_of_other_settings_would_be_noticed(tmp_path: Path) -> None:
+    words = command("--plot")
+    words[words.index("--epsilon") + 1] = "2"
+    told([*words[:-1], str(tmp_path / "other.png")])
+    assert title(tmp_path / "other.png") != title(DOCS.parent / words[-1])

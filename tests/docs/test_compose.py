@@ -1,0 +1,353 @@
+"""docker-compose.yml, the Dockerfile and stream.example.toml name what exists, and leave nothing open.
+
+There is no container engine in continuous integration.  So the file's form is checked here, by `docker compose` too
+where it is installed, and the commands of the services run against the embedded servers.
+"""
+
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kafka import KafkaConsumer, KafkaProducer
+from redis import Redis
+from redis.exceptions import AuthenticationError, BusyLoadingError
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from stream_dp.dev.child_process import free_port, spawn, stop_owned, wait_until
+from stream_dp.dev.redis_server import server_binary
+from stream_dp.dev.servers import start_broker
+from stream_dp.jobs.worker import JOBS
+from stream_dp.records import decode_release
+from stream_dp.settings import ENVIRONMENT_PREFIX, Settings, load_settings
+from tests.apache_kafka import server as apache_kafka
+from tests.docs.commands import NoSuchCommandLine, parse
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "docker-compose.yml"
+PASSWORD = "0123456789abcdef"
+SECRETS = {"REDIS_PASSWORD", "OPERATOR_TOKEN", "GRAFANA_PASSWORD"}
+TEXT = re.sub(r"^ *#.*$", "", COMPOSE.read_text(), flags=re.MULTILINE)
+FILE: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
+SERVICES: dict[str, dict[str, Any]] = FILE["services"]
+OWN = {name: service for name, service in SERVICES.items() if "build" in service}
+
+_VARIABLE = re.compile(r"\$\{([A-Z_]+)(:\?[^}]+)?[^}]*\}|\$([A-Za-z_]\w*)")
+
+
+def with_password(text: str) -> str:
+    """`text` as Compose fills it in."""
+    return _VARIABLE.sub(PASSWORD, text)
+
+
+def environment(service: str, **instead: str) -> dict[str, str]:
+    """The environment of a service, with some of its values replaced by what is reachable here."""
+    written = {name: with_password(str(value)) for name, value in SERVICES[service]["environment"].items()}
+    assert instead.keys() <= written.keys()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
+    return kept | written | instead
+
+
+def test_there_are_servers_and_a_worker() -> None:
+    assert {"kafka", "redis", "prometheus", "grafana"} == SERVICES.keys() - OWN.keys()
+    assert {"worker", "top-k", "set-union", "dashboard"} == OWN.keys()
+
+
+@pytest.mark.parametrize("name", list(OWN))
+def test_commands_and_options_exist(name: str) -> None:
+    assert parse(OWN[name]["command"]).startswith("stream-dp ")
+
+
+@pytest.mark.parametrize(
+    "words", [["no-such-command"], ["worker", "--no-such-option"], ["tail", "--rounds", "x"]]
+)
+def test_a_command_line_that_does_not_exist_would_be_noticed(words: list[str]) -> None:
+    with pytest.raises(NoSuchCommandLine):
+        parse(words)
+
+
+@pytest.mark.parametrize("name", list(OWN))
+def test_environment_variables_are_settings(name: str) -> None:
+    settings = load_settings(ROOT / "stream.example.toml", environment(name))
+    redis = Settings(stream="shop").redis if name == "dashboard" else f"redis://:{PASSWORD}@redis:6379/0"
+    assert (settings.kafka, settings.redis) == ("kafka:19092", redis)
+
+
+def test_the_job_workers_answer_every_kind_of_job_once() -> None:
+    answered = [
+        job
+        for service in OWN.values()
+        for option, job in itertools.pairwise(service["command"])
+        if option == "--job"
+    ]
+    assert sorted(answered) == sorted(JOBS)
+
+
+def test_private_things_are_out_of_reach_of_what_the_public_sees() -> None:
+    networks = {name: set(service["networks"]) for name, service in SERVICES.items()}
+    assert set().union(*networks.values()) == FILE["networks"].keys()
+    assert [name for name in networks if networks["dashboard"] & networks[name]] == ["kafka", "dashboard"]
+    for name in ("prometheus", "grafana"):
+        assert [other for other in networks if networks[name] & networks[other]] == [
+            "worker",
+            "prometheus",
+            "grafana",
+        ]
+    assert "ports" not in SERVICES["prometheus"], "it asks for no password"
+    assert "REDIS" not in str(SERVICES["dashboard"]["environment"])
+
+
+def mounted(service: str) -> dict[str, Path]:
+    """The files and folders of the repository that a service sees, by their place in its container."""
+    volumes = [str(volume).split(":") for volume in SERVICES[service]["volumes"]]
+    return {target: ROOT / source for source, target, *_ in volumes if source.startswith("./")}
+
+
+def test_prometheus_scrapes_both_ports_and_loads_the_alerts() -> None:
+    files, worker = mounted("prometheus"), environment("worker")
+    [config] = [word.partition("=")[2] for word in SERVICES["prometheus"]["command"] if "config.file" in word]
+    settings = yaml.safe_load(files[config].read_text())
+    assert [Path(rule).name for rule in settings["rule_files"]] == ["alerts.yml"]
+    assert all(files[rule].is_file() for rule in settings["rule_files"])
+    scraped = {job["static_configs"][0]["targets"][0]: job for job in settings["scrape_configs"]}
+    open_port, operators = (f"worker:{worker[f'STREAM_DP_{name}_PORT']}" for name in ("METRICS", "OPERATOR"))
+    assert scraped.keys() == {open_port, operators}
+    assert "authorization" not in scraped[open_port]
+    [secret] = SERVICES["prometheus"]["secrets"]
+    assert scraped[operators]["authorization"] == {
+        "type": "Bearer",
+        "credentials_file": f"/run/secrets/{secret}",
+    }
+    assert FILE["secrets"][secret] == {"environment": "OPERATOR_TOKEN"}
+    assert "${OPERATOR_TOKEN:?" in SERVICES["worker"]["environment"]["STREAM_DP_OPERATOR_TOKEN"]
+    alerts = yaml.safe_load((ROOT / "docs" / "operations" / "alerts.yml").read_text())
+    jobs = {job["job_name"] for job in settings["scrape_configs"]}
+    assert set(re.findall(r'job="([^"]+)"', str(alerts))) <= jobs
+
+
+def test_grafana_finds_its_data_and_its_dashboard_and_lets_nobody_in_without_a_password() -> None:
+    files, variables = mounted("grafana"), SERVICES["grafana"]["environment"]
+    assert variables["GF_SECURITY_ADMIN_PASSWORD"].startswith("${GRAFANA_PASSWORD:?")
+    assert (variables["GF_AUTH_ANONYMOUS_ENABLED"], variables["GF_USERS_ALLOW_SIGN_UP"]) == ("false", "false")
+    provisioning = files["/etc/grafana/provisioning"]
+    [source] = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    [provider] = yaml.safe_load((provisioning / "dashboards" / "stream-dp.yml").read_text())["providers"]
+    [dashboard] = [file for place, file in files.items() if place.startswith(provider["options"]["path"])]
+    text = dashboard.read_text()
+    assert set(re.findall(r'"uid": "([^"]+)"', text)) == {source["uid"], "stream-dp"}
+
+
+@pytest.mark.parametrize("name", list(SERVICES))
+def test_every_service_says_whether_it_is_well_and_comes_back(name: str) -> None:
+    assert SERVICES[name]["healthcheck"]["test"]
+    assert SERVICES[name]["restart"] == "unless-stopped"
+    for needed, how in SERVICES[name].get("depends_on", {}).items():
+        assert "healthcheck" in SERVICES[needed]
+        assert how == {"condition": "service_healthy"}
+
+
+@pytest.mark.parametrize(("name", "folder"), [("kafka", "/var/lib/kafka/data"), ("redis", "/data")])
+def test_state_is_in_named_volumes(name: str, folder: str) -> None:
+    volume, _, target = SERVICES[name]["volumes"][0].partition(":")
+    assert (volume in FILE["volumes"], target) == (True, folder)
+
+
+def test_kafka_keeps_its_topics_in_the_volume_and_for_ever() -> None:
+    kafka = SERVICES["kafka"]["environment"]
+    assert kafka["KAFKA_LOG_DIRS"] == "/var/lib/kafka/data"
+    assert (kafka["KAFKA_LOG_RETENTION_MS"], kafka["KAFKA_LOG_RETENTION_BYTES"]) == (-1, -1)
+    assert (kafka["KAFKA_LOG_CLEANUP_POLICY"], kafka["KAFKA_NUM_PARTITIONS"]) == ("delete", 1)
+
+
+def test_ports_are_published_on_loopback_only() -> None:
+    published = [str(port) for service in SERVICES.values() for port in service.get("ports", [])]
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published), published
+    assert not any(service.get("network_mode") for service in SERVICES.values())
+
+
+def test_there_is_no_default_password() -> None:
+    for variable in _VARIABLE.finditer(TEXT):
+        assert variable[2], f"{variable[0]} has no :? that stops Compose when it is not set"
+    assert "${REDIS_PASSWORD:?" in SERVICES["redis"]["command"][2]
+
+
+def test_images_are_the_versions_that_are_tested() -> None:
+    assert SERVICES["kafka"]["image"] == f"apache/kafka:{apache_kafka.version()}"
+    found = subprocess.run([server_binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    tag = SERVICES["redis"]["image"].removeprefix("valkey/valkey:")
+    assert re.search(rf"\bv={re.escape(tag)}\b", found), found
+
+
+def test_compose_accepts_the_file_and_insists_on_a_password() -> None:
+    """By `docker compose config` where it is installed; the variables alone say the same everywhere else."""
+    engine = shutil.which("docker")
+    has_compose = (
+        engine and subprocess.run([engine, "compose", "version"], capture_output=True).returncode == 0
+    )
+    if engine and has_compose:
+        config = [engine, "compose", "--file", str(COMPOSE), "--env-file", os.devnull, "config", "--quiet"]
+        bare = {name: value for name, value in os.environ.items() if name not in SECRETS}
+        whole = bare | dict.fromkeys(SECRETS, PASSWORD)
+        subprocess.run(config, env=whole, check=True)
+        for name in SECRETS:
+            lacking = {**whole, name: ""}
+            assert subprocess.run(config, env=lacking, capture_output=True).returncode != 0
+    names = {variable[1] for variable in _VARIABLE.finditer(TEXT)}
+    assert names == SECRETS
+
+
+def test_the_head_of_the_file_makes_every_secret() -> None:
+    """Its own command, without the example file that it copies first."""
+    text = COMPOSE.read_text()
+    page = (ROOT / "docs" / "operations" / "operations.md").read_text()
+    [command] = [line.lstrip("# ") for line in text.splitlines() if "> .env" in line]
+    assert command in page
+    made = subprocess.run(
+        command.replace("> .env", ""), shell=True, capture_output=True, text=True, check=True
+    )
+    found = dict(line.split("=") for line in made.stdout.splitlines())
+    assert found.keys() == SECRETS
+    assert all(len(secret) == 64 for secret in found.values())
+
+
+def test_the_example_settings_show_every_setting_with_its_default() -> None:
+    text = (ROOT / "stream.example.toml").read_text()
+    shown = tomllib.loads(re.sub(r"^# (?=[a-z_]+ = )", "", text, flags=re.MULTILINE))
+    defaults = Settings(stream=shown["stream"])
+    assert shown == {
+        name: getattr(defaults, name)
+        for name in Settings.__struct_fields__
+        if getattr(defaults, name) is not None
+    }
+    examples = tomllib.loads("\n".join(re.findall(r"^#     (\w+ = .*)", text, flags=re.MULTILINE)))
+    assert set(Settings.__struct_fields__) == set(shown) | set(examples)
+    assert load_settings(None, {}, **shown | examples) is not None
+    assert load_settings(ROOT / "stream.example.toml", {}) == defaults
+
+
+def test_the_image_copies_what_exists_and_runs_without_privileges() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    copied = [
+        source
+        for line in lines
+        if line.startswith("COPY ") and "--from" not in line
+        for source in line.split()[1:-1]
+    ]
+    assert sorted(copied) == sorted(allowed)
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    [user] = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert int(user) > 0
+    assert 'ENTRYPOINT ["stream-dp"]' in lines
+    assert sum(line.startswith("FROM ") for line in lines) == 2
+
+
+@pytest.fixture
+def guarded_redis(tmp_path: Path) -> Iterator[str]:
+    """The address of a server that runs the very command of the `redis` service; only its place differs."""
+    program, *options = [with_password(word) for word in SERVICES["redis"]["command"]]
+    assert program == "valkey-server"
+    port, folder = free_port(), tmp_path / "redis"
+    folder.mkdir()
+    here: list[str | Path] = ["--port", str(port), "--bind", "127.0.0.1", "--dir", folder]
+    process = spawn([server_binary(), *options, *here], folder / "server.log", owned=True)
+    try:
+        url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
+        wait_until(lambda: _answers(url), process, folder / "server.log", "the redis service")
+        yield url
+    finally:
+        stop_owned(process)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with Redis.from_url(url) as client:
+            return bool(client.ping())
+    except (RedisConnectionError, BusyLoadingError):
+        return False
+
+
+def test_the_redis_service_wants_its_password_and_writes_before_it_answers(guarded_redis: str) -> None:
+    stranger = Redis.from_url(guarded_redis.replace(f":{PASSWORD}@", ""))
+    with stranger, pytest.raises(AuthenticationError):
+        stranger.get("stream_dp:{shop}:key")
+    with Redis.from_url(guarded_redis) as client:
+        wanted = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+        assert client.config_get(*wanted) == wanted
+
+
+def healthy(service: str, ports: dict[str, str]) -> bool:
+    """Whether the service's own health check passes, with the ports of this machine."""
+    kind, interpreter, *check = OWN[service]["healthcheck"]["test"]
+    assert (kind, interpreter) == ("CMD", "python")
+    [there] = re.findall(r"127\.0\.0\.1:(\d+)/", check[-1])
+    check[-1] = check[-1].replace(f":{there}/", f":{ports[there]}/")
+    return subprocess.run([sys.executable, *check], capture_output=True).returncode == 0
+
+
+@contextmanager
+def started(service: str, folder: Path, reachable: dict[str, str]) -> Iterator[Callable[[], None]]:
+    """A service on its very command and environment; the addresses are those of this machine.
+
+    Gives a function that waits until the service is healthy.
+    """
+    ports: dict[str, str] = {}
+
+    def here(word: str) -> str:
+        if word in ("8080", "6066", "9464", "9465"):
+            return ports.setdefault(word, str(free_port()))
+        return "127.0.0.1" if word == "0.0.0.0" else word
+
+    words = [here(word) for word in OWN[service]["command"]]
+    own = {name: here(str(value)) for name, value in SERVICES[service]["environment"].items()}
+    own |= {name: value for name, value in reachable.items() if name in own}
+    log = folder / f"{service}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "stream_dp.cli", *words],
+            cwd=folder,
+            env=environment(service, **{name: with_password(value) for name, value in own.items()}),
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield lambda: wait_until(lambda: healthy(service, ports), process, log, service)
+    finally:
+        process.terminate()
+        process.wait(60)
+    assert PASSWORD.encode() not in log.read_bytes()
+    assert b"Traceback" not in log.read_bytes()
+    assert process.returncode in (0, -signal.SIGTERM)
+
+
+def test_our_services_run_on_their_own_commands_and_environments(guarded_redis: str, tmp_path: Path) -> None:
+    """All of them at once, until every health check passes and an event has become a release."""
+    broker = start_broker(tmp_path / "kafka")
+    (tmp_path / "stream.toml").write_text((ROOT / "stream.example.toml").read_text())
+    reachable = {"STREAM_DP_KAFKA": broker.address, "STREAM_DP_REDIS": guarded_redis}
+    try:
+        with ExitStack() as services:
+            waits = [services.enter_context(started(name, tmp_path, reachable)) for name in OWN]
+            for wait in waits:
+                wait()
+            with KafkaProducer(bootstrap_servers=broker.address, enable_idempotence=True) as producer:
+                producer.send("shop.events", b'{"items": ["tea"]}').get(30)
+            with KafkaConsumer(
+                "shop.releases", bootstrap_servers=broker.address, auto_offset_reset="earliest"
+            ) as consumer:
+                [[record]] = consumer.poll(60_000, max_records=1).values()
+            assert decode_release(record.value).round == 1
+    finally:
+        broker.stop()

@@ -1,0 +1,208 @@
+"""What the documents show works: commands exist, code runs, settings load, figures come out again, links lead on."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import exp
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from stream_dp import __version__
+from stream_dp.cli import app
+from stream_dp.counters.binary import BinaryMechanism, chain
+from stream_dp.dev.servers import embedded
+from stream_dp.privacy.keyed_noise import collision_probability
+from stream_dp.settings import Settings, load_settings
+from tests.docs.commands import NoSuchCommandLine, commands, parse_line
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+_BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The fenced blocks of one language, without the indentation they share."""
+    found = []
+    for kind, body in _BLOCK.findall(text):
+        if kind == language:
+            indent = len(body) - len(body.lstrip(" "))
+            found.append("\n".join(line[indent:] for line in body.splitlines()))
+    return found
+
+
+def shown_command_lines(text: str) -> list[str]:
+    """Every `stream-dp ...` in shell blocks and in running text."""
+    in_blocks = [line for block in blocks(text, "sh") for line in block.splitlines()]
+    in_text = re.findall(r"`([^`\n]+)`", _BLOCK.sub("", text))
+    return [line for line in in_blocks + in_text if re.match(r"(\.venv/bin/)?stream-dp\b", line)]
+
+
+LINES = [(page.name, line) for page in PAGES for line in shown_command_lines(page.read_text())]
+PYTHON = [(page.name, block) for page in PAGES for block in blocks(page.read_text(), "python")]
+
+
+def test_two_commands_do_all_the_setting_up() -> None:
+    [first, *_] = blocks(README, "sh")
+    assert [shlex.split(line, comments=True) for line in first.splitlines()] == [
+        ["make", "demo"],
+        ["make", "test"],
+    ]
+    assert README.index("```sh") < README.index("## What it guarantees")
+
+
+def test_every_make_target_shown_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    shown = set(re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE))
+    assert {"demo", "test", "test-kafka", "lint", "bench"} <= shown
+    assert shown <= targets
+
+
+@pytest.mark.parametrize(("page", "line"), LINES)
+def test_every_command_line_shown_exists(page: str, line: str) -> None:
+    assert parse_line(line).startswith("stream-dp")
+
+
+def test_the_readme_shows_what_a_stream_needs() -> None:
+    shown = {parse_line(line).split()[1] for page, line in LINES if page == "README.md"}
+    assert {"demo", "worker", "tail", "calibrate", "dev", "check", "budget", "verify", "rebuild"} <= shown
+    assert shown <= commands().keys()
+
+
+def test_a_line_that_does_not_exist_would_be_noticed() -> None:
+    text = "```sh\nstream-dp worker --colour red\n```\nor `stream-dp wroker`"
+    lines = shown_command_lines(text)
+    assert lines == ["stream-dp worker --colour red", "stream-dp wroker"]
+    for line in lines:
+        with pytest.raises(NoSuchCommandLine):
+            parse_line(line)
+
+
+@pytest.mark.parametrize(("page", "block"), PYTHON)
+def test_python_compiles(page: str, block: str) -> None:
+    compile(block, page, "exec")
+
+
+def test_settings_load(tmp_path: Path) -> None:
+    [block] = blocks(README, "toml")
+    file = tmp_path / "stream.toml"
+    file.write_text(block)
+    settings = load_settings(file, {})
+    assert {name: getattr(settings, name) for name in tomllib.loads(block)} == tomllib.loads(block)
+
+
+def table_after(heading: str) -> list[list[str]]:
+    """The rows of the first table after a line of the README, its two head lines left out."""
+    rows = re.findall(r"^\|(.+)\|$", README[README.index(heading) :], re.MULTILINE)
+    length = next((i for i, row in enumerate(rows) if row.count("|") != rows[0].count("|")), len(rows))
+    return [[cell.strip() for cell in row.split("|")] for row in rows[2:length]]
+
+
+CALIBRATIONS = table_after("## Choose the settings")
+assert len(CALIBRATIONS) == 5
+
+
+@pytest.mark.parametrize("row", CALIBRATIONS)
+def test_the_table_of_settings_is_what_calibrate_says(row: list[str]) -> None:
+    names = ["--epsilon", "--delta", "--horizon", "--items-per-event"]
+    options = [word for pair in zip(names, row[:4], strict=True) for word in pair]
+    result = CliRunner().invoke(app, ["calibrate", "--json", *options])
+    assert result.exit_code == 0, result.output
+    told: dict[str, Any] = json.loads(result.stdout)
+    sd, tau = told["sd"], told["tau"]
+    assert row[4:] == [f"{sd['mean']:.1f}", f"{tau['mean']:.1f}", str(tau["max"])]
+
+
+def test_the_remarks_on_the_table_follow_from_it() -> None:
+    sd = {tuple(row[:4]): float(row[4]) for row in CALIBRATIONS}
+    base = sd["1", "1e-6", "65535", "4"]
+    assert 1.8 < base / sd["2", "1e-6", "65535", "4"] < 2
+    assert round(base / sd["1", "1e-6", "1023", "4"], 1) == 1.6
+    assert base / sd["1", "1e-6", "65535", "1"] == pytest.approx(2, rel=0.01)
+
+
+def test_the_page_on_releases_knows_which_noise_two_rounds_share() -> None:
+    [snippet, _] = blocks((ROOT / "docs" / "releases.md").read_text(), "python")
+    shown: dict[str, Any] = {}
+    exec(snippet, shown)
+    mechanism = BinaryMechanism.of(63, 1, 100.0, 1e-6)
+    for first, second in ((6, 7), (7, 8), (12, 12), (63, 32)):
+        releases = [{"round": number, "sd": mechanism.sd(number)} for number in (first, second)]
+        alone = set(chain(first)) ^ set(chain(second))
+        assert shown["sd_of_difference"](*releases) == pytest.approx(mechanism.sd(1) * len(alone) ** 0.5)
+
+
+def test_the_charges_for_imperfect_noise_are_as_small_as_the_guarantee_page_says() -> None:
+    page = (ROOT / "docs" / "guarantee.md").read_text()
+    assert "add up to less than a millionth of delta" in page
+    default = Settings(stream="shop")
+    draws = 2 * default.items_per_event * default.horizon
+    failing = draws * 2.0**-100 + collision_probability(default.items_per_event, default.horizon)
+    assert (1 + exp(default.epsilon)) * failing < 1e-6 * default.delta
+
+
+def anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if link.startswith("https://"):
+            continue
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_name_no_place_of_the_machine_they_were_written_on(page: Path) -> None:
+    assert not re.search(r"/(home|root|wor[k])/|\bTO[D]O\b|\bFIX[M]E\b|—", page.read_text())
+
+
+def test_the_changelog_has_this_version_on_top() -> None:
+    first = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    assert first == __version__
+
+
+@contextmanager
+def running(program: list[str], folder: Path, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, *program], cwd=folder, text=True, **options)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def test_produce_work_and_subscribe_as_the_readme_shows(tmp_path: Path) -> None:
+    """The README's own settings and snippets, one after the other, with the addresses of this machine."""
+    [settings] = blocks(README, "toml")
+    produce, subscribe = blocks(README, "python")
+    [_, snapshots] = blocks((ROOT / "docs" / "releases.md").read_text(), "python")
+    with embedded(tmp_path / "servers") as servers:
+        settings = settings.replace("redis://localhost:6379/0", servers.redis_url)
+        (tmp_path / "stream.toml").write_text(settings.replace("localhost:9092", servers.kafka))
+        for name, snippet in (("produce", produce), ("subscribe", subscribe), ("snapshots", snapshots)):
+            assert "localhost:9092" in snippet
+            (tmp_path / f"{name}.py").write_text(snippet.replace("localhost:9092", servers.kafka))
+        with running(["-m", "stream_dp.cli", "worker", "--log-level", "error"], tmp_path):
+            subprocess.run([sys.executable, "produce.py"], cwd=tmp_path, check=True, timeout=60)
+            with running(["subscribe.py"], tmp_path, stdout=subprocess.PIPE) as subscriber:
+                assert subscriber.stdout is not None
+                lines = [subscriber.stdout.readline() for _ in range(3)]
+            with running(["snapshots.py"], tmp_path, stdout=subprocess.PIPE) as subscriber:
+                assert subscriber.stdout is not None
+                whole = [subscriber.stdout.readline() for _ in range(3)]
+    assert lines == [f"round {number} of 65535\n" for number in (1, 2, 3)]
+    assert whole == [f"{number} {{}}\n" for number in (1, 2, 3)]

@@ -1,0 +1,135 @@
+"""docs/tutorial.md: its command lines exist, its figures come out again, and its steps lead where it says."""
+
+import json
+import re
+import shlex
+import time
+import tomllib
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer
+from typer.testing import CliRunner
+
+from stream_dp.calibration import calibrate
+from stream_dp.cli import app
+from stream_dp.dev.servers import embedded
+from stream_dp.records import decode_event
+from stream_dp.settings import load_settings
+from tests.docs.commands import parse_line
+from tests.docs.test_readme import blocks, running
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+LINES = [line for block in blocks(PAGE, "sh") for line in block.splitlines() if line.startswith("stream-dp")]
+TALK = [line for line in re.findall(r"`(stream-dp[^`]*)`", PAGE) if line not in LINES]
+INTERACTIVE = ("stream-dp dev", "stream-dp worker", "stream-dp dashboard")
+EVENTS = 2_000
+
+
+@pytest.mark.parametrize("line", [*LINES, *TALK])
+def test_every_command_line_exists(line: str) -> None:
+    assert parse_line(line).startswith("stream-dp ")
+
+
+def test_the_way_is_complete() -> None:
+    first = list(dict.fromkeys(parse_line(line).split()[1] for line in LINES))
+    steps = [
+        "dev",
+        "calibrate",
+        "budget",
+        "check",
+        "worker",
+        "replay",
+        "tail",
+        "dashboard",
+        "verify",
+        "top-k",
+    ]
+    assert first == steps
+
+
+def test_every_settings_file_loads(tmp_path: Path) -> None:
+    names = []
+    for block in blocks(PAGE, "toml"):
+        file = tmp_path / "stream.toml"
+        file.write_text(block)
+        settings = load_settings(file, {})
+        assert {name: getattr(settings, name) for name in tomllib.loads(block)} == tomllib.loads(block)
+        names.append(settings.stream)
+    assert names == ["flights", "retail"]
+
+
+def test_the_event_shown_is_one() -> None:
+    [block] = blocks(PAGE, "json")
+    assert len(decode_event(block.encode()).items) == 2
+
+
+def test_the_costs_are_those_of_the_settings() -> None:
+    for line, sentence in (
+        ("--items-per-event 3", "The threshold is {mean:.1f} on average and at most {max}"),
+        ("--items-per-event 20", "The threshold is {mean:.1f} on average, and {max:,} in the worst round"),
+    ):
+        [words] = [shlex.split(each) for each in LINES if "calibrate" in each and line in each]
+        words = words[1 : words.index("--plot")] if "--plot" in words else words[1:]
+        result = CliRunner().invoke(app, [*words, "--json"])
+        assert result.exit_code == 0, result.output
+        assert sentence.format(**json.loads(result.stdout)["tau"]) in PAGE
+
+
+def test_the_thresholds_shown_are_those_of_their_rounds() -> None:
+    for block, shown in zip(blocks(PAGE, "toml"), ("20,000 of 65,535", "20,480 of 32,767"), strict=True):
+        values = tomllib.loads(block)
+        del values["stream"]
+        noise, _ = calibrate(**values)
+        number = int(shown.split()[0].replace(",", ""))
+        [tau, margin] = re.findall(rf"round {shown}  tau ([\d,]+)  [^±]*±(\d+)", PAGE)[0]
+        assert (int(tau), int(margin)) == (noise.tau(number), round(1.96 * noise.sd(number)))
+        assert noise.tau(19_999) > noise.tau(20_000)
+
+
+def test_the_steps_lead_where_the_tutorial_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All steps with the flights, in order, with fewer of them and with the addresses of this machine."""
+    monkeypatch.chdir(tmp_path)
+    [snippet] = blocks(PAGE, "python")
+    exec(snippet.replace("20_000", str(EVENTS)), {})
+    assert len(Path("flights.jsonl").read_bytes().splitlines()) == EVENTS
+    flights = PAGE[: PAGE.index("## The same with baskets")]
+    lines = [
+        line.replace("--at 20000", f"--at {EVENTS}")
+        for block in blocks(flights, "sh")
+        for line in block.splitlines()
+        if line.startswith("stream-dp ") and not line.startswith(INTERACTIVE) and line != "stream-dp tail"
+    ]
+    start = next(number for number, line in enumerate(lines) if "replay" in line)
+    told = ""
+    with embedded(tmp_path / "servers") as servers:
+        [settings, _] = blocks(PAGE, "toml")
+        places = f'kafka = "{servers.kafka}"\nredis = "{servers.redis_url}"\n'
+        Path("stream.toml").write_text(f"{settings}\n{places}")
+        for line in lines[:start]:
+            told += run(line)
+        with running(["-m", "stream_dp.cli", "worker", "--log-level", "error"], tmp_path):
+            await_topic(servers.kafka, "flights.releases")
+            for line in lines[start:]:
+                told += run(line)
+                if "replay flights" in line and "--dry-run" not in line:
+                    seen = run(f"stream-dp tail --from earliest --rounds {EVENTS} --json")
+                    assert json.loads(seen.splitlines()[-1])["round"] == EVENTS
+    assert f"round {EVENTS:,} of 65,535" in told
+    assert "Every release follows from the log and the key, byte for byte." in told
+    assert "carrier:UA" in told
+    assert Path("noise.png").exists()
+
+
+def await_topic(kafka: str, topic: str) -> None:
+    """Until the worker has made its topics, which a reader sees in its log."""
+    with closing(KafkaConsumer(bootstrap_servers=kafka)) as consumer:
+        while topic not in consumer.topics():
+            time.sleep(0.1)
+
+
+def run(line: str) -> str:
+    result = CliRunner().invoke(app, shlex.split(line)[1:])
+    assert result.exit_code == 0, f"{line}\n{result.output}"
+    return result.stdout

@@ -1,0 +1,114 @@
+"""Coverage-guided fuzzing with atheris: `python -m tests.fuzz.guided records --seconds 60`, or `settings`.
+
+Every input is either taken or refused in the one way that the caller is promised; any other exception ends the run and
+leaves the input in a file that begins with "crash-".  `make fuzz` runs both.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import atheris
+
+# The decoder of records is compiled, so its branches are out of sight.  A plain one beside it shows the way into JSON.
+for name in ("json", "json.decoder", "json.scanner"):
+    sys.modules.pop(name, None)
+with atheris.instrument_imports(include=["json", "stream_dp.records", "stream_dp.settings", "tomllib"]):
+    import json
+    from json.decoder import py_scanstring
+    from json.scanner import py_make_scanner
+
+    from stream_dp.records import LONGEST_LABEL, BadRecord, decode_event
+    from stream_dp.settings import Settings, SettingsError, load_settings
+
+_EVENTS = (
+    b'{"items": ["tea", "milk"], "user": "u1", "id": "e-17", "ts": "2026-01-31T12:00:00Z"}',
+    b'{"items": ["\\ud83c\\udf75", "\\u0000"], "other": [1e3, null, true, {"a": -0.5}]}',
+    b'{"items": []}',
+)
+_SETTINGS = (
+    b'stream = "shop"\nepsilon = 1.0\nhorizon = 65535\nunit = "event"\n',
+    b'stream = "shop"\nkafka_security = "SASL_SSL"\nkafka_password = "env:P"\nnoise_key = "file:key"\n',
+    b'stream = "s"\ncreate_topics = false\ncheckpoint_seconds = 0x10\n[a.b]\nc = 1979-05-27\n',
+)
+
+
+class _Plain(json.JSONDecoder):
+    """Python's JSON decoder without its compiled parts."""
+
+    def __init__(self) -> None:
+        super().__init__(strict=False)
+        self.parse_string = py_scanstring
+        self.scan_once = py_make_scanner(self)
+
+
+_PLAIN = _Plain()
+
+
+def one_record(data: bytes) -> None:
+    """Any bytes are an event whose items can be counted, or a bad record with a reason in one line.
+
+    What both decoders take, they read alike.
+    """
+    plain = None
+    with suppress(ValueError, RecursionError):
+        plain = _PLAIN.decode(data.decode())
+    try:
+        event = decode_event(data)
+    except BadRecord as bad:
+        _check_told(bad, 200)
+        return
+    assert event.items
+    assert plain is None or plain["items"] == event.items
+    assert all(0 < len(item) <= LONGEST_LABEL for item in event.items)
+    for item in event.items:
+        assert item.encode().decode() == item
+
+
+def _check_told(refused: Exception, longest: int) -> None:
+    """It says why, in one line that is no longer than this."""
+    assert 0 < len(str(refused)) < longest
+    assert "\n" not in str(refused)
+
+
+def settings_in(folder: Path) -> Callable[[bytes], None]:
+    """Any file is settings that keep their limits, or a mistake that is told in words."""
+    file = folder / "stream.toml"
+
+    def one_file(data: bytes) -> None:
+        file.write_bytes(data)
+        try:
+            found = load_settings(file, {})
+        except SettingsError as refused:
+            _check_told(refused, 10_000)
+            return
+        assert found.horizon >= 1
+        assert found.stream
+        assert set(found.privacy) <= set(Settings.__struct_fields__)
+
+    return one_file
+
+
+def main() -> None:
+    """Fuzz for a while; the exit status is not 0 if an input was found that breaks the promise."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.guided", description=__doc__)
+    parser.add_argument("target", choices=["records", "settings"])
+    parser.add_argument("--seconds", type=int, default=60)
+    asked = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="stream_dp-fuzz-"))
+    seeds = folder / "seeds"
+    seeds.mkdir()
+    for number, seed in enumerate(_EVENTS if asked.target == "records" else _SETTINGS):
+        (seeds / str(number)).write_bytes(seed)
+    target = one_record if asked.target == "records" else settings_in(folder)
+    words = [sys.argv[0], f"-max_total_time={asked.seconds}", "-max_len=4096", "-timeout=10", "-verbosity=1"]
+    atheris.Setup([*words, f"-artifact_prefix={os.getcwd()}/", str(seeds)], target)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

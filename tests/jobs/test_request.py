@@ -1,0 +1,259 @@
+"""Requests, mechanisms and results: what is valid, what it costs, and that schemas and decoders agree."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
+from stream_dp.jobs.request import BadRequest, Cancel, JobRequest, decode_request, parse_time
+from stream_dp.jobs.result import JobResult, cost_of, decode_result, done, guarantee, of_request, whole
+from stream_dp.jobs.rows import Rows
+from stream_dp.jobs.schedule import due
+from stream_dp.jobs.store import Schedule
+from stream_dp.privacy.accounting import zcdp_epsilon
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+BASE = {"v": 1, "id": "q-17", "job": "top-k", "mechanism": "gumbel", "epsilon": 1.0, "delta": 1e-6, "k": 3}
+GIVEN: dict[str, Any] = {
+    "k": 3,
+    "items_per_user": 2,
+    "bins": ["a", "b", "zz"],
+    "threshold": 4,
+    "most": 2,
+    "frequencies": {"a": 5, "c": 1},
+}
+ALL = [(job, name) for job, mechanisms in MECHANISMS.items() for name in mechanisms]
+
+
+def schema(name: str) -> Draft202012Validator:
+    return Draft202012Validator(json.loads((SCHEMAS / f"{name}.json").read_text()))
+
+
+def request_for(job: str, mechanism: str, epsilon: float = 1.0, delta: float = 1e-6) -> JobRequest:
+    """A request with just what the mechanism needs, found by asking for what it says is missing."""
+    fields: dict[str, Any] = {"v": 1, "id": "q", "job": job, "mechanism": mechanism, "epsilon": epsilon}
+    while True:
+        request = decode_request(json.dumps(fields).encode())
+        assert isinstance(request, JobRequest)
+        try:
+            calibrate(request)
+            return request
+        except BadRequest as refused:
+            missing = str(refused).partition(" needs ")[2].partition(":")[0]
+        fields[missing] = delta if missing == "delta" else GIVEN[missing]
+
+
+def rows_of(holders: dict[str, int]) -> Rows:
+    labels = sorted(holders)
+    users = [user for label in labels for user in range(holders[label])]
+    items = [place for place, label in enumerate(labels) for _ in range(holders[label])]
+    encoded = pa.array([label.encode() for label in labels], pa.binary())
+    return Rows(np.array(users, np.int64), np.array(items, np.int64), encoded)
+
+
+@pytest.mark.parametrize(("job", "mechanism"), ALL)
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+def test_every_mechanism_costs_no_more_than_was_promised(job: str, mechanism: str, epsilon: float) -> None:
+    calibrated = calibrate(request_for(job, mechanism, epsilon))
+    assert calibrated.epsilon <= epsilon * (1 + 1e-9)
+    assert calibrated.epsilon > epsilon * 0.99, "more noise than the promise asks for"
+    assert calibrated.cost.delta <= calibrated.delta
+    if calibrated.cost.alone is None:
+        assert zcdp_epsilon(calibrated.cost.rho, calibrated.delta - calibrated.cost.delta) <= epsilon * (
+            1 + 1e-9
+        )
+
+
+@pytest.mark.parametrize(("job", "mechanism"), ALL)
+def test_every_mechanism_runs_on_nothing_and_on_one_user_and_releases_neither(
+    job: str, mechanism: str
+) -> None:
+    calibrated = calibrate(request_for(job, mechanism))
+    for rows in (rows_of({}), rows_of({"a": 1, "secret": 1})):
+        found = calibrated.run(rows, OneShotNoise(bytes(32)))
+        if calibrated.bins is None:
+            assert not len(found.items)
+
+
+@pytest.mark.parametrize(("job", "mechanism"), ALL)
+def test_every_mechanism_finds_what_many_users_hold(job: str, mechanism: str) -> None:
+    calibrated = calibrate(request_for(job, mechanism))
+    rows = rows_of({"a": 9_000, "b": 5_000, "c": 3_000, "d": 1})
+    found = calibrated.run(rows, OneShotNoise(bytes(32)))
+    names = [(calibrated.bins or ["a", "b", "c", "d"])[item] for item in found.items]
+    if found.rank is not None:
+        assert found.rank == 1
+    else:
+        assert {"a", "b"} & set(names)
+        assert "d" not in names
+    assert (found.counts is not None) == calibrated.releases_counts
+    if found.counts is not None:
+        assert found.sd is not None
+        # A user of more than items_per_user items counts with a sample of so many.
+        assert 6_000 < int(found.counts[names.index("a")]) < 9_000 + 8 * found.sd
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"k": 0}, "k must be a whole number of at least 1"),
+        ({"k": -3}, "k must be a whole number of at least 1"),
+        ({"k": 10**9}, "k must be at most"),
+        ({"kbar": 2}, "raise kbar"),
+        ({"kbar": 0}, "kbar must be a whole number of at least 1"),
+        ({"epsilon": 0}, "epsilon must be a number above 0"),
+        ({"epsilon": -1}, "epsilon must be a number above 0"),
+        ({"delta": 0}, "delta must lie between"),
+        ({"delta": 1}, "delta must lie between"),
+        ({"mechanism": "gumble"}, "did you mean 'gumbel'"),
+        ({"tokens": 2}, "takes no tokens"),
+        ({"mechanism": "laplace"}, "needs items_per_user"),
+        ({"mechanism": "laplace", "items_per_user": 0}, "items_per_user must be a whole number"),
+        ({"mechanism": "laplace", "items_per_user": 2, "epsilon": 1e9}, "epsilon per count"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(changed: dict[str, Any], told: str) -> None:
+    request = decode_request(json.dumps({**BASE, **changed}).encode())
+    assert isinstance(request, JobRequest)
+    with pytest.raises(BadRequest, match=told):
+        calibrate(request)
+
+
+VALID = [
+    BASE,
+    {**BASE, "source": {"from": 5, "to": "latest"}, "unit": "event"},
+    {**BASE, "source": {"from": "2026-01-31T12:00:00Z", "to": "2026-02-01T00:00:00+01:00"}},
+    {**BASE, "source": {"file": "x.csv", "name": "orders", "user": "customer"}},
+    {**BASE, "every": 3600},
+    {"v": 1, "id": "q-17", "cancel": True},
+]
+INVALID: dict[str, Any] = {
+    "did you mean 'mechanism'": {**BASE, "mechanismus": "x"},
+    "unknown field of source": {**BASE, "source": {"form": 3}},
+    "version": {**BASE, "v": 2},
+    "`job`": {key: value for key, value in BASE.items() if key != "job"},
+    "household": {**BASE, "unit": "household"},
+    "not a JSON object": [BASE],
+    r"\$\.id": {**BASE, "id": ""},
+    r"\$\.k": {**BASE, "k": 1.5},
+    r"\$\.every": {**BASE, "every": 0},
+    "cancel": {"v": 1, "id": "q", "cancel": False},
+    "unknown field 'k'": {"v": 1, "id": "q", "cancel": True, "k": 3},
+    "a topic or a file": {**BASE, "source": {"file": "x.csv", "topic": "t"}},
+    "columns of a file": {**BASE, "source": {"user": "u"}},
+    "an offset is": {**BASE, "source": {"from": -1}},
+    "has no zone": {**BASE, "source": {"to": "2026-01-31T12:00:00"}},
+}
+IN_WORDS = ("columns of a file", "has no zone")
+"""What the schema's descriptions say and its keywords do not."""
+
+
+@pytest.mark.parametrize("value", VALID)
+def test_valid_requests_are_valid_for_schema_and_decoder(value: dict[str, Any]) -> None:
+    schema("job").validate(value)
+    request = decode_request(json.dumps(value).encode())
+    if isinstance(request, Cancel):
+        return
+    assert decode_request(request.encode()) == request
+    shuffled = dict(reversed(value.items()))
+    again = decode_request(json.dumps(shuffled).encode())
+    assert isinstance(again, JobRequest)
+    assert again.digest == request.digest
+
+
+@pytest.mark.parametrize("told", INVALID)
+def test_invalid_requests_are_refused_and_say_why(told: str) -> None:
+    with pytest.raises(BadRequest, match=told):
+        decode_request(json.dumps(INVALID[told]).encode())
+    if told not in IN_WORDS:
+        assert not schema("job").is_valid(INVALID[told])
+
+
+def test_schemas_know_every_mechanism_and_their_examples_are_valid() -> None:
+    for name in ("job", "result"):
+        validator = schema(name)
+        Draft202012Validator.check_schema(validator.schema)
+        for example in validator.schema["examples"]:
+            validator.validate(example)
+    names = schema("job").schema["$defs"]["mechanisms"]
+    assert {job: names[job]["enum"] for job in names} == {
+        job: list(known) for job, known in MECHANISMS.items()
+    }
+    for example in schema("job").schema["examples"]:
+        decode_request(json.dumps(example).encode())
+
+
+@given(st.binary(max_size=60) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_no_bytes_break_the_decoder(value: bytes | str) -> None:
+    with pytest.raises(BadRequest):
+        decode_request(value if isinstance(value, bytes) else value.encode())
+
+
+def test_times_have_zones_and_milliseconds() -> None:
+    assert parse_time("1970-01-01T01:00:00.5+01:00") == 500
+    with pytest.raises(BadRequest):
+        parse_time("12:00")
+
+
+def a_result(labels: list[str]) -> JobResult:
+    request = decode_request(json.dumps(BASE).encode())
+    assert isinstance(request, JobRequest)
+    calibrated = calibrate(request)
+    found = calibrated.run(rows_of({}), OneShotNoise(bytes(32)))
+    return done(request, calibrated, cost_of(calibrated, None), found, labels)
+
+
+def test_results_validate_and_hold_nothing_else() -> None:
+    value = json.loads(a_result(["tea"]).encode()[0])
+    schema("result").validate(value)
+    assert set(value) == set(schema("result").schema["properties"]) == set(JobResult.__struct_fields__)
+    refused = of_request(msgspec.convert(BASE, JobRequest), "refused", "why")
+    schema("result").validate(json.loads(refused.encode()[0]))
+    schema("result").validate(json.loads(JobResult(id=None, status="refused", reason="no JSON").encode()[0]))
+
+
+def test_a_large_result_is_cut_into_parts_that_fit_and_go_together_again() -> None:
+    labels = [f"{number}\N{CHECK MARK}" * 100 for number in range(3_000)]
+    result = a_result(labels)
+    parts = result.encode()
+    assert len(parts) > 1
+    assert all(len(part) < 1_000_000 for part in parts)
+    assert [decode_result(part).part for part in parts] == list(range(1, len(parts) + 1))
+    assert msgspec.structs.replace(whole(parts), labels=[]) == msgspec.structs.replace(result, labels=[])
+    assert whole(parts).labels == labels
+
+
+def test_a_guarantee_names_its_unit() -> None:
+    assert "any one user" in guarantee("user", 1.0, 1e-6)
+    assert "any one event" in guarantee("event", 1.0, 0.0)
+    assert "except" not in guarantee("event", 1.0, 0.0)
+
+
+def test_a_schedule_asks_for_each_period_that_has_ended_and_for_its_own_records() -> None:
+    request = decode_request(json.dumps({**BASE, "every": 60}).encode())
+    assert isinstance(request, JobRequest)
+    schedule = Schedule(request.encode(), request.digest, 120)
+    asked = list(due(schedule, 305.0))
+    assert [each.id for each, _ in asked] == [
+        "q-17@1970-01-01T00:03:00Z",
+        "q-17@1970-01-01T00:04:00Z",
+        "q-17@1970-01-01T00:05:00Z",
+    ]
+    first, after = asked[0]
+    assert (first.every, first.source.start, first.source.to) == (
+        None,
+        "1970-01-01T00:02:00.000Z",
+        "1970-01-01T00:03:00.000Z",
+    )
+    assert after.last == 180
+    assert list(due(asked[-1][1], 305.0)) == []
+    assert decode_request(first.encode()) == first

@@ -1,0 +1,235 @@
+"""What is read from files and records equals what plain Python counts, and nothing in them is an error."""
+
+import csv
+import gzip
+import io
+import json
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dp.jobs.file_rows import find_file, read_file
+from stream_dp.jobs.request import BadRequest, Source
+from stream_dp.jobs.rows import RowCollector, Rows
+from stream_dp.records import LONGEST_LABEL
+
+Pair = tuple[str, str]
+
+
+def some_pairs(count: int = 5_000) -> list[Pair]:
+    rng = random.Random(1)
+    return [
+        (f"u{rng.randint(1, 300)}", rng.choice(["tea", "milk", "målk", f"x{rng.randint(1, 99)}"]))
+        for _ in range(count)
+    ]
+
+
+def holders(pairs: list[Pair]) -> dict[str, int]:
+    return {
+        item: len({user for user, other in pairs if other == item}) for item in {item for _, item in pairs}
+    }
+
+
+def write_csv(file: Path, pairs: list[Pair]) -> None:
+    text = io.StringIO()
+    csv.writer(text).writerows([("user", "item"), *pairs])
+    content = text.getvalue().encode()
+    file.write_bytes(gzip.compress(content, 1) if file.suffix == ".gz" else content)
+
+
+def write_parquet(file: Path, pairs: list[Pair]) -> None:
+    users, items = zip(*pairs, strict=True)
+    pq.write_table(pa.table({"item": pa.array(items), "user": pa.array(users)}), file, row_group_size=700)
+
+
+def write_lists(file: Path, pairs: list[Pair]) -> None:
+    users, items = zip(*pairs, strict=True)
+    pq.write_table(
+        pa.table({"items": pa.array([[each, each] for each in items]), "user": pa.array(users)}), file
+    )
+
+
+def write_lines(file: Path, pairs: list[Pair]) -> None:
+    with gzip.open(file, "wt") if file.suffix == ".gz" else file.open("w") as out:  # type: ignore[union-attr]
+        for user, item in pairs:
+            out.write(json.dumps({"user": user, "items": [item]}) + "\n")
+
+
+FORMATS: dict[str, Callable[[Path, list[Pair]], None]] = {
+    "x.csv": write_csv,
+    "x.csv.gz": write_csv,
+    "x.parquet": write_parquet,
+    "lists.parquet": write_lists,
+    "x.jsonl": write_lines,
+    "x.jsonl.gz": write_lines,
+}
+
+
+def rows_of(file: Path, unit: str = "user", **columns: str) -> tuple[Rows, RowCollector]:
+    collector = RowCollector()
+    source = Source(file=str(file), name="x", **columns)
+    read_file(find_file(source, unit), unit, collector, lambda done, total: None)  # type: ignore[arg-type]
+    return collector.rows(), collector
+
+
+def counts(rows: Rows) -> dict[str, int]:
+    found = rows.counts()
+    return dict(zip(rows.names(np.flatnonzero(found)), found[found > 0].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_gives_the_distinct_users_of_every_item(name: str, tmp_path: Path) -> None:
+    pairs = some_pairs()
+    FORMATS[name](tmp_path / name, pairs)
+    rows, collector = rows_of(tmp_path / name)
+    assert counts(rows) == holders(pairs)
+    assert rows.labels.to_pylist() == sorted(label.encode() for label in holders(pairs))
+    assert (collector.malformed, collector.without_user) == (0, 0)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_in_the_unit_event_every_record_is_a_user_of_its_own(name: str, tmp_path: Path) -> None:
+    pairs = some_pairs(500)
+    FORMATS[name](tmp_path / name, pairs)
+    rows, _ = rows_of(tmp_path / name, "event")
+    assert counts(rows) == {item: sum(other == item for _, other in pairs) for item in holders(pairs)}
+
+
+def test_rows_that_cannot_be_used_are_left_out_and_counted(tmp_path: Path) -> None:
+    long = b"x" * (LONGEST_LABEL + 1)
+    good = b"user,item,more\nu1,tea,1\nu2,tea,2\n"
+    bad = b"u3\nu3,,4\nu3,\xff\xfe,5\nu3," + long + b",6\n,tea,7\n"
+    (tmp_path / "x.csv").write_bytes(good + bad + b"u4,milk,8\n")
+    rows, collector = rows_of(tmp_path / "x.csv")
+    assert counts(rows) == {"tea": 2, "milk": 1}
+    assert (collector.malformed, collector.without_user) == (4, 1)
+
+
+def test_a_damaged_file_is_read_up_to_the_damage(tmp_path: Path) -> None:
+    write_lines(tmp_path / "x.jsonl.gz", some_pairs())
+    whole = (tmp_path / "x.jsonl.gz").read_bytes()
+    (tmp_path / "x.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    rows, _ = rows_of(tmp_path / "x.jsonl.gz")
+    assert 100 < len(rows.items) < 5_000
+    write_csv(tmp_path / "x.csv.gz", some_pairs())
+    (tmp_path / "x.csv.gz").write_bytes((tmp_path / "x.csv.gz").read_bytes()[:-20])
+    rows_of(tmp_path / "x.csv.gz")
+
+
+@given(st.lists(st.binary(max_size=40) | st.just(b'{"items": ["a"], "user": "u"}'), max_size=20))
+def test_no_record_is_an_error(values: list[bytes]) -> None:
+    for unit in ("user", "event"):
+        collector = RowCollector()
+        collector.add_events([*values, None, b'{"items": ["\\ud800"], "user": "\\udfff"}'], unit)  # type: ignore[arg-type]
+        rows = collector.rows()
+        assert counts(rows).get("a", 0) == min(
+            values.count(b'{"items": ["a"], "user": "u"}'), 1 if unit == "user" else 99
+        )
+
+
+ROUGH = st.lists(
+    st.sampled_from([b'"', b",", b"\r", b"\xff", b"u", b"tea", b"\x00", b"\xc3\xa5"]) | st.binary(max_size=3),
+    max_size=8,
+).map(b"".join)
+
+
+@given(st.lists(ROUGH.map(lambda line: line.replace(b"\n", b"")), max_size=6), st.booleans())
+def test_no_line_of_a_csv_file_is_an_error_or_touches_another(lines: list[bytes], quoted: bool) -> None:
+    """Good lines around any others are read as if they were alone."""
+    good = b'"good %d","fine, yes"' if quoted else b"good %d,fine"
+    content = b"user,item\n" + b"".join(
+        good % place + b"\n" + line + b"\n" for place, line in enumerate(lines)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "x.csv").write_bytes(content + good % len(lines))
+        found = counts(rows_of(Path(folder) / "x.csv")[0])
+    assert found["fine, yes" if quoted else "fine"] == len(lines) + 1
+
+
+def test_quoted_labels_may_hold_commas_and_quotes(tmp_path: Path) -> None:
+    pairs = [("u1", 'a "large", blue one'), ("u2", 'a "large", blue one'), ("u, 3", '"'), ("u4", "")]
+    write_csv(tmp_path / "x.csv", pairs)
+    rows, collector = rows_of(tmp_path / "x.csv")
+    assert (counts(rows), collector.malformed) == ({'a "large", blue one': 2, '"': 1}, 1)
+
+
+def test_a_label_that_spans_lines_is_left_out_with_its_lines_only(tmp_path: Path) -> None:
+    write_csv(tmp_path / "x.csv", [("u1", "tea"), ("u2", "two\nlines"), ("u3", "tea")])
+    rows, collector = rows_of(tmp_path / "x.csv")
+    assert (counts(rows), collector.malformed) == ({"tea": 2}, 2)
+
+
+def test_a_user_who_goes_away_leaves_the_order_of_others_and_of_labels(tmp_path: Path) -> None:
+    """Numbers may shift; what comes before what may not."""
+    pairs = some_pairs(800)
+    write_csv(tmp_path / "x.csv", pairs)
+    write_csv(tmp_path / "y.csv", [pair for pair in pairs if pair[0] != "u7"])
+    with_user, without = rows_of(tmp_path / "x.csv")[0], rows_of(tmp_path / "y.csv")[0]
+
+    def order(rows: Rows, pairs: list[Pair]) -> list[str]:
+        return list(dict.fromkeys(pairs[place][0] for place in np.argsort(rows.users, kind="stable")))
+
+    left = [pair for pair in pairs if pair[0] != "u7"]
+    assert [user for user in order(with_user, pairs) if user != "u7"] == order(without, left)
+    assert [label for label in with_user.labels.to_pylist() if label in without.labels.to_pylist()] == (
+        without.labels.to_pylist()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "told"),
+    [
+        ("x.csv", b"customer,item\n", {}, "no single column 'user'"),
+        ("x.csv", b"", {}, "no single column 'items'"),
+        ("x.csv", b"user,user,item\n", {}, "no single column 'user'"),
+        ("x.txt", b"", {}, "of no known kind"),
+        ("x.parquet", b"no", {}, "is not in the format Parquet"),
+        ("x.jsonl", b"", {"user": "u"}, "leave the columns out"),
+        ("none.csv", None, {}, "there is no file"),
+    ],
+)
+def test_files_are_refused_by_name_and_columns(
+    name: str, content: bytes | None, columns: dict[str, str], told: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(BadRequest, match=told):
+        find_file(Source(file=str(tmp_path / name), name="x", **columns), "user")
+
+
+def test_columns_can_be_named_and_users_can_be_numbers(tmp_path: Path) -> None:
+    table = pa.table({"customer": pa.array([7, 7, 8]), "product": pa.array(["tea", "tea", "tea"])})
+    pq.write_table(table, tmp_path / "x.parquet")
+    rows, _ = rows_of(tmp_path / "x.parquet", user="customer", item="product")
+    assert counts(rows) == {"tea": 2}
+
+
+def test_a_column_of_decimals_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"user": ["a"], "item": [1.5]}), tmp_path / "x.parquet")
+    with pytest.raises(BadRequest, match="holds double"):
+        find_file(Source(file=str(tmp_path / "x.parquet"), name="x"), "user")
+
+
+def test_a_worker_reads_no_file_outside_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("user,item\n")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "y.csv").write_text("user,item\n")
+    assert find_file(Source(file="y.csv", name="x"), "user", tmp_path / "in").path.name == "y.csv"
+    for outside in ("../x.csv", str(tmp_path / "x.csv")):
+        with pytest.raises(BadRequest, match="outside the folder"):
+            find_file(Source(file=outside, name="x"), "user", tmp_path / "in")
+
+
+def test_only_the_public_bins_are_kept(tmp_path: Path) -> None:
+    write_csv(tmp_path / "x.csv", some_pairs())
+    restricted = rows_of(tmp_path / "x.csv")[0].restricted(["milk", "nothing", "tea"])
+    expected = holders(some_pairs())
+    assert restricted.counts().tolist() == [expected["milk"], 0, expected["tea"]]

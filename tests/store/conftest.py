@@ -1,0 +1,23 @@
+"""A real Redis server for the tests of what is kept in it."""
+
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from stream_dp.dev import redis_server
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis_server.RedisServer]:
+    """A server shared by the tests of this folder."""
+    with redis_server.running(tmp_path_factory.mktemp("store") / "redis") as running:
+        yield running
+
+
+@pytest.fixture
+def redis(server: redis_server.RedisServer) -> Iterator[Redis]:
+    """A client of an empty database."""
+    with Redis.from_url(server.url) as client:
+        client.flushall()
+        yield client

@@ -1,0 +1,89 @@
+"""Real servers on loopback, one of each for the whole session, and a broker of its own for a test that kills it."""
+
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from stream_dp.dev import redis_server
+from stream_dp.dev.servers import BrokerProcess, Servers, embedded, start_broker
+from tests.apache_kafka.server import Broker, apache_kafka, free_ports
+
+
+@pytest.fixture(scope="session")
+def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """The broker that `--kafka` names and a Redis server, shared by all tests of the session."""
+    folder = tmp_path_factory.mktemp("servers")
+    if request.config.getoption("kafka") == "embedded":
+        with embedded(folder) as both:
+            yield both
+    else:
+        with apache_kafka(folder / "kafka") as kafka, redis_server.running(folder / "redis") as redis:
+            yield Servers(kafka, redis.url)
+
+
+@pytest.fixture(scope="session")
+def kafka(servers: Servers) -> str:
+    """Bootstrap address, "127.0.0.1:port"."""
+    return servers.kafka
+
+
+@pytest.fixture(scope="session")
+def redis_url(servers: Servers) -> str:
+    """Address of a real Redis-compatible server, "redis://127.0.0.1:port/0"."""
+    return servers.redis_url
+
+
+@pytest.fixture
+def topic_prefix(request: pytest.FixtureRequest) -> str:
+    """A stream name that no other test uses: tests share the servers but never a topic or a Redis key."""
+    test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:60]
+    return f"{test}-{uuid.uuid4().hex[:8]}"
+
+
+class KafkaOfOneTest(Protocol):
+    """A broker that a test may stop, kill (SIGKILL) and start again on the same address and data."""
+
+    address: str
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+class EmbeddedKafka:
+    """The embedded broker on a fixed port below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port, _ = free_ports()
+        self.address = f"127.0.0.1:{self.port}"
+        self._running: BrokerProcess | None = None
+
+    def start(self) -> None:
+        self._running = start_broker(self.folder, self.port)
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.stop()
+            self._running = None
+
+    def kill(self) -> None:
+        if self._running is not None:
+            self._running.process.kill()
+            self.stop()
+
+
+@pytest.fixture
+def own_kafka(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KafkaOfOneTest]:
+    """A started broker for this test alone, of the kind that `--kafka` names."""
+    kind = EmbeddedKafka if request.config.getoption("kafka") == "embedded" else Broker
+    broker: KafkaOfOneTest = kind(tmp_path / "kafka")
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()

@@ -1,0 +1,395 @@
+"""A stream as its users see it, for the system tests: feed events, run and kill workers, read what came out.
+
+Expected releases come from driving the pipeline in this process with the key and the epoch that Redis holds: no
+checkpoint, no broker and no restart takes part in them.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Union
+
+import numpy as np
+from confluent_kafka import Producer
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.consumer.fetcher import ConsumerRecord
+from redis import Redis
+
+from stream_dp import log
+from stream_dp.pipeline import Output, Pipeline
+from stream_dp.records import Record, decode_release
+from stream_dp.resume import NewEpoch
+from stream_dp.settings import Settings
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+from tests.system.worker_process import PROCESSES, Interruption, run_worker
+
+GIVE_UP_SECONDS = 60.0
+Part = tuple[int, int]
+AnyWorker = Union[BaseProcess, "subprocess.Popen[bytes]"]
+
+
+@dataclass
+class DeadLetterRecord:
+    """One record of the dead-letter topic with its headers."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: dict[str, str]
+
+
+@dataclass
+class Stream:
+    """The topics and the Redis keys of one stream, with its three topics made."""
+
+    settings: Settings
+    folder: Path
+    workers: list[AnyWorker] = field(default_factory=list)
+    configured: set[str] = field(default_factory=set)
+
+    @property
+    def log_file(self) -> Path:
+        """What every worker of this stream has logged."""
+        return self.folder / f"{self.settings.stream}.log"
+
+    def create_topics(self) -> None:
+        """What a worker does at its first start; here so that events can be fed before it."""
+        own = self.settings
+        log.create_topics(own.kafka, own.events, own.releases, own.dead_letters)
+
+    def feed(self, values: Sequence[bytes | None], key: bytes | None = None) -> None:
+        """Append events, and wait until the broker has them."""
+        now = time.time_ns() // 1_000_000
+        self.write(self.settings.events, [Record(0, now, key, value) for value in values])
+
+    def write(self, topic: str, records: Sequence[Record]) -> None:
+        """Append records with their keys, values and timestamps.
+
+        This client can send what others cannot: a record without key and value.
+        """
+        producer, failed = _producer(self.settings.kafka), []
+
+        def delivered(error: object, _: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for record in records:
+            producer.produce(
+                topic, record.value, record.key, timestamp=record.timestamp, on_delivery=delivered
+            )
+            producer.poll(0)
+        assert (producer.flush(GIVE_UP_SECONDS), failed) == (0, [])
+
+    def rewrite(self, topic: str, records: Sequence[Record], **configs: str) -> None:
+        """Delete the topic and make it again with these records from offset 0 on."""
+        with KafkaAdminClient(bootstrap_servers=self.settings.kafka) as admin:
+            admin.delete_topics([topic])
+            wait_until(lambda: topic not in admin.list_topics(), lambda: f"{topic} is not deleted")
+            options = {"num_partitions": 1, "replication_factor": 1, "configs": configs}
+            admin.create_topics({topic: options}, wait_for_metadata=True)
+        self.configured = self.configured - {topic} | ({topic} if configs else set())
+        self.write(topic, records)
+
+    def start(
+        self,
+        interruption: Interruption | None = None,
+        new_epoch: NewEpoch | None = None,
+        **changed: object,
+    ) -> BaseProcess:
+        """A worker without Faust, in a process of its own; it is interrupted where `interruption` says."""
+        settings = Settings(**{**as_values(self.settings), **changed})
+        arguments = (settings, str(self.log_file), interruption, new_epoch)
+        worker = PROCESSES.Process(target=run_worker, args=arguments)
+        worker.start()
+        self.workers.append(worker)
+        return worker
+
+    def start_faust(self, *command: str, **changed: object) -> "subprocess.Popen[bytes]":
+        """The Faust app in a process of its own: `stream-dp worker`, or what `command` (after `python`) says."""
+        values = {**as_values(self.settings), **changed}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("STREAM_DP_")}
+        environment |= {
+            f"STREAM_DP_{name.upper()}": str(value) for name, value in values.items() if value is not None
+        }
+        words = command or ("-c", "from stream_dp.cli import main; main()", "worker")
+        with self.log_file.open("ab") as output:
+            worker = subprocess.Popen([sys.executable, *words], stdout=output, stderr=output, env=environment)
+        self.workers.append(worker)
+        return worker
+
+    def run(
+        self, interruption: Interruption | None = None, until_round: int | None = None, **changed: object
+    ) -> int:
+        """Run a worker until it ends, or has released `until_round` and stops when asked; returns its exit status."""
+        worker = self.start(interruption, **changed)
+        if until_round is not None:
+            self.wait_until_round(until_round, worker)
+            worker.terminate()
+        return ended(worker)
+
+    def refusal(self, **changed: object) -> str:
+        """The sentence with which a worker that has to refuse ends; nothing is released meanwhile."""
+        before = self.releases()
+        assert self.run(**changed) == 2, self.logged()
+        assert before == self.releases()
+        return self.logged().splitlines()[-1]
+
+    def logged(self) -> str:
+        """Everything that this stream's workers have logged."""
+        return self.log_file.read_text() if self.log_file.exists() else ""
+
+    def events(self) -> list[Record]:
+        """The events topic."""
+        return self._read(self.settings.events)
+
+    def releases(self) -> list[Record]:
+        """The releases topic."""
+        return self._read(self.settings.releases)
+
+    def _read(self, topic: str) -> list[Record]:
+        return [
+            Record(record.offset, record.timestamp, record.key, record.value)
+            for record in _all_records(self.settings.kafka, topic)
+        ]
+
+    def dead_letters(self, at_least: int) -> list[DeadLetterRecord]:
+        """The dead-letter topic with its headers, once it holds `at_least` records."""
+        records: list[ConsumerRecord] = []
+
+        def enough() -> bool:
+            records[:] = _all_records(self.settings.kafka, self.settings.dead_letters)
+            return len(records) >= at_least
+
+        wait_until(enough, lambda: f"{len(records)} dead letters instead of {at_least}")
+        return [
+            DeadLetterRecord(
+                record.key, record.value, {name: value.decode() for name, value in record.headers}
+            )
+            for record in records
+        ]
+
+    def wait_until(self, condition: Callable[[], bool], worker: AnyWorker) -> None:
+        """Return once `condition()`; fail when `worker` ends before."""
+
+        def enough() -> bool:
+            over = status_of(worker) is not None
+            found = condition()
+            assert found or not over, f"the worker ended too early:\n{self.logged()}"
+            return found
+
+        wait_until(enough, lambda: f"it takes too long:\n{self.logged()}")
+
+    def wait_until_round(self, round_number: int, worker: AnyWorker | None = None) -> None:
+        """Return when the release of `round_number` is in the topic; fails if the worker ends before."""
+        last = 0
+
+        def enough() -> bool:
+            nonlocal last
+            over = worker is not None and status_of(worker) is not None
+            held = _all_records(self.settings.kafka, self.settings.releases, last_only=True)
+            last = max([last, *(decode_release(record.value).round for record in held)])
+            assert last >= round_number or not over, (
+                f"round {round_number} was not released:\n{self.logged()}"
+            )
+            return last >= round_number
+
+        wait_until(enough, lambda: f"round {last} instead of {round_number}:\n{self.logged()}")
+
+    def wait_until_asleep(self, worker: BaseProcess) -> None:
+        """Return when a worker that pauses itself has done so."""
+        state = Path(f"/proc/{worker.pid}/stat")
+        wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", self.logged)
+
+    def wait_until_logged(self, text: str, times: int = 1) -> None:
+        """Return when the workers have logged `text` so many times."""
+        wait_until(lambda: self.logged().count(text) >= times, lambda: f"{text!r} in:\n{self.logged()}")
+
+    @contextmanager
+    def redis(self) -> Iterator[Redis]:
+        """A client of this stream's Redis."""
+        with Redis.from_url(self.settings.redis) as client:
+            yield client
+
+    def checkpoint(self) -> Checkpoint:
+        """What Redis holds."""
+        with self.redis() as client:
+            checkpoint = CheckpointStore(client, self.settings.stream).load()
+        assert checkpoint is not None
+        return checkpoint
+
+    def key(self) -> bytes:
+        """The noise key that Redis holds."""
+        with self.redis() as client:
+            key = client.get(f"stream_dp:{{{self.settings.stream}}}:key")
+        assert isinstance(key, bytes)
+        return key
+
+    def redis_keys(self) -> dict[bytes, bytes]:
+        """Every Redis key of this stream, as DUMP gives it."""
+        with self.redis() as client:
+            names = client.keys(f"stream_dp:{{{self.settings.stream}}}:*")
+            return {name: client.dump(name) for name in names}
+
+    def restore_keys(self, dumped: dict[bytes, bytes]) -> None:
+        """Put Redis back to what `redis_keys` returned."""
+        with self.redis() as client:
+            for name in client.keys(f"stream_dp:{{{self.settings.stream}}}:*"):
+                client.delete(name)
+            for name, value in dumped.items():
+                client.restore(name, 0, value)
+
+    def uninterrupted(self) -> tuple[Pipeline, Output]:
+        """What one worker that never stops would have made of the log: its state and its output."""
+        pipeline = Pipeline(self.checkpoint().epoch, self.key(), self.settings.events)
+        return pipeline, pipeline.process(self.events())
+
+    def check_everything(self) -> None:
+        """The topics and Redis hold exactly what one worker that never stops would have made of the log.
+
+        Every round is there, in order; one that is there twice is the same twice; no event counted twice.
+        """
+        pipeline, output = self.uninterrupted()
+        expected = {(release.round, release.part): release.value for release in output.releases}
+        seen: dict[Part, bytes] = {}
+        last = 0
+        for record in self.releases():
+            release = decode_release(record.value or b"")
+            part = (release.round, release.part)
+            assert release.round <= last + 1, "a round was passed over"
+            last = max(last, release.round)
+            assert record.value == expected[part], f"round {release.round} differs"
+            assert record.key == self.settings.stream.encode()
+            seen[part] = record.value or b""
+        assert list(expected) == sorted(seen)
+        self.check_state(pipeline)
+
+    def check_state(self, pipeline: Pipeline) -> None:
+        """Redis holds the state of `pipeline`, cell by cell."""
+        found, expected = self.checkpoint(), pipeline.histogram.state()
+        labels = len(expected.labels)
+        assert (expected.round, expected.history) == (found.state.round, found.state.history)
+        assert pipeline.position == found.position
+        assert expected.labels == found.state.labels
+        np.testing.assert_array_equal(found.state.counts, expected.counts)
+        assert [node.round for node in expected.nodes] == [node.round for node in found.state.nodes]
+        for ours, theirs in zip(expected.nodes, found.state.nodes, strict=True):
+            assert ours.tweak == theirs.tweak
+            np.testing.assert_array_equal(theirs.sums, ours.sums[:labels])
+            np.testing.assert_array_equal(theirs.noise, ours.noise[:labels])
+
+    def stop_all(self) -> None:
+        """End what a test left running."""
+        for worker in self.workers:
+            worker.kill()
+            ended(worker)
+
+
+def as_values(settings: Settings) -> dict[str, object]:
+    """The settings by name."""
+    return {name: getattr(settings, name) for name in settings.__struct_fields__}
+
+
+def status_of(worker: AnyWorker) -> int | None:
+    """The exit status, negative for the signal that ended it; None while it runs."""
+    return worker.exitcode if isinstance(worker, BaseProcess) else worker.poll()
+
+
+def wake_up(worker: BaseProcess) -> None:
+    """Continue a worker that has paused itself."""
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGCONT)
+
+
+def ended(worker: AnyWorker) -> int:
+    """The exit status of a worker that is about to end."""
+    wait_until(lambda: status_of(worker) is not None, lambda: "the worker does not end")
+    status = status_of(worker)
+    assert status is not None
+    return status
+
+
+def wait_until(condition: Callable[[], bool], otherwise: Callable[[], str]) -> None:
+    """Return once `condition()`; the test fails with what `otherwise` says if that takes far too long."""
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, otherwise()
+        time.sleep(0.02)
+
+
+@cache
+def _producer(kafka: str) -> Producer:
+    """One for all tests; without idempotence, which a topic that is deleted and made again would upset."""
+    options = {
+        "acks": "all",
+        "max.in.flight": 1,
+        "linger.ms": 1,
+        "message.max.bytes": 2_000_000,
+        "log_level": 0,
+    }
+    return Producer({"bootstrap.servers": kafka, **options})
+
+
+@cache
+def _reader(kafka: str) -> KafkaConsumer:
+    """One for all tests: connecting takes longer than reading."""
+    return KafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset="none")
+
+
+def _all_records(kafka: str, topic: str, last_only: bool = False) -> list[ConsumerRecord]:
+    """What the topic holds at this moment."""
+    reader, partition = _reader(kafka), TopicPartition(topic, 0)
+    reader.assign([partition])
+    first = reader.beginning_offsets([partition])[partition]
+    end = reader.end_offsets([partition])[partition]
+    reader.seek(partition, max(first, end - 1) if last_only else first)
+    found: list[ConsumerRecord] = []
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while reader.position(partition) < end:
+        assert time.monotonic() < deadline, f"{topic} cannot be read to its end"
+        found += reader.poll(100).get(partition, [])
+    return found
+
+
+@contextmanager
+def small_stream(kafka: str, redis_url: str, name: str, folder: Path, **changed: object) -> Iterator[Stream]:
+    """A stream of small batches and frequent checkpoints: a short one takes every step many times."""
+    settings = {
+        "epsilon": 30.0,
+        "horizon": 1023,
+        "items_per_event": 3,
+        "batch_rounds": 8,
+        "checkpoint_rounds": 20,
+        "checkpoint_seconds": 100,
+    }
+    stream = Stream(Settings(stream=name, kafka=kafka, redis=redis_url, **{**settings, **changed}), folder)
+    stream.create_topics()
+    try:
+        yield stream
+    finally:
+        stream.stop_all()
+
+
+def event(*items: str) -> bytes:
+    """The bytes of a valid event."""
+    return json.dumps({"items": items}).encode()
+
+
+def some_events(count: int, seed: int) -> list[bytes | None]:
+    """Events over a few frequent and many rare labels; one in twenty is no valid event."""
+    rng = random.Random(seed)
+    labels = ["tea", "milk", "päron", "梨", *(f"rare {number}" for number in range(60))]
+    weights = [30, 20, 10, 10, *[1] * 60]
+    events: list[bytes | None] = []
+    for _ in range(count):
+        good = event(*rng.choices(labels, weights, k=rng.randint(1, 5)))
+        events.append(good if rng.random() < 0.95 else rng.choice([None, b"", good[:-2], b'{"items": []}']))
+    return events

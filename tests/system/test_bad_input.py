@@ -1,0 +1,196 @@
+"""Whatever bytes arrive: each record closes exactly one round, bad ones become dead letters, and the stream goes on."""
+
+import gzip
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from stream_dp.records import BadRecord, Record, decode_event, decode_release
+from tests.system.streams import GIVE_UP_SECONDS, Stream, event, small_stream, some_events
+
+LARGEST_RECORD = (
+    1_048_588 - 100
+)  # Apache Kafka's default limit of a batch, less what frames a lone record in it
+
+BAD: dict[str, bytes | None] = {
+    "nothing": None,
+    "no bytes": b"",
+    "invalid JSON": b'{"items": ["tea"',
+    "no JSON at all": b"\x00\x01\x02",
+    "two documents": b'{"items": ["a"]} {"items": ["b"]}',
+    "a list": b'["tea"]',
+    "a number": b"7",
+    "null": b"null",
+    "NaN": b"NaN",
+    "no items": b'{"user": "u"}',
+    "empty items": b'{"items": []}',
+    "items are null": b'{"items": null}',
+    "items are text": b'{"items": "tea"}',
+    "items are an object": b'{"items": {"tea": 1}}',
+    "a number among the items": b'{"items": ["tea", 7]}',
+    "null among the items": b'{"items": ["tea", null]}',
+    "NaN among the items": b'{"items": ["tea", NaN]}',
+    "a list among the items": b'{"items": [["tea"]]}',
+    "an empty label": b'{"items": ["tea", ""]}',
+    "a label of 1 MB": b'{"items": ["%b"]}' % (b"x" * 1_000_000),
+    "a label one character too long": b'{"items": ["%b"]}' % (b"x" * 1025),
+    "wrong encoding": '{"items": ["thé"]}'.encode("latin-1"),
+    "UTF-16": '{"items": ["tea"]}'.encode("utf-16"),
+    "a byte order mark": b"\xef\xbb\xbf" + event("tea"),
+    "a lone surrogate": b'{"items": ["\\ud800"]}',
+    "an encoded surrogate": b'{"items": ["\xed\xa0\x80"]}',
+    "a raw control character": b'{"items": ["a\x00"]}',
+    "a user of the wrong type": b'{"items": ["tea"], "user": 7}',
+    "a time of the wrong type": b'{"items": ["tea"], "ts": 7}',
+    "an id that is no number": b'{"items": ["tea"], "id": 1e400}',
+    "deep nesting": b'{"items": ["tea"], "more": %b}' % (b"[" * 100_000 + b"]" * 100_000),
+    "gzip": gzip.compress(event("tea")),
+    "as large as the broker takes": b"x" * LARGEST_RECORD,
+}
+
+GOOD: dict[str, bytes] = {
+    "unknown fields": b'{"items": ["tea"], "price": 1.5, "nested": {"a": [1, null, true]}}',
+    "all fields": b'{"items": ["tea"], "user": "u", "id": "e-17", "ts": "2026-01-31T12:00:00Z"}',
+    "null fields": b'{"items": ["tea"], "user": null, "id": null, "ts": null}',
+    "10,000 items": event(*(f"item {number}" for number in range(10_000))),
+    "repeats": event(*["tea"] * 50),
+    "the longest label": event("x" * 1024),
+    "escapes": b'{"items": ["t\\u00e9a\\u0000\\n\\ud83c\\udf75"]}',
+    "white space": b' \n\t{ "items" : [ "tea" ] } \n',
+    "a huge id": b'{"items": ["tea"], "id": 1%b}' % (b"0" * 400),
+    "a time that is none": b'{"items": ["tea"], "ts": "yesterday"}',
+}
+
+
+@pytest.fixture
+def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+    with small_stream(
+        kafka, redis_url, topic_prefix, tmp_path, horizon=16_383, batch_rounds=500, checkpoint_rounds=2000
+    ) as stream:
+        yield stream
+
+
+def check_dead_letters(stream: Stream, bad: list[Record]) -> None:
+    """One for each bad record, with the original bytes, and headers that say why and where it was."""
+    letters = sorted(stream.dead_letters(at_least=len(bad)), key=lambda letter: int(letter.headers["offset"]))
+    assert [str(record.offset) for record in bad] == [letter.headers["offset"] for letter in letters]
+    for record, letter in zip(bad, letters, strict=True):
+        assert letter.headers["topic"] == stream.settings.events
+        assert letter.headers["partition"] == "0"
+        assert letter.headers["reason"]
+        if "left-out" in letter.headers:
+            assert len(record.value or b"") + len(record.key or b"") > 1_000_000
+            assert letter.value is None
+        else:
+            assert (record.value, record.key or b"") == (letter.value, letter.key or b"")
+
+
+def is_bad(record: Record) -> bool:
+    try:
+        decode_event(record.value)
+    except BadRecord:
+        return True
+    return False
+
+
+def test_each_kind_of_bad_record_closes_one_round_and_becomes_a_dead_letter(stream: Stream) -> None:
+    values = [value for pair in zip(BAD.values(), [event("tea")] * len(BAD), strict=True) for value in pair]
+    stream.feed(values)
+    stream.feed(list(BAD.values())[:12], key=b"key")
+    stream.feed([b"{"], key=b"k" * 1_000_000)
+    stream.feed(list(GOOD.values()))
+    records = stream.events()
+    rounds = 2 * len(BAD) + 12 + 1 + len(GOOD)
+    assert len(records) == rounds
+    assert stream.run(until_round=rounds) == 0
+    bad = [record for record in records if is_bad(record)]
+    assert [*list(BAD.values()), *list(BAD.values())[:12], b"{"] == [record.value for record in bad]
+    stream.check_everything()
+    check_dead_letters(stream, bad)
+    left_out = [letter for letter in stream.dead_letters(at_least=len(bad)) if "left-out" in letter.headers]
+    assert 1 <= len(left_out) <= 2
+    state = stream.checkpoint().state
+    counts = dict(zip(state.labels, state.counts.tolist(), strict=True))
+    assert counts["tea"] == len(BAD) + 7
+    assert set(counts) == {"tea", "x" * 1024, "téa\x00\n🍵", "item 0", "item 1", "item 2"}
+
+
+def test_the_reason_never_quotes_the_record(stream: Stream) -> None:
+    secret = "hush" * 5
+    stream.feed(
+        [
+            json.dumps({"items": [7], "user": secret}).encode(),
+            json.dumps({"items": {secret: secret}}).encode(),
+            json.dumps({"items": ["a"], "id": [secret]}).encode(),
+            f'{{"items": ["{secret}" "{secret}"]}}'.encode(),
+            json.dumps([secret]).encode(),
+        ]
+    )
+    assert stream.run(until_round=5) == 0
+    for letter in stream.dead_letters(at_least=5):
+        assert secret not in letter.headers["reason"]
+        assert secret.encode() in (letter.value or b"")
+    assert secret not in stream.logged()
+    assert not any(secret.encode() in (record.value or b"") for record in stream.releases())
+
+
+def mutated(rng: random.Random, value: bytes) -> bytes:
+    """The bytes with a few of them changed, removed, repeated or put in."""
+    changed = bytearray(value)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(changed) + 1)
+        match rng.randrange(4):
+            case 0:
+                changed[at : at + 1] = bytes([rng.randrange(256)])
+            case 1:
+                del changed[at : at + rng.randint(1, 9)]
+            case 2:
+                changed[at:at] = changed[at : at + 9]
+            case _:
+                changed[at:at] = rng.choice(
+                    [b'"', b"{", b"}", b"[", b"]", b",", b"\\", b"null", b"\xff", b"NaN"]
+                )
+    return bytes(changed)
+
+
+def test_ten_thousand_records_of_which_many_are_mutated_keep_their_rounds(stream: Stream) -> None:
+    rng = random.Random(9)
+    values = [
+        mutated(rng, value) if value and rng.random() < 0.4 else value
+        for value in some_events(10_000, seed=9)
+    ]
+    stream.feed(values)
+    assert stream.run(until_round=10_000) == 0
+    records = stream.events()
+    bad = [record for record in records if is_bad(record)]
+    assert 2_000 < len(bad) < 5_000
+    assert [decode_release(record.value or b"").round for record in stream.releases()] == list(
+        range(1, 10_001)
+    )
+    stream.check_everything()
+    check_dead_letters(stream, bad)
+
+
+def test_strange_timestamps_and_headers_are_read_alike_by_all_clients(stream: Stream) -> None:
+    """The record that a start reads again must look as it did to the worker that counted it."""
+    producer = Producer(
+        {"bootstrap.servers": stream.settings.kafka, "compression.type": "gzip", "linger.ms": 50}
+    )
+    times = [1, 999, 1_700_000_000_000]
+    for number, timestamp in enumerate(times, 1):
+        producer.produce(
+            stream.settings.events,
+            event("tea"),
+            b"\xff\x00",
+            timestamp=timestamp,
+            headers=[("h", b"1"), ("h", None), ("", b"")],
+        )
+        assert producer.flush(GIVE_UP_SECONDS) == 0
+        assert stream.run(until_round=number) == 0
+    stream.check_everything()
+    told = [decode_release(record.value or b"").ts for record in stream.releases()]
+    assert told == ["1970-01-01T00:00:00.001Z", "1970-01-01T00:00:00.999Z", "2023-11-14T22:13:20.000Z"]

@@ -1,0 +1,238 @@
+"""`stream-dp tail` and `stream-dp check` against real servers."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from click.testing import Result
+from kafka import KafkaAdminClient, KafkaProducer
+from redis import Redis
+from typer.testing import CliRunner
+
+from stream_dp import log
+from stream_dp.cli import app
+from stream_dp.dev import redis_server
+from stream_dp.epoch import Epoch
+from stream_dp.histogram import HistogramState
+from stream_dp.pipeline import Position
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, key_check
+from stream_dp.records import Release
+from stream_dp.settings import Settings
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+from stream_dp.store.noise_key import noise_key
+from tests.releases import release
+
+COUNTS = {"a": 400, "b": 300, "c": 200}
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def lines(result: Result) -> list[Release]:
+    assert result.exit_code == 0, result.output
+    return [msgspec.json.decode(each, type=Release) for each in result.stdout.splitlines()]
+
+
+def publish(kafka: str, topic: str, values: list[bytes]) -> None:
+    with KafkaProducer(bootstrap_servers=kafka, acks="all") as producer:
+        for value in values:
+            producer.send(topic, value)
+
+
+def topics(kafka: str) -> set[str]:
+    with KafkaAdminClient(bootstrap_servers=kafka) as admin:
+        return set(admin.list_topics())
+
+
+@pytest.fixture
+def stream(kafka: str, topic_prefix: str) -> str:
+    """A stream whose rounds 1 to 40 are released, each in two parts, the last ten twice."""
+    log.create_topics(kafka, f"{topic_prefix}.releases")
+    values = []
+    for number in [*range(1, 41), *range(31, 41)]:
+        whole = release(number, COUNTS)
+        for part, cut in ((1, slice(0, 2)), (2, slice(2, 3))):
+            values.append(
+                msgspec.json.encode(
+                    msgspec.structs.replace(
+                        whole, part=part, parts=2, labels=whole.labels[cut], counts=whole.counts[cut]
+                    )
+                )
+            )
+    publish(kafka, f"{topic_prefix}.releases", values)
+    return topic_prefix
+
+
+def test_tail_prints_every_release_whole_and_once(kafka: str, stream: str) -> None:
+    command = ("tail", "--stream", stream, "--kafka", kafka, "--json")
+    assert lines(run(*command, "--from", "earliest", "--rounds", "40")) == [
+        release(number, COUNTS) for number in range(1, 41)
+    ]
+    assert lines(run(*command, "--from", "17", "--rounds", "3")) == [
+        release(number, COUNTS) for number in (17, 18, 19)
+    ]
+    assert lines(run(*command, "--rounds", "1")) == [release(40, COUNTS)]
+
+
+def test_tail_needs_no_redis(kafka: str, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAM_DP_REDIS", "redis://127.0.0.1:1/0")
+    result = run("tail", "--stream", stream, "--kafka", kafka, "--rounds", "1")
+    assert result.exit_code == 0, result.output
+    assert "round 40 of 65,535  tau 112  a 400±31, b 300±31, c 200±31" in result.stdout
+
+
+def test_tail_waits_for_the_next_release_until_ctrl_c(kafka: str, stream: str) -> None:
+    command = ["tail", "--stream", stream, "--kafka", kafka, "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "stream_dp.cli", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        try:
+            assert json.loads(tail.stdout.readline())["round"] == 40
+            publish(kafka, f"{stream}.releases", [msgspec.json.encode(release(41, {}))])
+            assert json.loads(tail.stdout.readline())["round"] == 41
+            tail.send_signal(signal.SIGINT)
+            assert tail.wait(30) == 0
+            assert tail.stderr.read() == ""
+        finally:
+            tail.kill()
+
+
+def test_tail_of_a_stream_that_is_not_there_says_so_and_makes_nothing(kafka: str, topic_prefix: str) -> None:
+    result = run("tail", "--stream", topic_prefix, "--kafka", kafka)
+    assert result.exit_code == 2
+    assert f"no topic '{topic_prefix}.releases'" in result.stderr
+    assert f"{topic_prefix}.releases" not in topics(kafka)
+
+
+def test_tail_refuses_what_no_worker_wrote(kafka: str, stream: str) -> None:
+    publish(kafka, f"{stream}.releases", [b'{"round": 41}'])
+    result = run("tail", "--stream", stream, "--kafka", kafka)
+    assert result.exit_code == 2
+    assert "holds a record at offset 100 that is no release" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["tail", "check"])
+def test_a_kafka_out_of_reach_is_named(command: str) -> None:
+    result = run(command, "--stream", "x", "--kafka", "127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "Kafka does not answer at 127.0.0.1:1" in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+
+
+def checklist(*words: str) -> tuple[int, list[dict[str, str]]]:
+    result = run("check", *words, "--json")
+    told: dict[str, Any] = json.loads(result.stdout)
+    assert told["ok"] == (result.exit_code == 0)
+    return result.exit_code, told["checks"]
+
+
+def of(checks: list[dict[str, str]], state: str) -> list[str]:
+    return [f"{each['name']}: {each['detail']}" for each in checks if each["state"] == state]
+
+
+def test_check_passes_a_fresh_stream_and_makes_nothing(kafka: str, redis_url: str, topic_prefix: str) -> None:
+    code, checks = checklist("--stream", topic_prefix, "--kafka", kafka, "--redis", redis_url)
+    assert code == 0
+    assert of(checks, "failed") == []
+    assert {each["name"] for each in checks} == {
+        *("settings", "noise", "promise", "kafka", "topic", "redis", "state", "noise key")
+    }
+    assert not {topic for topic in topics(kafka) if topic.startswith(topic_prefix)}
+    with Redis.from_url(redis_url) as redis:
+        assert list(redis.scan_iter(f"*{topic_prefix}*")) == []
+
+
+def test_check_wants_one_partition(kafka: str, redis_url: str, topic_prefix: str) -> None:
+    with KafkaAdminClient(bootstrap_servers=kafka) as admin:
+        admin.create_topics({f"{topic_prefix}.events": {"num_partitions": 2, "replication_factor": 1}})
+    code, checks = checklist("--stream", topic_prefix, "--kafka", kafka, "--redis", redis_url)
+    assert code == 2
+    (failure,) = of(checks, "failed")
+    assert "has 2 partitions" in failure
+
+
+def test_check_names_missing_topics_that_the_worker_may_not_make(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "stream.toml"
+    file.write_text(
+        f'stream = "{topic_prefix}"\nkafka = "{kafka}"\nredis = "{redis_url}"\ncreate_topics = false\n'
+    )
+    code, checks = checklist("--settings", str(file))
+    assert code == 2
+    assert len(of(checks, "failed")) == 3
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[redis_server.RedisServer]:
+    with redis_server.running(tmp_path / "redis") as server:
+        yield server
+
+
+def test_check_warns_of_a_redis_that_forgets(
+    kafka: str, own_redis: redis_server.RedisServer, topic_prefix: str
+) -> None:
+    words = ("--stream", topic_prefix, "--kafka", kafka, "--redis", own_redis.url)
+    assert of(checklist(*words)[1], "warning") == []
+    with Redis.from_url(own_redis.url) as redis:
+        redis.config_set("appendfsync", "no")
+        assert "appendfsync is no" in of(checklist(*words)[1], "warning")[0]
+        redis.config_set("appendonly", "no")
+        assert "append-only file is off" in of(checklist(*words)[1], "warning")[0]
+        redis.config_set("maxmemory-policy", "allkeys-lru")
+        code, checks = checklist(*words)
+    assert code == 2
+    assert "set maxmemory-policy noeviction" in of(checks, "failed")[0]
+
+
+def test_check_compares_settings_and_key_with_the_running_epoch(
+    kafka: str, redis_url: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(stream=topic_prefix, kafka=kafka, redis=redis_url)
+    words = ("--stream", topic_prefix, "--kafka", kafka, "--redis", redis_url)
+    with Redis.from_url(redis_url) as redis:
+        store = CheckpointStore(redis, topic_prefix)
+        store.take_over()
+        key = noise_key("redis", redis, topic_prefix, may_create=True)
+        state = HistogramState(0, EMPTY_HISTORY, [], np.empty(0, np.int32), [])
+        epoch = Epoch.open(settings, 1, 0)
+        store.commit(store.prepare(Checkpoint(epoch, state, Position(0), 0, key_check(key))))
+        code, checks = checklist(*words)
+        assert code == 0
+        assert "epoch 1, round 0 of 65,535" in next(
+            each["detail"] for each in checks if each["name"] == "state"
+        )
+        monkeypatch.setenv("OTHER_KEY", "00" * 32)
+        monkeypatch.setenv("STREAM_DP_NOISE_KEY", "env:OTHER_KEY")
+        assert "not the one that epoch 1 was opened with" in of(checklist(*words)[1], "failed")[0]
+        monkeypatch.setenv("STREAM_DP_EPSILON", "3")
+        assert "epsilon is 1.0 in the epoch and 3.0" in of(checklist(*words)[1], "failed")[0]
+
+
+def test_check_lists_what_fails_without_a_server_and_keeps_the_password() -> None:
+    words = ("--stream", "x", "--kafka", "127.0.0.1:1", "--redis", "redis://:hush@127.0.0.1:2/0")
+    code, checks = checklist(*words)
+    assert code == 2
+    assert [each["name"] for each in checks if each["state"] == "failed"] == ["kafka", "redis"]
+    assert "hush" not in json.dumps(checks)
+    assert "hush" not in run("check", *words).output
+
+
+def test_check_tells_settings_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAM_DP_HORIZN", "7")
+    code, checks = checklist("--stream", "x")
+    assert code == 2
+    assert "did you mean 'horizon'" in checks[0]["detail"]

@@ -1,0 +1,289 @@
+"""The dashboard's process against a real broker: many viewers, restarts, outages, and what it connects to."""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from kafka import KafkaAdminClient
+
+from stream_dp import log
+from stream_dp.dashboard.archive import Archive
+from stream_dp.dev.child_process import free_port
+from stream_dp.records import Record, Release
+from stream_dp.settings import Settings
+from tests.dashboard.running import Running, records, running
+from tests.dashboard.viewer import Viewer
+from tests.releases import release
+from tests.system.conftest import KafkaOfOneTest
+from tests.system.streams import Stream
+from tests.test_subscribe import parts_of
+
+VIEWERS = 100
+SECONDS = 60.0
+
+
+@pytest.fixture
+def stream(kafka: str, topic_prefix: str, tmp_path: Path) -> Stream:
+    found = Stream(Settings(stream=topic_prefix, kafka=kafka), tmp_path)
+    found.create_topics()
+    return found
+
+
+@pytest.fixture
+def dashboard(stream: Stream, tmp_path: Path) -> Iterator[Running]:
+    with running(stream.settings.kafka, stream.settings.stream, tmp_path) as started:
+        started.wait_until("/readyz", 200)
+        yield started
+
+
+def many(first: int, last: int, labels: int = 5) -> list[Release]:
+    """Releases of rounds `first` to `last`; every count tells its round."""
+    return [
+        release(number, {f"label {rank}": 1_000 * (labels - rank) + number for rank in range(labels)})
+        for number in range(first, last + 1)
+    ]
+
+
+def as_dict(shown: Release) -> dict[str, object]:
+    return {name: getattr(shown, name) for name in shown.__struct_fields__}
+
+
+def connections(process: int) -> tuple[list[int], list[int]]:
+    """Remote ports of the connections that a process has made, and the ports it listens on."""
+    inodes = set()
+    for link in Path(f"/proc/{process}/fd").iterdir():
+        try:
+            found = re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink()))
+        except FileNotFoundError:
+            continue
+        inodes.update(found.groups() if found else ())
+    rows = [
+        line.split()
+        for table in ("tcp", "tcp6", "udp", "udp6")
+        for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]
+    ]
+    own = [row for row in rows if row[9] in inodes]
+    listening = [int(row[1].rpartition(":")[2], 16) for row in own if row[3] == "0A"]
+    remote = [
+        int(row[2].rpartition(":")[2], 16)
+        for row in own
+        if row[3] != "0A" and int(row[1].rpartition(":")[2], 16) not in listening
+    ]
+    return remote, listening
+
+
+async def watch(port: int, viewer: Viewer, until: int, first: asyncio.Event) -> None:
+    """Read the stream of frames until a round."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
+    writer.write(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert b" 200 " in head.splitlines()[0]
+    text = b""
+    while viewer.round < until:
+        size = int(await reader.readuntil(b"\r\n"), 16)
+        text += (await reader.readexactly(size + 2))[:-2]
+        *events, text = text.split(b"\n\n")
+        for event in events:
+            if event.startswith(b"event:"):
+                viewer.read(event)
+                first.set()
+    writer.close()
+
+
+async def test_a_hundred_viewers_get_few_frames_and_cost_one_reader(
+    dashboard: Running, stream: Stream
+) -> None:
+    releases = many(1, 301, labels=200)
+    stream.write(stream.settings.releases, records(releases[:1]))
+    dashboard.wait_until_round(1)
+    alone = connections(dashboard.process.pid)
+    viewers = [Viewer() for _ in range(VIEWERS)]
+    ready = [asyncio.Event() for _ in viewers]
+    watching = [
+        asyncio.create_task(watch(dashboard.port, viewer, 301, first))
+        for viewer, first in zip(viewers, ready, strict=True)
+    ]
+    async with asyncio.timeout(SECONDS):
+        await asyncio.gather(*(each.wait() for each in ready))
+        crowded = connections(dashboard.process.pid)
+        began = time.monotonic()
+        for start in range(1, 301, 5):
+            await asyncio.to_thread(
+                stream.write, stream.settings.releases, records(releases[start : start + 5])
+            )
+            await asyncio.sleep(0.1)
+        await asyncio.gather(*watching)
+    elapsed = time.monotonic() - began
+    assert sorted(alone[0]) == sorted(crowded[0])
+    expected = dict(zip(releases[-1].labels, releases[-1].counts, strict=True))
+    for viewer in viewers:
+        assert viewer.counts == expected
+        assert viewer.wholes + viewer.updates <= 10 * elapsed + 10
+        assert viewer.wholes + viewer.updates < len(releases) / 2
+
+
+def test_its_connections_lead_to_kafka_only_and_it_listens_on_loopback(
+    dashboard: Running, stream: Stream
+) -> None:
+    stream.write(stream.settings.releases, records(many(1, 300)))
+    dashboard.wait_until_round(300)
+    assert dashboard.get("/api/v1/release?round=77")["round"] == 77
+    remote, listening = connections(dashboard.process.pid)
+    assert set(remote) == {int(stream.settings.kafka.rpartition(":")[2])}
+    assert listening == [dashboard.port]
+    table = Path(f"/proc/{dashboard.process.pid}/net/tcp").read_text()
+    assert f"0100007F:{dashboard.port:04X} 00000000:0000 0A" in table
+
+
+def test_what_it_shows_is_what_the_topic_holds_also_after_a_restart(
+    dashboard: Running, stream: Stream
+) -> None:
+    releases = many(1, 500)
+    stream.write(stream.settings.releases, records(releases[:400]))
+    dashboard.wait_until_round(400)
+    before = dashboard.get("/api/v1/history?label=label+1&label=none")
+    assert before["rounds"] == list(range(4, 401, 4))
+    assert before["series"][0]["counts"] == [4_000 + number for number in before["rounds"]]
+    assert dashboard.stop() == 0
+    stream.write(stream.settings.releases, records(releases[400:]))
+    dashboard.start()
+    dashboard.wait_until_round(500)
+    assert dashboard.get("/api/v1/release/latest") == as_dict(releases[-1])
+    for number in (1, 2, 63, 256, 399, 400, 401, 500):
+        assert dashboard.get(f"/api/v1/release?round={number}") == as_dict(releases[number - 1])
+    deadline = time.monotonic() + SECONDS
+    while dashboard.get("/api/v1/history?label=label+1")["rounds"] != list(range(4, 501, 4)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    after = dashboard.get("/api/v1/history?label=label+1&label=none")
+    assert after["series"][0]["counts"][: len(before["rounds"])] == before["series"][0]["counts"]
+
+
+def test_parts_repeats_and_foreign_records_do_not_confuse_it(dashboard: Running, stream: Stream) -> None:
+    topic = stream.settings.releases
+    wholes = many(1, 6, labels=9)
+    cut = [part for whole in wholes for part in parts_of(whole, 3)]
+    stream.write(topic, records(cut[:10]))
+    stream.write(topic, [Record(0, 0, None, None), Record(0, 0, b"x", b"no release")])
+    stream.write(topic, records(cut[3:]))
+    dashboard.wait_until_round(6)
+    assert dashboard.get("/api/v1/release/latest") == as_dict(wholes[-1])
+    for whole in wholes:
+        assert dashboard.get(f"/api/v1/release?round={whole.round}") == as_dict(whole)
+
+
+def test_a_new_epoch_and_a_topic_made_anew_take_the_place_of_what_was_shown(
+    dashboard: Running, stream: Stream
+) -> None:
+    stream.write(stream.settings.releases, records(many(1, 50)))
+    dashboard.wait_until_round(50)
+    second = [msgspec.structs.replace(each, epoch=2, nonce="22" * 16) for each in many(1, 20)]
+    stream.write(stream.settings.releases, records(second))
+    dashboard.wait_until_round(20)
+    assert dashboard.get("/api/v1/release?round=20") == as_dict(second[-1])
+    anew = [msgspec.structs.replace(each, epoch=2, nonce="33" * 16) for each in many(1, 7)]
+    stream.rewrite(stream.settings.releases, records(anew))
+    dashboard.wait_until_round(7)
+    assert dashboard.get("/api/v1/history?label=label+1")["rounds"] == list(range(1, 8))
+
+
+def test_results_appear_when_their_topic_does(dashboard: Running, stream: Stream) -> None:
+    assert dashboard.get("/api/v1/results") == []
+    topic = f"{stream.settings.stream}.results"
+    log.create_topics(stream.settings.kafka, topic)
+    value = json.dumps({"status": "done", "job": "top-k", "labels": ["a", "b"], "counts": [7, 5]}).encode()
+    stream.write(topic, [Record(0, 0, b"job-1", value), Record(0, 0, b"job-2", b"not JSON")])
+    deadline = time.monotonic() + SECONDS
+    while not (found := dashboard.get("/api/v1/results")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert [(each["id"], each["labels"]) for each in found] == [("job-1", ["a", "b"])]
+    stream.write(stream.settings.releases, records(many(1, 3)))
+    dashboard.wait_until_round(3)
+
+
+def test_it_waits_for_the_topic_and_outlives_the_broker(own_kafka: KafkaOfOneTest, tmp_path: Path) -> None:
+    stream = Stream(Settings(stream="late", kafka=own_kafka.address), tmp_path)
+    with running(own_kafka.address, "late", tmp_path) as dashboard:
+        while "waiting for the topic 'late.releases'" not in dashboard.log.read_text():
+            assert dashboard.process.poll() is None
+            time.sleep(0.05)
+        assert dashboard.status("/readyz") == 503
+        with KafkaAdminClient(bootstrap_servers=own_kafka.address) as admin:
+            assert admin.list_topics() == [], "a reader must not make topics"
+        stream.create_topics()
+        dashboard.wait_until("/readyz", 200)
+        stream.write(stream.settings.releases, records(many(1, 5)))
+        dashboard.wait_until_round(5)
+        own_kafka.stop()
+        dashboard.wait_until("/readyz", 503)
+        assert dashboard.get("/api/v1/release/latest")["round"] == 5
+        own_kafka.start()
+        dashboard.wait_until("/readyz", 200)
+        stream.write(stream.settings.releases, records(many(6, 9)))
+        dashboard.wait_until_round(9)
+        assert dashboard.get("/api/v1/history?label=label+0")["rounds"] == list(range(1, 10))
+        told = dashboard.log.read_text()
+    assert "Kafka does not answer" in told
+    assert "Traceback" not in told
+
+
+def test_every_round_is_found_and_none_that_is_not_there(stream: Stream) -> None:
+    first = [part for whole in many(1, 40, labels=6) for part in parts_of(whole, 1 + whole.round % 3)]
+    second = [msgspec.structs.replace(each, epoch=2, nonce="22" * 16) for each in many(1, 30)]
+    stream.write(stream.settings.releases, records([*first[:30], *first[20:], *second[:12], *second[8:]]))
+    archive = Archive(stream.settings.kafka, stream.settings.releases)
+    try:
+        for whole in many(1, 40, labels=6)[::-1]:
+            assert archive.find(1, whole.round) == whole
+        for whole in second:
+            assert archive.find(2, whole.round) == whole
+        for place in ((1, 0), (1, 41), (2, 31), (3, 1)):
+            assert archive.find(*place) is None
+    finally:
+        archive.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--port", "{taken}"], "change --port"),
+        (["--host", "no.such.host.invalid"], "change --host"),
+        (["--user", "anna"], "STREAM_DASHBOARD_PASSWORD"),
+    ],
+)
+def test_a_mistake_ends_it_with_one_sentence(dashboard: Running, options: list[str], sentence: str) -> None:
+    words = [each.format(taken=dashboard.port) for each in ["--port", str(free_port()), *options]]
+    ran = subprocess.run(
+        [sys.executable, "-m", "stream_dp.cli", "dashboard", "--stream", "x", *words],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert sentence in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_settings_of_kafka_that_contradict_each_other_end_it_with_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "stream.toml"
+    file.write_text('stream = "x"\nkafka_username = "anna"\n')
+    words = ["dashboard", "--settings", str(file), "--port", str(free_port())]
+    ran = subprocess.run(
+        [sys.executable, "-m", "stream_dp.cli", *words],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert "kafka_security" in ran.stderr
+    assert "Traceback" not in ran.stderr

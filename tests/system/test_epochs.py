@@ -1,0 +1,281 @@
+"""Epochs on real servers: opened, counted to their end, closed, charged once; lost state is rebuilt bit for bit."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stream_dp.epoch import EpochRefused
+from stream_dp.privacy.composition import Charge
+from stream_dp.rebuild import rebuild, verify_epoch
+from stream_dp.records import Release, decode_release
+from stream_dp.resume import NewEpoch
+from stream_dp.store.ledger import Ledger
+from stream_dp.verify import Verdict
+from tests.system.streams import Stream, ended, small_stream, some_events, wake_up
+from tests.system.worker_process import Kill, Pause
+
+REFUSED = 2
+PRIVATE_TO_A_WORKER = {b"fence"}
+
+
+@pytest.fixture
+def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
+        yield stream
+
+
+def state_keys(stream: Stream) -> dict[bytes, bytes]:
+    """What Redis holds of the stream, by the last part of the key; without what differs between workers."""
+    prefix = len(f"stream_dp:{{{stream.settings.stream}}}:")
+    return {
+        name[prefix:]: value
+        for name, value in stream.redis_keys().items()
+        if name[prefix:] not in PRIVATE_TO_A_WORKER
+    }
+
+
+def lose_state(stream: Stream, key_too: bool = False) -> None:
+    with stream.redis() as client:
+        for name in stream.redis_keys():
+            if key_too or not name.endswith(b":key"):
+                client.delete(name)
+
+
+def charges(stream: Stream) -> list[Charge]:
+    with stream.redis() as client:
+        return Ledger(client, stream.settings.data_source).charges()
+
+
+def releases(stream: Stream, epoch: int) -> list[Release]:
+    found = [decode_release(record.value or b"") for record in stream.releases()]
+    return [release for release in found if release.epoch == epoch]
+
+
+def run_epoch(
+    stream: Stream, until_round: int, epoch: int, wish: NewEpoch | None = None, **changed: object
+) -> None:
+    """Run a worker until `epoch` has released `until_round`."""
+    worker = stream.start(new_epoch=wish, **changed)
+    stream.wait_until_logged(f"epoch {epoch}, round")
+    stream.wait_until(lambda: len(releases(stream, epoch)) >= until_round, worker)
+    worker.terminate()
+    assert ended(worker) == 0, stream.logged()
+
+
+def test_lost_state_is_refused_then_rebuilt_bit_for_bit(stream: Stream) -> None:
+    stream.feed(some_events(150, seed=1))
+    assert stream.run(until_round=150) == 0
+    before, released = state_keys(stream), stream.releases()
+    lose_state(stream)
+    assert "stream-dp rebuild" in stream.refusal()
+    with stream.redis() as client:
+        checkpoint = rebuild(stream.settings, client)
+    assert checkpoint.state.round == 150
+    after = state_keys(stream)
+    assert before.keys() == after.keys()
+    assert {name for name in before if before[name] != after[name]} <= {b"meta"}  # it counts the checkpoints
+    assert released == stream.releases()
+    stream.feed(some_events(30, seed=2))
+    assert stream.run(until_round=180) == 0
+    stream.check_everything()
+    assert len(charges(stream)) == 1
+
+
+def test_a_rebuild_goes_no_further_than_what_was_released(stream: Stream) -> None:
+    stream.feed(some_events(60, seed=3))
+    assert stream.run(until_round=60) == 0
+    stream.feed(some_events(40, seed=4))
+    lose_state(stream)
+    with stream.redis() as client:
+        assert rebuild(stream.settings, client).state.round == 60
+    assert stream.run(until_round=100) == 0
+    stream.check_everything()
+
+
+def test_a_rebuild_replaces_state_only_when_told_to(stream: Stream) -> None:
+    stream.feed(some_events(20, seed=5))
+    assert stream.run(until_round=20) == 0
+    with stream.redis() as client:
+        with pytest.raises(EpochRefused, match="--replace"):
+            rebuild(stream.settings, client)
+        assert rebuild(stream.settings, client, replace=True).state.round == 20
+    stream.check_everything()
+
+
+def test_a_rebuild_from_another_log_is_refused_and_changes_nothing(stream: Stream) -> None:
+    stream.feed(some_events(40, seed=6))
+    assert stream.run(until_round=40) == 0
+    stream.rewrite(stream.settings.events, stream.events()[1:])
+    lose_state(stream)
+    with stream.redis() as client, pytest.raises(EpochRefused, match="do not give what was released"):
+        rebuild(stream.settings, client)
+    assert b"meta" not in state_keys(stream)
+
+
+def test_verify_finds_every_release_in_order(stream: Stream) -> None:
+    stream.feed(some_events(80, seed=7))
+    assert stream.run(until_round=80) == 0
+    with stream.redis() as client:
+        certificate = verify_epoch(stream.settings, client).certificate
+    assert (certificate.verdict, certificate.rounds, certificate.log_records) == (Verdict.IDENTICAL, 80, 80)
+    stream.feed(some_events(5, seed=8))
+    with stream.redis() as client:
+        assert verify_epoch(stream.settings, client).certificate.verdict is Verdict.EXTENDED
+
+
+def test_a_new_epoch_counts_on_where_the_old_one_ends(stream: Stream) -> None:
+    stream.feed(some_events(50, seed=9))
+    assert stream.run(until_round=50) == 0
+    stream.feed(some_events(30, seed=10))
+    worker = stream.start(new_epoch=NewEpoch())
+    stream.wait_until_logged("epoch 2, round")
+    stream.feed(some_events(25, seed=11))
+    stream.wait_until(lambda: len(releases(stream, 2)) >= 25, worker)
+    worker.terminate()
+    assert ended(worker) == 0
+    assert [len(releases(stream, number)) for number in (1, 2)] == [80, 25]
+    assert releases(stream, 1)[0].nonce != releases(stream, 2)[0].nonce
+    first, second = charges(stream)
+    assert (first.first_offset, first.end_offset, second.first_offset, second.end_offset) == (0, 80, 80, None)
+    with stream.redis() as client:
+        verdicts = [verify_epoch(stream.settings, client, number).certificate.verdict for number in (1, 2)]
+    assert verdicts == [Verdict.IDENTICAL] * 2
+
+
+def test_a_recount_is_charged_on_top(stream: Stream) -> None:
+    stream.feed(some_events(40, seed=12))
+    assert stream.run(until_round=40) == 0
+    run_epoch(stream, 40, 2, NewEpoch(recount=True))
+    assert [charge.first_offset for charge in charges(stream)] == [0, 0]
+    assert [release.labels for release in releases(stream, 1)] != [
+        release.labels for release in releases(stream, 2)
+    ]
+
+
+def test_a_derived_stream_spends_its_source_whole_and_for_good(stream: Stream) -> None:
+    """Its own offsets say nothing about which events of the source it holds."""
+    source = f"{stream.settings.stream}-source.events"
+    stream.feed(some_events(30, seed=25))
+    assert stream.run(until_round=30, source=source) == 0
+    run_epoch(stream, 0, 2, NewEpoch(), source=source)
+    with stream.redis() as client:
+        made = Ledger(client, source).charges()
+    assert [(charge.first_offset, charge.end_offset) for charge in made] == [(0, None), (0, None)]
+    assert charges(stream) == []
+    assert "data_source" in stream.refusal()  # an epoch stays with the source it was charged to
+
+
+def test_a_budget_without_room_refuses_the_epoch_and_releases_nothing(stream: Stream) -> None:
+    with stream.redis() as client:
+        Ledger(client, stream.settings.data_source).set_budget(
+            stream.settings.epsilon, stream.settings.delta, "event"
+        )
+    stream.feed(some_events(40, seed=13))
+    assert stream.run(until_round=40) == 0
+    worker = stream.start(new_epoch=NewEpoch(recount=True))
+    assert ended(worker) == REFUSED
+    assert "budget" in stream.logged().splitlines()[-1]
+    (charge,) = charges(stream)
+    assert charge.end_offset is None  # the running epoch was not closed
+    run_epoch(stream, 0, 2, NewEpoch())  # what comes after it is not spent yet
+    assert releases(stream, 2) == []
+
+
+def test_a_first_epoch_beyond_the_budget_is_refused_until_the_budget_is_raised(stream: Stream) -> None:
+    with stream.redis() as client:
+        ledger = Ledger(client, stream.settings.data_source)
+        ledger.set_budget(1.0, stream.settings.delta, "event")
+        stream.feed(some_events(20, seed=26))
+        assert "does not fit the budget" in stream.refusal()
+        assert charges(stream) == []
+        ledger.set_budget(stream.settings.epsilon, stream.settings.delta, "event")
+    assert "--new-epoch" in stream.refusal()
+    run_epoch(stream, 20, 2, NewEpoch())
+
+
+def test_after_the_horizon_a_new_epoch_loses_no_event(stream: Stream) -> None:
+    stream.feed(some_events(70, seed=14))
+    assert stream.run(horizon=63) == 0
+    run_epoch(stream, 7, 2, NewEpoch(), horizon=63)
+    assert [len(releases(stream, number)) for number in (1, 2)] == [63, 7]
+    assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, 63), (63, None)]
+
+
+def test_changed_settings_need_a_new_epoch(stream: Stream) -> None:
+    stream.feed(some_events(20, seed=15))
+    assert stream.run(until_round=20) == 0
+    assert "--new-epoch" in stream.refusal(items_per_event=2)
+    stream.feed(some_events(20, seed=16))
+    run_epoch(stream, 0, 2, NewEpoch(), items_per_event=2)
+    assert {3} == {release.items_per_event for release in releases(stream, 1)}
+    assert len(releases(stream, 1)) == 40  # the old epoch is counted to its end under its own settings
+
+
+@pytest.mark.parametrize("key_too", [False, True])
+def test_lost_for_good_a_stream_goes_on_in_a_new_charged_epoch(stream: Stream, key_too: bool) -> None:
+    stream.feed(some_events(30, seed=17))
+    assert stream.run(until_round=30) == 0
+    lose_state(stream, key_too)
+    with stream.redis() as client:
+        client.delete(*client.keys(f"stream_dp:{{{stream.settings.data_source}}}:*"))  # the ledger too
+    assert "--new-epoch" in stream.refusal()
+    worker = stream.start(new_epoch=NewEpoch())
+    stream.wait_until_logged("epoch 2, round")
+    stream.feed(some_events(10, seed=18))
+    stream.wait_until(lambda: len(releases(stream, 2)) >= 10, worker)
+    worker.terminate()
+    assert ended(worker) == 0
+    assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, 30), (30, None)]
+
+
+def test_a_zombie_of_a_closed_epoch_sends_nothing_past_its_end(stream: Stream) -> None:
+    stream.feed(some_events(40, seed=19))
+    zombie = stream.start(Pause("hand a batch to the producer", nth=3), checkpoint_rounds=1000)
+    stream.wait_until_asleep(zombie)
+    stream.feed(some_events(20, seed=20))
+    worker = stream.start(new_epoch=NewEpoch())
+    stream.wait_until_logged("epoch 2, round")
+    stream.feed(some_events(20, seed=21))
+    stream.wait_until(lambda: len(releases(stream, 2)) >= 20, worker)
+    wake_up(zombie)
+    assert ended(zombie) == REFUSED
+    stream.feed(some_events(10, seed=22))
+    stream.wait_until(lambda: len(releases(stream, 2)) >= 30, worker)
+    worker.terminate()
+    assert ended(worker) == 0
+    assert max(release.round for release in releases(stream, 1)) == 60
+    by_round: dict[int, Release] = {}
+    for release in releases(stream, 1):
+        assert by_round.setdefault(release.round, release) == release
+    worker = stream.start()
+    stream.wait_until_logged(
+        "epoch 2, round 30"
+    )  # what the zombie has sent in between does not confuse a restart
+    worker.terminate()
+    assert ended(worker) == 0
+
+
+STEPS = ["write the epoch down", "charge the ledger", "forget older state", "begin the epoch"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_between_two_epochs_a_stream_has_no_gap_and_is_charged_once(
+    stream: Stream, step: str, after: bool
+) -> None:
+    stream.feed(some_events(30, seed=23))
+    assert stream.run(until_round=30) == 0
+    killed = stream.start(Kill(step, after=after), new_epoch=NewEpoch())
+    assert ended(killed) == -signal.SIGKILL
+    opened = (step, after) == ("begin the epoch", True)
+    stream.feed(some_events(12, seed=24))
+    worker = stream.start(new_epoch=None if opened else NewEpoch())
+    stream.wait_until_logged("epoch 2, round")
+    stream.wait_until(lambda: sum(len(releases(stream, epoch)) for epoch in (1, 2)) >= 42, worker)
+    worker.terminate()
+    assert ended(worker) == 0, stream.logged()
+    first, second = charges(stream)
+    assert first.end_offset == second.first_offset
+    assert second.end_offset is None

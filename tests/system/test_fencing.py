@@ -1,0 +1,139 @@
+"""Two workers on one stream: only the newer one checkpoints, and whatever the older one still sends is the same."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stream_dp.records import decode_release
+from tests.system.streams import (
+    AnyWorker,
+    Stream,
+    ended,
+    small_stream,
+    some_events,
+    status_of,
+    wait_until,
+    wake_up,
+)
+from tests.system.worker_process import Kill, Pause
+
+REFUSED = 2
+
+
+@pytest.fixture
+def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
+        yield stream
+
+
+def rounds_released(stream: Stream) -> list[int]:
+    return [decode_release(record.value or b"").round for record in stream.releases()]
+
+
+def test_the_older_of_two_workers_stops_at_its_next_checkpoint(stream: Stream) -> None:
+    stream.feed(some_events(100, seed=1))
+    older = stream.start(checkpoint_seconds=0.2)
+    stream.wait_until_round(100, older)
+    newer = stream.start(checkpoint_seconds=0.2)
+    stream.wait_until_logged("stream ", times=2)
+    stream.feed(some_events(100, seed=2))
+    assert ended(older) == REFUSED
+    assert "another worker has taken this stream over" in stream.logged()
+    stream.wait_until_round(200, newer)
+    newer.terminate()
+    assert ended(newer) == 0
+    stream.check_everything()
+
+
+def running(stream: Stream) -> list[AnyWorker]:
+    return [worker for worker in stream.workers if status_of(worker) is None]
+
+
+def test_workers_that_start_while_events_arrive_take_over_one_from_the_other(stream: Stream) -> None:
+    """The releases of a worker that is still busy must not look like a damaged log to the one that takes over."""
+    for number in range(6):
+        stream.feed(some_events(60, seed=number))
+        stream.start(batch_rounds=2, checkpoint_seconds=0.05)
+        stream.feed(some_events(60, seed=10 + number))
+    wait_until(lambda: len(running(stream)) == 1, lambda: "more than one worker goes on")
+    (last,) = running(stream)  # the last to take over, which need not be the last that was started
+    assert {status_of(worker) for worker in stream.workers if worker is not last} == {REFUSED}
+    stream.wait_until_round(720, last)
+    last.terminate()
+    assert ended(last) == 0
+    assert "published" not in stream.logged()
+    assert "give again" not in stream.logged()
+    stream.check_everything()
+
+
+@pytest.mark.parametrize("newer_has_looked", [False, True])
+def test_what_the_older_one_releases_during_a_takeover_is_no_damaged_log(
+    stream: Stream, newer_has_looked: bool
+) -> None:
+    """It had asked who holds the stream just before it was superseded, so its batch still goes out."""
+    stream.feed(some_events(50, seed=7))
+    older = stream.start(Pause("hand a batch to the producer"), checkpoint_rounds=1000)
+    stream.wait_until_asleep(older)
+    newer = stream.start(Pause("read what is published", after=newer_has_looked))
+    stream.wait_until_asleep(newer)
+    wake_up(older)
+    assert ended(older) == REFUSED
+    assert stream.releases()
+    stream.feed(some_events(50, seed=8))
+    wake_up(newer)
+    stream.wait_until_round(100)
+    newer.terminate()
+    assert ended(newer) == 0
+    stream.check_everything()
+
+
+@pytest.mark.parametrize(
+    "asleep_at",
+    ["send a batch", "hand a batch to the producer", "wait for the broker", "write a checkpoint", "compute"],
+)
+def test_a_zombie_that_wakes_up_cannot_checkpoint_and_sends_nothing_new(
+    stream: Stream, asleep_at: str
+) -> None:
+    """It sleeps in mid-batch while its successor goes on and checkpoints several times."""
+    stream.feed(some_events(100, seed=3))
+    zombie = stream.start(Pause(asleep_at, nth=4))
+    stream.wait_until_asleep(zombie)
+    successor = stream.start(checkpoint_rounds=10)
+    stream.feed(some_events(60, seed=4))
+    stream.wait_until_round(160, successor)
+    before = len(stream.releases())
+    wake_up(zombie)
+    assert ended(zombie) == REFUSED
+    successor.terminate()
+    assert ended(successor) == 0
+    stream.check_everything()
+    if asleep_at == "send a batch":
+        assert len(stream.releases()) > before, "the zombie was to send what its successor had sent already"
+
+
+def test_a_zombie_of_a_successor_that_died_is_as_harmless(stream: Stream) -> None:
+    """What the zombie adds comes after the successor's last releases and before those of the next worker."""
+    stream.feed(some_events(150, seed=5))
+    zombie = stream.start(Pause("send a batch", nth=5))
+    stream.wait_until_asleep(zombie)
+    assert stream.run(Kill("write a checkpoint", nth=3)) < 0
+    wake_up(zombie)
+    assert ended(zombie) == REFUSED
+    assert stream.run(until_round=150) == 0
+    stream.check_everything()
+
+
+def test_two_workers_that_open_a_stream_at_once_agree_on_one_epoch(stream: Stream) -> None:
+    """Both see an empty Redis; the noise of the one that lost must never appear."""
+    stream.feed(some_events(40, seed=6))
+    loser = stream.start(Pause("open the first epoch"))
+    stream.wait_until_asleep(loser)
+    winner = stream.start()
+    stream.wait_until_round(40, winner)
+    wake_up(loser)
+    assert ended(loser) == REFUSED
+    winner.terminate()
+    assert ended(winner) == 0
+    assert list(range(1, 41)) == rounds_released(stream)
+    stream.check_everything()

@@ -1,0 +1,175 @@
+"""Subscribers of a real broker: the client library, `stream-dp tail` into the past, and the documents' snippets."""
+
+import json
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+import pytest
+from kafka import KafkaProducer
+from typer.testing import CliRunner
+
+import stream_dp
+from stream_dp import log
+from stream_dp.cli import app
+from stream_dp.records import Release
+from stream_dp.subscribe import release_at
+from tests.test_subscribe import numbered
+
+ROOT = Path(__file__).parents[2]
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+_BLOCK = re.compile(r"^```(?:python|py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def publish(kafka: str, topic: str, parts: list[Release], first_second: int = 0) -> None:
+    """Each part a second after the one before, in as many batches as the producer likes."""
+    with KafkaProducer(bootstrap_servers=kafka, acks="all") as producer:
+        for second, part in enumerate(parts, first_second):
+            published = int((NOON + timedelta(seconds=second)).timestamp() * 1000)
+            producer.send(topic, msgspec.json.encode(part), timestamp_ms=published)
+
+
+@pytest.fixture
+def stream(kafka: str, topic_prefix: str) -> str:
+    """Epoch 1 with 40 rounds in two parts each, then rounds 31 to 40 again, then 20 rounds of epoch 2."""
+    log.create_topics(kafka, f"{topic_prefix}.releases")
+    first = numbered(range(1, 41), parts=2)
+    publish(kafka, f"{topic_prefix}.releases", first + first[60:] + numbered(range(1, 21), 2, 2, "22" * 16))
+    return topic_prefix
+
+
+def test_history_and_resuming(kafka: str, stream: str) -> None:
+    with stream_dp.subscribe(kafka, stream, "earliest") as everything:
+        found = list(islice(everything, 60))
+    assert [(each.epoch, each.round) for each in found] == [
+        *((1, number) for number in range(1, 41)),
+        *((2, number) for number in range(1, 21)),
+    ]
+    assert all(each.histogram == {"0": 900, "1": 899} for each in found)
+    for handled in (0, 32, 39, 58):
+        with stream_dp.subscribe(kafka, stream, position=found[handled].position) as rest:
+            assert next(rest) == found[handled + 1]
+    for start, expected in (("latest", (2, 20)), (7, (2, 7)), (NOON + timedelta(seconds=21), (1, 11))):
+        with stream_dp.subscribe(kafka, stream, start) as subscription:
+            first = next(subscription)
+        assert (first.epoch, first.round) == expected
+
+
+def test_a_subscriber_gets_what_comes_later(kafka: str, stream: str) -> None:
+    with stream_dp.subscribe(kafka, stream) as subscription:
+        assert next(subscription).round == 20
+        publish(kafka, f"{stream}.releases", numbered(range(21, 23), 2, 2, "22" * 16), 500)
+        assert [next(subscription).round, next(subscription).round] == [21, 22]
+
+
+def test_the_release_of_a_moment_is_the_newest_then(kafka: str, stream: str) -> None:
+    topic = f"{stream}.releases"
+    for second, expected in (
+        (-1, None),
+        (0, None),  # of two parts, one is out
+        (1, (1, 1)),
+        (2.5, (1, 1)),
+        (79, (1, 40)),
+        (81, (1, 40)),  # when round 31 came again
+        (101, (2, 1)),
+        (10**6, (2, 20)),
+    ):
+        found = release_at(kafka, topic, NOON + timedelta(seconds=second))
+        assert (None if found is None else (found.epoch, found.round)) == expected, second
+
+
+def tail(*words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["tail", *words])
+    return result.exit_code, result.stdout, " ".join(result.stderr.split())
+
+
+def test_tail_reaches_into_the_past(kafka: str, stream: str) -> None:
+    place = ("--stream", stream, "--kafka", kafka)
+    for words, expected in (
+        (("--at", "7"), (2, 7)),
+        (("--at", "37", "--epoch", "1"), (1, 37)),
+        (("--at", "2026-01-31T12:00:21Z"), (1, 11)),
+        (("--at", "2026-01-31T13:00:21+01:00"), (1, 11)),
+        (("--at", "2026-01-31T12:00:21"), (1, 11)),
+        (("--at", "2026-06-30", "--epoch", "1"), (1, 40)),
+        (("--from", "2026-01-31T12:00:21Z", "--rounds", "1"), (1, 11)),
+        (("--from", "latest", "--epoch", "1", "--rounds", "1"), (1, 40)),
+        (("--from", "3", "--epoch", "1", "--rounds", "1"), (1, 3)),
+    ):
+        status, out, told = tail(*place, *words, "--json")
+        assert status == 0, told
+        found = json.loads(out)
+        assert (found["epoch"], found["round"], found["counts"]) == (*expected, [900, 899]), words
+    status, out, _ = tail(*place, "--at", "7")
+    assert status == 0
+    assert out.startswith("round 7 of 65,535")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--at", "21"), "does not hold round 21"),
+        (("--at", "41", "--epoch", "1"), "does not hold round 41 of epoch 1"),
+        (("--at", "2025-01-01"), "does not hold a release of 2025-01-01T00:00:00+00:00 or before"),
+        (("--at", "noon"), "--at takes a round such as 1000 or a time such as"),
+        (("--from", "0"), "--from takes earliest, latest, a round"),
+        (("--at", "3", "--from", "earliest"), "leave --from and --rounds out"),
+    ],
+)
+def test_tail_says_what_it_cannot_show(kafka: str, stream: str, words: tuple[str, ...], says: str) -> None:
+    status, out, told = tail("--stream", stream, "--kafka", kafka, *words)
+    assert (status, out) == (2, "")
+    assert says in told
+
+
+def snippets(page: str) -> list[str]:
+    return [
+        block
+        for block in _BLOCK.findall((ROOT / page).read_text())
+        if "shop.releases" in block or "subscribe(" in block
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [
+        ("docs/clients.md", 0),
+        ("docs/clients.md", 1),
+        ("docs/clients.md", 2),
+        ("docs/clients.md", 3),
+        ("README.md", 0),
+    ],
+)
+def test_the_snippets_of_the_documents_run(
+    kafka: str, stream: str, tmp_path: Path, page: str, number: int
+) -> None:
+    """Each is run as it stands, on this stream, until it has shown a whole release."""
+    shown = snippets(page)
+    assert len(shown) == (4 if page == "docs/clients.md" else 2)
+    snippet = shown[number].replace("localhost:9092", kafka).replace("shop.releases", f"{stream}.releases")
+    assert kafka in snippet
+    snippet = snippet.replace('"shop"', repr(stream))
+    program = [sys.executable, "-u", "-c", snippet]
+    with subprocess.Popen(program, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert re.match(r"(1|20) \{'0': 900, '1': 899\}$", process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def test_the_javascript_reads_fields_that_the_dashboard_sends() -> None:
+    [script] = re.findall(
+        r"^```javascript\n(.*?)^```$", (ROOT / "docs/clients.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    described = json.loads((ROOT / "stream_dp/dashboard/static/openapi.json").read_text())
+    frame = set(described["components"]["schemas"]["Frame"]["properties"])
+    used = set(re.findall(r"frame\.(\w+)", script))
+    assert {"release", "ids", "counts", "labels"} <= used <= frame
+    assert set(re.findall(r"frame\.release\.(\w+)", script)) <= set(Release.__struct_fields__)
+    [path] = re.findall(r"8080(/[\w/]+)", script)
+    assert path in described["paths"]

@@ -1,0 +1,239 @@
+"""Kafka and Redis over TLS, with certificates and passwords: everything works, and nobody else gets in or is believed.
+
+With `--kafka apache`, Kafka and Redis are real servers that speak TLS themselves.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError
+
+from stream_dp import log
+from stream_dp.connections import kafka_options, redis_client
+from stream_dp.records import decode_release
+from stream_dp.settings import Settings, load_settings
+from tests.system.certificates import Authority
+from tests.system.leaks import LOUD, leaks
+from tests.system.streams import as_values, event, wait_until
+from tests.system.tls_servers import (
+    PASSWORD,
+    USER,
+    apache_over_tls,
+    embedded_over_tls,
+    redis_behind_relay,
+    redis_with_tls,
+)
+
+EVENTS = 40
+SECRET = "PASSWORD_OF_THE_TEST"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Both servers: Kafka's addresses by security, and the files and passwords that open them."""
+
+    folder: Path
+    kafka: dict[str, str]
+    redis: str
+    authority: Authority
+    stranger: Authority
+    keys: dict[str, str]
+
+    def settings(self, stream: str, access: str = "SSL", **changed: Any) -> Settings:
+        """The settings of a stream, as a stream.toml would give them."""
+        security, _, mechanism = access.partition(" ")
+        values: dict[str, Any] = {
+            "stream": stream,
+            "kafka": self.kafka[security],
+            "kafka_security": security,
+            "kafka_ca_file": str(self.authority.file),
+            "redis": f"rediss://{USER}@{self.redis}/0",
+            "redis_ca_file": str(self.authority.file),
+            "redis_client_cert": self.keys["client_cert"],
+            "redis_client_key": self.keys["client_key"],
+            "redis_password": f"env:{SECRET}",
+            "epsilon": 30.0,
+            "horizon": 1023,
+        }
+        if mechanism:
+            login = {"kafka_sasl_mechanism": mechanism, "kafka_username": USER}
+            values |= login | {"kafka_password": f"file:{self.keys['password']}"}
+        else:
+            values |= {f"kafka_{name}": self.keys[name] for name in ("client_cert", "client_key")}
+        return load_settings(None, {}, **{**values, **changed})
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Apache Kafka knows passwords too; the embedded broker only knows TLS, which stands around it."""
+    if "access" in metafunc.fixturenames:
+        ways = ["SSL"]
+        if metafunc.config.getoption("kafka") == "apache":
+            ways += ["SASL_SSL PLAIN", "SASL_SSL SCRAM-SHA-512"]
+        metafunc.parametrize("access", ways)
+
+
+@pytest.fixture(scope="module")
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("tls")
+    authority, stranger = Authority(folder), Authority(folder, "stranger")
+    client = authority.certify("client")
+    password = folder / "password"
+    password.touch(0o600)
+    password.write_text(f"{PASSWORD}\n")
+    keys = {"client_cert": str(client.cert), "client_key": str(client.key), "password": str(password)}
+    apache = request.config.getoption("kafka") == "apache"
+    with ExitStack() as stack:
+        kafka = (apache_over_tls if apache else embedded_over_tls)(folder / "kafka", authority)
+        cache = (redis_with_tls if apache else redis_behind_relay)(folder / "redis", authority)
+        made = Site(folder, stack.enter_context(kafka), stack.enter_context(cache), authority, stranger, keys)
+        with redis.Redis.from_url(f"rediss://{made.redis}", **_redis_files(made)) as administrator:
+            administrator.acl_setuser(
+                USER, enabled=True, passwords=[f"+{PASSWORD}"], keys="*", commands=["+@all"]
+            )
+            administrator.acl_setuser("default", enabled=False)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECRET, PASSWORD)
+
+
+def _redis_files(site: Site) -> dict[str, str]:
+    cert, key = site.keys["client_cert"], site.keys["client_key"]
+    return {"ssl_ca_certs": str(site.authority.file), "ssl_certfile": cert, "ssl_keyfile": key}
+
+
+def command(settings: Settings, *words: str, **options: Any) -> "subprocess.Popen[str]":
+    """`stream-dp`, or `words` that begin with a file of Python, with these settings in its environment."""
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("STREAM_DP_")}
+    given = {
+        f"STREAM_DP_{name.upper()}": str(value)
+        for name, value in as_values(settings).items()
+        if value is not None
+    }
+    program = [sys.executable, *(words if words[0].endswith(".py") else ("-m", "stream_dp.cli", *words))]
+    return subprocess.Popen(program, env=bare | given, text=True, **options)
+
+
+def output(settings: Settings, *words: str) -> tuple[int, str]:
+    """The exit status of a command that ends, and what it printed."""
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with command(settings, *words, **both) as running:
+        told, _ = running.communicate(timeout=60)
+    return running.returncode, told
+
+
+def feed(settings: Settings) -> None:
+    log.create_topics(settings.kafka_address, settings.events)
+    with KafkaProducer(**kafka_options(settings.kafka_address), acks="all") as producer:
+        for number in range(EVENTS):
+            producer.send(settings.events, event("tea", "milk" if number % 2 else "bread"))
+        producer.flush()
+
+
+def last_round(settings: Settings) -> int:
+    held = log.offsets(settings.kafka_address, settings.releases)
+    records = list(
+        log.read(settings.kafka_address, settings.releases, max(held.first, held.end - 1), held.end)
+    )
+    return decode_release(records[-1].value or b"").round if records else 0
+
+
+def test_a_whole_system_runs_over_tls(site: Site, topic_prefix: str, access: str, tmp_path: Path) -> None:
+    """Checked, counted, verified, lost, rebuilt and read, each by the command that a user would run."""
+    settings = site.settings(topic_prefix, access)
+    feed(settings)
+    log.create_topics(settings.kafka_address, settings.releases)
+    logged = tmp_path / "worker.log"
+    with logged.open("w") as file, command(settings, LOUD, stdout=file, stderr=file) as worker:
+        try:
+            wait_until(lambda: last_round(settings) == EVENTS or worker.poll() is not None, logged.read_text)
+        finally:
+            worker.terminate()
+            worker.wait(60)
+    assert last_round(settings) == EVENTS, logged.read_text()
+    assert output(settings, "check")[0] == 0, output(settings, "check")
+    status, certificate = output(settings, "verify", "--json")
+    assert status == 0, certificate
+    assert json.loads(certificate.splitlines()[-1])["rounds"] == EVENTS
+    assert output(settings, "rebuild", "--replace", "--json")[0] == 0
+    status, releases = output(settings, "tail", "--from", "1", "--rounds", "3", "--json")
+    assert (status, len(releases.splitlines())) == (0, 3), releases
+    assert "aiokafka" in logged.read_text()
+    assert leaks({"password": PASSWORD.encode()}, {"logs": logged.read_bytes()}) == []
+    assert PASSWORD not in releases + certificate
+
+
+def test_kafka_lets_nobody_in_without_what_it_asks_for(site: Site, access: str) -> None:
+    """The fixture is what it says: else the tests above would prove nothing."""
+    settings = site.settings("s", access)
+    bare = {"security_protocol": "PLAINTEXT", "ssl_context": None}
+    lacking = {"kafka_client_cert": None, "kafka_client_key": None} if access == "SSL" else {}
+    for options in (
+        kafka_options(settings.kafka_address) | bare,
+        kafka_options(site.settings("s", access, **lacking).kafka_address)
+        | ({} if lacking else {"sasl_plain_password": "another"}),
+    ):
+        with pytest.raises(KafkaError):
+            KafkaConsumer(**options, bootstrap_timeout_ms=2_000).topics()
+
+
+def test_redis_lets_nobody_in_without_what_it_asks_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for changed in (
+        {"redis_client_cert": None, "redis_client_key": None},
+        {"redis_password": None},
+        {"redis": f"redis://{USER}@{site.redis}/0"} | dict.fromkeys(_REDIS_FILES),
+    ):
+        address = site.settings("s", **changed).redis_address
+        with pytest.raises(redis.RedisError), redis_client(address, retry=None, socket_timeout=5) as client:
+            client.ping()
+    monkeypatch.setenv(SECRET, "another")
+    with pytest.raises(redis.AuthenticationError) as refused:
+        redis_client(site.settings("s").redis_address).ping()
+    assert "another" not in str(refused.value)
+
+
+_REDIS_FILES = ("redis_ca_file", "redis_client_cert", "redis_client_key")
+
+
+@pytest.mark.parametrize("server", ["kafka", "redis"])
+def test_a_server_that_cannot_prove_who_it_is_gets_nothing(
+    site: Site, topic_prefix: str, access: str, server: str, tmp_path: Path
+) -> None:
+    """Another authority's certificate is not believed, and the worker says so instead of going on without TLS."""
+    settings = site.settings(topic_prefix, access, **{f"{server}_ca_file": str(site.stranger.file)})
+    logged = tmp_path / "worker.log"
+    with logged.open("w") as file, command(settings, "worker", stdout=file, stderr=file) as worker:
+        try:
+            wait_until(
+                lambda: "trying again" in logged.read_text() or worker.poll() is not None, logged.read_text
+            )
+        finally:
+            worker.terminate()
+            worker.wait(60)
+    told = logged.read_text()
+    assert f"waiting for {server.capitalize()}" in told, told
+    assert PASSWORD not in told
+
+
+def test_a_certificate_for_another_address_is_not_believed(site: Site) -> None:
+    """TLS without a look at the name would let in everybody whom the authority has ever certified."""
+    elsewhere = site.redis.replace("127.0.0.1", "localhost")
+    address = site.settings("s", redis=f"rediss://{USER}@{elsewhere}/0").redis_address
+    with pytest.raises(redis.ConnectionError, match=r"(?i)hostname mismatch|certificate"):
+        redis_client(address, retry=None).ping()
+    kafka = site.kafka["SSL"].replace("127.0.0.1", "localhost")
+    settings = site.settings("s", kafka=kafka)
+    with pytest.raises(KafkaError):
+        KafkaConsumer(**kafka_options(settings.kafka_address), bootstrap_timeout_ms=2_000).topics()

@@ -1,0 +1,145 @@
+"""A worker in a process of its own, forked from a server that has imported everything: it starts in milliseconds.
+
+`Kill` makes it end itself with SIGKILL at one step of its work, `Pause` makes it sleep there.
+The program itself knows nothing of this.
+"""
+
+import asyncio
+import inspect
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from stream_dp import resume, worker
+from stream_dp.epochs import Epochs
+from stream_dp.journal import EpochJournal, JournaledLedger
+from stream_dp.pipeline import Pipeline
+from stream_dp.resume import NewEpoch
+from stream_dp.settings import Settings
+from stream_dp.store.checkpoints import CheckpointStore
+
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["pytest", "tests.system.worker_process"])
+
+STEPS: dict[str, tuple[Any, str]] = {
+    "take over": (CheckpointStore, "take_over"),
+    "load": (CheckpointStore, "load"),
+    "get the key": (resume, "noise_key"),
+    "open the first epoch": (Epochs, "open_next"),
+    "write the epoch down": (EpochJournal, "append"),
+    "charge the ledger": (JournaledLedger, "charge"),
+    "begin the epoch": (Epochs, "finish_opening"),
+    "forget older state": (CheckpointStore, "start_over"),
+    "read what is published": (resume, "_published_since"),
+    "compare what is published": (worker._Session, "catch_up"),
+    "compute": (Pipeline, "process"),
+    "ask who holds the stream": (CheckpointStore, "check_hold"),
+    "hand a batch to the producer": (AIOKafkaProducer, "send_batch"),
+    "send a batch": (worker._Session, "send"),
+    "wait for the broker": (worker._Session, "_answered"),
+    "prepare a checkpoint": (CheckpointStore, "prepare"),
+    "queue the checkpoint's commands": (CheckpointStore, "_write"),
+    "write a checkpoint": (CheckpointStore, "commit"),
+    "commit the offset": (AIOKafkaConsumer, "commit"),
+}
+"""The steps of a worker's life by name: the owner and the name of what carries them out."""
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """A signal to itself before or after the `nth` time (from 1 on) that a worker takes `step`."""
+
+    step: str
+    nth: int = 1
+    after: bool = False
+    signal = signal.SIGKILL
+
+
+class Kill(Interruption):
+    """It dies, as by kill -9."""
+
+
+class Pause(Interruption):
+    """It sleeps until it is sent SIGCONT."""
+
+    signal = signal.SIGSTOP
+
+
+def run_worker(
+    settings: Settings, log_file: str, interruption: Interruption | None, new_epoch: NewEpoch | None = None
+) -> None:
+    """Run the worker until SIGTERM; exits with 2 when it refuses, after logging why."""
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
+    logging.basicConfig(filename=log_file, level="INFO", format="%(message)s", force=True)
+    for chatty in ("kafka", "aiokafka"):
+        logging.getLogger(chatty).setLevel(logging.CRITICAL)
+    if interruption is not None:
+        arm(interruption)
+    try:
+        asyncio.run(_run(settings, new_epoch))
+    except worker.REFUSALS as refusal:
+        logging.error("%s", refusal)
+        sys.exit(2)
+    except Exception:
+        logging.exception("the worker crashed")
+        raise
+
+
+async def _run(settings: Settings, new_epoch: NewEpoch | None) -> None:
+    running = worker.Worker(settings, new_epoch)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.stop)
+    await running.run()
+
+
+def arm(interruption: Interruption) -> None:
+    """Replace the step by one that interrupts this process."""
+    owner, name = STEPS[interruption.step]
+    setattr(owner, name, _interrupted(getattr(owner, name), interruption))
+
+
+def _interrupted(step: Callable[..., Any], interruption: Interruption) -> Callable[..., Any]:
+    calls = 0
+
+    def count() -> bool:
+        nonlocal calls
+        calls += 1
+        return calls == interruption.nth
+
+    def interrupt() -> None:
+        os.kill(os.getpid(), interruption.signal)
+
+    if inspect.iscoroutinefunction(step):
+
+        @wraps(step)
+        async def waiting(*arguments: Any, **named: Any) -> Any:
+            now = count()
+            if now and not interruption.after:
+                interrupt()
+            result = await step(*arguments, **named)
+            if now and interruption.after:
+                interrupt()
+            return result
+
+        return waiting
+
+    @wraps(step)
+    def immediate(*arguments: Any, **named: Any) -> Any:
+        now = count()
+        if now and not interruption.after:
+            interrupt()
+        result = step(*arguments, **named)
+        if now and interruption.after:
+            interrupt()
+        return result
+
+    return immediate

@@ -1,0 +1,116 @@
+"""What is a valid event, how a release reads, and when it is split into parts."""
+
+import json
+
+import numpy as np
+import pytest
+
+from stream_dp.calibration import calibrate
+from stream_dp.epoch import Epoch
+from stream_dp.pipeline import Pipeline
+from stream_dp.records import (
+    LARGEST_PART,
+    LONGEST_LABEL,
+    BadRecord,
+    DeadLetter,
+    Record,
+    decode_event,
+    decode_release,
+    iso_timestamp,
+)
+
+KEY = bytes(32)
+
+
+def test_the_fields_of_an_event() -> None:
+    event = decode_event(
+        b'{"items":["b","a","b"],"user":"u1","id":"e-17","ts":"2026-01-31T12:00:00Z","x":[1]}'
+    )
+    assert (
+        event.items,
+        event.user,
+        event.id,
+        event.ts,
+    ) == (["b", "a", "b"], "u1", "e-17", "2026-01-31T12:00:00Z")
+
+
+def test_a_label_may_be_as_long_in_characters_as_it_says() -> None:
+    longest = "é" * LONGEST_LABEL
+    assert decode_event(json.dumps({"items": [longest]}).encode()).items == [longest]
+    with pytest.raises(BadRecord, match="length"):
+        decode_event(json.dumps({"items": [longest + "é"]}).encode())
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "no value"),
+        (b"", "no value"),
+        (b"{", "not valid UTF-8 JSON"),
+        (b"\xff\xfe", "not valid UTF-8 JSON"),
+        (b'{"items":["a"],"note":"\xff"}', "not valid UTF-8 JSON"),
+        (b'{"x":' + b"[" * 1_000_000, "not valid UTF-8 JSON"),
+        (b"{}", "`items`"),
+        (b'{"items":[]}', "length >= 1"),
+        (b'{"items":[""]}', "items"),
+        (b'{"items":[null]}', r"items\[0\]"),
+        (b'{"items":["a",[]]}', r"items\[1\]"),
+        (b'{"items":["a"],"user":""}', "user"),
+        (b'{"items":["a"],"user":1}', "user"),
+    ],
+)
+def test_a_bad_record_says_why(value: bytes | None, reason: str) -> None:
+    with pytest.raises(BadRecord, match=reason):
+        decode_event(value)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (-1, "1970-01-01T00:00:00.000Z"),
+        (999, "1970-01-01T00:00:00.999Z"),
+        (951_782_400_001, "2000-02-29T00:00:00.001Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        (2**63 - 1, "9999-12-31T23:59:59.999Z"),
+    ],
+)
+def test_timestamps_are_iso_8601_in_utc(milliseconds: int, text: str) -> None:
+    assert text == iso_timestamp(milliseconds)
+
+
+def test_a_dead_letter_says_where_its_record_was() -> None:
+    letter = DeadLetter("why", "s.events", 0, 17, b"k", b"v")
+    assert letter.headers == [
+        ("reason", b"why"),
+        ("topic", b"s.events"),
+        ("partition", b"0"),
+        ("offset", b"17"),
+    ]
+
+
+def test_a_large_release_is_split_and_its_parts_are_the_whole() -> None:
+    """Labels that need several times their length in JSON; parts stay below the limit and repeat nothing."""
+    labels = [f"{number:04d}" + "\u0001" * 1020 for number in range(160)]
+    mechanism, guarantee = calibrate(20.0, 1e-2, 511, 160)
+    epoch = Epoch(1, bytes(16), 0, {"stream": "s"}, mechanism, guarantee)
+    pipeline = Pipeline(epoch, KEY, "s.events")
+    value = json.dumps({"items": labels}).encode()
+    output = pipeline.process([Record(offset, offset, None, value) for offset in range(500)])
+    last = [decode_release(release.value) for release in output.releases if release.round == 500]
+    assert len(last) > 1
+    assert [(part.part, part.parts) for part in last] == [(n, len(last)) for n in range(1, len(last) + 1)]
+    assert all(len(release.value) < LARGEST_PART + 1000 for release in output.releases)
+    found = [pair for part in last for pair in zip(part.labels, part.counts, strict=True)]
+    assert found == sorted(found, key=lambda pair: (-pair[1], pair[0].encode()))
+    assert len({label for label, _ in found}) == len(found) > 150
+    noisy = pipeline.histogram.state().counts.astype(np.int64)
+    for node in pipeline.histogram.state().nodes:
+        noisy = noisy + node.noise[: len(noisy)]
+    tau = mechanism.tau(500)
+    expected = {
+        label: int(count)
+        for label, count in zip(pipeline.histogram.state().labels, noisy, strict=True)
+        if count >= tau
+    }
+    assert expected == dict(found)

@@ -1,0 +1,168 @@
+"""`verify` tells an unchanged log from every kind of changed one, and changed releases from a changed log."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from stream_dp.epoch import Epoch
+from stream_dp.log_digest import NOTHING, LogDigest, LogDigester
+from stream_dp.pipeline import Pipeline, ReleasedPart
+from stream_dp.records import Record
+from stream_dp.settings import Settings
+from stream_dp.verify import Outcome, Verdict, verify
+
+KEY = bytes(range(32))
+EPOCH = Epoch.open(Settings(stream="shop", epsilon=20.0, horizon=255, items_per_event=2), 1, 0)
+MUTATED_LOGS = 1_000
+
+
+def event(offset: int, *items: str) -> Record:
+    listed = ",".join(f'"{item}"' for item in items)
+    return Record(offset, 1_700_000_000_000 + offset, None, b'{"items":[%b]}' % listed.encode())
+
+
+LOG = [
+    event(i, f"item {i % 3}", f"item {i * i % 7}") if i % 9 else Record(i, 5, b"key", b"bad")
+    for i in range(120)
+]
+
+
+def released(log: list[Record]) -> list[ReleasedPart]:
+    return Pipeline(EPOCH, KEY, "shop.events").process(log).releases
+
+
+RELEASES = released(LOG)
+COUNTED = LogDigester(KEY).extend(NOTHING, LOG)
+
+
+def outcome(
+    log: list[Record], releases: list[ReleasedPart] = RELEASES, counted: LogDigest = COUNTED
+) -> Outcome:
+    return verify(EPOCH, KEY, "shop.events", log, releases, counted)
+
+
+def in_order(records: list[Record]) -> list[Record]:
+    """The same contents as a new log: numbered and timed by their new places."""
+    return [Record(i, LOG[i].timestamp, record.key, record.value) for i, record in enumerate(records)]
+
+
+def test_an_unchanged_log_is_identical() -> None:
+    certificate = outcome(LOG).certificate
+    assert (
+        certificate.verdict,
+        certificate.sound,
+        certificate.rounds,
+        certificate.log_records,
+    ) == (Verdict.IDENTICAL, True, 120, 120)
+    assert outcome(LOG).difference is None
+    assert certificate == outcome(LOG).certificate
+
+
+def test_a_log_that_goes_on_is_extended_and_sound() -> None:
+    longer = outcome([*LOG, event(120, "item 1")]).certificate
+    assert (
+        longer.verdict,
+        longer.sound,
+        longer.rounds,
+        longer.log_records,
+    ) == (Verdict.EXTENDED, True, 120, 121)
+
+
+def test_a_round_sent_twice_alike_changes_nothing() -> None:
+    assert Verdict.IDENTICAL is outcome(LOG, [*RELEASES[:50], *RELEASES[40:]]).certificate.verdict
+
+
+def test_a_round_sent_twice_differently_is_found() -> None:
+    forged = RELEASES[44]._replace(value=RELEASES[44].value.replace(b'"round":45', b'"round":46'))
+    found = outcome(LOG, [*RELEASES[:50], forged, *RELEASES[50:]])
+    assert Verdict.RELEASES_CHANGED is found.certificate.verdict
+    assert found.difference is not None
+    assert found.difference[:2] == (45, 1)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 60, 119])
+def test_a_log_that_ends_early_is_truncated(kept: int) -> None:
+    found = outcome(LOG[:kept])
+    assert (Verdict.TRUNCATED, kept) == (found.certificate.verdict, found.certificate.rounds)
+
+
+def test_a_log_that_begins_late_is_truncated() -> None:
+    assert Verdict.TRUNCATED is outcome(LOG[7:]).certificate.verdict
+
+
+def test_missing_releases_are_found_and_the_log_is_not_blamed() -> None:
+    found = outcome(LOG, [*RELEASES[:30], *RELEASES[31:]])
+    assert (found.certificate.verdict, found.certificate.rounds) == (Verdict.RELEASES_CHANGED, 30)
+
+
+def test_another_key_gives_none_of_the_releases() -> None:
+    found = verify(EPOCH, bytes(32), "shop.events", LOG, RELEASES, COUNTED)
+    assert not found.certificate.sound
+
+
+def test_another_nonce_gives_none_of_the_releases() -> None:
+    found = verify(replace(EPOCH, nonce=bytes(16)), KEY, "shop.events", LOG, RELEASES, COUNTED)
+    assert Verdict.RELEASES_CHANGED is found.certificate.verdict
+
+
+def test_the_commitment_needs_the_key() -> None:
+    """Whoever guesses the log cannot confirm the guess from a certificate."""
+    assert LogDigester(bytes(32)).extend(NOTHING, LOG).sequence.hex() != outcome(LOG).certificate.log
+
+
+def test_an_edit_that_changes_no_release_is_found_too() -> None:
+    edited = [*LOG]
+    edited[18] = edited[18]._replace(value=b"bad in another way")
+    assert Verdict.EDITED is outcome(edited).certificate.verdict
+
+
+def test_no_mutated_log_gets_a_wrong_verdict() -> None:
+    random_ = random.Random(7)
+    for _ in range(MUTATED_LOGS):
+        kind, log = random_.choice(MUTATIONS)(random_)
+        assert kind is outcome(log).certificate.verdict, kind
+
+
+def edit(random_: random.Random) -> tuple[Verdict, list[Record]]:
+    log = [*LOG]
+    place = random_.randrange(len(log))
+    log[place] = event(place, "item 0", f"new {random_.random()}")._replace(timestamp=log[place].timestamp)
+    return Verdict.EDITED, log
+
+
+def remove(random_: random.Random) -> tuple[Verdict, list[Record]]:
+    """One record is erased and the log written anew without it."""
+    place = random_.randrange(len(LOG) - 1)
+    return Verdict.EDITED, in_order([*LOG[:place], *LOG[place + 1 :]])
+
+
+def insert(random_: random.Random) -> tuple[Verdict, list[Record]]:
+    place = random_.randrange(len(LOG))
+    records = [*LOG[:place], event(0, f"new {random_.random()}"), *LOG[place:]]
+    return Verdict.EDITED, [*in_order(records[: len(LOG)]), records[-1]._replace(offset=len(LOG))]
+
+
+def swap(random_: random.Random) -> tuple[Verdict, list[Record]]:
+    while True:
+        first, second = random_.sample(range(len(LOG)), 2)
+        if LOG[first].value != LOG[second].value:
+            records = [*LOG]
+            records[first], records[second] = records[second], records[first]
+            return Verdict.REORDERED, in_order(records)
+
+
+def truncate(random_: random.Random) -> tuple[Verdict, list[Record]]:
+    return Verdict.TRUNCATED, LOG[: random_.randrange(len(LOG))]
+
+
+def extend(random_: random.Random) -> tuple[Verdict, list[Record]]:
+    more = random_.randrange(1, 150)
+    return Verdict.EXTENDED, [*LOG, *(event(len(LOG) + i, f"more {i}") for i in range(more))]
+
+
+def leave(random_: random.Random) -> tuple[Verdict, list[Record]]:
+    return Verdict.IDENTICAL, LOG
+
+
+MUTATIONS = [edit, remove, insert, swap, truncate, extend, leave]
