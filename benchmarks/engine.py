@@ -1,8 +1,6 @@
 """What a round costs per label, from events to encoded releases, with all labels released and with none."""
 
-from dataclasses import replace
-
-import numpy as np
+from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
@@ -10,7 +8,7 @@ from benchmarks.measure import take_turns
 from stream_dp.calibration import calibrate
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.histogram import HistogramState, RunningHistogram
-from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KEY_BYTES, NONCE_BYTES, KeyedNoise
+from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 from stream_dp.records import ReleaseEncoder
 
 CELLS = 2_000_000
@@ -52,7 +50,7 @@ class _Stream:
 
     def __init__(self, mechanism: BinaryMechanism, labels: int, rounds: int, encoder: ReleaseEncoder) -> None:
         names = [f"label {i}" for i in range(labels)]
-        known = HistogramState(0, EMPTY_HISTORY, names, np.zeros(labels, np.int32), [])
+        known = HistogramState.before_any_round(names)
         noise = KeyedNoise(bytes(KEY_BYTES), "bench", bytes(NONCE_BYTES))
         self._histogram = RunningHistogram(mechanism, noise, known)
         self._encoder = encoder

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import exp
 
-from stream_dp.counters.binary import BinaryMechanism, levels
+from stream_dp.counters import DISCRETE, MECHANISMS, Mechanism
 from stream_dp.privacy.accounting import discrete_gaussian_epsilon, discrete_gaussian_sigma_squared
 from stream_dp.privacy.discrete_gaussian import LARGEST_SIGMA_SQUARED
 from stream_dp.privacy.keyed_noise import collision_probability
@@ -39,15 +39,15 @@ class Guarantee:
 
 
 def calibrate(
-    epsilon: float, delta: float, horizon: int, items_per_event: int
-) -> tuple[BinaryMechanism, Guarantee]:
+    epsilon: float, delta: float, horizon: int, items_per_event: int, mechanism: str = "binary"
+) -> tuple[Mechanism, Guarantee]:
     """The least noise that makes a whole epoch (epsilon, delta)-DP.
 
     Half of delta goes to the threshold, and the other half, less what is charged for the draws' distance from
     the discrete Gaussian and for colliding cells, to the conversion.  Raises ValueError for a setting out of
     range, naming it.
     """
-    _check(horizon, items_per_event)
+    _check(mechanism, horizon, items_per_event)
     if not 0 < epsilon <= 100:
         raise ValueError(f"epsilon must be above 0 and at most 100, not {epsilon:g}")
     if not 1e-12 <= delta <= 0.5:
@@ -58,31 +58,39 @@ def calibrate(
         raise ValueError(
             f"delta {delta:g} leaves nothing for the noise at epsilon {epsilon:g}: raise delta or lower epsilon"
         )
-    shifts = items_per_event * levels(horizon)
+    kind = DISCRETE[mechanism]
+    shifts = items_per_event * kind.nodes_per_event(horizon)
     sigma_squared = discrete_gaussian_sigma_squared(epsilon, conversion_delta, shifts)
     if sigma_squared > LARGEST_SIGMA_SQUARED:
         raise ValueError(
             f"this guarantee needs noise of variance {sigma_squared:g}, more than any count could stand out from: "
             "raise epsilon or delta, or lower horizon or items_per_event"
         )
-    mechanism = BinaryMechanism.of(horizon, items_per_event, sigma_squared, threshold_delta)
+    calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta)
     method = discrete_gaussian_epsilon(sigma_squared, shifts, conversion_delta).method
-    return mechanism, Guarantee("event", float(epsilon), float(delta), mechanism.rho, threshold_delta, method)
+    return calibrated, Guarantee(
+        "event", float(epsilon), float(delta), calibrated.rho, threshold_delta, method
+    )
 
 
 def guarantee_of(
-    sigma_squared: float, threshold_delta: float, horizon: int, items_per_event: int
-) -> tuple[BinaryMechanism, Guarantee]:
+    sigma_squared: float,
+    threshold_delta: float,
+    horizon: int,
+    items_per_event: int,
+    mechanism: str = "binary",
+) -> tuple[Mechanism, Guarantee]:
     """What given noise promises: epsilon at a delta of twice `threshold_delta`, split as in `calibrate`."""
-    _check(horizon, items_per_event)
+    _check(mechanism, horizon, items_per_event)
     if not 1e-12 <= threshold_delta <= 0.25:
         raise ValueError(f"threshold_delta must be between 1e-12 and 0.25, not {threshold_delta:g}")
-    mechanism = BinaryMechanism.of(horizon, items_per_event, sigma_squared, threshold_delta)
-    shifts = items_per_event * levels(horizon)
+    kind = DISCRETE[mechanism]
+    calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta)
+    shifts = items_per_event * kind.nodes_per_event(horizon)
     conversion = discrete_gaussian_epsilon(sigma_squared, shifts, threshold_delta)
     delta = 2 * threshold_delta + coupling_delta(conversion.epsilon, horizon, items_per_event)
-    return mechanism, Guarantee(
-        "event", conversion.epsilon, delta, mechanism.rho, threshold_delta, conversion.method
+    return calibrated, Guarantee(
+        "event", conversion.epsilon, delta, calibrated.rho, threshold_delta, conversion.method
     )
 
 
@@ -92,7 +100,9 @@ def coupling_delta(epsilon: float, horizon: int, items_per_event: int) -> float:
     return (1 + exp(epsilon)) * (cells * _DRAW_DISTANCE + collision_probability(items_per_event, horizon))
 
 
-def _check(horizon: int, items_per_event: int) -> None:
+def _check(mechanism: str, horizon: int, items_per_event: int) -> None:
+    if mechanism not in MECHANISMS:
+        raise ValueError(f"mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism!r}")
     if not 1 <= horizon <= LARGEST_HORIZON:
         raise ValueError(f"horizon must be between 1 and {LARGEST_HORIZON}, not {horizon}")
     if not 1 <= items_per_event <= 100_000:

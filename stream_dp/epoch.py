@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from stream_dp.calibration import Guarantee, calibrate
-from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.counters import Mechanism
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
 from stream_dp.settings import Settings
 
@@ -28,7 +28,7 @@ class Epoch:
     nonce: bytes
     first_offset: int
     privacy: dict[str, Any]
-    mechanism: BinaryMechanism
+    mechanism: Mechanism
     guarantee: Guarantee
     noise_version: int = NOISE_VERSION
 
@@ -37,7 +37,11 @@ class Epoch:
         """Calibrate and draw a fresh nonce.  Raises `EpochRefused` for settings that promise nothing."""
         try:
             mechanism, guarantee = calibrate(
-                settings.epsilon, settings.delta, settings.horizon, settings.items_per_event
+                settings.epsilon,
+                settings.delta,
+                settings.horizon,
+                settings.items_per_event,
+                settings.mechanism,
             )
         except ValueError as error:
             raise EpochRefused(str(error)) from None

@@ -5,7 +5,6 @@ Each step may be repeated after a crash: the nonce is drawn before the first, an
 """
 
 import msgspec
-import numpy as np
 from redis import Redis
 
 from stream_dp import log
@@ -15,7 +14,6 @@ from stream_dp.histogram import HistogramState
 from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, JournaledLedger
 from stream_dp.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
-from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from stream_dp.store.ledger import LedgerRefused
@@ -83,7 +81,7 @@ class Epochs:
             raise EpochRefused(
                 f"epoch {epoch.number} of stream {self._settings.stream!r}: {refusal}"
             ) from None
-        state = HistogramState(0, EMPTY_HISTORY, [], np.empty(0, np.int32), [])
+        state = HistogramState.before_any_round()
         position = Position(epoch.first_offset)
         checkpoint = Checkpoint(epoch, state, position, opened.releases_offset, opened.key_check)
         self._store.start_over()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.counters.binary import BinaryMechanism, Hits, Node, grown
+from stream_dp.counters.protocol import CalibratedCounter, CounterState, Hits, grown
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
 _CELLS_AT_ONCE = 1 << 17  # rounds x labels of a block: its matrices stay in the second-level cache
@@ -60,11 +60,20 @@ class ReleasedBlock:
 class HistogramState:
     """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),)."""
 
-    round: int
     history: bytes
     labels: list[str]
     counts: NDArray[np.int32]
-    nodes: list[Node]
+    counter: CounterState
+
+    @classmethod
+    def before_any_round(cls, labels: Sequence[str] = ()) -> "HistogramState":
+        """The state that an epoch begins with; `labels`, where given, are known from the start without a count."""
+        return cls(EMPTY_HISTORY, list(labels), np.zeros(len(labels), np.int32), CounterState())
+
+    @property
+    def round(self) -> int:
+        """Rounds closed so far."""
+        return self.counter.round
 
 
 def admit(items: Iterable[str], items_per_event: int) -> list[str]:
@@ -88,7 +97,7 @@ class RunningHistogram:
     """
 
     def __init__(
-        self, mechanism: BinaryMechanism, noise: KeyedNoise, state: HistogramState | None = None
+        self, mechanism: CalibratedCounter, noise: KeyedNoise, state: HistogramState | None = None
     ) -> None:
         self.mechanism = mechanism
         self._noise = noise
@@ -99,7 +108,6 @@ class RunningHistogram:
         self._ids = np.empty((0, 2), np.uint64)
         self._counts = np.empty(0, np.int32)
         self._visible = _VisibleLabels()
-        self._thresholds = np.array(mechanism.thresholds, np.int32)
         if state is not None:
             self._restore(state)
 
@@ -144,35 +152,35 @@ class RunningHistogram:
         hit: dict[str, int] = {}  # the labels that occur in the block, numbered as they come
         columns = [hit.setdefault(label, len(hit)) for labels in admitted for label in labels]
         steps = np.repeat(np.arange(len(events)), [len(labels) for labels in admitted])
-        tweaks, history = self._tweaks(admitted)
+        histories = self._histories(admitted)
         self._register([label for label in hit if label not in self._rows])
-        self._history = history
         rows = np.fromiter((self._rows[label] for label in hit), np.int64, len(hit))
 
         labels = len(self._labels)
-        noisy = self._counter.advance(self._ids[:labels], tweaks, Hits(first + steps, rows[columns]))
         growth = np.zeros((len(events), len(hit)), np.int32)
         growth[steps, columns] = 1  # an event holds a label once
         np.cumsum(growth, axis=0, out=growth)
+        first_seen = np.zeros(labels, np.int64)
+        first_seen[rows[rows >= known]] = first + np.argmax(growth[:, rows >= known] > 0, axis=0)
+        hits = Hits(first + steps, rows[columns])
+        noisy = self._counter.advance(self._ids[:labels], histories, hits, first_seen[known:])
         noisy += self._counts[:labels]
         noisy[:, rows] += growth
         self._counts[rows] += growth[-1]
-        first_seen = np.zeros(labels, np.int64)
-        first_seen[rows[rows >= known]] = first + np.argmax(growth[:, rows >= known] > 0, axis=0)
+        if histories:
+            self._history = histories[-1]
         return self._release(first, noisy, first_seen)
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next event."""
         labels = len(self._labels)
-        return HistogramState(
-            self.round, self._history, self._labels, self._counts[:labels], self._counter.live
-        )
+        return HistogramState(self._history, self._labels, self._counts[:labels], self._counter.state())
 
     def _restore(self, state: HistogramState) -> None:
         self._register(state.labels)
         self._counts[: len(state.labels)] = state.counts
         self._history = state.history
-        self._counter.restore(state.round, state.nodes)
+        self._counter.restore(state.counter, len(state.labels))
 
     def _register(self, labels: Sequence[str]) -> None:
         known = len(self._labels)
@@ -184,7 +192,6 @@ class RunningHistogram:
         self._ids[known:size] = ids
         self._counts = grown(self._counts, size)
         self._counts[known:size] = 0
-        self._counter.add_labels(ids)
 
     def _check_room(self, rounds: int) -> None:
         if rounds > self.rounds_left:
@@ -193,18 +200,18 @@ class RunningHistogram:
                 f"{self.mechanism.horizon} are left"
             )
 
-    def _tweaks(self, admitted: Sequence[Sequence[str]]) -> tuple[list[bytes], bytes]:
-        """The tweaks of the rounds to come, and the history after them."""
-        tweaks, history = [], self._history
+    def _histories(self, admitted: Sequence[Sequence[str]]) -> list[bytes]:
+        """The heads of the hash chain after each of the rounds to come."""
+        histories, history = [], self._history
         for round_number, labels in enumerate(admitted, self.round + 1):
             history = self._noise.extend_history(history, round_number, [label.encode() for label in labels])
-            tweaks.append(self._noise.tweak(round_number, 0, history))
-        return tweaks, history
+            histories.append(history)
+        return histories
 
     def _release(self, first: int, noisy: NDArray[np.int32], first_seen: NDArray[np.int64]) -> ReleasedBlock:
         """Threshold and sort a block's noisy table; a label is released from the round it was first seen in."""
         rounds = np.arange(first, first + len(noisy))
-        tau = self._thresholds[np.bitwise_count(rounds) - 1]
+        tau = self.mechanism.taus(rounds)
         visible = self._visible
         visible.include(np.any(_released(noisy, tau, rounds, first_seen), axis=0), self._labels)
         noisy = noisy.take(visible.rows, axis=1)

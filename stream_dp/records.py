@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from stream_dp.calibration import Guarantee
-from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.histogram import ReleasedBlock
 
 VERSION = 1
@@ -126,14 +126,9 @@ class ReleaseEncoder:
     """Writes the releases of one epoch.  Equal snapshots and timestamps give equal bytes, however cut into blocks."""
 
     def __init__(
-        self, stream: str, epoch: int, nonce: bytes, mechanism: BinaryMechanism, guarantee: Guarantee
+        self, stream: str, epoch: int, nonce: bytes, mechanism: CalibratedCounter, guarantee: Guarantee
     ) -> None:
         self._mechanism = mechanism
-        self._noise_by_nodes = [b""]  # sd and tau depend on a round's number of nodes alone
-        for nodes in range(1, mechanism.horizon.bit_length() + 1):
-            round_number = (1 << nodes) - 1
-            noise = {"sd": mechanism.sd(round_number), "tau": mechanism.tau(round_number)}
-            self._noise_by_nodes.append(orjson.dumps(noise)[1:-1])
         self._labels: NDArray[np.object_] | None = None
         self._quoted = pa.array([], pa.large_binary())
         self._constants = (
@@ -163,8 +158,11 @@ class ReleaseEncoder:
         columns = _Columns(memoryview(gathered.buffers()[2] or b""), edges, block.counts)
         releases, start = [], 0
         ends = np.cumsum(block.sizes).tolist()
-        for round_number, (end, timestamp) in enumerate(zip(ends, timestamps, strict=True), block.first):
-            opening = self._opening_of(round_number, timestamp)
+        rounds = np.arange(block.first, block.first + len(ends))
+        noise = zip(self._mechanism.sds(rounds).tolist(), self._mechanism.taus(rounds).tolist(), strict=True)
+        closings = zip(ends, timestamps, noise, strict=True)
+        for round_number, (end, timestamp, (sd, tau)) in enumerate(closings, block.first):
+            opening = self._opening_of(round_number, timestamp, _noise_fields(sd, tau))
             pieces = list(columns.pieces(start, end))
             start = end
             releases.append(
@@ -184,7 +182,7 @@ class ReleaseEncoder:
             )
         return releases
 
-    def _opening_of(self, round_number: int, timestamp: int) -> bytes:
+    def _opening_of(self, round_number: int, timestamp: int, noise: bytes) -> bytes:
         """A release up to what differs between its parts."""
         return b'%b,"round":%d,"horizon":%d,"ts":"%b",%b,%b' % (
             self._constants[0],
@@ -192,8 +190,13 @@ class ReleaseEncoder:
             self._mechanism.horizon,
             iso_timestamp(timestamp).encode(),
             self._constants[1],
-            self._noise_by_nodes[round_number.bit_count()],
+            noise,
         )
+
+
+@lru_cache(maxsize=1024)
+def _noise_fields(sd: float, tau: int) -> bytes:
+    return orjson.dumps({"sd": sd, "tau": tau})[1:-1]
 
 
 class _Columns(NamedTuple):

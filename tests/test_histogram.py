@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
-from stream_dp.counters.binary import BinaryMechanism, Node
+from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.histogram import HistogramState, HorizonReached, RunningHistogram, Snapshot, admit
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from tests import naive
+from tests.nodes import live_nodes
 from tests.real_events import real_events
 from tests.strategies import cut_streams, labels, streams
 
@@ -54,11 +56,10 @@ def slow(
 
 def frozen(state: HistogramState) -> HistogramState:
     """A copy that later events do not touch, as a checkpoint would keep it."""
-    nodes = [
-        Node(n.round, n.tweak, n.sums[: len(state.labels)].copy(), n.noise[: len(state.labels)].copy())
-        for n in state.nodes
-    ]
-    return replace(state, labels=list(state.labels), counts=state.counts.copy(), nodes=nodes)
+    size = len(state.labels)
+    columns = [replace(column, cells=column.cells[:size].copy()) for column in state.counter.columns]
+    counter = replace(state.counter, columns=columns, tweaks=dict(state.counter.tweaks))
+    return replace(state, labels=list(state.labels), counts=state.counts.copy(), counter=counter)
 
 
 def plain(state: HistogramState) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def plain(state: HistogramState) -> dict[str, Any]:
         "round": state.round,
         "history": state.history,
         "counts": dict(zip(state.labels, state.counts.tolist(), strict=True)),
-        "tweaks": [(node.round, node.tweak) for node in state.nodes],
+        "tweaks": [(node.round, node.tweak) for node in live_nodes(state)],
         "table": {
             node.round: {
                 label: (partial_sum, noise)
@@ -76,7 +77,7 @@ def plain(state: HistogramState) -> dict[str, Any]:
                     state.labels, node.sums[:size].tolist(), node.noise[:size].tolist(), strict=True
                 )
             }
-            for node in state.nodes
+            for node in live_nodes(state)
             if size
         },
     }
@@ -174,9 +175,8 @@ def test_a_saved_state_of_a_read_only_buffer_can_be_continued() -> None:
     first = running(crafted(NO_THRESHOLD))
     first.observe(events[:3])
     saved = frozen(first.state())
-    for node in saved.nodes:
-        node.sums = np.frombuffer(node.sums.tobytes(), np.int32)
-        node.noise = np.frombuffer(node.noise.tobytes(), np.int32)
+    for column in saved.counter.columns:
+        column.cells = np.frombuffer(column.cells.tobytes(), np.int32)
     assert expected[3:] == pairs(running(crafted(NO_THRESHOLD), saved).observe(events[3:]))
 
 
@@ -250,7 +250,7 @@ def test_each_round_has_the_threshold_of_its_number_of_nodes() -> None:
     events = [["a"]] * 31
     everything = pairs(running(crafted(NO_THRESHOLD, horizon=31)).observe(events))
     thresholds = (9, 3, 20, 13, 26)
-    mechanism = replace(crafted(0, horizon=31), thresholds=thresholds)
+    mechanism = structs.replace(crafted(0, horizon=31), thresholds=thresholds)
     expected = [
         (r, [pair for pair in released if pair[1] >= thresholds[bin(r).count("1") - 1]])
         for r, released in everything
@@ -296,7 +296,9 @@ def test_a_label_is_never_released_before_it_was_admitted(events: list[list[str]
 
 def test_equal_counts_are_ordered_by_the_bytes_of_their_labels() -> None:
     names = ["b", "a", "B", "é", "z", "\ue000", "\U0001f600", "", "\0", "aa", "\ud7ff"]
-    noiseless = replace(crafted(1, items_per_event=20), sigma_squared=0.02)  # all draws are 0, near enough
+    noiseless = structs.replace(
+        crafted(1, items_per_event=20), sigma_squared=0.02
+    )  # all draws are 0, near enough
     (first, second) = running(noiseless).observe([names, ["z", "aa"]])
     assert sorted(names, key=str.encode) == first.labels.tolist()
     assert first.counts.tolist() == [1] * len(names)
@@ -305,7 +307,7 @@ def test_equal_counts_are_ordered_by_the_bytes_of_their_labels() -> None:
 
 
 def test_the_order_does_not_depend_on_when_a_label_was_first_released() -> None:
-    noiseless = replace(crafted(1), sigma_squared=0.02)
+    noiseless = structs.replace(crafted(1), sigma_squared=0.02)
     histogram = running(noiseless)
     for name in ("m", "z", "a", "q"):
         histogram.observe([[name]])

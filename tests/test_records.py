@@ -18,6 +18,7 @@ from stream_dp.records import (
     decode_release,
     iso_timestamp,
 )
+from tests.nodes import live_nodes
 
 KEY = bytes(32)
 
@@ -105,7 +106,7 @@ def test_a_large_release_is_split_and_its_parts_are_the_whole() -> None:
     assert found == sorted(found, key=lambda pair: (-pair[1], pair[0].encode()))
     assert len({label for label, _ in found}) == len(found) > 150
     noisy = pipeline.histogram.state().counts.astype(np.int64)
-    for node in pipeline.histogram.state().nodes:
+    for node in live_nodes(pipeline.histogram.state()):
         noisy = noisy + node.noise[: len(noisy)]
     tau = mechanism.tau(500)
     expected = {

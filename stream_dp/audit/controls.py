@@ -11,6 +11,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+from msgspec import structs
 
 from stream_dp.audit.bounds import Views
 from stream_dp.audit.examine import LARGER, Pair
@@ -43,7 +44,7 @@ def pairs() -> list[Pair]:
 def sigma_off() -> Pair:
     """The standard deviation of every draw is too small by sqrt(2)."""
     correct, epsilon = open_table(7, 1, 1.0, 0.01)
-    broken = replace(correct, sigma_squared=correct.sigma_squared / 2)
+    broken = structs.replace(correct, sigma_squared=correct.sigma_squared / 2)
     neighbours = Neighbours(1, [0], {})
 
     def sample(side: int, runs: int, key: bytes) -> Views:
@@ -92,7 +93,9 @@ def no_union_over_rounds() -> Pair:
     tail = correct.threshold_delta
     lower = [sum_tail_threshold(correct.sigma_squared, m + 1, tail) for m in range(levels(horizon))]
     name = "BROKEN: a threshold without the union over rounds"
-    return _escape(name, replace(correct, thresholds=tuple(lower)), guarantee.epsilon, guarantee.delta)
+    return _escape(
+        name, structs.replace(correct, thresholds=tuple(lower)), guarantee.epsilon, guarantee.delta
+    )
 
 
 def _escape(name: str, mechanism: BinaryMechanism, epsilon: float, delta: float) -> Pair:

@@ -13,15 +13,16 @@ Replicas come in blocks, each under an epoch nonce of its own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.counters import Mechanism
 from stream_dp.histogram import HistogramState, ReleasedBlock, RunningHistogram
-from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, NONCE_BYTES, KeyedNoise
+from stream_dp.privacy.keyed_noise import NONCE_BYTES, KeyedNoise
 
 Situation = Mapping[int, Sequence[int]]
 """The stream of one replica: round -> the items of its event, numbered from 0; other rounds hold empty events."""
@@ -45,7 +46,7 @@ def noise_of(key: bytes, block: int) -> KeyedNoise:
 
 
 def replicas(
-    mechanism: BinaryMechanism,
+    mechanism: Mechanism,
     situation: Situation,
     items: int,
     runs: int,
@@ -70,7 +71,7 @@ def replicas(
 
 
 def run_block(
-    mechanism: BinaryMechanism,
+    mechanism: Mechanism,
     situation: Situation,
     items: int,
     runs: int,
@@ -78,9 +79,9 @@ def run_block(
     known: Sequence[int] = (),
 ) -> tuple[NDArray[np.bool_], Counts]:
     """One real histogram over all labels of `runs` replicas: `shown` and `counts`, shape (rounds, runs, items)."""
-    lifted = replace(mechanism, items_per_event=runs * max(mechanism.items_per_event, items))
+    lifted = msgspec.structs.replace(mechanism, items_per_event=runs * max(mechanism.items_per_event, items))
     labels = _labels(known, items, runs)
-    state = HistogramState(0, EMPTY_HISTORY, labels, np.zeros(len(labels), np.int32), [])
+    state = HistogramState.before_any_round(labels)
     histogram = RunningHistogram(lifted, noise, state)
     shape = (mechanism.horizon, runs * items)
     shown, counts = np.zeros(shape, bool), np.zeros(shape, np.int32)

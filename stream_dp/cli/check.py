@@ -98,19 +98,22 @@ def _noise() -> Finding:
 
 def _promise(settings: Settings) -> Finding:
     """Whether the privacy settings can be kept, and what they mean for a count."""
+    import numpy as np
+
     from stream_dp.calibration import calibrate
 
     try:
         mechanism, guarantee = calibrate(
-            settings.epsilon, settings.delta, settings.horizon, settings.items_per_event
+            settings.epsilon, settings.delta, settings.horizon, settings.items_per_event, settings.mechanism
         )
     except ValueError as error:
         return Finding("promise", "failed", str(error))
+    taus = mechanism.taus(np.arange(1, mechanism.horizon + 1))
     return Finding(
         "promise",
         "ok",
         f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g} over {mechanism.horizon:,} rounds: "
-        f"labels show from counts of {mechanism.thresholds[0]:,} to {mechanism.thresholds[-1]:,} on",
+        f"labels show from counts of {taus.min():,} to {taus.max():,} on",
     )
 
 

@@ -3,11 +3,11 @@
 Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
 
     fence           which worker may write: a random token of the one that took over last
-    meta            hash: epoch, round, history, position, live nodes, number of labels, checkpoint number
+    meta            epoch, round, history, position, columns, number of labels, checkpoint number
     labels          list of labels in the order in which they were first admitted
     counts          int32 per label, packed
-    sums:<level>    the live node of that level: int32 per label, packed
-    noise:<level>   its cached noise, likewise
+    column:<name>   a column of the counter, likewise: `column:sums:<level>` and `column:noise:<level>` of the binary
+                    mechanism are the live node of that level and its cached noise
     key             the noise key, unless it is kept elsewhere
 """
 
@@ -22,14 +22,12 @@ from redis import Redis
 from redis.client import Pipeline as Transaction
 from redis.exceptions import ResponseError, WatchError
 
-from stream_dp.calibration import LARGEST_HORIZON
-from stream_dp.counters.binary import Node, level_of, levels
+from stream_dp.counters.protocol import Column, CounterState
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState
 from stream_dp.pipeline import Position
 
-FORMAT = 1
-_CELL = np.dtype("<i4")
+FORMAT = 2
 _LABELS_PER_COMMAND = 10_000
 _DAMAGED = (
     "the state in Redis does not fit together: restore it from its backup, or rebuild it from "
@@ -45,9 +43,17 @@ class StateDamaged(Exception):
     """What Redis holds does not fit together; the message says what to do."""
 
 
-class _NodeMeta(msgspec.Struct):
-    round: int
-    tweak: bytes
+class _ColumnMeta(msgspec.Struct, frozen=True):
+    """What makes cells of bytes: `dtype` as numpy names it, `width` values a label."""
+
+    name: str
+    version: int
+    dtype: str
+    width: int
+
+    @property
+    def row_bytes(self) -> int:
+        return np.dtype(self.dtype).itemsize * self.width
 
 
 class _Format(msgspec.Struct):
@@ -63,7 +69,8 @@ class _Meta(msgspec.Struct):
     round: int
     history: bytes
     labels: int
-    nodes: list[_NodeMeta]
+    columns: list[_ColumnMeta]
+    tweaks: dict[int, bytes]
     position: Position
     releases_offset: int
     key_check: str
@@ -81,8 +88,8 @@ class Checkpoint:
 
 
 @dataclass
-class _Column:
-    """Cells to write from label number `start` on; a column that starts at 0 replaces what was there."""
+class _Write:
+    """Bytes to write from position `start` of a column on; a write that starts at 0 replaces what was there."""
 
     name: str
     start: int
@@ -95,9 +102,8 @@ class PreparedCheckpoint:
 
     meta: _Meta
     new_labels: list[bytes]
-    columns: list[_Column]
-    live_levels: set[int]
-    dead_levels: set[int]
+    writes: list[_Write]
+    dead_columns: set[str]
 
 
 class CheckpointStore:
@@ -109,7 +115,7 @@ class CheckpointStore:
         self._token = b""
         self._checkpoint = 0
         self._labels = 0
-        self._nodes: dict[int, int] = {}  # level -> round of the node whose columns Redis holds
+        self._versions: dict[str, int] = {}  # of the counter's columns that Redis holds
 
     def _key(self, name: str) -> str:
         return self._prefix + name
@@ -138,48 +144,59 @@ class CheckpointStore:
 
     def load(self) -> Checkpoint | None:
         """The last checkpoint, or None where there has never been one."""
+        while True:
+            try:
+                return self._load()
+            except WatchError:  # a worker made a checkpoint meanwhile
+                continue
+
+    def _load(self) -> Checkpoint | None:
         with self._redis.pipeline(transaction=True) as transaction:
-            transaction.get(self._key("meta"))
+            transaction.watch(self._key("meta"))
+            packed: Any = transaction.get(self._key("meta"))
+            if packed is None:
+                return None
+            meta = _decode_meta(packed)
+            transaction.multi()
             transaction.lrange(self._key("labels"), 0, -1)
             transaction.get(self._key("counts"))
-            for level in range(levels(LARGEST_HORIZON)):
-                transaction.get(self._key(f"sums:{level}"))
-                transaction.get(self._key(f"noise:{level}"))
-            packed_meta, labels, counts, *columns = transaction.execute()
-        if packed_meta is None:
-            return None
-        meta = _decode_meta(packed_meta)
+            for column in meta.columns:
+                transaction.get(self._key(f"column:{column.name}"))
+            labels, counts, *cells = transaction.execute()
         if len(labels) != meta.labels:
             raise StateDamaged(_DAMAGED)
-        nodes = []
-        for node in meta.nodes:
-            place = 2 * level_of(node.round)
-            sums, noise = (_unpack(column, meta.labels) for column in columns[place : place + 2])
-            nodes.append(Node(node.round, node.tweak, sums, noise))
-        texts = _decode_labels(labels)
-        state = HistogramState(meta.round, meta.history, texts, _unpack(counts, len(texts)), nodes)
-        self._checkpoint, self._labels = meta.checkpoint, meta.labels
-        self._nodes = {node.level: node.round for node in nodes}
+        columns = [
+            Column(column.name, column.version, _unpack(packed, column, meta.labels))
+            for column, packed in zip(meta.columns, cells, strict=True)
+        ]
+        state = HistogramState(
+            meta.history,
+            _decode_labels(labels),
+            _unpack(counts, _COUNTS, meta.labels),
+            CounterState(meta.round, columns, meta.tweaks),
+        )
+        self._remember(meta)
         return Checkpoint(meta.epoch, state, meta.position, meta.releases_offset, meta.key_check)
+
+    def _remember(self, meta: _Meta) -> None:
+        self._checkpoint, self._labels = meta.checkpoint, meta.labels
+        self._versions = {column.name: column.version for column in meta.columns}
 
     def start_over(self) -> None:
         """Forget the state of a closed epoch; the next checkpoint is the first of another one.  Raises `Fenced`."""
-        columns = [
-            f"{name}:{level}" for level in range(levels(LARGEST_HORIZON)) for name in ("sums", "noise")
-        ]
-        names = [self._key(name) for name in ("meta", "labels", "counts", *columns)]
         while True:
             try:
                 with self._redis.pipeline(transaction=True) as transaction:
-                    transaction.watch(self._key("fence"))
+                    transaction.watch(self._key("fence"), self._key("meta"))
                     self._check_fence(transaction.get(self._key("fence")))
+                    columns = list(transaction.scan_iter(match=self._key("column:*")))
                     transaction.multi()
-                    transaction.delete(*names)
+                    transaction.delete(*map(self._key, ("meta", "labels", "counts")), *columns)
                     transaction.execute()
                 break
             except WatchError:  # another worker's write, or only a lost connection: the next look tells
                 continue
-        self._checkpoint, self._labels, self._nodes = 0, 0, {}
+        self._checkpoint, self._labels, self._versions = 0, 0, {}
 
     def check_hold(self) -> None:
         """Raise `Fenced` if another worker has taken the stream over."""
@@ -188,26 +205,33 @@ class CheckpointStore:
     def prepare(self, checkpoint: Checkpoint) -> PreparedCheckpoint:
         """Copy what has changed since the last checkpoint.  Call `commit` with it before preparing another."""
         state, old = checkpoint.state, self._labels
-        columns = [_Column("counts", 0, _pack(state.counts, 0, len(state.labels)))]
-        for node in state.nodes:
-            start = old if self._nodes.get(node.level) == node.round else 0
-            for name, cells in (("sums", node.sums), ("noise", node.noise)):
-                columns.append(_Column(f"{name}:{node.level}", start, _pack(cells, start, len(state.labels))))
+        labels = len(state.labels)
+        writes = [_Write("counts", 0, _pack(state.counts, 0, labels))]
+        columns = [_describe(column) for column in state.counter.columns]
+        for column, described in zip(state.counter.columns, columns, strict=True):
+            start = old if self._versions.get(column.name) == column.version else 0
+            writes.append(
+                _Write(
+                    f"column:{column.name}", start * described.row_bytes, _pack(column.cells, start, labels)
+                )
+            )
         meta = _Meta(
             FORMAT,
             self._checkpoint + 1,
             checkpoint.epoch,
             state.round,
             state.history,
-            len(state.labels),
-            [_NodeMeta(node.round, node.tweak) for node in state.nodes],
+            labels,
+            columns,
+            state.counter.tweaks,
             checkpoint.position,
             checkpoint.releases_offset,
             checkpoint.key_check,
         )
-        live = {node.level for node in state.nodes}
         new_labels = [label.encode() for label in state.labels[old:]]
-        return PreparedCheckpoint(meta, new_labels, columns, live, set(self._nodes) - live)
+        return PreparedCheckpoint(
+            meta, new_labels, writes, set(self._versions) - {column.name for column in columns}
+        )
 
     def commit(self, prepared: PreparedCheckpoint) -> None:
         """Write it in one transaction, or nothing of it.
@@ -221,9 +245,7 @@ class CheckpointStore:
                 break
             except WatchError:  # another worker's write, or only a lost connection: the next look tells
                 continue
-        self._checkpoint = prepared.meta.checkpoint
-        self._labels = prepared.meta.labels
-        self._nodes = {level_of(node.round): node.round for node in prepared.meta.nodes}
+        self._remember(prepared.meta)
 
     def _commit_unless_changed(self, prepared: PreparedCheckpoint) -> None:
         with self._redis.pipeline(transaction=True) as transaction:
@@ -245,13 +267,13 @@ class CheckpointStore:
     def _write(self, transaction: Transaction, prepared: PreparedCheckpoint) -> None:
         for start in range(0, len(prepared.new_labels), _LABELS_PER_COMMAND):
             transaction.rpush(self._key("labels"), *prepared.new_labels[start : start + _LABELS_PER_COMMAND])
-        for column in prepared.columns:
-            if column.start:
-                transaction.setrange(self._key(column.name), column.start * _CELL.itemsize, column.cells)
+        for write in prepared.writes:
+            if write.start:
+                transaction.setrange(self._key(write.name), write.start, write.cells)
             else:
-                transaction.set(self._key(column.name), column.cells)
-        for level in prepared.dead_levels:
-            transaction.delete(self._key(f"sums:{level}"), self._key(f"noise:{level}"))
+                transaction.set(self._key(write.name), write.cells)
+        if prepared.dead_columns:
+            transaction.delete(*(self._key(f"column:{name}") for name in prepared.dead_columns))
         transaction.set(self._key("meta"), msgspec.msgpack.encode(prepared.meta))
 
 
@@ -272,11 +294,20 @@ def _decode_meta(packed: bytes) -> _Meta:
         raise StateDamaged(_DAMAGED) from None
 
 
-def _pack(cells: NDArray[np.int32], start: int, end: int) -> bytes:
-    return cells[start:end].astype(_CELL).tobytes()
+def _describe(column: Column) -> _ColumnMeta:
+    width = column.cells.shape[1] if column.cells.ndim == 2 else 1
+    return _ColumnMeta(column.name, column.version, column.cells.dtype.newbyteorder("<").str, width)
 
 
-def _unpack(column: bytes | None, labels: int) -> NDArray[np.int32]:
-    if len(column or b"") != labels * _CELL.itemsize:
+_COUNTS = _ColumnMeta("counts", 0, "<i4", 1)
+
+
+def _pack(cells: NDArray[Any], start: int, end: int) -> bytes:
+    return cells[start:end].astype(cells.dtype.newbyteorder("<")).tobytes()
+
+
+def _unpack(packed: bytes | None, column: _ColumnMeta, labels: int) -> NDArray[Any]:
+    if len(packed or b"") != labels * column.row_bytes:
         raise StateDamaged(_DAMAGED)
-    return np.frombuffer(column or b"", _CELL).astype(np.int32)
+    cells = np.frombuffer(packed or b"", column.dtype).astype(np.dtype(column.dtype).newbyteorder("="))
+    return cells.reshape(labels, column.width) if column.width > 1 else cells

@@ -47,7 +47,7 @@ def single(
         return [f"{replica * ITEMS + item:08d}" for item in items]
 
     labels = named(known)
-    state = HistogramState(0, EMPTY_HISTORY, labels, np.zeros(len(labels), np.int32), [])
+    state = HistogramState.before_any_round(labels)
     histogram = RunningHistogram(mechanism, same_bits(), state)
     events = [named(situation.get(r, ())) for r in range(1, mechanism.horizon + 1)]
     return {

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stream_dp.counters.binary import BinaryCounter, BinaryMechanism, Hits, chain, grown, levels
+from stream_dp.counters.binary import BinaryMechanism, DyadicTree, chain, levels
+from stream_dp.counters.protocol import Hits, grown
+from stream_dp.counters.tree import TreeCounter
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 from tests import naive
@@ -29,14 +31,15 @@ def ids(labels: int) -> NDArray[np.uint64]:
 
 
 def run(
-    counter: BinaryCounter, hits: NDArray[np.int64], cuts: Sequence[int], known: Sequence[int]
+    counter: TreeCounter, hits: NDArray[np.int64], cuts: Sequence[int], known: Sequence[int]
 ) -> NDArray[np.int32]:
     """Feed `hits` (rounds x labels) in blocks that end at `cuts`; before block i there are known[i] labels."""
     noise = np.zeros(hits.shape, np.int32)
     for (start, end), labels in zip(pairwise([0, *cuts]), known, strict=True):
-        counter.add_labels(ids(labels)[counter.labels :])
         rounds, rows = np.nonzero(hits[start:end, :labels])
-        block = counter.advance(ids(labels), tweaks(start + 1, end), Hits(rounds + start + 1, rows))
+        first_seen = np.full(labels - counter.labels, start + 1)
+        histories = [EMPTY_HISTORY] * (end - start)
+        block = counter.advance(ids(labels), histories, Hits(rounds + start + 1, rows), first_seen)
         noise[start:end, :labels] = block
     return noise
 
@@ -114,7 +117,7 @@ def test_noise_is_the_sum_of_single_draws_over_the_chain() -> None:
     single = NOISE.draw(GAUSSIAN, ids(labels), tweaks(1, rounds)).astype(np.int64)
     expected = [sum(single[a - 1] for a in chain(last)).tolist() for last in range(1, rounds + 1)]
     for cuts in ([rounds], range(1, rounds + 1), [1, 2, 9, 32, 33, 63, 64, 65, rounds]):
-        noise = run(BinaryCounter(NOISE, GAUSSIAN), hits, cuts, [labels] * len(cuts))
+        noise = run(TreeCounter(DyadicTree(), NOISE, GAUSSIAN), hits, cuts, [labels] * len(cuts))
         assert expected == noise.tolist()
 
 
@@ -137,14 +140,13 @@ def test_live_nodes_are_the_chain_with_brute_force_sums_and_single_draws(
 ) -> None:
     """Labels that come late included: their noise is that of all rounds they have missed."""
     hits, cuts, known = stream
-    counter = BinaryCounter(NOISE, GAUSSIAN)
+    counter = TreeCounter(DyadicTree(), NOISE, GAUSSIAN)
     noise = run(counter, hits, cuts, known)
     rounds, labels = len(hits), known[-1]
     single = NOISE.draw(GAUSSIAN, ids(labels), tweaks(1, rounds))
     assert chain(rounds) == [node.round for node in counter.live]
     for node in counter.live:
         start = node.round - (node.round & -node.round)
-        assert node.level == (node.round - start).bit_length() - 1
         assert tweaks(node.round, node.round) == [node.tweak]
         assert hits[start : node.round, :labels].sum(axis=0).tolist() == node.sums[:labels].tolist()
         assert single[node.round - 1].tolist() == node.noise[:labels].tolist()
@@ -162,16 +164,15 @@ def allocated(cells: NDArray[np.int32]) -> int:
 @pytest.mark.parametrize("step", [1, 7, 100])
 def test_a_label_costs_at_most_16_bytes_a_live_level(step: int) -> None:
     """Measured after every growth, where slack is worst, and before the next: sums, noise and spare room."""
-    counter = BinaryCounter(NOISE, GAUSSIAN)
+    counter = TreeCounter(DyadicTree(), NOISE, GAUSSIAN)
     all_ids = ids(400)
     none = Hits(np.empty(0, np.int64), np.empty(0, np.int64))
-    counter.add_labels(all_ids[:1])
-    counter.advance(all_ids[:1], tweaks(1, 127), none)
+    counter.advance(all_ids[:1], [EMPTY_HISTORY] * 127, none, np.ones(1, np.int64))
     for labels in range(1 + step, 401, step):
-        counter.add_labels(all_ids[counter.labels : labels])
+        counter.advance(all_ids[:labels], [], none, np.full(step, 128))
         kept = sum(allocated(node.sums) + allocated(node.noise) for node in counter.live)
         assert kept <= 16 * labels * len(counter.live)
-    counter.advance(all_ids[: counter.labels], tweaks(128, 131), none)
+    counter.advance(all_ids[: counter.labels], [EMPTY_HISTORY] * 4, none, np.empty(0, np.int64))
     kept = sum(allocated(node.sums) + allocated(node.noise) for node in counter.live)
     assert kept <= 16 * counter.labels * len(counter.live)
 

@@ -4,11 +4,11 @@ Whole histograms run here, from events to snapshots.  Each claim is paired with 
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stream_dp.counters.binary import BinaryMechanism, chain

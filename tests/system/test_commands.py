@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 from click.testing import Result
 from kafka import KafkaAdminClient, KafkaProducer
@@ -22,7 +21,7 @@ from stream_dp.dev import redis_server
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState
 from stream_dp.pipeline import Position
-from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, key_check
+from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.records import Release
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
@@ -207,7 +206,7 @@ def test_check_compares_settings_and_key_with_the_running_epoch(
         store = CheckpointStore(redis, topic_prefix)
         store.take_over()
         key = noise_key("redis", redis, topic_prefix, may_create=True)
-        state = HistogramState(0, EMPTY_HISTORY, [], np.empty(0, np.int32), [])
+        state = HistogramState.before_any_round()
         epoch = Epoch.open(settings, 1, 0)
         store.commit(store.prepare(Checkpoint(epoch, state, Position(0), 0, key_check(key))))
         code, checks = checklist(*words)

@@ -21,6 +21,7 @@ import pytest
 from stream_dp.dev.child_process import free_port
 from stream_dp.records import Release, decode_release
 from tests import naive
+from tests.nodes import live_nodes
 from tests.shared import RETAIL
 from tests.system.streams import Stream, ended, event, small_stream, some_events
 
@@ -167,8 +168,8 @@ def check_cells(state, slow: SlowReader, last: int) -> None:  # type: ignore[no-
     while node:
         live.append(node)
         node &= node - 1
-    assert live == [node.round for node in state.nodes]
-    for node in state.nodes:
+    assert live == [node.round for node in live_nodes(state)]
+    for node in live_nodes(state):
         start = node.round & (node.round - 1)
         for label, partial_sum, noise in zip(state.labels, node.sums, node.noise, strict=True):
             assert partial_sum == slow.count(label, node.round) - slow.count(label, start)

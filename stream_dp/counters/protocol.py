@@ -1,0 +1,121 @@
+"""What every continual counter has in common, and what it leaves in a checkpoint.
+
+A mechanism is a frozen set of numbers: the noise and the thresholds of one epoch.  Its counter holds the state of all
+labels at once and turns rounds into noise.  A counter never sees a label's text and never reads a clock.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.privacy.keyed_noise import KeyedNoise
+
+
+class Hits(NamedTuple):
+    """Which labels' counts grow by one in which round: `rounds` and `rows`, int64 of shape (hits,)."""
+
+    rounds: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+
+@dataclass
+class Column:
+    """One value, or one row of values, per label: `cells` of shape (capacity,) or (capacity, width).
+
+    Cells beyond the number of labels mean nothing.  `version` differs from an earlier one of the same name whenever the
+    cell of a label that was known then may have changed.
+    """
+
+    name: str
+    version: int
+    cells: NDArray[Any]
+
+
+@dataclass
+class CounterState:
+    """Everything that a counter must remember: `tweaks` are those of earlier rounds that it will use again."""
+
+    round: int = 0
+    columns: list[Column] = field(default_factory=list)
+    tweaks: dict[int, bytes] = field(default_factory=dict)
+
+
+class Counter(Protocol):
+    """The noise of one running count per label, `labels` of them, after `round` rounds."""
+
+    round: int
+    labels: int
+
+    def advance(
+        self,
+        ids: NDArray[np.uint64],
+        histories: Sequence[bytes],
+        hits: Hits,
+        first_seen: NDArray[np.int64],
+    ) -> NDArray[np.int32]:
+        """Process the next len(histories) rounds as one matrix; `histories` are the heads H_round of their hash chain.
+
+        `ids`: identities of all labels, shape (labels, 2).  Those beyond `self.labels` are new, and `first_seen`, of
+        shape (new labels,), holds the round that admits each of them first.
+        Returns the noise of every label's running count after each round, int32 of shape (rounds, labels), which does
+        not depend on how a stream is cut into blocks; in the rounds before a label is first seen it means nothing.
+        """
+        ...
+
+    def state(self) -> CounterState:
+        """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next `advance`."""
+        ...
+
+    def restore(self, state: CounterState, labels: int) -> None:
+        """Go on from `state`, which holds `labels` labels; a state of round 0 may lack their columns."""
+        ...
+
+
+class CalibratedCounter(msgspec.Struct, frozen=True):
+    """A counter's noise and thresholds, frozen for an epoch of at most `horizon` rounds; `name` is its tag."""
+
+    horizon: int
+    items_per_event: int
+
+    @property
+    def name(self) -> str:
+        """What the setting `mechanism` calls it."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def rho(self) -> float:
+        """The zCDP cost of the noisy table of a whole epoch."""
+        raise NotImplementedError
+
+    def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The least noisy count that is released in each of `rounds`."""
+        raise NotImplementedError
+
+    def sds(self, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The standard deviation of every count released in each of `rounds`."""
+        raise NotImplementedError
+
+    def counter(self, noise: KeyedNoise) -> Counter:
+        """A counter at round 0, without labels."""
+        raise NotImplementedError
+
+    def tau(self, round_number: int) -> int:
+        """The least noisy count that is released in this round."""
+        return int(self.taus(np.array([round_number]))[0])
+
+    def sd(self, round_number: int) -> float:
+        """The standard deviation of every count released in this round."""
+        return float(self.sds(np.array([round_number]))[0])
+
+
+def grown(cells: NDArray[Any], size: int) -> NDArray[Any]:
+    """`cells` with room for at least `size` rows, half more than asked so that growth costs little on average."""
+    if size <= len(cells):
+        return cells
+    larger = np.zeros((size + size // 2, *cells.shape[1:]), cells.dtype)
+    larger[: len(cells)] = cells
+    return larger

@@ -1,0 +1,138 @@
+"""Counters that complete one node a round: N(t) = N(parent(t)) + Z(t), one draw per label and node for ever.
+
+The prefix 1..t is the disjoint union of the nodes t, parent(t), parent(parent(t)) and so on down to 0; node t covers
+the rounds (parent(t), t].  Which round is whose parent is all that tells one such counter from another.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.counters.protocol import Column, CounterState, Hits, grown
+from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
+from stream_dp.privacy.keyed_noise import KeyedNoise
+
+
+class Tree(Protocol):
+    """Which nodes make up the prefix of a round."""
+
+    def chain(self, round_number: int) -> list[int]:
+        """The nodes whose union is rounds 1..`round_number`, latest first."""
+        ...
+
+    def parents(self, first: int, last: int) -> list[int]:
+        """For each round from `first` to `last`, the node before its own in its chain; 0 if there is none."""
+        ...
+
+    def slot(self, node: int) -> int:
+        """The column that `node` is kept in: no two nodes of one chain share it."""
+        ...
+
+
+@dataclass
+class Node:
+    """One live node over all labels: its partial sums and its noise, one cell a label.
+
+    `sums` and `noise` are int32 of shape (capacity,); cells beyond the number of labels mean nothing.
+    `tweak` is kept because a label first seen later draws its own noise of this node.
+    """
+
+    round: int
+    tweak: bytes
+    sums: NDArray[np.int32]
+    noise: NDArray[np.int32]
+
+
+class TreeCounter:
+    """The partial sums and the noise of all labels.  `live` holds the nodes of chain(`round`), latest first."""
+
+    def __init__(self, tree: Tree, noise: KeyedNoise, gaussian: DiscreteGaussian) -> None:
+        self._tree = tree
+        self._noise = noise
+        self._gaussian = gaussian
+        self.round = 0
+        self.labels = 0
+        self.live: list[Node] = []
+
+    def advance(
+        self,
+        ids: NDArray[np.uint64],
+        histories: Sequence[bytes],
+        hits: Hits,
+        first_seen: NDArray[np.int64],
+    ) -> NDArray[np.int32]:
+        """See `Counter.advance`.  Noise exists in every round, also before a label is first seen."""
+        self._add_labels(ids[self.labels :])
+        first, last = self.round + 1, self.round + len(histories)
+        tweaks = [
+            self._noise.tweak(round_number, 0, history)
+            for round_number, history in enumerate(histories, first)
+        ]
+        noise = self._noise.draw(self._gaussian, ids, tweaks)
+        nodes = self._tree.chain(last)
+        completed = {a: noise[a - first].copy() for a in nodes if a >= first}
+        before = self._prefix_noise()
+        parents = self._tree.parents(first, last)
+        for row, parent in enumerate(parents):
+            if parent >= first:
+                noise[row] += noise[parent - first]
+            elif parent:
+                noise[row] += before[parent]
+        self.live = [
+            Node(a, tweaks[a - first], self._merged_sums(a, parents[a - first], hits), completed[a])
+            for a in completed
+        ] + [node for node in self.live if node.round in nodes]
+        self.round = last
+        return noise
+
+    def state(self) -> CounterState:
+        """Two columns for each live node, and its tweak."""
+        columns = [
+            Column(f"{name}:{self._tree.slot(node.round)}", node.round, cells)
+            for node in self.live
+            for name, cells in (("sums", node.sums), ("noise", node.noise))
+        ]
+        return CounterState(self.round, columns, {node.round: node.tweak for node in self.live})
+
+    def restore(self, state: CounterState, labels: int) -> None:
+        """See `Counter.restore`."""
+        cells = {column.name: column.cells for column in state.columns}
+        self.round, self.labels = state.round, labels
+        self.live = []
+        for node in self._tree.chain(state.round):
+            slot = self._tree.slot(node)
+            self.live.append(
+                Node(node, state.tweaks[node], cells[f"sums:{slot}"].copy(), cells[f"noise:{slot}"].copy())
+            )
+
+    def _add_labels(self, ids: NDArray[np.uint64]) -> None:
+        """Append labels: sums 0, and the noise of the live nodes only."""
+        old, self.labels = self.labels, self.labels + len(ids)
+        if not self.live or not len(ids):
+            return
+        draws = self._noise.draw(self._gaussian, ids, [node.tweak for node in self.live])
+        for node, noise in zip(self.live, draws, strict=True):
+            node.sums = grown(node.sums, self.labels)
+            node.noise = grown(node.noise, self.labels)
+            node.sums[old : self.labels] = 0
+            node.noise[old : self.labels] = noise
+
+    def _prefix_noise(self) -> dict[int, NDArray[np.int32]]:
+        """For each live node, the noise of the prefix that ends with it."""
+        prefix, running = {}, np.zeros(self.labels, np.int32)
+        for node in reversed(self.live):
+            running = running + node.noise[: self.labels]
+            prefix[node.round] = running
+        return prefix
+
+    def _merged_sums(self, round_number: int, start: int, hits: Hits) -> NDArray[np.int32]:
+        """The partial sums of the new node, over the rounds after `start`: swallowed nodes and the block's hits."""
+        inside = (hits.rounds > start) & (hits.rounds <= round_number)
+        sums = np.bincount(hits.rows[inside], minlength=self.labels).astype(np.int32)
+        for node in self.live:
+            if node.round > start:
+                sums += node.sums[: self.labels]
+        return sums
