@@ -6,7 +6,7 @@ labels at once and turns rounds into noise.  A counter never sees a label's text
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -60,9 +60,25 @@ class Counter(Protocol):
         """Process the next len(histories) rounds as one matrix; `histories` are the heads H_round of their hash chain.
 
         `ids`: identities of all labels, shape (labels, 2).  Those beyond `self.labels` are new, and `first_seen`, of
-        shape (new labels,), holds the round that admits each of them first.
+        shape (new labels,), holds the round that admits each of them first, or `self.round`: their noise starts there.
         Returns the noise of every label's running count after each round, int32 of shape (rounds, labels), which does
         not depend on how a stream is cut into blocks; in the rounds before a label is first seen it means nothing.
+        """
+        ...
+
+    def current(self) -> NDArray[np.int32]:
+        """The noise of every label's running count after `round`, int32 of shape (labels,)."""
+        ...
+
+    def subset(self, rows: NDArray[np.int64]) -> Self:
+        """A counter of the labels in `rows` alone, at the same round; it goes its own way from here."""
+        ...
+
+    def follow(self, ahead: Self, rows: NDArray[np.int64], ids: NDArray[np.uint64], history: bytes) -> None:
+        """Go to the round of `ahead`, a subset of the labels in `rows` that went there by `advance`.
+
+        Every other label skips the rounds between: its noise at the new round has the law that it would have had,
+        given what it was before.  `ids` are those of all labels, `history` is the hash chain's head at the new round.
         """
         ...
 

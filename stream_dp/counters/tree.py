@@ -36,14 +36,18 @@ class Tree(Protocol):
 class Node:
     """One live node over all labels: its partial sums and its noise, one cell a label.
 
-    `sums` and `noise` are int32 of shape (capacity,); cells beyond the number of labels mean nothing.
-    `tweak` is kept because a label first seen later draws its own noise of this node.
+    `sums` and `noise` are int32 of shape (capacity,); cells beyond the number of labels mean nothing.  `sums` is None
+    where labels have skipped rounds of the node.  `tweak` is kept because a label first seen later draws its own noise.
     """
 
     round: int
     tweak: bytes
-    sums: NDArray[np.int32]
+    sums: NDArray[np.int32] | None
     noise: NDArray[np.int32]
+
+    def take(self, rows: NDArray[np.int64]) -> "Node":
+        """The node over the labels in `rows` alone."""
+        return Node(self.round, self.tweak, None if self.sums is None else self.sums[rows], self.noise[rows])
 
 
 class TreeCounter:
@@ -88,12 +92,41 @@ class TreeCounter:
         self.round = last
         return noise
 
+    def current(self) -> NDArray[np.int32]:
+        """See `Counter.current`."""
+        total = np.zeros(self.labels, np.int32)
+        for node in self.live:
+            total += node.noise[: self.labels]
+        return total
+
+    def subset(self, rows: NDArray[np.int64]) -> "TreeCounter":
+        """See `Counter.subset`."""
+        part = TreeCounter(self._tree, self._noise, self._gaussian)
+        part.round, part.labels = self.round, len(rows)
+        part.live = [node.take(rows) for node in self.live]
+        return part
+
+    def follow(
+        self, ahead: "TreeCounter", rows: NDArray[np.int64], ids: NDArray[np.uint64], history: bytes
+    ) -> None:
+        """See `Counter.follow`: every label draws its own noise of the nodes that are new, and no other."""
+        held = {node.round: node for node in self.live}
+        new = [node for node in ahead.live if node.round not in held]
+        draws = self._noise.draw(self._gaussian, ids, [node.tweak for node in new])
+        drawn = {
+            node.round: Node(node.round, node.tweak, None, noise)
+            for node, noise in zip(new, draws, strict=True)
+        }
+        self.live = [held.get(node.round) or drawn[node.round] for node in ahead.live]
+        self.round = ahead.round
+
     def state(self) -> CounterState:
         """Two columns for each live node, and its tweak."""
         columns = [
-            Column(f"{name}:{self._tree.slot(node.round)}", node.round, cells)
+            Column(f"{name}:{self._tree.slot(node.round)}", node.round, cells[: self.labels])
             for node in self.live
             for name, cells in (("sums", node.sums), ("noise", node.noise))
+            if cells is not None
         ]
         return CounterState(self.round, columns, {node.round: node.tweak for node in self.live})
 
@@ -104,8 +137,14 @@ class TreeCounter:
         self.live = []
         for node in self._tree.chain(state.round):
             slot = self._tree.slot(node)
+            sums = cells.get(f"sums:{slot}")
             self.live.append(
-                Node(node, state.tweaks[node], cells[f"sums:{slot}"].copy(), cells[f"noise:{slot}"].copy())
+                Node(
+                    node,
+                    state.tweaks[node],
+                    None if sums is None else sums.copy(),
+                    cells[f"noise:{slot}"].copy(),
+                )
             )
 
     def _add_labels(self, ids: NDArray[np.uint64]) -> None:
@@ -115,10 +154,11 @@ class TreeCounter:
             return
         draws = self._noise.draw(self._gaussian, ids, [node.tweak for node in self.live])
         for node, noise in zip(self.live, draws, strict=True):
-            node.sums = grown(node.sums, self.labels)
             node.noise = grown(node.noise, self.labels)
-            node.sums[old : self.labels] = 0
             node.noise[old : self.labels] = noise
+            if node.sums is not None:
+                node.sums = grown(node.sums, self.labels)
+                node.sums[old : self.labels] = 0
 
     def _prefix_noise(self) -> dict[int, NDArray[np.int32]]:
         """For each live node, the noise of the prefix that ends with it."""
@@ -128,11 +168,13 @@ class TreeCounter:
             prefix[node.round] = running
         return prefix
 
-    def _merged_sums(self, round_number: int, start: int, hits: Hits) -> NDArray[np.int32]:
+    def _merged_sums(self, round_number: int, start: int, hits: Hits) -> NDArray[np.int32] | None:
         """The partial sums of the new node, over the rounds after `start`: swallowed nodes and the block's hits."""
         inside = (hits.rounds > start) & (hits.rounds <= round_number)
         sums = np.bincount(hits.rows[inside], minlength=self.labels).astype(np.int32)
         for node in self.live:
             if node.round > start:
+                if node.sums is None:
+                    return None
                 sums += node.sums[: self.labels]
         return sums
