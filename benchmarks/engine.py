@@ -13,6 +13,7 @@ from stream_dp.records import ReleaseEncoder
 
 CELLS = 2_000_000
 TURNS = 5
+_ROUNDS_AT_ONCE = 500  # as the worker's batches
 
 
 def main(console: Console) -> None:
@@ -57,9 +58,6 @@ class _Stream:
         self._events = [[names[7 * i % labels], names[(13 * i + 1) % labels]] for i in range(rounds)]
 
     def __call__(self) -> None:
-        done = 0
-        while done < len(self._events):
-            block = self._events[done : done + min(500, self._histogram.block_rounds)]
-            released = self._histogram.observe_block(block)
-            self._encoder.encode(released, range(len(block)))
-            done += len(block)
+        for start in range(0, len(self._events), _ROUNDS_AT_ONCE):
+            for block in self._histogram.blocks(self._events[start : start + _ROUNDS_AT_ONCE]):
+                self._encoder.encode(block, range(len(block.sizes)))

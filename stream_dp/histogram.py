@@ -5,9 +5,8 @@ releases are a function of the noise key, the epoch's nonce and the events, and 
 is cut into blocks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -76,22 +75,11 @@ class HistogramState:
         return self.counter.round
 
 
-def admit(items: Iterable[str], items_per_event: int) -> list[str]:
-    """The first `items_per_event` distinct items in record order: all of the event that may enter any state.
-
-    >>> admit(["b", "a", "b", "c"], 2)
-    ['b', 'a']
-    """
-    admitted: dict[str, None] = {}
-    for item in items:
-        admitted[item] = None
-        if len(admitted) == items_per_event:
-            break
-    return list(admitted)
-
-
 class RunningHistogram:
-    """Feed it events, one a round; it returns the thresholded histogram after each.
+    """Feed it what each round admitted; it returns the thresholded histogram after each.
+
+    A round's labels come in any order, a label as often as events of the round hold it: what the privacy unit allows
+    to be counted has been decided before (bounding.py).
 
     `mechanism`: the calibrated counter; `noise`: the noise of this epoch.
     """
@@ -126,39 +114,46 @@ class RunningHistogram:
         """Rounds that the epoch still has room for."""
         return self.mechanism.horizon - self.round
 
-    @property
-    def block_rounds(self) -> int:
-        """How many rounds to observe at once: their matrices fit into the cache, even if every item were new."""
-        known, items = len(self._labels), self.mechanism.items_per_event
-        return max(1, (isqrt(known * known + 4 * items * _CELLS_AT_ONCE) - known) // (2 * items))
+    def block_rounds(self, rounds: Sequence[Sequence[str]]) -> int:
+        """How many of `rounds`, at least one, to observe at once: their matrices fit into the cache.
 
-    def observe(self, events: Sequence[Sequence[str]]) -> list[Snapshot]:
-        """Close one round per event and return their snapshots, whatever the number of events."""
-        self._check_room(len(events))
-        snapshots: list[Snapshot] = []
-        while len(snapshots) < len(events):
-            block = events[len(snapshots) : len(snapshots) + self.block_rounds]
-            snapshots += self.observe_block(block).snapshots()
-        return snapshots
-
-    def observe_block(self, events: Sequence[Sequence[str]]) -> ReleasedBlock:
-        """Close one round per event, all as one matrix.  An event without items is a round like any other.
-
-        Raises `HorizonReached` before anything is changed when the epoch has no room for all the events.
+        Every label counts as a new one, so this is known before any of them is looked up.
         """
-        self._check_room(len(events))
+        labels = len(self._labels) + np.cumsum([len(admitted) for admitted in rounds])
+        return max(1, int(np.searchsorted(labels * np.arange(1, len(rounds) + 1), _CELLS_AT_ONCE, "right")))
+
+    def observe(self, rounds: Sequence[Sequence[str]]) -> list[Snapshot]:
+        """Close `rounds`, whatever their number, and return their snapshots."""
+        return [snapshot for block in self.blocks(rounds) for snapshot in block.snapshots()]
+
+    def blocks(self, rounds: Sequence[Sequence[str]]) -> Iterator[ReleasedBlock]:
+        """Close `rounds`, whatever their number, a block at a time.  Raises as `observe_block` does."""
+        self._check_room(len(rounds))
+        most = max(1, _CELLS_AT_ONCE // max(1, len(self._labels)))
+        start = 0
+        while start < len(rounds):
+            size = self.block_rounds(rounds[start : start + most])
+            yield self.observe_block(rounds[start : start + size])
+            start += size
+
+    def observe_block(self, rounds: Sequence[Sequence[str]]) -> ReleasedBlock:
+        """Close `rounds`, all as one matrix.  A round that admitted nothing is a round like any other.
+
+        Raises `HorizonReached` before anything is changed when the epoch has no room for all of them.
+        """
+        self._check_room(len(rounds))
         first, known = self.round + 1, len(self._labels)
-        admitted = [admit(items, self.mechanism.items_per_event) for items in events]
         hit: dict[str, int] = {}  # the labels that occur in the block, numbered as they come
-        columns = [hit.setdefault(label, len(hit)) for labels in admitted for label in labels]
-        steps = np.repeat(np.arange(len(events)), [len(labels) for labels in admitted])
-        histories = self._histories(admitted)
+        cells = [hit.setdefault(label, len(hit)) for admitted in rounds for label in admitted]
+        columns = np.array(cells, np.int64)
+        steps = np.repeat(np.arange(len(rounds)), [len(admitted) for admitted in rounds])
+        histories = self._histories(rounds)
         self._register([label for label in hit if label not in self._rows])
         rows = np.fromiter((self._rows[label] for label in hit), np.int64, len(hit))
 
         labels = len(self._labels)
-        growth = np.zeros((len(events), len(hit)), np.int32)
-        growth[steps, columns] = 1  # an event holds a label once
+        growth = np.zeros((len(rounds), len(hit)), np.int32)
+        np.add.at(growth, (steps, columns), 1)
         np.cumsum(growth, axis=0, out=growth)
         first_seen = np.zeros(labels, np.int64)
         first_seen[rows[rows >= known]] = first + np.argmax(growth[:, rows >= known] > 0, axis=0)
@@ -200,11 +195,13 @@ class RunningHistogram:
                 f"{self.mechanism.horizon} are left"
             )
 
-    def _histories(self, admitted: Sequence[Sequence[str]]) -> list[bytes]:
+    def _histories(self, rounds: Sequence[Sequence[str]]) -> list[bytes]:
         """The heads of the hash chain after each of the rounds to come."""
         histories, history = [], self._history
-        for round_number, labels in enumerate(admitted, self.round + 1):
-            history = self._noise.extend_history(history, round_number, [label.encode() for label in labels])
+        for round_number, admitted in enumerate(rounds, self.round + 1):
+            history = self._noise.extend_history(
+                history, round_number, [label.encode() for label in admitted]
+            )
             histories.append(history)
         return histories
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stream_dp.bounding import EventBound
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState, RunningHistogram
 from stream_dp.log_digest import NOTHING, LogDigest, LogDigester
@@ -58,6 +59,7 @@ class Pipeline:
         self.epoch = epoch
         self.position = position or Position(epoch.first_offset)
         self.histogram = RunningHistogram(epoch.mechanism, epoch.noise(key), state)
+        self._bound = EventBound(epoch.mechanism.items_per_event)
         self._digester = LogDigester(key)
         self._topic = topic
         self._encoder = ReleaseEncoder(
@@ -82,25 +84,22 @@ class Pipeline:
         fresh = [record for record in records if record.offset >= self.position.next_offset]
         fresh = fresh[: self.histogram.rounds_left]
         output = Output()
-        events = [self._items(record, output) for record in fresh]
-        start = 0
-        while start < len(fresh):
-            chunk = slice(start, start + self.histogram.block_rounds)
-            block = self.histogram.observe_block(events[chunk])
-            timestamps = [record.timestamp for record in fresh[chunk]]
+        before = self.round
+        for block in self.histogram.blocks([self._admitted(record, output) for record in fresh]):
+            start = block.first - before - 1
+            timestamps = [record.timestamp for record in fresh[start : start + len(block.sizes)]]
             for round_number, parts in enumerate(self._encoder.encode(block, timestamps), block.first):
                 output.releases += [
                     ReleasedPart(round_number, part, value) for part, value in enumerate(parts, 1)
                 ]
-            start = chunk.stop
         if fresh:
             self.position = Position(fresh[-1].offset + 1, self._digester.extend(self.position.log, fresh))
         return output
 
-    def _items(self, record: Record, output: Output) -> list[str]:
-        """The record's items; a bad record becomes a dead letter and closes its round as an empty event."""
+    def _admitted(self, record: Record, output: Output) -> list[str]:
+        """What is counted of the record; a bad record becomes a dead letter and closes its round as an empty event."""
         try:
-            return decode_event(record.value).items
+            return self._bound.admit(decode_event(record.value))
         except BadRecord as reason:
             output.dead_letters.append(
                 DeadLetter(str(reason), self._topic, 0, record.offset, record.key, record.value)

@@ -153,19 +153,17 @@ def naive_run(
     key: bytes,
     stream: str,
     nonce: bytes,
-    items_per_event: int,
     sigma_squared: float,
     least_released: Callable[[int], int],
-    events: Sequence[Sequence[str]],
+    rounds: Sequence[Sequence[str]],
 ) -> Run:
-    """One event a round; a count is released in round l when it is at least least_released(l)."""
+    """What each round admitted, a label once for every event; released in round l if at least least_released(l)."""
     cells = Cells(key, stream, nonce)
     slots: dict[str, list[_Slot]] = {}
     ids: dict[str, int] = {}
     tweaks: dict[int, int] = {}
     run = Run([], {}, {}, bytes(32))
-    for l, event in enumerate(events, 1):  # noqa: E741 (the design's name of a round)
-        admitted = first_distinct(event, items_per_event)
+    for l, admitted in enumerate(rounds, 1):  # noqa: E741 (the design's name of a round)
         run.history = cells.next_history(run.history, l, admitted)
         for label in admitted:
             if label not in slots:
@@ -178,7 +176,7 @@ def naive_run(
         tweaks[l] = cells.tweak(l, 0, run.history)
         noisy = {}
         for label, nodes in slots.items():
-            partial_sum = int(label in admitted)
+            partial_sum = admitted.count(label)
             while nodes and nodes[-1].node > l - (l & -l):
                 partial_sum += nodes.pop().partial_sum
             nodes.append(_Slot(l, partial_sum, cells.draw(sigma_squared, ids[label], tweaks[l])))
@@ -199,11 +197,11 @@ def naive_releases(
     items_per_event: int,
     sigma_squared: float,
     threshold_delta: float,
-    events: Sequence[Sequence[str]],
+    rounds: Sequence[Sequence[str]],
 ) -> list[Release]:
     """The releases of every round: (round, [(label, noisy count)]), the largest count first, then by label."""
 
     def threshold(round_number: int) -> int:
         return tau(round_number, horizon, items_per_event, sigma_squared, threshold_delta)
 
-    return naive_run(key, stream, nonce, items_per_event, sigma_squared, threshold, events).releases
+    return naive_run(key, stream, nonce, sigma_squared, threshold, rounds).releases

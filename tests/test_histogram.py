@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from stream_dp.counters.binary import BinaryMechanism
-from stream_dp.histogram import HistogramState, HorizonReached, RunningHistogram, Snapshot, admit
+from stream_dp.histogram import HistogramState, HorizonReached, RunningHistogram, Snapshot
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from tests import naive
 from tests.nodes import live_nodes
@@ -34,10 +34,9 @@ def running(mechanism: BinaryMechanism, state: HistogramState | None = None) -> 
     return RunningHistogram(mechanism, keyed(), state)
 
 
-def crafted(threshold: int, horizon: int = 63, items_per_event: int = 4) -> BinaryMechanism:
+def crafted(threshold: int, horizon: int = 63) -> BinaryMechanism:
     """A mechanism with the same threshold in every round, whatever it protects."""
-    thresholds = (threshold,) * horizon.bit_length()
-    return BinaryMechanism(horizon, items_per_event, 4.0, 0.01, thresholds)
+    return BinaryMechanism(horizon, 4, 4.0, 0.01, (threshold,) * horizon.bit_length())
 
 
 def pairs(snapshots: Sequence[Snapshot]) -> list[naive.Release]:
@@ -48,10 +47,8 @@ def pairs(snapshots: Sequence[Snapshot]) -> list[naive.Release]:
     ]
 
 
-def slow(
-    events: Sequence[Sequence[str]], threshold: Callable[[int], int], items_per_event: int = 4
-) -> naive.Run:
-    return naive.naive_run(KEY, STREAM, NONCE, items_per_event, 4.0, threshold, events)
+def slow(rounds: Sequence[Sequence[str]], threshold: Callable[[int], int]) -> naive.Run:
+    return naive.naive_run(KEY, STREAM, NONCE, 4.0, threshold, rounds)
 
 
 def frozen(state: HistogramState) -> HistogramState:
@@ -105,7 +102,9 @@ def test_releases_and_tables_equal_the_slow_implementation(
     settled = (items_per_event, sigma_squared)
     expected = naive.naive_releases(KEY, STREAM, NONCE, horizon, *settled, threshold_delta, events)
     assert expected == pairs(histogram.observe(events))
-    assert same_table(naive.naive_run(KEY, STREAM, NONCE, *settled, lambda _: 0, events), histogram.state())
+    assert same_table(
+        naive.naive_run(KEY, STREAM, NONCE, sigma_squared, lambda _: 0, events), histogram.state()
+    )
 
 
 @repeatable
@@ -116,7 +115,7 @@ def test_any_unicode_may_be_a_label(events: list[list[str]]) -> None:
 
 
 def test_two_thousand_real_events_equal_the_slow_implementation() -> None:
-    events = real_events(2000)
+    events = [naive.first_distinct(event, 2) for event in real_events(2000)]
     settled = (2047, 2, 2.0, 0.5)
     snapshots = running(BinaryMechanism.of(*settled)).observe(events)
     assert naive.naive_releases(KEY, STREAM, NONCE, *settled, events) == pairs(snapshots)
@@ -180,44 +179,31 @@ def test_a_saved_state_of_a_read_only_buffer_can_be_continued() -> None:
     assert expected[3:] == pairs(running(crafted(NO_THRESHOLD), saved).observe(events[3:]))
 
 
-@pytest.mark.parametrize(
-    ("items", "items_per_event", "expected"),
-    [
-        (["a", "b", "c"], 2, ["a", "b"]),
-        (["b", "b", "a", "b", "c"], 2, ["b", "a"]),
-        (["a", "a", "a"], 2, ["a"]),
-        ([], 3, []),
-        (["c", "a"], 5, ["c", "a"]),
-    ],
-)
-def test_the_first_distinct_items_are_admitted(
-    items: list[str], items_per_event: int, expected: list[str]
-) -> None:
-    assert expected == admit(items, items_per_event)
+def test_a_label_counts_as_often_as_events_of_the_round_hold_it() -> None:
+    histogram = running(crafted(NO_THRESHOLD))
+    rounds = [["a", "b", "a"], ["b"], ["c", "c", "c", "a"]]
+    assert slow(rounds, lambda _: NO_THRESHOLD).releases == pairs(histogram.observe(rounds))
+    assert plain(histogram.state())["counts"] == {"a": 3, "b": 2, "c": 3}
 
 
-@repeatable
-@given(st.lists(labels, max_size=12), st.integers(1, 5))
-def test_admission_equals_the_slow_implementation(items: list[str], items_per_event: int) -> None:
-    assert naive.first_distinct(items, items_per_event) == admit(iter(items), items_per_event)
+def test_the_order_inside_a_round_means_nothing() -> None:
+    one, other = running(crafted(NO_THRESHOLD)), running(crafted(NO_THRESHOLD))
+    assert pairs(one.observe([["a", "b", "a"]])) == pairs(other.observe([["b", "a", "a"]]))
+    assert plain(one.state()) == plain(other.state())
 
 
-def test_nothing_of_what_an_event_holds_beyond_its_bound_enters_any_state() -> None:
-    bounded, unbounded = (running(crafted(NO_THRESHOLD, items_per_event=2)) for _ in range(2))
-    assert pairs(bounded.observe([["b", "a"], ["c"]])) == pairs(
-        unbounded.observe([["b", "a", "b", *map(str, range(1000))], ["c"]])
-    )
-    assert plain(bounded.state()) == plain(unbounded.state())
-    assert unbounded.state().labels == ["b", "a", "c"]
+def test_a_block_of_long_rounds_keeps_to_its_size() -> None:
+    """As many rounds as leave rounds times labels within bounds, were every label a new one; at least one."""
+    histogram = running(crafted(NO_THRESHOLD))
+    short, long = [["a"]] * 1000, [[str(n) for n in range(20_000)]] * 10
+    assert histogram.block_rounds(short) == 362  # the largest n with n * n labels within 2^17
+    assert histogram.block_rounds(long) == 2  # 2 * 40,000
+    assert histogram.block_rounds([[str(n) for n in range(200_000)], []]) == 1
+    histogram.observe(long[:1])
+    assert histogram.block_rounds(short) == 6  # 6 * 20,006
 
 
-def test_repeats_inside_an_event_count_once() -> None:
-    once, often = running(crafted(NO_THRESHOLD)), running(crafted(NO_THRESHOLD))
-    assert pairs(once.observe([["a", "b"]] * 5)) == pairs(often.observe([["a", "b", "a", "a", "b"]] * 5))
-    assert often.state().counts.tolist() == [5, 5]
-
-
-def test_an_empty_event_is_a_round_like_any_other() -> None:
+def test_a_round_that_admits_nothing_is_a_round_like_any_other() -> None:
     histogram = running(crafted(NO_THRESHOLD))
     snapshots = histogram.observe([[], [], ["a"], [], []])
     assert [snapshot.round for snapshot in snapshots] == [1, 2, 3, 4, 5]
@@ -287,18 +273,16 @@ def test_a_round_beyond_the_horizon_is_refused_before_anything_changes(done: int
 @given(streams())
 def test_a_label_is_never_released_before_it_was_admitted(events: list[list[str]]) -> None:
     """With no threshold at all, what is released is what was admitted so far, and nothing else."""
-    snapshots = running(crafted(NO_THRESHOLD, items_per_event=3)).observe(events)
+    snapshots = running(crafted(NO_THRESHOLD)).observe(events)
     known: set[str] = set()
     for snapshot, event in zip(snapshots, events, strict=True):
-        known |= set(naive.first_distinct(event, 3))
+        known |= set(event)
         assert known == set(snapshot.labels.tolist())
 
 
 def test_equal_counts_are_ordered_by_the_bytes_of_their_labels() -> None:
     names = ["b", "a", "B", "é", "z", "\ue000", "\U0001f600", "", "\0", "aa", "\ud7ff"]
-    noiseless = structs.replace(
-        crafted(1, items_per_event=20), sigma_squared=0.02
-    )  # all draws are 0, near enough
+    noiseless = structs.replace(crafted(1), sigma_squared=0.02)  # all draws are 0, near enough
     (first, second) = running(noiseless).observe([names, ["z", "aa"]])
     assert sorted(names, key=str.encode) == first.labels.tolist()
     assert first.counts.tolist() == [1] * len(names)

@@ -14,10 +14,12 @@ from stream_dp.audit.bounds import Views
 from stream_dp.audit.examine import LARGER, Pair
 from stream_dp.audit.running_replicas import Releases, Situation, noise_of, replicas
 from stream_dp.audit.running_views import joint, views
+from stream_dp.bounding import EventBound
 from stream_dp.calibration import calibrate
 from stream_dp.counters.binary import BinaryMechanism, levels
 from stream_dp.histogram import RunningHistogram
 from stream_dp.privacy.accounting import discrete_gaussian_epsilon, discrete_gaussian_sigma_squared
+from stream_dp.records import Event
 
 NAME = "running-histogram"
 _EVERYTHING = -(1 << 20)  # a threshold below every noisy count
@@ -124,13 +126,14 @@ def release(
 def _overlong() -> Pair:
     """An event of 200 items where one counts.  The bound itself is tried, so every run is a single one."""
     mechanism, guarantee = calibrate(2.0, 0.05, 7, 1)
-    event = [f"item {i}" for i in range(200)]
+    event = Event([f"item {i}" for i in range(200)])
+    bound = EventBound(mechanism.items_per_event)
 
     def sample(side: int, wanted: int, key: bytes) -> Views:
-        events = [event if side == LARGER else []] + [[]] * (mechanism.horizon - 1)
+        rounds = [bound.admit(event) if side == LARGER else []] + [[]] * (mechanism.horizon - 1)
         shown = []
         for run in range(wanted):
-            block = RunningHistogram(mechanism, noise_of(key, run)).observe_block(events)
+            block = RunningHistogram(mechanism, noise_of(key, run)).observe_block(rounds)
             shown.append((len(block.labels), int(block.sizes.sum())))
         labels, cells = np.array(shown, np.int64).reshape(-1, 2).T
         return {"labels shown": labels, "rounds and labels shown": cells}

@@ -5,9 +5,9 @@ AES of the label's identity and the round, compared with a threshold that depend
 released about one group of labels depends on events only through the group's own items, and noise of different
 labels is independent.  A stream whose every event holds the same items once per replica, under names of the replica's
 own, therefore shows as many independent runs of the stream with one replica.  Two things are changed for it, neither
-of which touches a count, a noise draw or a threshold: the bound on the items of an event is raised from the
-mechanism's D0 to D0 per replica (a replica's event that exceeds D0 is refused here), and all replicas share a hash
-chain, which enters all noise of a round alike.  A test compares such a run with single runs on the same bits.
+of which touches a count, a noise draw or a threshold: the bound on the items of an event holds per replica (a replica's
+event that exceeds the mechanism's D0 is refused here), and all replicas share a hash chain, which enters all noise of a
+round alike.  A test compares such a run with single runs on the same bits.
 
 Replicas come in blocks, each under an epoch nonce of its own.
 """
@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -79,10 +78,9 @@ def run_block(
     known: Sequence[int] = (),
 ) -> tuple[NDArray[np.bool_], Counts]:
     """One real histogram over all labels of `runs` replicas: `shown` and `counts`, shape (rounds, runs, items)."""
-    lifted = msgspec.structs.replace(mechanism, items_per_event=runs * max(mechanism.items_per_event, items))
     labels = _labels(known, items, runs)
     state = HistogramState.before_any_round(labels)
-    histogram = RunningHistogram(lifted, noise, state)
+    histogram = RunningHistogram(mechanism, noise, state)
     shape = (mechanism.horizon, runs * items)
     shown, counts = np.zeros(shape, bool), np.zeros(shape, np.int32)
     for block in _blocks(histogram, situation, items, runs):

@@ -73,7 +73,7 @@ class KeyedNoise:
         return tweak.digest()
 
     def extend_history(self, history: bytes, round_number: int, admitted: Iterable[bytes]) -> bytes:
-        """H_round from H_(round - 1) and the labels that `round_number` admitted, in any order."""
+        """H_round from H_(round - 1) and the labels that `round_number` admitted, in any order, an entry an event."""
         framed = [_LENGTH.pack(len(label)) + label for label in sorted(admitted)]
         extended = self._history_hash.copy()
         extended.update(history + _ROUND.pack(round_number) + b"".join(framed))

@@ -29,12 +29,11 @@ SIGMA_OFF = SIGMA_SQUARED / 2  # the standard deviation is off by sqrt(2)
 def mechanism(
     sigma_squared: float = SIGMA_SQUARED, threshold_delta: float = THRESHOLD_DELTA
 ) -> BinaryMechanism:
-    """Calibrated for one item an event; the bound is then lifted, so that one run tries 500 labels at once.
+    """Calibrated for one item an event, while one run tries 500 labels at once.
 
     The labels' noise is independent, so each of them is a trial of a stream of its own.
     """
-    calibrated = BinaryMechanism.of(HORIZON, 1, sigma_squared, threshold_delta)
-    return replace(calibrated, items_per_event=len(LABELS))
+    return BinaryMechanism.of(HORIZON, 1, sigma_squared, threshold_delta)
 
 
 def everything_known(sigma_squared: float) -> BinaryMechanism:
