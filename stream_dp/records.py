@@ -126,11 +126,18 @@ class ReleaseEncoder:
     """Writes the releases of one epoch.  Equal snapshots and timestamps give equal bytes, however cut into blocks."""
 
     def __init__(
-        self, stream: str, epoch: int, nonce: bytes, mechanism: CalibratedCounter, guarantee: Guarantee
+        self,
+        stream: str,
+        epoch: int,
+        nonce: bytes,
+        mechanism: CalibratedCounter,
+        guarantee: Guarantee,
+        shard: tuple[int, int] | None = None,
     ) -> None:
+        """`shard`: which one of how many writes these releases; None for a worker that has the stream alone."""
         self._mechanism = mechanism
-        self._labels: NDArray[np.object_] | None = None
-        self._quoted = pa.array([], pa.large_binary())
+        self._parts = PartEncoder()
+        self._shard = b"" if shard is None else SHARD_FIELD + b'%d,"shards":%d' % shard
         self._constants = (
             orjson.dumps({"v": VERSION, "stream": stream, "epoch": epoch, "nonce": nonce.hex()})[:-1],
             orjson.dumps(
@@ -146,7 +153,42 @@ class ReleaseEncoder:
         )
 
     def encode(self, block: ReleasedBlock, timestamps: Sequence[int]) -> list[list[bytes]]:
-        """The parts of each round's release; round i of `block` was closed by a record of `timestamps[i]`.
+        """The parts of each round's release; round i of `block` was closed by a record of `timestamps[i]`."""
+        rounds = np.arange(block.first, block.first + len(block.sizes))
+        noise = zip(self._mechanism.sds(rounds).tolist(), self._mechanism.taus(rounds).tolist(), strict=True)
+        closings = zip(timestamps, noise, strict=True)
+        openings = [
+            self._opening_of(round_number, timestamp, _noise_fields(sd, tau))
+            for round_number, (timestamp, (sd, tau)) in enumerate(closings, block.first)
+        ]
+        return self._parts.encode(block, openings)
+
+    def _opening_of(self, round_number: int, timestamp: int, noise: bytes) -> bytes:
+        """A release up to what differs between its parts."""
+        return b'%b,"round":%d,"horizon":%d,"ts":"%b",%b,%b%b' % (
+            self._constants[0],
+            round_number,
+            self._mechanism.horizon,
+            iso_timestamp(timestamp).encode(),
+            self._constants[1],
+            noise,
+            self._shard,
+        )
+
+
+SHARD_FIELD = b',"shard":'
+"""Begins what the release of a shard says between the opening that all shards of its round share and its own part."""
+
+
+class PartEncoder:
+    """Writes the labels and counts of releases behind openings that say everything else."""
+
+    def __init__(self) -> None:
+        self._labels: NDArray[np.object_] | None = None
+        self._quoted = pa.array([], pa.large_binary())
+
+    def encode(self, block: ReleasedBlock, openings: Sequence[bytes]) -> list[list[bytes]]:
+        """The parts of each round's release; an opening is the JSON of a release up to the field `part`.
 
         The labels' JSON is gathered for the whole block at once: each label is quoted once, with its comma.
         """
@@ -157,12 +199,7 @@ class ReleaseEncoder:
         edges = np.frombuffer(gathered.buffers()[1], np.int64)
         columns = _Columns(memoryview(gathered.buffers()[2] or b""), edges, block.counts)
         releases, start = [], 0
-        ends = np.cumsum(block.sizes).tolist()
-        rounds = np.arange(block.first, block.first + len(ends))
-        noise = zip(self._mechanism.sds(rounds).tolist(), self._mechanism.taus(rounds).tolist(), strict=True)
-        closings = zip(ends, timestamps, noise, strict=True)
-        for round_number, (end, timestamp, (sd, tau)) in enumerate(closings, block.first):
-            opening = self._opening_of(round_number, timestamp, _noise_fields(sd, tau))
+        for end, opening in zip(np.cumsum(block.sizes).tolist(), openings, strict=True):
             pieces = list(columns.pieces(start, end))
             start = end
             releases.append(
@@ -181,17 +218,6 @@ class ReleaseEncoder:
                 ]
             )
         return releases
-
-    def _opening_of(self, round_number: int, timestamp: int, noise: bytes) -> bytes:
-        """A release up to what differs between its parts."""
-        return b'%b,"round":%d,"horizon":%d,"ts":"%b",%b,%b' % (
-            self._constants[0],
-            round_number,
-            self._mechanism.horizon,
-            iso_timestamp(timestamp).encode(),
-            self._constants[1],
-            noise,
-        )
 
 
 @lru_cache(maxsize=1024)
