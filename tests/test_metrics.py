@@ -2,8 +2,8 @@
 
 import json
 import logging
-import logging.config
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from stream_dp.dev.child_process import free_port
 from stream_dp.epoch import Epoch
-from stream_dp.operations.logs import JsonLines, json_logging
+from stream_dp.operations.logs import JsonLines
 from stream_dp.operations.open_metrics import BudgetFacts, PublicFacts
 from stream_dp.operations.operator_metrics import resident_bytes
 from stream_dp.operations.ports import Ports, open_app, operator_app
@@ -236,16 +236,20 @@ def test_a_logged_exception_keeps_its_place_and_not_its_text() -> None:
     assert "private label" not in json.dumps(line)
 
 
-def test_the_logging_configuration_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    logger = logging.getLogger("tests.json")
-    logger.propagate = False
-    config = json_logging("info", PublicFacts("shop"))
-    root = config.pop("root")
-    config["loggers"] = {"tests.json": root}
-    logging.config.dictConfig(config)
-    logger.debug("left out")
-    logger.warning("one %s", "line")
-    [line] = capsys.readouterr().out.splitlines()
+CONFIGURE = """
+import logging.config
+from stream_dp.operations.logs import json_logging
+from stream_dp.operations.open_metrics import PublicFacts
+logging.config.dictConfig(json_logging("info", PublicFacts("shop")))
+logging.getLogger("tests").debug("left out")
+logging.getLogger("tests").warning("one %s", "line")
+"""
+
+
+def test_the_logging_configuration_is_one() -> None:
+    """In a process of its own: `dictConfig` closes all handlers there are, and absl closes the stream of its own."""
+    ran = subprocess.run([sys.executable, "-c", CONFIGURE], capture_output=True, text=True, check=True)
+    [line] = ran.stdout.splitlines()
     assert json.loads(line)["event"] == "one line"
 
 
