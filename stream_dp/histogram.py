@@ -57,12 +57,16 @@ class ReleasedBlock:
 
 @dataclass
 class HistogramState:
-    """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),)."""
+    """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),).
+
+    `block` is there where idle labels are pruned and a block has begun; `counter` then stands at the block's start.
+    """
 
     history: bytes
     labels: list[str]
     counts: NDArray[np.int32]
     counter: CounterState
+    block: BlockState | None = None
 
     @classmethod
     def before_any_round(cls, labels: Sequence[str] = ()) -> "HistogramState":
@@ -72,7 +76,18 @@ class HistogramState:
     @property
     def round(self) -> int:
         """Rounds closed so far."""
-        return self.counter.round
+        return self.counter.round + (len(self.block.histories) if self.block else 0)
+
+
+def chain_heads(
+    noise: KeyedNoise, history: bytes, first: int, rounds: Sequence[Sequence[str]]
+) -> list[bytes]:
+    """The heads of the hash chain after each of `rounds`, of which `first` follows `history`."""
+    heads = []
+    for round_number, admitted in enumerate(rounds, first):
+        history = noise.extend_history(history, round_number, [label.encode() for label in admitted])
+        heads.append(history)
+    return heads
 
 
 class RunningHistogram:
@@ -81,15 +96,19 @@ class RunningHistogram:
     A round's labels come in any order, a label as often as events of the round hold it: what the privacy unit allows
     to be counted has been decided before (bounding.py).
 
-    `mechanism`: the calibrated counter; `noise`: the noise of this epoch.
+    `mechanism`: the calibrated counter; `noise`: the noise of this epoch; `pruning`: where idle labels are not drawn for.
     """
 
     def __init__(
-        self, mechanism: CalibratedCounter, noise: KeyedNoise, state: HistogramState | None = None
+        self,
+        mechanism: CalibratedCounter,
+        noise: KeyedNoise,
+        state: HistogramState | None = None,
+        pruning: Pruning | None = None,
     ) -> None:
         self.mechanism = mechanism
         self._noise = noise
-        self._counter = mechanism.counter(noise)
+        self._table = PrunedTable(mechanism, noise, pruning) if pruning else WholeTable(mechanism, noise)
         self._history = EMPTY_HISTORY
         self._labels: list[str] = []
         self._rows: dict[str, int] = {}
@@ -126,19 +145,29 @@ class RunningHistogram:
         """Close `rounds`, whatever their number, and return their snapshots."""
         return [snapshot for block in self.blocks(rounds) for snapshot in block.snapshots()]
 
-    def blocks(self, rounds: Sequence[Sequence[str]]) -> Iterator[ReleasedBlock]:
-        """Close `rounds`, whatever their number, a block at a time.  Raises as `observe_block` does."""
+    def blocks(
+        self, rounds: Sequence[Sequence[str]], histories: Sequence[bytes] | None = None
+    ) -> Iterator[ReleasedBlock]:
+        """Close `rounds`, whatever their number, a block at a time.
+
+        `histories`: the heads of the hash chain after each of them, where these labels are only some of those that the
+        rounds admitted.  Raises as `observe_block` does.
+        """
         self._check_room(len(rounds))
+        heads = self._histories(rounds) if histories is None else histories
         most = max(1, _CELLS_AT_ONCE // max(1, len(self._labels)))
         start = 0
         while start < len(rounds):
             size = self.block_rounds(rounds[start : start + most])
-            yield self.observe_block(rounds[start : start + size])
+            yield self.observe_block(rounds[start : start + size], heads[start : start + size])
             start += size
 
-    def observe_block(self, rounds: Sequence[Sequence[str]]) -> ReleasedBlock:
+    def observe_block(
+        self, rounds: Sequence[Sequence[str]], histories: Sequence[bytes] | None = None
+    ) -> ReleasedBlock:
         """Close `rounds`, all as one matrix.  A round that admitted nothing is a round like any other.
 
+        `histories` are those of `blocks`.
         Raises `HorizonReached` before anything is changed when the epoch has no room for all of them.
         """
         self._check_room(len(rounds))
@@ -147,7 +176,7 @@ class RunningHistogram:
         cells = [hit.setdefault(label, len(hit)) for admitted in rounds for label in admitted]
         columns = np.array(cells, np.int64)
         steps = np.repeat(np.arange(len(rounds)), [len(admitted) for admitted in rounds])
-        histories = self._histories(rounds)
+        heads = self._histories(rounds) if histories is None else histories
         self._register([label for label in hit if label not in self._rows])
         rows = np.fromiter((self._rows[label] for label in hit), np.int64, len(hit))
 
@@ -158,12 +187,12 @@ class RunningHistogram:
         first_seen = np.zeros(labels, np.int64)
         first_seen[rows[rows >= known]] = first + np.argmax(growth[:, rows >= known] > 0, axis=0)
         hits = Hits(first + steps, rows[columns])
-        noisy = self._counter.advance(self._ids[:labels], histories, hits, first_seen[known:])
+        noisy = self._counter.advance(self._ids[:labels], heads, hits, first_seen[known:])
         noisy += self._counts[:labels]
         noisy[:, rows] += growth
         self._counts[rows] += growth[-1]
-        if histories:
-            self._history = histories[-1]
+        if heads:
+            self._history = heads[-1]
         return self._release(first, noisy, first_seen)
 
     def state(self) -> HistogramState:
@@ -197,13 +226,7 @@ class RunningHistogram:
 
     def _histories(self, rounds: Sequence[Sequence[str]]) -> list[bytes]:
         """The heads of the hash chain after each of the rounds to come."""
-        histories, history = [], self._history
-        for round_number, admitted in enumerate(rounds, self.round + 1):
-            history = self._noise.extend_history(
-                history, round_number, [label.encode() for label in admitted]
-            )
-            histories.append(history)
-        return histories
+        return chain_heads(self._noise, self._history, self.round + 1, rounds)
 
     def _release(self, first: int, noisy: NDArray[np.int32], first_seen: NDArray[np.int64]) -> ReleasedBlock:
         """Threshold and sort a block's noisy table; a label is released from the round it was first seen in."""
