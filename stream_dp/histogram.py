@@ -57,16 +57,12 @@ class ReleasedBlock:
 
 @dataclass
 class HistogramState:
-    """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),).
-
-    `block` is there where idle labels are pruned and a block has begun; `counter` then stands at the block's start.
-    """
+    """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),)."""
 
     history: bytes
     labels: list[str]
     counts: NDArray[np.int32]
     counter: CounterState
-    block: BlockState | None = None
 
     @classmethod
     def before_any_round(cls, labels: Sequence[str] = ()) -> "HistogramState":
@@ -76,7 +72,7 @@ class HistogramState:
     @property
     def round(self) -> int:
         """Rounds closed so far."""
-        return self.counter.round + (len(self.block.histories) if self.block else 0)
+        return self.counter.round
 
 
 def chain_heads(
@@ -96,19 +92,15 @@ class RunningHistogram:
     A round's labels come in any order, a label as often as events of the round hold it: what the privacy unit allows
     to be counted has been decided before (bounding.py).
 
-    `mechanism`: the calibrated counter; `noise`: the noise of this epoch; `pruning`: where idle labels are not drawn for.
+    `mechanism`: the calibrated counter; `noise`: the noise of this epoch.
     """
 
     def __init__(
-        self,
-        mechanism: CalibratedCounter,
-        noise: KeyedNoise,
-        state: HistogramState | None = None,
-        pruning: Pruning | None = None,
+        self, mechanism: CalibratedCounter, noise: KeyedNoise, state: HistogramState | None = None
     ) -> None:
         self.mechanism = mechanism
         self._noise = noise
-        self._table = PrunedTable(mechanism, noise, pruning) if pruning else WholeTable(mechanism, noise)
+        self._counter = mechanism.counter(noise)
         self._history = EMPTY_HISTORY
         self._labels: list[str] = []
         self._rows: dict[str, int] = {}
