@@ -6,6 +6,7 @@ The events topic is part of the state: what a worker has applied must stay there
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
@@ -17,14 +18,8 @@ from stream_dp.records import Record
 
 _POLL_MILLISECONDS = 500
 _GIVE_UP_SECONDS = 30.0
+_CREATE_SECONDS, _LOOK_AGAIN_SECONDS = 30.0, 0.05
 _CLIENT = {"bootstrap_timeout_ms": 5_000}  # the default says nothing of a missing broker for half a minute
-_READER = {
-    **_CLIENT,
-    "retry_backoff_ms": 10,  # a reader's first look-up always waits once for the topic's metadata
-    "enable_auto_commit": False,
-    "auto_offset_reset": "none",
-    "isolation_level": "read_committed",
-}
 
 
 class LogRefused(Exception):
@@ -43,18 +38,47 @@ class Offsets:
 
 
 def create_topics(kafka: Kafka, *topics: str) -> None:
-    """Create those of `topics` that do not exist, with one partition each, kept for ever."""
+    """Create those of `topics` that do not exist, with one partition each, kept for ever.
+
+    Raises KafkaTimeoutError if the broker takes the requests and does not list the topics in 30 s.
+    """
     options = {
         "num_partitions": 1,
         "replication_factor": -1,
         "configs": {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
     }
     with KafkaAdminClient(**kafka_options(kafka), **_CLIENT) as admin:
+        deadline = time.monotonic() + _CREATE_SECONDS
         while missing := set(topics) - set(admin.list_topics()):
+            if time.monotonic() > deadline:
+                names = ", ".join(sorted(missing))
+                raise KafkaTimeoutError(
+                    f"{names} cannot be created: Kafka does not list what it was asked for; give this user the "
+                    "right to create and describe topics, or create them with one partition each"
+                )
             try:
                 admin.create_topics(dict.fromkeys(missing, options), wait_for_metadata=True)
             except TopicAlreadyExistsError:  # somebody else makes them too: look again for what is left
-                continue
+                time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+def read_only_consumer(kafka: Kafka, **settings: Any) -> KafkaConsumer:
+    """A consumer without a group, of committed records, that commits nothing and makes no topics.
+
+    `settings` are kafka-python's; what is no longer kept is passed over unless they say otherwise.
+    Raises KafkaError if no broker answers in time.
+    """
+    defaults = {**_CLIENT, "auto_offset_reset": "earliest"}
+    consumer = KafkaConsumer(
+        **kafka_options(kafka),
+        **defaults | settings,
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+    )
+    # kafka-python 3.0.12 accepts allow_auto_create_topics and does not pass it on: whoever merely asked about a
+    # topic would make it.
+    consumer._manager.cluster.config["allow_auto_create_topics"] = False
+    return consumer
 
 
 def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0) -> list[str]:
@@ -113,7 +137,8 @@ def read(kafka: Kafka, topic: str, start: int, end: int) -> Iterator[Record]:
     if start >= end:
         return
     partition = TopicPartition(topic, 0)
-    with KafkaConsumer(**kafka_options(kafka), **_READER) as consumer:
+    # A reader's first look-up always waits once, for as long as retry_backoff_ms, for the topic's metadata.
+    with read_only_consumer(kafka, auto_offset_reset="none", retry_backoff_ms=10) as consumer:
         consumer.assign([partition])
         consumer.seek(partition, start)
         reached, since = start, time.monotonic()

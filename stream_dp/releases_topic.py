@@ -4,14 +4,17 @@ Rounds only grow along the topic, except where a worker that died or slept has s
 no longer than what a worker holds in its hands, so every search looks that far back before it believes itself.
 """
 
+import time
 from collections.abc import Iterator
 from statistics import NormalDist
+from typing import Any
 
 import msgspec
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
+from kafka.errors import KafkaTimeoutError
 
-from stream_dp.connections import Kafka, kafka_options
-from stream_dp.log import LogRefused
+from stream_dp.connections import Kafka
+from stream_dp.log import LogRefused, read_only_consumer
 from stream_dp.records import Release
 
 LONGEST_REPETITION = 2_000
@@ -64,20 +67,39 @@ _DECODER = msgspec.json.Decoder(WholeRelease)
 
 
 class ReleasesTopic:
-    """One reader of one releases topic, as it stood when it was opened; later records are read, but not searched."""
+    """One reader of one releases topic, as it stood when it was last looked at; later records are not searched.
 
-    def __init__(self, kafka: Kafka, topic: str) -> None:
+    Every method raises KafkaError where the broker does not answer, and `LogRefused` for a record that is no release.
+    """
+
+    def __init__(
+        self, kafka: Kafka, topic: str, *, seconds: float = 30.0, skip_foreign: bool = False, **settings: Any
+    ) -> None:
+        """`seconds`: how long one look-up may take.  `skip_foreign`: pass over records that are no releases.
+
+        `settings` are those of kafka-python's consumer.  Raises `LogRefused` if there is no such topic.
+        """
         self._topic = TopicPartition(topic, 0)
-        self._consumer = KafkaConsumer(
-            **kafka_options(kafka),
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",  # what is no longer kept is passed over
-            isolation_level="read_committed",
-            allow_auto_create_topics=False,
-        )
-        self._consumer.assign([self._topic])
-        self.first: int = self._consumer.beginning_offsets([self._topic])[self._topic]
-        self.end: int = self._consumer.end_offsets([self._topic])[self._topic]
+        self._seconds = seconds
+        self._skip_foreign = skip_foreign
+        self._known: tuple[int, WholeRelease] | None = None
+        self._consumer = read_only_consumer(kafka, **settings)
+        try:
+            if not self._consumer.partitions_for_topic(topic):
+                raise LogRefused(
+                    f"Kafka has no topic {topic!r}: start the stream's worker first, or look at the stream's name"
+                )
+            self._consumer.assign([self._topic])
+            self.look()
+        except BaseException:
+            self.close()
+            raise
+
+    def look(self) -> None:
+        """Find out which offsets the topic holds now."""
+        milliseconds = int(self._seconds * 1000)
+        self.first: int = self._consumer.beginning_offsets([self._topic], milliseconds)[self._topic]
+        self.end: int = self._consumer.end_offsets([self._topic], milliseconds)[self._topic]
 
     def close(self) -> None:
         """Leave the broker."""
@@ -88,29 +110,41 @@ class ReleasesTopic:
         self._consumer.seek(self._topic, offset)
 
     def poll(self, seconds: float) -> list[WholeRelease]:
-        """The next parts, or none if none come in this time.  Raises `LogRefused`."""
-        found = self._consumer.poll(int(seconds * 1000)).get(self._topic, [])
-        return [self._decoded(record.offset, record.value) for record in found]
+        """The next parts, or none if none come in this time."""
+        return [part for _, part in self._poll(int(seconds * 1000))]
 
-    def offset_of(self, place: Place) -> int:
-        """The offset of the first record at or past this (epoch, round); the end if there is none."""
+    def offset_of(self, place: Place, a_copy_will_do: bool = False) -> int:
+        """The offset of the first record at or past this (epoch, round); the end if there is none.
+
+        `a_copy_will_do`: the release of this place is wanted and nothing that follows, so that a repetition of it is
+        as good.  Rounds lie at even distances nearly always, so the first guess is nearly always right.
+        """
         before, at = self.first, self.end
+        guess = (before + at) // 2
+        if self._known is not None and self._known[1].epoch == place[0]:
+            offset, part = self._known
+            guess = offset - part.part + 1 + (place[1] - part.round) * part.parts
         while before < at:
-            middle = (before + at) // 2
-            found = self._at(middle)
+            guess = min(max(guess, before), at - 1)
+            found = self._at(guess)
             if found is not None and _place(found) < place:
-                before = middle + 1
+                before = guess + 1
+                guess = (before + at) // 2
             else:
-                at = middle
-        here = self._at(before) if before < self.end else None
-        if here is not None and _place(here) == place:
-            return before
-        past = self._between(before - self._reach_back(before), before)  # it may be the end of a repetition
+                at = guess
+                here = found is not None and _place(found) == place and found.part == 1
+                if here and a_copy_will_do:
+                    return at
+                guess = at - 1 if here else (before + at) // 2
+        past = self._between(
+            before - self._reach_back(before), before
+        )  # it may stand behind a repetition, or in it
         return next((offset for offset, part in past if _place(part) >= place), before)
 
     def offset_after(self, milliseconds: int) -> int:
         """The offset of the first record that was published later than this (milliseconds since 1970)."""
-        found = self._consumer.offsets_for_times({self._topic: max(0, milliseconds + 1)}).get(self._topic)
+        times = {self._topic: max(0, milliseconds + 1)}
+        found = self._consumer.offsets_for_times(times, int(self._seconds * 1000)).get(self._topic)
         return self.end if found is None or not 0 <= found.offset < self.end else int(found.offset)
 
     def parts_before(self, end: int) -> Iterator[WholeRelease]:
@@ -119,7 +153,12 @@ class ReleasesTopic:
 
     def parts_from(self, start: int) -> Iterator[WholeRelease]:
         """The parts from an offset to the end."""
-        return (part for _, part in self._between(start, self.end))
+        if (
+            self._known is not None and self._known[0] == start
+        ):  # what a search has found need not be read again
+            yield self._known[1]
+            start += 1
+        yield from (part for _, part in self._between(start, self.end))
 
     def _reach_back(self, end: int) -> int:
         """How many records before `end` may belong to a repetition; where there is none, those of two releases.
@@ -140,25 +179,44 @@ class ReleasesTopic:
     def _between(self, start: int, end: int) -> Iterator[tuple[int, WholeRelease]]:
         start = max(start, self.first)
         self.seek(start)
-        while start < end and self._consumer.position(self._topic) < end:
-            for record in self._consumer.poll(_POLL_MILLISECONDS).get(self._topic, []):
-                if record.offset >= end:
+        heard = time.monotonic()
+        while start < end and (position := self._consumer.position(self._topic)) < end:
+            for offset, part in self._poll(_POLL_MILLISECONDS):
+                if offset >= end:
                     return
-                yield record.offset, self._decoded(record.offset, record.value)
+                yield offset, part
+            if self._consumer.position(self._topic) > position:
+                heard = time.monotonic()
+            self._give_up_after(heard)
 
     def _at(self, offset: int) -> WholeRelease | None:
         """The part at this offset, or the next one if there is none (offsets may have gaps)."""
         self.seek(offset)
+        heard = time.monotonic()
         while self._consumer.position(self._topic) < self.end:
-            found = self._consumer.poll(_POLL_MILLISECONDS, max_records=1).get(self._topic, [])
-            if found:
-                return self._decoded(found[0].offset, found[0].value)
+            for found in self._poll(_POLL_MILLISECONDS, max_records=1):
+                self._known = found
+                return found[1]
+            self._give_up_after(heard)
         return None
 
-    def _decoded(self, offset: int, value: bytes | None) -> WholeRelease:
+    def _give_up_after(self, heard: float) -> None:
+        """Raise KafkaTimeoutError if nothing has come since `heard` for too long."""
+        if time.monotonic() - heard > self._seconds:
+            raise KafkaTimeoutError(f"no records of {self._topic.topic!r} for {self._seconds:g} s")
+
+    def _poll(self, milliseconds: int, **options: Any) -> list[tuple[int, WholeRelease]]:
+        """The next parts and their offsets."""
+        found = self._consumer.poll(milliseconds, **options).get(self._topic, [])
+        parts = ((record.offset, self._decoded(record.offset, record.value)) for record in found)
+        return [(offset, part) for offset, part in parts if part is not None]
+
+    def _decoded(self, offset: int, value: bytes | None) -> WholeRelease | None:
         try:
             return _DECODER.decode(value or b"")
         except (msgspec.DecodeError, UnicodeError):
+            if self._skip_foreign:
+                return None
             raise LogRefused(
                 f"the topic {self._topic.topic!r} holds a record at offset {offset} that is no release: "
                 "only the worker may write there"

@@ -165,7 +165,7 @@ def subscribe(
         for release in stream_dp.subscribe("localhost:9092", "shop"):
             print(release.round, release.histogram)
 
-    Raises `BadPosition`, `LogRefused` for a topic that holds something else, ValueError or KafkaError.
+    Raises `BadPosition`, `LogRefused` for a topic that is not there or holds something else, ValueError or KafkaError.
     """
     return Subscription(kafka, f"{stream}.releases", start, epoch, position)
 
@@ -174,22 +174,30 @@ def release_at(kafka: Kafka, topic: str, at: int | datetime, epoch: int | None =
     """The whole release of a round, or the newest one that was published at a moment; None if the topic has none.
 
     A round is one of the newest epoch or of `epoch`; of a moment, `epoch` means its newest release by then.
+    Raises `LogRefused` for a topic that is not there or holds something else, or KafkaError.
     """
     from stream_dp.releases_topic import ReleasesTopic
 
     releases = ReleasesTopic(kafka, topic)
     try:
-        if isinstance(at, int):
-            place = _epoch_or_newest(releases, epoch), at
-            merged = WholeReleases((place[0], at - 1))
-            for part in releases.parts_from(releases.offset_of(place)):
-                whole = merged.add(part)
-                if whole is not None:
-                    return whole if (whole.epoch, whole.round) == place else None
-            return None
-        return _newest_at(releases, at, epoch)
+        return find_release(releases, at, epoch)
     finally:
         releases.close()
+
+
+def find_release(
+    releases: ReleasesTopic, at: int | datetime, epoch: int | None = None
+) -> WholeRelease | None:
+    """The release that `release_at` means, in a topic that is open."""
+    if not isinstance(at, int):
+        return _newest_at(releases, at, epoch)
+    place = _epoch_or_newest(releases, epoch), at
+    merged = WholeReleases((place[0], at - 1))
+    for part in releases.parts_from(releases.offset_of(place, a_copy_will_do=True)):
+        whole = merged.add(part)
+        if whole is not None:
+            return whole if (whole.epoch, whole.round) == place else None
+    return None
 
 
 def _newest_at(releases: ReleasesTopic, moment: datetime | None, epoch: int | None) -> WholeRelease | None:

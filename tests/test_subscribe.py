@@ -85,13 +85,16 @@ class FakeConsumer:
     def close(self) -> None:
         self.is_closed = True
 
-    def beginning_offsets(self, partitions: list[Any]) -> dict[Any, int]:
+    def partitions_for_topic(self, _: str) -> set[int]:
+        return {0}
+
+    def beginning_offsets(self, partitions: list[Any], _: int) -> dict[Any, int]:
         return dict.fromkeys(partitions, self.first)
 
-    def end_offsets(self, partitions: list[Any]) -> dict[Any, int]:
+    def end_offsets(self, partitions: list[Any], _: int) -> dict[Any, int]:
         return dict.fromkeys(partitions, self.first + len(self.values))
 
-    def offsets_for_times(self, times: dict[Any, int]) -> dict[Any, Any]:
+    def offsets_for_times(self, times: dict[Any, int], _: int) -> dict[Any, Any]:
         [(partition, milliseconds)] = times.items()
         assert milliseconds >= 0, "the protocol has other meanings for these"
         later = -(-milliseconds // 1000)
@@ -124,7 +127,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
 
     def make(releases: list[Release], first: int = 0) -> FakeConsumer:
         consumer = FakeConsumer([msgspec.json.encode(each) for each in releases], first)
-        monkeypatch.setattr(releases_topic, "KafkaConsumer", lambda **_: consumer)
+        monkeypatch.setattr(releases_topic, "read_only_consumer", lambda *_: consumer)
         return consumer
 
     return make
@@ -202,6 +205,16 @@ def test_a_release_repeated_after_newer_rounds_is_dropped_wherever_one_begins(to
             assert getattr(release_at("fake:1", "t", start), "round", None) == start
             position = f"1.{start}.{'00' * 16}"
             assert rounds(last - start, position=position) == everything[start:]
+
+
+def test_one_who_begins_in_the_middle_of_a_repetition_misses_nothing(topic: Topic) -> None:
+    """Rounds 91 to 95 come again in the middle of the topic, where a search by halves looks first."""
+    topic(numbered(range(1, 101)) + numbered(range(91, 96)) + numbered(range(101, 200)))
+    for start in range(88, 102):
+        for epoch in (None, 1):  # with one that is named, the search has nothing to guess from
+            expected = [(1, number) for number in range(start, 200)]
+            assert rounds(200 - start, start, epoch=epoch) == expected
+        assert getattr(release_at("fake:1", "t", start), "round", None) == start
 
 
 def test_a_search_that_looks_at_the_end_alone_would_be_caught(

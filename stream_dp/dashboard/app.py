@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
@@ -11,14 +12,18 @@ import orjson
 from kafka.errors import KafkaError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from stream_dp.dashboard.frames import Frames
+from stream_dp.dashboard.promise import promise
 from stream_dp.dashboard.protection import BasicAuth, SafeHeaders
 from stream_dp.dashboard.reader import Reader
+from stream_dp.log import LogRefused
+from stream_dp.records import Release
 
 MOST_VIEWERS = 1_000
 MOST_LABELS = 100
@@ -72,31 +77,30 @@ class Dashboard:
     async def latest(self, _: Request) -> Response:
         """The newest release."""
         release = self.reader.board.release
-        return _problem(404, "nothing has been released yet") if release is None else _json(release)
+        return _problem(404, "nothing has been released yet") if release is None else _released(release)
 
     async def release(self, request: Request) -> Response:
-        """The release of one round of the newest epoch, read from the topic."""
-        newest = self.reader.board.release
+        """The release of one round, or the newest one of a moment, read from the topic."""
         try:
-            round_number = int(request.query_params["round"])
-        except (KeyError, ValueError):
-            return _problem(400, "say which round: /api/v1/release?round=1000")
-        if newest is None or not 1 <= round_number <= newest.round:
-            return _problem(404, f"round {round_number} has not been released")
+            at, epoch = _place(request.query_params)
+        except ValueError as mistake:
+            return _problem(400, str(mistake))
         if self._lookups >= _MOST_LOOKUPS:
             return _problem(503, "too many questions at once: ask again in a moment")
         self._lookups += 1
         try:
-            found = await run_in_threadpool(self.reader.archive.find, newest.epoch, round_number)
+            found = await run_in_threadpool(self.reader.archive.find, at, epoch)
         except KafkaError:
             return _problem(503, "Kafka does not answer: ask again in a moment")
+        except LogRefused as refused:
+            return _problem(404, str(refused))
         finally:
             self._lookups -= 1
-        return (
-            _problem(404, f"round {round_number} is not in the topic any more")
-            if found is None
-            else _json(found)
-        )
+        if found is not None:
+            return _released(found)
+        what = f"round {at}" if isinstance(at, int) else f"a release of {at.isoformat()} or before"
+        of = "" if epoch is None else f" of epoch {epoch}"
+        return _problem(404, f"the topic does not hold {what}{of}")
 
     async def history(self, request: Request) -> Response:
         """How the counts of some labels grew, in at most 128 steps."""
@@ -141,6 +145,29 @@ class Dashboard:
         return Response("the releases topic cannot be read\n", 503, media_type="text/plain")
 
 
+def _place(asked: QueryParams) -> tuple[int | datetime, int | None]:
+    """The round or the moment that a question names, and its epoch; raises ValueError with what to ask instead."""
+    if ("round" in asked) == ("at" in asked):
+        raise ValueError("say which round or which time: ?round=1000, or ?at=2026-01-31T12:00:00Z")
+    epoch = _number(asked, "epoch") if "epoch" in asked else None
+    if "round" in asked:
+        return _number(asked, "round"), epoch
+    try:
+        moment = datetime.fromisoformat(asked["at"])
+    except ValueError:
+        raise ValueError(
+            f"a time is written like 2026-01-31T12:00:00Z, not {asked['at'][:40]!r}; a + before a zone is %2B here"
+        ) from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC), epoch
+
+
+def _number(asked: QueryParams, name: str) -> int:
+    text = asked[name]
+    if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) > 0):
+        raise ValueError(f"{name} is a whole number from 1 on, not {text[:40]!r}")
+    return int(text)
+
+
 def _file_route(path: str, name: str, media_type: str) -> Route:
     """One static file, read once; browsers ask again but get it only when it has changed."""
     body = (_STATIC / name).read_bytes()
@@ -152,6 +179,11 @@ def _file_route(path: str, name: str, media_type: str) -> Route:
         return Response(body, media_type=media_type, headers=headers)
 
     return Route(path, serve)
+
+
+def _released(release: Release) -> Response:
+    """A release as its topic holds it, and what it promises in words."""
+    return _json(msgspec.to_builtins(release) | {"promise": promise(release)})
 
 
 def _json(value: object) -> Response:

@@ -13,14 +13,15 @@ from kafka.errors import KafkaError
 from stream_dp.connections import Kafka
 from stream_dp.dashboard.archive import Archive
 from stream_dp.dashboard.board import Board, State
-from stream_dp.dashboard.consumer import read_only_consumer
 from stream_dp.dashboard.results import read_result
+from stream_dp.log import LogRefused, read_only_consumer
 from stream_dp.records import Release, decode_release
 from stream_dp.subscribe import WholeReleases
 
 _POLL_SECONDS = 0.1
 _RETRY_SECONDS = 1.0
 _ANSWER_SECONDS = 3.0
+_ANSWER_MILLISECONDS = int(_ANSWER_SECONDS * 1000)
 _QUIET_SECONDS = 2.0  # after which a silent broker is asked whether it is there
 _RESULTS_SECONDS = 10.0
 _BACKLOG = 64  # records before the end of the topic to begin with: the newest release in all its parts
@@ -64,11 +65,15 @@ class Reader:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                consumer = read_only_consumer(self._kafka, _ANSWER_SECONDS, reconnect_backoff_max_ms=1000)
+                consumer = read_only_consumer(
+                    self._kafka, bootstrap_timeout_ms=_ANSWER_MILLISECONDS, reconnect_backoff_max_ms=1000
+                )
                 try:
                     self._follow(consumer)
                 finally:
-                    consumer.close(timeout_ms=int(_ANSWER_SECONDS * 1000))
+                    consumer.close(timeout_ms=_ANSWER_MILLISECONDS)
+            except LogRefused as gone:
+                self._tell("no-topic", str(gone))
             except (KafkaError, OSError) as error:
                 self._tell("unreachable", f"Kafka does not answer at {self._kafka} ({error}): trying again")
                 self._reached_at = float("-inf")
@@ -106,7 +111,7 @@ class Reader:
     def _begin(self, consumer: KafkaConsumer) -> None:
         """Show the newest release at once, then fill the history, then go on from there."""
         consumer.assign([self._releases])
-        first = consumer.beginning_offsets([self._releases], timeout_ms=int(_ANSWER_SECONDS * 1000))
+        first = consumer.beginning_offsets([self._releases], timeout_ms=_ANSWER_MILLISECONDS)
         end = self._live_from = self._end_of_releases(consumer)
         begin = max(first[self._releases], end - _BACKLOG)
         consumer.seek(self._releases, begin)
@@ -117,7 +122,7 @@ class Reader:
         self._look_for_results(consumer, time.monotonic())
 
     def _end_of_releases(self, consumer: KafkaConsumer) -> int:
-        end = consumer.end_offsets([self._releases], timeout_ms=int(_ANSWER_SECONDS * 1000))[self._releases]
+        end = consumer.end_offsets([self._releases], timeout_ms=_ANSWER_MILLISECONDS)[self._releases]
         self._reached_at = time.monotonic()
         self._told = "open"
         self.board.confirm()
@@ -130,7 +135,7 @@ class Reader:
         for number in self.board.missing():
             if sight.release is None or self._stopping.is_set() or time.monotonic() > deadline:
                 return
-            release = self.archive.find(sight.release.epoch, number)
+            release = self.archive.find(number, sight.release.epoch)
             if release is not None:
                 self.board.take_past(release)
 

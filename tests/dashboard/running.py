@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from stream_dp.cli.dashboard import PASSWORD
 from stream_dp.dev.child_process import free_port
 from stream_dp.records import Record, Release
 
@@ -21,13 +22,20 @@ SECONDS = 60.0
 
 
 class Running:
-    """A dashboard of `stream` on a port of its own; it may be stopped and started again there."""
+    """A dashboard of `stream` on a port of its own; it may be stopped and started again there.
 
-    def __init__(self, kafka: str, stream: str, log: Path) -> None:
+    `login`: the name and the password that it asks for.
+    """
+
+    def __init__(self, kafka: str, stream: str, log: Path, login: tuple[str, str] | None = None) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
         self._words = ["dashboard", "--stream", stream, "--kafka", kafka, "--port", str(self.port)]
+        self._secret = {}
+        if login is not None:
+            self._words += ["--user", login[0]]
+            self._secret = {PASSWORD: login[1]}
         self.process = self._spawn()
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
@@ -37,7 +45,7 @@ class Running:
                 [sys.executable, "-m", "stream_dp.cli", *self._words],
                 stdout=output,
                 stderr=output,
-                env=environment,
+                env=environment | self._secret,
             )
 
     def stop(self) -> int:
@@ -90,9 +98,9 @@ class Running:
 
 
 @contextmanager
-def running(kafka: str, stream: str, folder: Path) -> Iterator[Running]:
+def running(kafka: str, stream: str, folder: Path, login: tuple[str, str] | None = None) -> Iterator[Running]:
     """A dashboard that serves, ended with the block."""
-    dashboard = Running(kafka, stream, folder / "dashboard.log")
+    dashboard = Running(kafka, stream, folder / "dashboard.log", login)
     try:
         dashboard.wait_until_answering()
         yield dashboard

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from kafka import KafkaAdminClient
 
 from stream_dp import log
 from stream_dp.dashboard.archive import Archive
+from stream_dp.dashboard.promise import promise
 from stream_dp.dev.child_process import free_port
 from stream_dp.records import Record, Release
 from stream_dp.settings import Settings
@@ -51,7 +53,13 @@ def many(first: int, last: int, labels: int = 5) -> list[Release]:
     ]
 
 
-def as_dict(shown: Release) -> dict[str, object]:
+def told(shown: Release) -> dict[str, object]:
+    """What the API says of a release."""
+    return as_dict(shown) | {"promise": promise(shown)}
+
+
+def as_dict(shown: Release | None) -> dict[str, object]:
+    assert shown is not None
     return {name: getattr(shown, name) for name in shown.__struct_fields__}
 
 
@@ -155,9 +163,11 @@ def test_what_it_shows_is_what_the_topic_holds_also_after_a_restart(
     stream.write(stream.settings.releases, records(releases[400:]))
     dashboard.start()
     dashboard.wait_until_round(500)
-    assert dashboard.get("/api/v1/release/latest") == as_dict(releases[-1])
+    assert dashboard.get("/api/v1/release/latest") == told(releases[-1])
     for number in (1, 2, 63, 256, 399, 400, 401, 500):
-        assert dashboard.get(f"/api/v1/release?round={number}") == as_dict(releases[number - 1])
+        assert dashboard.get(f"/api/v1/release?round={number}") == told(releases[number - 1])
+    assert dashboard.get("/api/v1/release?at=9999-12-31") == told(releases[-1])
+    assert dashboard.status("/api/v1/release?at=0001-01-01") == 404
     deadline = time.monotonic() + SECONDS
     while dashboard.get("/api/v1/history?label=label+1")["rounds"] != list(range(4, 501, 4)):
         assert time.monotonic() < deadline
@@ -174,9 +184,9 @@ def test_parts_repeats_and_foreign_records_do_not_confuse_it(dashboard: Running,
     stream.write(topic, [Record(0, 0, None, None), Record(0, 0, b"x", b"no release")])
     stream.write(topic, records(cut[3:]))
     dashboard.wait_until_round(6)
-    assert dashboard.get("/api/v1/release/latest") == as_dict(wholes[-1])
+    assert dashboard.get("/api/v1/release/latest") == told(wholes[-1])
     for whole in wholes:
-        assert dashboard.get(f"/api/v1/release?round={whole.round}") == as_dict(whole)
+        assert dashboard.get(f"/api/v1/release?round={whole.round}") == told(whole)
 
 
 def test_a_new_epoch_and_a_topic_made_anew_take_the_place_of_what_was_shown(
@@ -187,7 +197,7 @@ def test_a_new_epoch_and_a_topic_made_anew_take_the_place_of_what_was_shown(
     second = [msgspec.structs.replace(each, epoch=2, nonce="22" * 16) for each in many(1, 20)]
     stream.write(stream.settings.releases, records(second))
     dashboard.wait_until_round(20)
-    assert dashboard.get("/api/v1/release?round=20") == as_dict(second[-1])
+    assert dashboard.get("/api/v1/release?round=20") == told(second[-1])
     anew = [msgspec.structs.replace(each, epoch=2, nonce="33" * 16) for each in many(1, 7)]
     stream.rewrite(stream.settings.releases, records(anew))
     dashboard.wait_until_round(7)
@@ -230,23 +240,43 @@ def test_it_waits_for_the_topic_and_outlives_the_broker(own_kafka: KafkaOfOneTes
         stream.write(stream.settings.releases, records(many(6, 9)))
         dashboard.wait_until_round(9)
         assert dashboard.get("/api/v1/history?label=label+0")["rounds"] == list(range(1, 10))
-        told = dashboard.log.read_text()
-    assert "Kafka does not answer" in told
-    assert "Traceback" not in told
+        logged = dashboard.log.read_text()
+    assert "Kafka does not answer" in logged
+    assert "Traceback" not in logged
 
 
-def test_every_round_is_found_and_none_that_is_not_there(stream: Stream) -> None:
+def test_every_round_and_moment_is_found_and_none_that_is_not_there(stream: Stream) -> None:
+    """Epoch 1 in up to three parts a round, some of them twice, then epoch 2; a record a second."""
     first = [part for whole in many(1, 40, labels=6) for part in parts_of(whole, 1 + whole.round % 3)]
     second = [msgspec.structs.replace(each, epoch=2, nonce="22" * 16) for each in many(1, 30)]
-    stream.write(stream.settings.releases, records([*first[:30], *first[20:], *second[:12], *second[8:]]))
+    parts = [*first[:30], *first[20:], *second[:12], *second[8:]]
+    written = [each._replace(timestamp=1_000 * at) for at, each in enumerate(records(parts), start=1)]
+    stream.write(stream.settings.releases, written)
     archive = Archive(stream.settings.kafka, stream.settings.releases)
+    places = {}
+    newest: tuple[int, int] | None = None
+    for at, part in enumerate(parts, start=1):
+        place = part.epoch, part.round
+        if part.part == part.parts and (newest is None or place > newest):
+            newest = place
+        places[at] = newest
     try:
         for whole in many(1, 40, labels=6)[::-1]:
-            assert archive.find(1, whole.round) == whole
+            assert as_dict(archive.find(whole.round, 1)) == as_dict(whole)
         for whole in second:
-            assert archive.find(2, whole.round) == whole
-        for place in ((1, 0), (1, 41), (2, 31), (3, 1)):
+            assert as_dict(archive.find(whole.round)) == as_dict(whole)
+        for place in ((0, 1), (41, 1), (31, 2), (31, None), (1, 3)):
             assert archive.find(*place) is None
+        for at, expected in places.items():
+            found = archive.find(datetime.fromtimestamp(at, UTC))
+            assert (None if found is None else (found.epoch, found.round)) == expected, at
+        assert archive.find(datetime.fromtimestamp(0.5, UTC)) is None
+        last_of_first = archive.find(datetime.fromtimestamp(10**6, UTC), 1)
+        assert last_of_first is not None
+        assert last_of_first.round == 40
+        late = msgspec.structs.replace(many(31, 31)[0], epoch=2, nonce="22" * 16)
+        stream.write(stream.settings.releases, records([late]))
+        assert as_dict(archive.find(31)) == as_dict(late), "what came after the first question is found too"
     finally:
         archive.close()
 

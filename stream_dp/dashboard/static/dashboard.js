@@ -6,6 +6,7 @@
 
 const ROWS_STEP = 25, MOST_ROWS = 200, MOST_PINS = 20, NORMAL_95 = 1.96;
 const TABLE_MS = 400, TREND_MS = 2000, SILENCE_MS = 15000, ANNOUNCE_MS = 20000, FRESH_MS = 12000, REPLAY_SECONDS = 60;
+const API = `${location.origin}${location.pathname.replace(/[^/]*$/, "")}api/v1`;  // without a name and password that the address may hold
 const SVG = "http://www.w3.org/2000/svg";
 const $ = (id) => document.getElementById(id);
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
@@ -18,14 +19,14 @@ const freshUntil = new Map();  // label -> when it stops being marked as new
 const pins = new Set(remembered("pins", []).slice(0, MOST_PINS).filter((each) => typeof each === "string"));
 let connected = false, heardAt = 0, source = null, newest = new Set();
 let mode = "live";           // live, paused, or past: a release that was looked up
-let shown = null;            // the release on the page: { release, names, counts, rank: Map }
+let shown = null;            // the release on the page: { release, names, counts, promise, rank: Map }
 let limit = ROWS_STEP, query = "", scale = 1, hovering = false;
 let tableAt = 0, drawing = false, trendRounds = [], trendKey = "", trendAt = 0, trendBusy = false, announcedAt = 0;
 
 /* ---- what the server says ---- */
 
 function connect() {
-  source = new EventSource("api/v1/stream");
+  source = new EventSource(`${API}/stream`);
   source.addEventListener("whole", (event) => hear(JSON.parse(event.data), true));
   source.addEventListener("update", (event) => hear(JSON.parse(event.data), false));
   source.onerror = () => {
@@ -80,7 +81,7 @@ function schedule() {
 
 function draw(force = false) {
   if (mode === "live" && heard.release && (!shown || shown.release !== heard.release)) {
-    show(heard.release, heard.ids.map((id) => heard.names[id]), heard.counts);
+    show(heard.release, heard.ids.map((id) => heard.names[id]), heard.counts, heard.promise);
   }
   drawStatus();
   if (!shown) return;
@@ -97,9 +98,13 @@ function draw(force = false) {
   announce();
 }
 
-function show(release, names, counts) {
-  if (shown && shown.release.nonce !== release.nonce) { trends.clear(); trendKey = ""; }
-  shown = { release, names, counts, rank: new Map(names.map((name, index) => [name, index])) };
+function show(release, names, counts, promise) {
+  if (shown && shown.release.nonce !== release.nonce) {
+    trends.clear();
+    trendKey = "";
+    for (const label of rows.keys()) drawTrend(label, [], []);
+  }
+  shown = { release, names, counts, promise, rank: new Map(names.map((name, index) => [name, index])) };
 }
 
 function drawStatus() {
@@ -118,7 +123,8 @@ function status() {
   const release = shown && shown.release;
   if (!connected) return ["warn", heardAt ? "Reconnecting" : "Connecting",
     heardAt && "The server does not answer. What you see is the last release that came; the page goes on by itself."];
-  if (mode === "past") return ["past", "History", `You see round ${whole.format(release.round)} as it was released, ${when(release.ts)}.`];
+  if (mode === "past") return ["past", "History",
+    lookBack.problem || `You see round ${whole.format(release.round)} of epoch ${release.epoch} as it was released, ${when(release.ts)}.`];
   if (mode === "paused") return ["past", "Paused", `You see round ${whole.format(release.round)}. The stream goes on meanwhile.`];
   if (heard.state === "unreachable") return ["warn", "Kafka unreachable", "The server cannot reach Kafka. It keeps trying."];
   if (heard.state === "no-topic") return ["wait", "Waiting", "The stream has no releases topic yet: start its worker, or check the stream's name."];
@@ -132,7 +138,7 @@ function status() {
 }
 
 function drawFacts() {
-  const { release, counts } = shown;
+  const { release, counts, promise } = shown;
   put($("stream"), release.stream);
   document.title = `${release.stream} · stream-dp`;
   put($("about"), `Private running histogram · epoch ${release.epoch}`);
@@ -148,15 +154,16 @@ function drawFacts() {
   put($("epsilon"), small(release.epsilon));
   put($("delta"), small(release.delta));
   put($("rho"), small(release.rho));
-  put($("promise"), heard.promise || "");
+  put($("promise"), promise);
   put($("unit"), `one ${release.unit}`);
   put($("mechanism"), release.mechanism);
   $("empty").hidden = counts.length > 0 || rows.size > 0;
   put($("empty"), "No label has reached the threshold yet.");
   $("travel").hidden = false;
   $("slider").max = heard.release.round;
-  if (mode === "live") $("slider").value = release.round;
-  put($("slider-value"), `round ${whole.format(Number($("slider").value))}`);
+  const dragged = mode === "past" && lookBack.wanted.startsWith("round=");
+  if (!dragged) $("slider").value = release.round;
+  put($("slider-value"), `round ${whole.format(dragged ? Number($("slider").value) : release.round)}`);
 }
 
 /* Which labels have rows, and in which order: pinned ones first, then by count. */
@@ -271,12 +278,12 @@ function drawRow(label, row) {
 async function refreshTrends(force) {
   const key = heard.history.join(":");
   const missing = [...rows.keys()].some((label) => !trends.has(label));
-  if (trendBusy || !connected || (key === trendKey && !missing) || (!force && Date.now() - trendAt < TREND_MS)) return;
+  if (trendBusy || !connected || shown.release.nonce !== heard.release.nonce || (key === trendKey && !missing) || (!force && Date.now() - trendAt < TREND_MS)) return;
   trendBusy = true;
   trendAt = Date.now();
   try {
     for (const some of batches([...rows.keys()])) {
-      const answer = await fetch(`api/v1/history?${some.map((label) => `label=${encodeURIComponent(label)}`).join("&")}`);
+      const answer = await fetch(`${API}/history?${some.map((label) => `label=${encodeURIComponent(label)}`).join("&")}`);
       if (!answer.ok) return;
       const { rounds, series } = await answer.json();
       trendRounds = rounds;
@@ -303,7 +310,8 @@ function drawTrend(label, rounds, counts) {
   let path = "", pen = "M", first = null, last = null;
   counts.forEach((count, index) => {
     if (count === null) { pen = "M"; return; }
-    path += `${pen}${(100 * rounds[index] / end).toFixed(1)} ${(22 - 20 * Math.max(0, count) / largest).toFixed(1)}`;
+    const place = `${(100 * rounds[index] / end).toFixed(1)} ${(22 - 20 * Math.max(0, count) / largest).toFixed(1)}`;
+    path += pen === "M" ? `M${place}h0` : `L${place}`;  // h0: a point between two gaps is a dot
     pen = "L";
     first ??= count;
     last = count;
@@ -352,29 +360,36 @@ function togglePin(label) {
 
 function setMode(next) {
   mode = next;
+  lookBack.problem = "";
   $("pause").setAttribute("aria-pressed", String(mode === "paused"));
   put($("pause"), mode === "paused" ? "Resume" : "Pause");
   draw(true);
 }
 
-async function lookBack() {
+/* Ask for a release of the past: of a round, or the newest one of a moment.  Of many questions the last one counts. */
+async function lookBack(question) {
+  lookBack.wanted = question;
   if (mode !== "past") setMode("past");  // from now on the slider is the viewer's
-  if (lookBack.busy) { lookBack.again = true; return; }
+  if (lookBack.busy) return;
   lookBack.busy = true;
-  do {
-    lookBack.again = false;
-    const round = Number($("slider").value);
+  for (let asked = ""; asked !== lookBack.wanted && mode === "past";) {
+    asked = lookBack.wanted;
     try {
-      const answer = await fetch(`api/v1/release?round=${round}`);
+      const answer = await fetch(`${API}/release?${asked}`);
       const found = await answer.json();
-      if (!answer.ok) { say(found.error); continue; }
-      if (round !== Number($("slider").value)) { lookBack.again = true; continue; }
-      if (mode !== "past") break;
-      show(found, found.labels, found.counts);
-      draw(true);
-    } catch { say("That round cannot be read now."); }
-  } while (lookBack.again);
+      if (asked !== lookBack.wanted || mode !== "past") continue;
+      if (answer.ok) show(found, found.labels, found.counts, found.promise);
+      lookBack.problem = answer.ok ? "" : `There is nothing to show: ${found.error}.`;
+    } catch { lookBack.problem = "That release cannot be read now."; }
+    if (lookBack.problem) say(lookBack.problem);
+    draw(true);
+  }
   lookBack.busy = false;
+}
+
+function lookBackToMoment() {
+  const moment = $("moment").value;  // empty while it is being typed
+  if (moment) lookBack(`at=${moment}Z`);
 }
 
 function announce() {
@@ -439,7 +454,8 @@ $("pause").addEventListener("click", () => shown && setMode(mode === "live" ? "p
 $("live").addEventListener("click", () => { setMode("live"); $("pause").focus(); });
 $("more").addEventListener("click", () => { limit = Math.min(MOST_ROWS, limit + ROWS_STEP); draw(true); });
 $("search").addEventListener("input", search);
-$("slider").addEventListener("input", lookBack);
+$("slider").addEventListener("input", () => lookBack(`round=${$("slider").value}`));
+$("moment").addEventListener("change", lookBackToMoment);
 $("rows").addEventListener("pointerenter", (event) => { hovering = event.pointerType === "mouse"; });
 $("rows").addEventListener("pointerleave", () => { hovering = false; });
 document.addEventListener("keydown", onKey);
