@@ -156,7 +156,12 @@ def test_it_survives_a_restart_of_the_server(dashboard: Running, stream: Stream,
     assert browser.find_element(By.ID, "notice").is_displayed()
     assert shown_rows(browser)[0][0] == "a"
     said: list[dict[str, Any]] = []
-    wait_for(browser, lambda: bool(said.extend(complaints(browser)) or said))  # it has knocked in vain
+
+    def has_knocked_in_vain() -> bool:
+        said.extend(complaints(browser))
+        return bool(said)
+
+    wait_for(browser, has_knocked_in_vain)
     after = release(3, {"b": 500, "a": 310})
     write(stream, release(2, {"a": 305}), after)
     dashboard.start()
