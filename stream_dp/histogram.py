@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import CalibratedCounter, CounterState, Hits, grown
+from stream_dp.noise_table import BlockState, PrunedTable, Pruning, WholeTable
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
+_MOST_ROUNDS = 1 << 12
 _CELLS_AT_ONCE = 1 << 17  # rounds x labels of a block: its matrices stay in the second-level cache
 
 
@@ -57,12 +59,16 @@ class ReleasedBlock:
 
 @dataclass
 class HistogramState:
-    """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),)."""
+    """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),).
+
+    `block` is there where idle labels are pruned and a block has begun; `counter` then stands at the block's start.
+    """
 
     history: bytes
     labels: list[str]
     counts: NDArray[np.int32]
     counter: CounterState
+    block: BlockState | None = None
 
     @classmethod
     def before_any_round(cls, labels: Sequence[str] = ()) -> "HistogramState":
@@ -72,7 +78,7 @@ class HistogramState:
     @property
     def round(self) -> int:
         """Rounds closed so far."""
-        return self.counter.round
+        return self.counter.round + (len(self.block.histories) if self.block else 0)
 
 
 def chain_heads(
@@ -92,15 +98,19 @@ class RunningHistogram:
     A round's labels come in any order, a label as often as events of the round hold it: what the privacy unit allows
     to be counted has been decided before (bounding.py).
 
-    `mechanism`: the calibrated counter; `noise`: the noise of this epoch.
+    `mechanism`: the calibrated counter; `noise`: the noise of this epoch; `pruning`: None to draw for every label.
     """
 
     def __init__(
-        self, mechanism: CalibratedCounter, noise: KeyedNoise, state: HistogramState | None = None
+        self,
+        mechanism: CalibratedCounter,
+        noise: KeyedNoise,
+        state: HistogramState | None = None,
+        pruning: Pruning | None = None,
     ) -> None:
         self.mechanism = mechanism
         self._noise = noise
-        self._counter = mechanism.counter(noise)
+        self._table = PrunedTable(mechanism, noise, pruning) if pruning else WholeTable(mechanism, noise)
         self._history = EMPTY_HISTORY
         self._labels: list[str] = []
         self._rows: dict[str, int] = {}
@@ -113,7 +123,7 @@ class RunningHistogram:
     @property
     def round(self) -> int:
         """Rounds closed so far."""
-        return self._counter.round
+        return self._table.round
 
     @property
     def history(self) -> bytes:
@@ -130,7 +140,8 @@ class RunningHistogram:
 
         Every label counts as a new one, so this is known before any of them is looked up.
         """
-        labels = len(self._labels) + np.cumsum([len(admitted) for admitted in rounds])
+        rounds = rounds[: min(self._table.rounds_left, max(1, _CELLS_AT_ONCE // max(1, self._table.width)))]
+        labels = self._table.width + np.cumsum([len(admitted) for admitted in rounds])
         return max(1, int(np.searchsorted(labels * np.arange(1, len(rounds) + 1), _CELLS_AT_ONCE, "right")))
 
     def observe(self, rounds: Sequence[Sequence[str]]) -> list[Snapshot]:
@@ -147,10 +158,9 @@ class RunningHistogram:
         """
         self._check_room(len(rounds))
         heads = self._histories(rounds) if histories is None else histories
-        most = max(1, _CELLS_AT_ONCE // max(1, len(self._labels)))
         start = 0
         while start < len(rounds):
-            size = self.block_rounds(rounds[start : start + most])
+            size = self.block_rounds(rounds[start : start + _MOST_ROUNDS])
             yield self.observe_block(rounds[start : start + size], heads[start : start + size])
             start += size
 
@@ -175,28 +185,32 @@ class RunningHistogram:
         labels = len(self._labels)
         growth = np.zeros((len(rounds), len(hit)), np.int32)
         np.add.at(growth, (steps, columns), 1)
+        first_seen = np.zeros(labels - known, np.int64)
+        first_seen[rows[rows >= known] - known] = first + np.argmax(growth[:, rows >= known] > 0, axis=0)
         np.cumsum(growth, axis=0, out=growth)
-        first_seen = np.zeros(labels, np.int64)
-        first_seen[rows[rows >= known]] = first + np.argmax(growth[:, rows >= known] > 0, axis=0)
-        hits = Hits(first + steps, rows[columns])
-        noisy = self._counter.advance(self._ids[:labels], heads, hits, first_seen[known:])
-        noisy += self._counts[:labels]
-        noisy[:, rows] += growth
+        table, hits = self._table, Hits(first + steps, rows[columns])
+        noisy = table.advance(self._ids[:labels], self._counts[:labels], heads, hits, first_seen)
+        noisy += self._counts[table.rows]
+        columns = table.columns_of(rows)
+        noisy[:, columns[columns >= 0]] += growth[:, columns >= 0]
         self._counts[rows] += growth[-1]
         if heads:
             self._history = heads[-1]
-        return self._release(first, noisy, first_seen)
+        new = table.columns_of(np.arange(known, labels))
+        seen = np.zeros(noisy.shape[1], np.int64)
+        seen[new[new >= 0]] = first_seen[new >= 0]
+        return self._release(first, noisy, seen)
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next event."""
         labels = len(self._labels)
-        return HistogramState(self._history, self._labels, self._counts[:labels], self._counter.state())
+        return HistogramState(self._history, self._labels, self._counts[:labels], *self._table.state())
 
     def _restore(self, state: HistogramState) -> None:
         self._register(state.labels)
         self._counts[: len(state.labels)] = state.counts
         self._history = state.history
-        self._counter.restore(state.counter, len(state.labels))
+        self._table.restore(state.counter, state.block, len(state.labels))
 
     def _register(self, labels: Sequence[str]) -> None:
         known = len(self._labels)
@@ -225,12 +239,17 @@ class RunningHistogram:
         rounds = np.arange(first, first + len(noisy))
         tau = self.mechanism.taus(rounds)
         visible = self._visible
-        visible.include(np.any(_released(noisy, tau, rounds, first_seen), axis=0), self._labels)
-        noisy = noisy.take(visible.rows, axis=1)
-        released = _released(noisy, tau, rounds, first_seen.take(visible.rows))  # cheaper than gathering it
+        shown = np.flatnonzero(np.any(_released(noisy, tau, rounds, first_seen), axis=0))
+        visible.include(self._table.rows[shown], self._labels)
+        columns = self._table.columns_of(visible.rows)
+        drawn = np.flatnonzero(columns >= 0)
+        noisy = noisy.take(columns[drawn], axis=1)
+        released = _released(noisy, tau, rounds, first_seen[columns[drawn]])  # cheaper than gathering it
         sizes = released.sum(axis=1)
         ranks, counts = _sorted_by_count(noisy, released, sizes)
-        return ReleasedBlock(first, sizes, ranks, counts, visible.labels)
+        return ReleasedBlock(
+            first, sizes, drawn[ranks] if len(drawn) < len(columns) else ranks, counts, visible.labels
+        )
 
 
 def _released(
@@ -277,10 +296,10 @@ class _VisibleLabels:
         self.labels = np.empty(0, object)
         self._included = np.empty(0, bool)
 
-    def include(self, rows: NDArray[np.bool_], labels: list[str]) -> None:
-        """Add the rows marked in `rows`, bool of shape (len(labels),)."""
+    def include(self, rows: NDArray[np.int64], labels: list[str]) -> None:
+        """Add `rows`, positions in `labels`."""
         self._included = grown(self._included, len(labels))
-        new = np.flatnonzero(rows & ~self._included[: len(labels)])
+        new = rows[~self._included[rows]]
         if not len(new):
             return
         self._included[new] = True

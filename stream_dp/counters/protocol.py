@@ -74,6 +74,10 @@ class Counter(Protocol):
         """A counter of the labels in `rows` alone, at the same round; it goes its own way from here."""
         ...
 
+    def join(self, others: Self) -> None:
+        """Append the labels of `others`, a counter that stands at the same round of the same stream."""
+        ...
+
     def follow(self, ahead: Self, rows: NDArray[np.int64], ids: NDArray[np.uint64], history: bytes) -> None:
         """Go to the round of `ahead`, a subset of the labels in `rows` that went there by `advance`.
 
@@ -117,6 +121,10 @@ class CalibratedCounter(msgspec.Struct, frozen=True):
 
     def counter(self, noise: KeyedNoise) -> Counter:
         """A counter at round 0, without labels."""
+        raise NotImplementedError
+
+    def drift(self, rounds: int) -> float:
+        """About the standard deviation of how much a count's noise changes within `rounds` rounds, for pruning."""
         raise NotImplementedError
 
     def tau(self, round_number: int) -> int:

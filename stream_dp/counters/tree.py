@@ -106,6 +106,18 @@ class TreeCounter:
         part.live = [node.take(rows) for node in self.live]
         return part
 
+    def join(self, others: "TreeCounter") -> None:
+        """See `Counter.join`."""
+        old, self.labels = self.labels, self.labels + others.labels
+        for node, theirs in zip(self.live, others.live, strict=True):
+            node.noise = grown(node.noise, self.labels)
+            node.noise[old : self.labels] = theirs.noise[: others.labels]
+            if node.sums is not None and theirs.sums is not None:
+                node.sums = grown(node.sums, self.labels)
+                node.sums[old : self.labels] = theirs.sums[: others.labels]
+            else:
+                node.sums = None
+
     def follow(
         self, ahead: "TreeCounter", rows: NDArray[np.int64], ids: NDArray[np.uint64], history: bytes
     ) -> None:

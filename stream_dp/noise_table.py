@@ -1,0 +1,210 @@
+"""Whose noise is computed: that of all labels, or with pruning that of the labels that can be seen.
+
+Pruning is a part of the mechanism that costs no delta.  Rounds come in blocks of 2^b that begin after a round l0, a
+multiple of 2^b.  A label is active in a block if and only if
+
+    noisy(label, l0) + 2^b * (what a round can add) + 4 * drift(2^b)  >=  the least tau of the block
+
+where noisy(label, l0) counts a label that was not seen by l0 as 0, whenever it appears.  A round releases a label that
+is active and reaches tau.  Which labels are active follows from the noisy table alone, so pruning is post-processing of
+what the guarantee speaks of (docs/guarantee.md).  A label that could only have passed by a rare swing of its noise
+inside the block waits for the next one.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.counters.protocol import CalibratedCounter, Counter, CounterState, Hits, grown
+from stream_dp.privacy.keyed_noise import KeyedNoise
+
+_DRIFTS = 4
+_NONE = np.empty(0, np.int64)
+_NO_HITS = Hits(_NONE, _NONE)
+
+
+@dataclass
+class BlockState:
+    """A block that has begun: the rows of its active labels, their counter, and the hash chain's heads since."""
+
+    rows: NDArray[np.int64]
+    counter: CounterState
+    histories: list[bytes]
+
+
+class Pruning(NamedTuple):
+    """Blocks of `block_rounds` rounds, a power of two, each of which adds at most `events_per_round` to a count."""
+
+    block_rounds: int
+    events_per_round: int = 1
+
+
+class WholeTable:
+    """The noise of all labels: a column is a row."""
+
+    rounds_left = sys.maxsize
+
+    def __init__(self, mechanism: CalibratedCounter, noise: KeyedNoise) -> None:
+        self._counter = mechanism.counter(noise)
+
+    @property
+    def round(self) -> int:
+        """Rounds closed so far."""
+        return self._counter.round
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Whose noise the last `advance` returned, column by column."""
+        return np.arange(self._counter.labels)
+
+    def columns_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """In which column of it a label's is; -1 for a label that has none."""
+        return rows
+
+    @property
+    def width(self) -> int:
+        """How many columns to expect."""
+        return self._counter.labels
+
+    def advance(
+        self,
+        ids: NDArray[np.uint64],
+        counts: NDArray[np.int32],
+        histories: Sequence[bytes],
+        hits: Hits,
+        first_seen: NDArray[np.int64],
+    ) -> NDArray[np.int32]:
+        """The noise of the labels in `rows` in the next rounds, int32 of shape (rounds, len(rows)).
+
+        `counts` are those of all labels before the first of these rounds, 0 for the new ones.  For the rest see
+        `Counter.advance`.
+        """
+        return self._counter.advance(ids, histories, hits, first_seen)
+
+    def state(self) -> tuple[CounterState, BlockState | None]:
+        """What a checkpoint keeps."""
+        return self._counter.state(), None
+
+    def restore(self, state: CounterState, block: BlockState | None, labels: int) -> None:
+        """Go on from what `state` gave, of `labels` labels."""
+        self._counter.restore(state, labels)
+
+
+class PrunedTable:
+    """The counter of all labels, which stands at the start of a block, and that of the active ones, ahead of it.
+
+    Its methods are those of `WholeTable`.
+    """
+
+    def __init__(self, mechanism: CalibratedCounter, noise: KeyedNoise, pruning: Pruning) -> None:
+        self._mechanism = mechanism
+        self._everyone = mechanism.counter(noise)
+        self._block_rounds = pruning.block_rounds
+        growth = pruning.block_rounds * pruning.events_per_round
+        self._reach = growth + ceil(_DRIFTS * mechanism.drift(pruning.block_rounds))
+        self._active: Counter | None = None
+        self._histories: list[bytes] = []
+        self._rows = _NONE
+        self._columns = np.empty(0, np.int64)  # of a label's row: its column among the active ones, or -1
+
+    @property
+    def round(self) -> int:
+        """Rounds closed so far."""
+        return self._everyone.round + len(self._histories)
+
+    @property
+    def rounds_left(self) -> int:
+        """Rounds until the next block begins."""
+        return self._block_rounds - len(self._histories)
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Whose noise the last `advance` returned, column by column."""
+        return self._rows
+
+    def columns_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """In which column of it a label's is; -1 for a label that is not active."""
+        return self._columns[rows]
+
+    @property
+    def width(self) -> int:
+        """How many columns to expect; before a block begins nobody knows, and this says all labels."""
+        return len(self._rows) if self._active else self._everyone.labels
+
+    def advance(
+        self,
+        ids: NDArray[np.uint64],
+        counts: NDArray[np.int32],
+        histories: Sequence[bytes],
+        hits: Hits,
+        first_seen: NDArray[np.int64],
+    ) -> NDArray[np.int32]:
+        """See `WholeTable.advance`; the rounds may be at most `rounds_left`."""
+        if len(histories) > self.rounds_left:
+            raise ValueError(f"{len(histories)} rounds at once, but the block has {self.rounds_left} left")
+        if self._active is None:
+            self._begin(counts)
+        if len(ids) > self._everyone.labels:
+            self._add_labels(ids)
+        assert self._active is not None
+        columns = self._columns[hits.rows]
+        mine = Hits(hits.rounds[columns >= 0], columns[columns >= 0])
+        noise = self._active.advance(ids[self._rows], histories, mine, _NONE)
+        self._histories += histories
+        if not self.rounds_left:
+            self._everyone.follow(self._active, self._rows, ids, self._histories[-1])
+            self._active, self._histories = None, []
+        return noise
+
+    def state(self) -> tuple[CounterState, BlockState | None]:
+        """What a checkpoint keeps: all labels at the start of the block, and the block, where it has begun."""
+        block = BlockState(self._rows, self._active.state(), self._histories) if self._active else None
+        return self._everyone.state(), block
+
+    def restore(self, state: CounterState, block: BlockState | None, labels: int) -> None:
+        """Go on from `state` and `block`, which hold `labels` labels."""
+        self._everyone.restore(state, labels)
+        self._columns = np.full(labels, -1)
+        if block is not None:
+            active = self._everyone.subset(_NONE)
+            active.restore(block.counter, len(block.rows))
+            self._activate(block.rows, active)
+            self._histories = list(block.histories)
+
+    def _begin(self, counts: NDArray[np.int32]) -> None:
+        everyone = self._everyone
+        self._columns[self._rows] = -1
+        rows = np.flatnonzero(self._in_reach(everyone.current() + counts[: everyone.labels]))
+        self._activate(rows, everyone.subset(rows))
+
+    def _activate(self, rows: NDArray[np.int64], active: Counter) -> None:
+        self._rows, self._active = rows, active
+        self._columns[rows] = np.arange(len(rows))
+
+    def _in_reach(self, noisy: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which of the noisy counts at the block's start could reach the least tau in it."""
+        start = self._everyone.round
+        end = min(start + self._block_rounds, self._mechanism.horizon)
+        least = int(self._mechanism.taus(np.arange(start + 1, end + 1)).min())
+        return noisy >= least - self._reach
+
+    def _add_labels(self, ids: NDArray[np.uint64]) -> None:
+        """Append labels that the block's start did not know; those in reach catch up with the active ones."""
+        everyone = self._everyone
+        new = np.arange(everyone.labels, len(ids))
+        everyone.advance(ids, [], _NO_HITS, np.full(len(new), everyone.round))
+        self._columns = grown(self._columns, len(ids))
+        self._columns[new] = -1
+        late = new[self._in_reach(everyone.subset(new).current())]
+        if not len(late) or self._active is None:
+            return
+        part = everyone.subset(late)
+        part.advance(ids[late], self._histories, _NO_HITS, _NONE)
+        self._active.join(part)
+        self._columns[late] = np.arange(len(self._rows), len(self._rows) + len(late))
+        self._rows = np.concatenate([self._rows, late])
