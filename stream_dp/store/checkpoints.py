@@ -6,13 +6,16 @@ Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
     meta            epoch, round, history, position, columns, number of labels, checkpoint number
     labels          list of labels in the order in which they were first admitted
     counts          int32 per label, packed
+    active:<name>   a column of the counter of the labels that pruning leaves active in a block of rounds; `active:rows`
+                    are their numbers
     column:<name>   a column of the counter, likewise: `column:sums:<level>` and `column:noise:<level>` of the binary
                     mechanism are the live node of that level and its cached noise
     key             the noise key, unless it is kept elsewhere
 """
 
 import secrets
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -25,9 +28,11 @@ from redis.exceptions import ResponseError, WatchError
 from stream_dp.counters.protocol import Column, CounterState
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState
+from stream_dp.noise_table import BlockState
 from stream_dp.pipeline import Position
 
 FORMAT = 2
+_ACTIVE_ROWS = "active:rows"
 _LABELS_PER_COMMAND = 10_000
 _DAMAGED = (
     "the state in Redis does not fit together: restore it from its backup, or rebuild it from "
@@ -44,16 +49,25 @@ class StateDamaged(Exception):
 
 
 class _ColumnMeta(msgspec.Struct, frozen=True):
-    """What makes cells of bytes: `dtype` as numpy names it, `width` values a label."""
+    """What makes cells of bytes: `dtype` as numpy names it, `width` values in each of `rows` rows."""
 
     name: str
     version: int
     dtype: str
     width: int
+    rows: int
 
     @property
     def row_bytes(self) -> int:
         return np.dtype(self.dtype).itemsize * self.width
+
+
+class _BlockMeta(msgspec.Struct):
+    """A block of rounds that has begun, with its active labels: the state of their counter."""
+
+    round: int
+    tweaks: dict[int, bytes]
+    histories: list[bytes]
 
 
 class _Format(msgspec.Struct):
@@ -71,6 +85,7 @@ class _Meta(msgspec.Struct):
     labels: int
     columns: list[_ColumnMeta]
     tweaks: dict[int, bytes]
+    block: _BlockMeta | None
     position: Position
     releases_offset: int
     key_check: str
@@ -115,7 +130,7 @@ class CheckpointStore:
         self._token = b""
         self._checkpoint = 0
         self._labels = 0
-        self._versions: dict[str, int] = {}  # of the counter's columns that Redis holds
+        self._held: dict[str, _ColumnMeta] = {}  # the columns that Redis holds
 
     def _key(self, name: str) -> str:
         return self._prefix + name
@@ -161,26 +176,32 @@ class CheckpointStore:
             transaction.lrange(self._key("labels"), 0, -1)
             transaction.get(self._key("counts"))
             for column in meta.columns:
-                transaction.get(self._key(f"column:{column.name}"))
+                transaction.get(self._key(column.name))
             labels, counts, *cells = transaction.execute()
         if len(labels) != meta.labels:
             raise StateDamaged(_DAMAGED)
-        columns = [
-            Column(column.name, column.version, _unpack(packed, column, meta.labels))
+        found = {
+            column.name: Column(column.name.partition(":")[2], column.version, _unpack(packed, column))
             for column, packed in zip(meta.columns, cells, strict=True)
-        ]
+        }
+        everyone = [column for name, column in found.items() if name.startswith("column:")]
         state = HistogramState(
             meta.history,
             _decode_labels(labels),
-            _unpack(counts, _COUNTS, meta.labels),
-            CounterState(meta.round, columns, meta.tweaks),
+            _unpack(counts, _ColumnMeta("counts", 0, "<i4", 1, meta.labels)),
+            CounterState(meta.round, everyone, meta.tweaks),
         )
+        if meta.block is not None:
+            rows = found.pop(_ACTIVE_ROWS).cells
+            active = [column for name, column in found.items() if name.startswith("active:")]
+            counter = CounterState(meta.block.round, active, meta.block.tweaks)
+            state.block = BlockState(rows, counter, meta.block.histories)
         self._remember(meta)
         return Checkpoint(meta.epoch, state, meta.position, meta.releases_offset, meta.key_check)
 
     def _remember(self, meta: _Meta) -> None:
         self._checkpoint, self._labels = meta.checkpoint, meta.labels
-        self._versions = {column.name: column.version for column in meta.columns}
+        self._held = {column.name: column for column in meta.columns}
 
     def start_over(self) -> None:
         """Forget the state of a closed epoch; the next checkpoint is the first of another one.  Raises `Fenced`."""
@@ -189,14 +210,18 @@ class CheckpointStore:
                 with self._redis.pipeline(transaction=True) as transaction:
                     transaction.watch(self._key("fence"), self._key("meta"))
                     self._check_fence(transaction.get(self._key("fence")))
-                    columns = list(transaction.scan_iter(match=self._key("column:*")))
+                    columns = [
+                        name
+                        for kind in ("column:*", "active:*")
+                        for name in transaction.scan_iter(match=self._key(kind))
+                    ]
                     transaction.multi()
                     transaction.delete(*map(self._key, ("meta", "labels", "counts")), *columns)
                     transaction.execute()
                 break
             except WatchError:  # another worker's write, or only a lost connection: the next look tells
                 continue
-        self._checkpoint, self._labels, self._versions = 0, 0, {}
+        self._checkpoint, self._labels, self._held = 0, 0, {}
 
     def check_hold(self) -> None:
         """Raise `Fenced` if another worker has taken the stream over."""
@@ -204,34 +229,33 @@ class CheckpointStore:
 
     def prepare(self, checkpoint: Checkpoint) -> PreparedCheckpoint:
         """Copy what has changed since the last checkpoint.  Call `commit` with it before preparing another."""
-        state, old = checkpoint.state, self._labels
-        labels = len(state.labels)
-        writes = [_Write("counts", 0, _pack(state.counts, 0, labels))]
-        columns = [_describe(column) for column in state.counter.columns]
-        for column, described in zip(state.counter.columns, columns, strict=True):
-            start = old if self._versions.get(column.name) == column.version else 0
+        state = checkpoint.state
+        columns = dict(_columns(state))
+        held = [_describe(name, column) for name, column in columns.items()]
+        writes = [_Write("counts", 0, _pack(state.counts))]
+        for column in held:
+            old = self._held.get(column.name)
+            start = old.rows if old is not None and old.version == column.version else 0
             writes.append(
-                _Write(
-                    f"column:{column.name}", start * described.row_bytes, _pack(column.cells, start, labels)
-                )
+                _Write(column.name, start * column.row_bytes, _pack(columns[column.name].cells[start:]))
             )
+        block = state.block
         meta = _Meta(
             FORMAT,
             self._checkpoint + 1,
             checkpoint.epoch,
-            state.round,
+            state.counter.round,
             state.history,
-            labels,
-            columns,
+            len(state.labels),
+            held,
             state.counter.tweaks,
+            _BlockMeta(block.counter.round, block.counter.tweaks, block.histories) if block else None,
             checkpoint.position,
             checkpoint.releases_offset,
             checkpoint.key_check,
         )
-        new_labels = [label.encode() for label in state.labels[old:]]
-        return PreparedCheckpoint(
-            meta, new_labels, writes, set(self._versions) - {column.name for column in columns}
-        )
+        new_labels = [label.encode() for label in state.labels[self._labels :]]
+        return PreparedCheckpoint(meta, new_labels, writes, set(self._held) - set(columns))
 
     def commit(self, prepared: PreparedCheckpoint) -> None:
         """Write it in one transaction, or nothing of it.
@@ -273,7 +297,7 @@ class CheckpointStore:
             else:
                 transaction.set(self._key(write.name), write.cells)
         if prepared.dead_columns:
-            transaction.delete(*(self._key(f"column:{name}") for name in prepared.dead_columns))
+            transaction.delete(*(self._key(name) for name in prepared.dead_columns))
         transaction.set(self._key("meta"), msgspec.msgpack.encode(prepared.meta))
 
 
@@ -294,20 +318,29 @@ def _decode_meta(packed: bytes) -> _Meta:
         raise StateDamaged(_DAMAGED) from None
 
 
-def _describe(column: Column) -> _ColumnMeta:
-    width = column.cells.shape[1] if column.cells.ndim == 2 else 1
-    return _ColumnMeta(column.name, column.version, column.cells.dtype.newbyteorder("<").str, width)
+def _columns(state: HistogramState) -> Iterator[tuple[str, Column]]:
+    """The columns of a state under their names in Redis."""
+    for column in state.counter.columns:
+        yield f"column:{column.name}", column
+    if state.block is not None:
+        start = state.counter.round  # another block has other active labels
+        for column in state.block.counter.columns:
+            yield f"active:{column.name}", replace(column, version=start << 32 | column.version)
+        yield _ACTIVE_ROWS, Column("rows", start, state.block.rows)
 
 
-_COUNTS = _ColumnMeta("counts", 0, "<i4", 1)
+def _describe(name: str, column: Column) -> _ColumnMeta:
+    cells = column.cells
+    width = cells.shape[1] if cells.ndim == 2 else 1
+    return _ColumnMeta(name, column.version, cells.dtype.newbyteorder("<").str, width, len(cells))
 
 
-def _pack(cells: NDArray[Any], start: int, end: int) -> bytes:
-    return cells[start:end].astype(cells.dtype.newbyteorder("<")).tobytes()
+def _pack(cells: NDArray[Any]) -> bytes:
+    return cells.astype(cells.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def _unpack(packed: bytes | None, column: _ColumnMeta, labels: int) -> NDArray[Any]:
-    if len(packed or b"") != labels * column.row_bytes:
+def _unpack(packed: bytes | None, column: _ColumnMeta) -> NDArray[Any]:
+    if len(packed or b"") != column.rows * column.row_bytes:
         raise StateDamaged(_DAMAGED)
     cells = np.frombuffer(packed or b"", column.dtype).astype(np.dtype(column.dtype).newbyteorder("="))
-    return cells.reshape(labels, column.width) if column.width > 1 else cells
+    return cells.reshape(column.rows, column.width) if column.width > 1 else cells

@@ -1,0 +1,34 @@
+"""Does a checkpoint keep a pruned histogram, also in the middle of a block?"""
+
+import pytest
+from redis import Redis
+
+from stream_dp.counters import DISCRETE
+from stream_dp.histogram import RunningHistogram
+from stream_dp.noise_table import Pruning
+from stream_dp.pipeline import Position
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+from tests.store.test_checkpoints import EPOCH
+from tests.test_pruning import HORIZON, LABELS, Releases, by_definition, mechanism, noise, releases
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_a_saved_state_goes_on_as_if_nothing_had_happened(name: str, redis: Redis) -> None:
+    """Saved in the middle of blocks and at their ends, through Redis, with labels that come late."""
+    calibrated = mechanism(name, 13)
+    rounds = [LABELS[: 1 + i // 6][-3:] + LABELS[:1] for i in range(HORIZON)]
+    expected = releases(RunningHistogram(calibrated, noise(), pruning=Pruning(8)), rounds)
+    assert expected == by_definition(calibrated, rounds, 8)
+    writer = CheckpointStore(redis, "pruned")
+    writer.take_over()
+    histogram = RunningHistogram(calibrated, noise(), pruning=Pruning(8))
+    found: Releases = {}
+    for end in (1, 5, 8, 9, 15, 16, 17, 40, 41, 63):
+        found |= releases(histogram, rounds[histogram.round : end])
+        saved = Checkpoint(EPOCH, histogram.state(), Position(end), 0, "")
+        writer.commit(writer.prepare(saved))
+        loaded = CheckpointStore(redis, "pruned").load()
+        assert loaded is not None
+        assert loaded.state.round == end
+        histogram = RunningHistogram(calibrated, noise(), loaded.state, Pruning(8))
+    assert expected == found
