@@ -32,7 +32,7 @@ lint: .venv/.installed-lint ## check style, format and types
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 
-bench: .venv/.installed-bench ## measure speed and accuracy
+bench: install .venv/.installed-bench ## measure speed and accuracy
 	.venv/bin/python -m benchmarks
 
 soak: install ## kill workers 400 times, half of them on Apache Kafka, and audit 20 times (takes long)

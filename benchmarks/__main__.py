@@ -5,7 +5,7 @@ from importlib import import_module
 
 from rich.console import Console
 
-NAMES = ("noise", "engine", "end_to_end", "recovery", "batch", "jobs")
+NAMES = ("noise", "engine", "end_to_end", "recovery", "batch", "jobs", "dashboard")
 
 
 def main(names: list[str]) -> None:

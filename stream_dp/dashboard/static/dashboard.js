@@ -381,8 +381,8 @@ async function lookBack(question) {
       if (answer.ok) show(found, found.labels, found.counts, found.promise);
       lookBack.problem = answer.ok ? "" : `There is nothing to show: ${found.error}.`;
     } catch { lookBack.problem = "That release cannot be read now."; }
-    if (lookBack.problem) say(lookBack.problem);
     draw(true);
+    say(lookBack.problem || `Round ${whole.format(shown.release.round)} of epoch ${shown.release.epoch} is shown.`);
   }
   lookBack.busy = false;
 }
