@@ -1,0 +1,131 @@
+"""However many shards there are, whoever dies and whatever comes twice: merged, they release what one worker does."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dp import records as records_module
+from stream_dp.pipeline import Pipeline
+from stream_dp.records import decode_release
+from stream_dp.shards import frames as frames_module
+from stream_dp.shards.shard import Shard
+from tests.shards.pieces import EPOCH, KEY, TOPIC, Topics, cut, in_shards, log_of, one_worker, sequencer
+
+COUNTS = (1, 2, 4, 8)
+VALUES = [
+    b'{"items": ["tea"]}',
+    b'{"items": ["milk", "tea"]}',
+    b'{"items": ["a", "b", "c", "d", "a"]}',
+    '{"items": ["päron", "梨", "\\u0000"]}'.encode(),
+    b'{"items": ["tea"]',
+    None,
+]
+some_values = st.lists(st.sampled_from(VALUES), min_size=1, max_size=60)
+some_cuts = st.lists(st.integers(0, 60), max_size=6)
+
+
+def many_values(count: int, seed: int) -> list[bytes | None]:
+    rng = random.Random(seed)
+    labels = [f"label {number}" for number in range(40)]
+    return [
+        b'{"items": ["%s", "%s"]}' % (rng.choice(labels).encode(), rng.choice(labels[:5]).encode())
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("shards", COUNTS)
+def test_shards_release_together_what_one_worker_releases(shards: int) -> None:
+    records = log_of(many_values(600, seed=1))
+    expected = one_worker(records)
+    assert max(len(decode_release(part.value).labels) for part in expected) > 20
+    topics = in_shards(records, shards, range(0, 600, 37))
+    assert expected == topics.merged()
+    for values in topics.released:
+        assert len(values) == 600, "every shard releases every round, with labels or without"
+
+
+@settings(deadline=None, max_examples=40)
+@given(some_values, some_cuts, st.sampled_from(COUNTS))
+def test_any_log_in_any_batches(values: list[bytes | None], cuts: list[int], shards: int) -> None:
+    records = log_of(values)
+    assert one_worker(records) == in_shards(records, shards, cuts).merged()
+
+
+@settings(deadline=None, max_examples=60)
+@given(some_values, st.sampled_from((2, 4)), st.data())
+def test_a_sequencer_that_dies_in_mid_frame_and_shards_that_die_anywhere(
+    values: list[bytes | None], shards: int, data: st.DataObject
+) -> None:
+    """Each life of the sequencer begins at some checkpoint of an earlier one, cuts the log anew, and reaches only some
+    of the partitions with its last frames; each life of a shard ends after some frames, checkpointed or not."""
+    records = log_of(values)
+    topics, checkpoints = Topics(shards), [sequencer(shards)]
+    lives = data.draw(st.integers(1, 4))
+    for life in range(lives):
+        sequencing = sequencer(shards, data.draw(st.sampled_from(checkpoints)))
+        batches = cut(records[sequencing.round :], data.draw(some_cuts))
+        last = len(batches) if life == lives - 1 else data.draw(st.integers(0, len(batches)))
+        for number, batch in enumerate(batches[:last], 1):
+            frames = sequencing.process(batch).frames
+            if number == last and life < lives - 1:
+                frames = frames[: data.draw(st.integers(0, len(frames)))]  # dies with the others in its hands
+            else:
+                checkpoints.append(sequencer(shards, sequencing))
+            topics.write(frames)
+    for number in range(shards):
+        kept = Shard(EPOCH, KEY, number, shards)
+        while kept.position.next_offset < len(topics.frames[number]):
+            shard = Shard(EPOCH, KEY, number, shards, kept.position, kept.histogram.state())
+            end = data.draw(st.integers(kept.position.next_offset + 1, len(topics.frames[number])))
+            frames_read = topics.read(number, kept.position.next_offset, end)
+            topics.released[number] += [part.value for part in shard.process(frames_read)]
+            if data.draw(st.booleans()) or end == len(topics.frames[number]):
+                kept = shard
+    assert one_worker(records) == topics.merged()
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_rounds_and_releases_too_large_for_one_message_come_in_parts(
+    shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A zombie writes its parts of the same rounds in between, and a shard dies between two parts of a round."""
+    monkeypatch.setattr(frames_module, "LARGEST_FRAME", 40)
+    monkeypatch.setattr(records_module, "LARGEST_PART", 20)
+    records = log_of(many_values(100, seed=2))
+    expected = one_worker(records)
+    assert max(part.part for part in expected) > 4
+    topics, sequencing = Topics(shards), sequencer(shards)
+    frames = [frame for batch in cut(records, range(0, 100, 9)) for frame in sequencing.process(batch).frames]
+    assert max(frame.parts for frame in frames) == 2
+    for place, frame in enumerate(frames):
+        topics.write([frame])
+        if place % 3 == 0:
+            topics.write(frames[max(0, place - 9) : place])
+    for number in range(shards):
+        shard, at = Shard(EPOCH, KEY, number, shards), 0
+        while at < len(topics.frames[number]):
+            topics.released[number] += [
+                part.value for part in shard.process(topics.read(number, at, at + 25))
+            ]
+            shard = Shard(EPOCH, KEY, number, shards, shard.position, shard.histogram.state())
+            assert shard.position.next_offset > at
+            at = shard.position.next_offset
+    assert expected == topics.merged()
+
+
+def test_the_state_of_one_worker_is_that_of_its_shards_together() -> None:
+    records = log_of(many_values(300, seed=3))
+    alone = Pipeline(EPOCH, KEY, TOPIC)
+    alone.process(records)
+    whole = alone.histogram.state()
+    topics = in_shards(records, 4)
+    counts: dict[str, int] = {}
+    for number in range(4):
+        shard = Shard(EPOCH, KEY, number, 4)
+        shard.process(topics.read(number))
+        state = shard.histogram.state()
+        assert (state.round, state.history) == (whole.round, whole.history)
+        counts |= dict(zip(state.labels, state.counts.tolist(), strict=True))
+    assert counts == dict(zip(whole.labels, whole.counts.tolist(), strict=True))
