@@ -176,6 +176,25 @@ class ReleaseEncoder:
         )
 
 
+def _binaries(values: list[bytes]) -> pa.LargeBinaryArray:
+    """An Arrow column of these values.
+
+    From buffers, like `_integers`: `pa.array` would import pandas where there is one, and every worker would wait.
+    """
+    edges = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=edges[1:])
+    return pa.Array.from_buffers(
+        pa.large_binary(), len(values), [None, pa.py_buffer(edges), pa.py_buffer(b"".join(values))]
+    )
+
+
+def _integers(values: NDArray[np.int64]) -> pa.Int64Array:
+    """An Arrow column of these values, shape (n,)."""
+    return pa.Array.from_buffers(
+        pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))]
+    )
+
+
 SHARD_FIELD = b',"shard":'
 """Begins what the release of a shard says between the opening that all shards of its round share and its own part."""
 
@@ -185,7 +204,7 @@ class PartEncoder:
 
     def __init__(self) -> None:
         self._labels: NDArray[np.object_] | None = None
-        self._quoted = pa.array([], pa.large_binary())
+        self._quoted = _binaries([])
 
     def encode(self, block: ReleasedBlock, openings: Sequence[bytes]) -> list[list[bytes]]:
         """The parts of each round's release; an opening is the JSON of a release up to the field `part`.
@@ -194,8 +213,8 @@ class PartEncoder:
         """
         if block.labels is not self._labels:
             self._labels = block.labels
-            self._quoted = pa.array([orjson.dumps(label) + b"," for label in block.labels], pa.large_binary())
-        gathered = self._quoted.take(pa.array(block.ranks))
+            self._quoted = _binaries([orjson.dumps(label) + b"," for label in block.labels])
+        gathered = self._quoted.take(_integers(block.ranks))
         edges = np.frombuffer(gathered.buffers()[1], np.int64)
         columns = _Columns(memoryview(gathered.buffers()[2] or b""), edges, block.counts)
         releases, start = [], 0
