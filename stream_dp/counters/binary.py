@@ -13,7 +13,7 @@ Why it is private: docs/guarantee.md.
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.tree import TreeCounter
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
@@ -54,14 +54,12 @@ def levels(horizon: int) -> int:
     return horizon.bit_length()
 
 
-class BinaryMechanism(CalibratedCounter, frozen=True, tag="binary"):
+class BinaryMechanism(DiscreteCounter, frozen=True, tag="binary"):
     """The Binary Mechanism with its noise and thresholds fixed.
 
     `thresholds[m - 1]` is the least noisy count released in a round whose prefix is the union of m nodes.
     """
 
-    sigma_squared: float
-    threshold_delta: float
     thresholds: tuple[int, ...]
 
     @classmethod
@@ -77,11 +75,6 @@ class BinaryMechanism(CalibratedCounter, frozen=True, tag="binary"):
     def nodes_per_event(horizon: int) -> int:
         """How many noisy sums one item of one event can change, each by 1."""
         return levels(horizon)
-
-    @property
-    def rho(self) -> float:
-        """The zCDP cost of the noisy table of a whole epoch, D0 * h / (2 s2)."""
-        return self.items_per_event * levels(self.horizon) / (2 * self.sigma_squared)
 
     def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
         """The least noisy count that is released in each of `rounds`."""

@@ -42,13 +42,15 @@ which a bound is d / (D0 L).  Rounding adds at most 1/2, and 2^-13 per node: tau
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log, sqrt
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from stream_dp.counters.binary import chain, levels
-from stream_dp.counters.protocol import CalibratedCounter, Column, CounterState, Hits, grown
+from stream_dp.counters.discrete import DiscreteCounter
+from stream_dp.counters.protocol import Column, CounterState, Hits, grown
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.privacy.wide_gaussian import LEAST_SIGMA_SQUARED, square_factors
@@ -66,17 +68,18 @@ def level_of(node: int) -> int:
     return (node & -node).bit_length() - 1
 
 
-class HonakerMechanism(CalibratedCounter, frozen=True, tag="honaker"):
+class HonakerMechanism(DiscreteCounter, frozen=True, tag="honaker"):
     """The counter with its noise and thresholds fixed.
 
     An escape is as rare as it must be from `deviations` standard deviations on by the smoothed tail, and from
     `sub_gaussian_deviations` on by the sub-Gaussian one.
     """
 
-    sigma_squared: float
-    threshold_delta: float
     deviations: float
     sub_gaussian_deviations: float
+
+    least_sigma_squared: ClassVar[float] = LEAST_SIGMA_SQUARED
+    draws_per_round: ClassVar[int] = 2
 
     @classmethod
     def of(
@@ -88,8 +91,8 @@ class HonakerMechanism(CalibratedCounter, frozen=True, tag="honaker"):
         """
         if sigma_squared < LEAST_SIGMA_SQUARED:
             raise ValueError(
-                f"honaker needs noise of variance {LEAST_SIGMA_SQUARED:g} at least, and this guarantee needs only "
-                f"{sigma_squared:g}: choose mechanism smooth or blt, or lower epsilon"
+                f"honaker needs noise of variance {LEAST_SIGMA_SQUARED:g} at least, not {sigma_squared:g}: "
+                "raise sigma_squared or choose another mechanism"
             )
         tail = threshold_delta / (items_per_event * horizon)
         deviations = -float(ndtri(_SMOOTHED_TAIL * tail)) * (1 + 1e-9)
@@ -100,10 +103,10 @@ class HonakerMechanism(CalibratedCounter, frozen=True, tag="honaker"):
         """How many noisy sums one item of one event can change, each by 1."""
         return levels(horizon)
 
-    @property
-    def rho(self) -> float:
-        """The zCDP cost of the noisy table of a whole epoch, D0 * h / (2 s2)."""
-        return self.items_per_event * levels(self.horizon) / (2 * self.sigma_squared)
+    @staticmethod
+    def start_draws(horizon: int) -> int:
+        """At most so many draws does a label take in the round where it starts: 2 k + 8 for a node of level k."""
+        return levels(horizon) * (levels(horizon) + 8)
 
     def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
         """The least noisy count that is released in each of `rounds`."""

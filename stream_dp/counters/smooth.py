@@ -37,7 +37,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.tree import TreeCounter
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
@@ -119,15 +119,13 @@ def smooth_tree(ones: int, zeros: int) -> SmoothTree:
     return SmoothTree(ones, zeros)
 
 
-class SmoothMechanism(CalibratedCounter, frozen=True, tag="smooth"):
+class SmoothMechanism(DiscreteCounter, frozen=True, tag="smooth"):
     """The smooth binary counter with its noise and thresholds fixed.
 
     A leaf has `ones` and `zeros`; `thresholds[m - 1]` is the least noisy count released in a round whose prefix is the
     union of m nodes, of which there are at most `ones`.
     """
 
-    sigma_squared: float
-    threshold_delta: float
     ones: int
     zeros: int
     thresholds: tuple[int, ...]
@@ -146,11 +144,6 @@ class SmoothMechanism(CalibratedCounter, frozen=True, tag="smooth"):
     def nodes_per_event(horizon: int) -> int:
         """How many noisy sums one item of one event can change, each by 1."""
         return tree_shape(horizon)[1]
-
-    @property
-    def rho(self) -> float:
-        """The zCDP cost of the noisy table of a whole epoch, D0 * zeros / (2 s2)."""
-        return self.items_per_event * self.zeros / (2 * self.sigma_squared)
 
     def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
         """The least noisy count that is released in each of `rounds`."""

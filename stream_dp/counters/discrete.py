@@ -1,0 +1,42 @@
+"""What counters have in common whose noisy sums carry one draw of N_Z(0, sigma_squared) each.
+
+One item of an event changes each of at most `nodes_per_event` sums by 1, so the noise has to hide that many unit shifts
+for each item of an event.
+"""
+
+from typing import ClassVar, Self
+
+from stream_dp.counters.protocol import CalibratedCounter
+
+
+class DiscreteCounter(CalibratedCounter, frozen=True):
+    """Such a counter, its noise fixed: `sigma_squared` is the variance parameter of one draw."""
+
+    sigma_squared: float
+    threshold_delta: float
+
+    least_sigma_squared: ClassVar[float] = 0.0
+    """Less noise than this is not enough for the counter's own reasons, whatever the guarantee."""
+
+    draws_per_round: ClassVar[int] = 1
+    """How many draws of one label a round takes, on average."""
+
+    @classmethod
+    def of(cls, horizon: int, items_per_event: int, sigma_squared: float, threshold_delta: float) -> Self:
+        """Compute the thresholds: each of the D0 * L chances to escape gets an equal part of `threshold_delta`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def nodes_per_event(horizon: int) -> int:
+        """How many noisy sums one item of one event can change, each by 1."""
+        raise NotImplementedError
+
+    @staticmethod
+    def start_draws(horizon: int) -> int:
+        """At most so many draws does a label take in the round where it starts, besides those of its rounds."""
+        return 0
+
+    @property
+    def rho(self) -> float:
+        """The zCDP cost of the noisy table of a whole epoch: half a unit shift over s2, D0 * nodes times."""
+        return self.items_per_event * self.nodes_per_event(self.horizon) / (2 * self.sigma_squared)
