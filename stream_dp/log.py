@@ -37,13 +37,13 @@ class Offsets:
         return self.first <= offset < self.end
 
 
-def create_topics(kafka: Kafka, *topics: str) -> None:
-    """Create those of `topics` that do not exist, with one partition each, kept for ever.
+def create_topics(kafka: Kafka, *topics: str, partitions: int = 1) -> None:
+    """Create those of `topics` that do not exist, with so many partitions each, kept for ever.
 
     Raises KafkaTimeoutError if the broker takes the requests and does not list the topics in 30 s.
     """
     options = {
-        "num_partitions": 1,
+        "num_partitions": partitions,
         "replication_factor": -1,
         "configs": {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
     }
@@ -54,7 +54,7 @@ def create_topics(kafka: Kafka, *topics: str) -> None:
                 names = ", ".join(sorted(missing))
                 raise KafkaTimeoutError(
                     f"{names} cannot be created: Kafka does not list what it was asked for; give this user the "
-                    "right to create and describe topics, or create them with one partition each"
+                    f"right to create and describe topics, or create them with {_partitions(partitions)} each"
                 )
             try:
                 admin.create_topics(dict.fromkeys(missing, options), wait_for_metadata=True)
@@ -81,19 +81,24 @@ def read_only_consumer(kafka: Kafka, **settings: Any) -> KafkaConsumer:
     return consumer
 
 
-def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0) -> list[str]:
-    """Raise `LogRefused` unless `topic` can be a log and takes batches of `largest_batch` bytes.
+def _partitions(number: int) -> str:
+    return "one partition" if number == 1 else f"{number} partitions"
+
+
+def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0, partitions: int = 1) -> list[str]:
+    """Raise `LogRefused` unless `topic` can be a log of so many partitions and takes batches of `largest_batch` bytes.
 
     Returns warnings about what it may lose.
     """
     with KafkaAdminClient(**kafka_options(kafka), **_CLIENT) as admin:
         if topic not in admin.list_topics():
-            raise LogRefused(f"the topic {topic!r} does not exist: create it with one partition")
-        partitions = len(admin.describe_topics([topic])[0]["partitions"])
-        if partitions != 1:
+            raise LogRefused(f"the topic {topic!r} does not exist: create it with {_partitions(partitions)}")
+        found_partitions = len(admin.describe_topics([topic])[0]["partitions"])
+        if found_partitions != partitions:
+            why = "so its records have no single order" if partitions == 1 else "one for each shard is needed"
             raise LogRefused(
-                f"the topic {topic!r} has {partitions} partitions, so its records have no single order: "
-                "use a topic with one partition"
+                f"the topic {topic!r} has {_partitions(found_partitions)}, {why}: "
+                f"use a topic with {_partitions(partitions)}"
             )
         names = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(names))
@@ -118,35 +123,35 @@ def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0) -> list[str]:
     return []
 
 
-def offsets(kafka: Kafka, topic: str) -> Offsets:
-    """The range of offsets that the partition of `topic` holds now."""
-    partition = TopicPartition(topic, 0)
+def offsets(kafka: Kafka, topic: str, partition: int = 0) -> Offsets:
+    """The range of offsets that a partition of `topic` holds now."""
+    place_of = TopicPartition(topic, partition)
     with KafkaAdminClient(**kafka_options(kafka), **_CLIENT) as admin:
         first, end = (
-            admin.list_partition_offsets({partition: place}, IsolationLevel.READ_COMMITTED)[partition].offset
+            admin.list_partition_offsets({place_of: place}, IsolationLevel.READ_COMMITTED)[place_of].offset
             for place in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
         )
     return Offsets(first, end)
 
 
-def read(kafka: Kafka, topic: str, start: int, end: int) -> Iterator[Record]:
-    """The records of `topic` with offsets from `start` to before `end`, which must exist already.
+def read(kafka: Kafka, topic: str, start: int, end: int, partition: int = 0) -> Iterator[Record]:
+    """The records of a partition of `topic` with offsets from `start` to before `end`, which must exist already.
 
     Raises KafkaError, a time-out included: a broker that goes away does not hold the reader for ever.
     """
     if start >= end:
         return
-    partition = TopicPartition(topic, 0)
+    place = TopicPartition(topic, partition)
     # A reader's first look-up always waits once, for as long as retry_backoff_ms, for the topic's metadata.
     with read_only_consumer(kafka, auto_offset_reset="none", retry_backoff_ms=10) as consumer:
-        consumer.assign([partition])
-        consumer.seek(partition, start)
+        consumer.assign([place])
+        consumer.seek(place, start)
         reached, since = start, time.monotonic()
-        while (position := consumer.position(partition)) < end:
+        while (position := consumer.position(place)) < end:
             if position > reached:
                 reached, since = position, time.monotonic()
             elif time.monotonic() - since > _GIVE_UP_SECONDS:
                 raise KafkaTimeoutError(f"no records of {topic!r} from offset {position} on")
-            for found in consumer.poll(_POLL_MILLISECONDS).get(partition, []):
+            for found in consumer.poll(_POLL_MILLISECONDS).get(place, []):
                 if found.offset < end:
                     yield Record(found.offset, found.timestamp, found.key, found.value)

@@ -73,13 +73,20 @@ class ReleasesTopic:
     """
 
     def __init__(
-        self, kafka: Kafka, topic: str, *, seconds: float = 30.0, skip_foreign: bool = False, **settings: Any
+        self,
+        kafka: Kafka,
+        topic: str,
+        partition: int = 0,
+        *,
+        seconds: float = 30.0,
+        skip_foreign: bool = False,
+        **settings: Any,
     ) -> None:
         """`seconds`: how long one look-up may take.  `skip_foreign`: pass over records that are no releases.
 
         `settings` are those of kafka-python's consumer.  Raises `LogRefused` if there is no such topic.
         """
-        self._topic = TopicPartition(topic, 0)
+        self._topic = TopicPartition(topic, partition)
         self._seconds = seconds
         self._skip_foreign = skip_foreign
         self._known: tuple[int, WholeRelease] | None = None
