@@ -12,7 +12,7 @@ reads the releases.  Chance that two cells that matter share their bits: see `co
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from struct import Struct
 
@@ -83,21 +83,35 @@ class KeyedNoise:
         self, gaussian: DiscreteGaussian, ids: NDArray[np.uint64], tweaks: Sequence[bytes]
     ) -> NDArray[np.int32]:
         """One draw for each tweak and label: int32 of shape (len(tweaks), len(ids))."""
+        draws = np.empty((len(tweaks), len(ids)), np.int32)
+        for top, left, bits in self.bits(ids, tweaks):
+            rows, columns, _ = bits.shape
+            cells = draws[top : top + rows, left : left + columns]
+            cells[:] = gaussian.invert(bits.reshape(-1, 2)).reshape(cells.shape)
+        return draws
+
+    def bits(
+        self, ids: NDArray[np.uint64], tweaks: Sequence[bytes], together: int = 1
+    ) -> Iterator[tuple[int, int, NDArray[np.uint64]]]:
+        """The 128 bits of each tweak and label, as many at a time as the buffer holds.
+
+        Yields the number of the first tweak, that of the first label and their bits, uint64 of shape (tweaks,
+        labels, 2), which last until the next ones are asked for.  All tweaks for some labels come before the next
+        labels, and so many tweaks at once that their number is a multiple of `together`.
+        """
         pairs = np.frombuffer(b"".join(tweaks), _PAIR).reshape(-1, 1)
-        draws = np.empty((len(pairs), len(ids)), np.int32)
-        columns = max(1, min(len(ids), _CELLS_AT_ONCE))
-        rows = max(1, _CELLS_AT_ONCE // columns)
+        columns = max(1, min(len(ids), _CELLS_AT_ONCE // together))
+        rows = _CELLS_AT_ONCE // columns // together * together
         for left in range(0, len(ids), columns):
             for top in range(0, len(pairs), rows):
-                cells = draws[top : top + rows, left : left + columns]
-                block = self._block[: cells.size].reshape(cells.shape)
-                block[:] = pairs[top : top + rows]  # as pairs of words: the copy is one long inner loop a row
-                blocks = block.view(_WORD)
-                np.bitwise_xor(blocks, ids[left : left + columns].reshape(-1), out=blocks)
-                self._encryptor.update_into(blocks.reshape(-1).view(np.uint8).data, self._bits)
-                bits = np.frombuffer(self._bits, _WORD, 2 * cells.size).reshape(-1, 2)
-                cells[:] = gaussian.invert(bits).reshape(cells.shape)
-        return draws
+                block = pairs[top : top + rows]
+                size = len(block) * min(columns, len(ids) - left)
+                cells = self._block[:size].reshape(len(block), -1)
+                cells[:] = block  # as pairs of words: the copy is one long inner loop a row
+                words = cells.view(_WORD)
+                np.bitwise_xor(words, ids[left : left + columns].reshape(-1), out=words)
+                self._encryptor.update_into(words.reshape(-1).view(np.uint8).data, self._bits)
+                yield top, left, np.frombuffer(self._bits, _WORD, 2 * size).reshape(len(block), -1, 2)
 
 
 def subkey(key: bytes, purpose: bytes) -> bytes:
