@@ -5,6 +5,7 @@ from math import exp
 
 from stream_dp.counters import DISCRETE, MECHANISMS, Mechanism
 from stream_dp.privacy.accounting import discrete_gaussian_epsilon, discrete_gaussian_sigma_squared
+from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.discrete_gaussian import LARGEST_SIGMA_SQUARED
 from stream_dp.privacy.keyed_noise import collision_probability
 
@@ -12,6 +13,11 @@ LARGEST_HORIZON = 2**24
 
 _DRAW_DISTANCE = 2.0**-100
 """Total variation distance of one draw from the discrete Gaussian: see privacy/discrete_gaussian.py."""
+
+_USERS_ALIKE = 2.0**40 / 2.0**128
+"""At most this chance that one user's 128 bits (bounding.py) are another's: no state has room for 2^40 users."""
+
+_IN_WORDS = {"event": "any one event was", "user": "any one user, with all of their events, was"}
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,7 @@ class Guarantee:
     through the threshold; `conversion` names the bound that turns the noise into (epsilon, delta).
     """
 
-    unit: str
+    unit: Unit
     epsilon: float
     delta: float
     rho: float
@@ -33,27 +39,34 @@ class Guarantee:
     def sentence(self) -> str:
         """The guarantee in words, for people who read a release."""
         return (
-            f"Whether any one {self.unit} was in the stream changes the probability of whatever is released by "
+            f"Whether {_IN_WORDS[self.unit]} in the stream changes the probability of whatever is released by "
             f"at most a factor of e^{self.epsilon:g}, except with probability {self.delta:g}."
         )
 
 
 def calibrate(
-    epsilon: float, delta: float, horizon: int, items_per_event: int, mechanism: str = "binary"
+    epsilon: float,
+    delta: float,
+    horizon: int,
+    items_per_event: int,
+    mechanism: str = "binary",
+    unit: Unit = "event",
 ) -> tuple[Mechanism, Guarantee]:
     """The least noise that makes a whole epoch (epsilon, delta)-DP.
 
+    Where the unit is the user, the setting items_per_user takes the place of `items_per_event`.
     Half of delta goes to the threshold, and the other half, less what is charged for the draws' distance from
     the discrete Gaussian and for colliding cells, to the conversion.  Raises ValueError for a setting out of
     range, naming it.
     """
-    _check(mechanism, horizon, items_per_event)
+    _check(mechanism, horizon, items_per_event, unit)
     if not 0 < epsilon <= 100:
         raise ValueError(f"epsilon must be above 0 and at most 100, not {epsilon:g}")
     if not 1e-12 <= delta <= 0.5:
         raise ValueError(f"delta must be between 1e-12 and 0.5, not {delta:g}")
     threshold_delta = delta / 2
-    conversion_delta = delta - threshold_delta - coupling_delta(epsilon, horizon, items_per_event)
+    charged = coupling_delta(epsilon, horizon, items_per_event, unit, mechanism)
+    conversion_delta = delta - threshold_delta - charged
     if conversion_delta <= 0:
         raise ValueError(
             f"delta {delta:g} leaves nothing for the noise at epsilon {epsilon:g}: raise delta or lower epsilon"
@@ -64,13 +77,12 @@ def calibrate(
     if sigma_squared > LARGEST_SIGMA_SQUARED:
         raise ValueError(
             f"this guarantee needs noise of variance {sigma_squared:g}, more than any count could stand out from: "
-            "raise epsilon or delta, or lower horizon or items_per_event"
+            f"raise epsilon or delta, or lower horizon or items_per_{unit}"
         )
+    sigma_squared = max(sigma_squared, kind.least_sigma_squared)
     calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta)
     method = discrete_gaussian_epsilon(sigma_squared, shifts, conversion_delta).method
-    return calibrated, Guarantee(
-        "event", float(epsilon), float(delta), calibrated.rho, threshold_delta, method
-    )
+    return calibrated, Guarantee(unit, float(epsilon), float(delta), calibrated.rho, threshold_delta, method)
 
 
 def guarantee_of(
@@ -81,29 +93,47 @@ def guarantee_of(
     mechanism: str = "binary",
 ) -> tuple[Mechanism, Guarantee]:
     """What given noise promises: epsilon at a delta of twice `threshold_delta`, split as in `calibrate`."""
-    _check(mechanism, horizon, items_per_event)
+    _check(mechanism, horizon, items_per_event, "event")
     if not 1e-12 <= threshold_delta <= 0.25:
         raise ValueError(f"threshold_delta must be between 1e-12 and 0.25, not {threshold_delta:g}")
     kind = DISCRETE[mechanism]
     calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta)
     shifts = items_per_event * kind.nodes_per_event(horizon)
     conversion = discrete_gaussian_epsilon(sigma_squared, shifts, threshold_delta)
-    delta = 2 * threshold_delta + coupling_delta(conversion.epsilon, horizon, items_per_event)
+    charged = coupling_delta(conversion.epsilon, horizon, items_per_event, mechanism=mechanism)
+    delta = 2 * threshold_delta + charged
     return calibrated, Guarantee(
         "event", conversion.epsilon, delta, calibrated.rho, threshold_delta, conversion.method
     )
 
 
-def coupling_delta(epsilon: float, horizon: int, items_per_event: int) -> float:
-    """What it costs that the draws are neither exactly discrete Gaussian nor certain to be independent."""
-    cells = 2.0 * items_per_event * horizon
-    return (1 + exp(epsilon)) * (cells * _DRAW_DISTANCE + collision_probability(items_per_event, horizon))
+def coupling_delta(
+    epsilon: float,
+    horizon: int,
+    items_per_event: int,
+    unit: Unit = "event",
+    mechanism: str = "binary",
+) -> float:
+    """What it costs that the draws are neither exactly discrete Gaussian nor certain to be independent.
+
+    Of the distance charged for a draw, its table needs a sixteenth at most.  What a counter adds where one draw stands
+    for several (privacy/wide_gaussian.py), less than 1e-33 for each of its draws, is covered by the rest.
+    In the user unit also that users are told apart by 128 bits.
+    """
+    kind = DISCRETE[mechanism]
+    start = kind.start_draws(horizon)
+    draws = kind.draws_per_round * horizon + start  # of one label
+    levels = horizon.bit_length()
+    more_pairs = draws / horizon * (levels + start) / levels  # than one draw a round, an event in every level of them
+    fails = 2.0 * items_per_event * draws * _DRAW_DISTANCE
+    fails += collision_probability(items_per_event, horizon) * more_pairs
+    return (1 + exp(epsilon)) * (fails + (_USERS_ALIKE if unit == "user" else 0.0))
 
 
-def _check(mechanism: str, horizon: int, items_per_event: int) -> None:
+def _check(mechanism: str, horizon: int, items_per_event: int, unit: Unit) -> None:
     if mechanism not in MECHANISMS:
         raise ValueError(f"mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism!r}")
     if not 1 <= horizon <= LARGEST_HORIZON:
         raise ValueError(f"horizon must be between 1 and {LARGEST_HORIZON}, not {horizon}")
     if not 1 <= items_per_event <= 100_000:
-        raise ValueError(f"items_per_event must be between 1 and 100000, not {items_per_event}")
+        raise ValueError(f"items_per_{unit} must be between 1 and 100000, not {items_per_event}")

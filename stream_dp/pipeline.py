@@ -8,17 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stream_dp.bounding import EventBound
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState, RunningHistogram
-from stream_dp.log_digest import NOTHING, LogDigest, LogDigester
-from stream_dp.records import (
-    BadRecord,
-    DeadLetter,
-    Record,
-    ReleaseEncoder,
-    decode_event,
-)
+from stream_dp.intake import Intake, Position
+from stream_dp.records import DeadLetter, Record, ReleaseEncoder
+
+__all__ = ["Output", "Pipeline", "Position", "ReleasedPart"]
 
 
 class ReleasedPart(NamedTuple):
@@ -31,22 +26,17 @@ class ReleasedPart(NamedTuple):
 
 @dataclass
 class Output:
-    """What one batch gives: every record that was not skipped closed one round."""
+    """What one batch gives: the releases of the rounds that it closed, and their records that were no events."""
 
     releases: list[ReleasedPart] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Position:
-    """How far the events topic has been applied: the next offset, and a commitment to all before it."""
-
-    next_offset: int
-    log: LogDigest = NOTHING
-
-
 class Pipeline:
-    """The running histogram of one events partition."""
+    """The running histogram of one events partition.
+
+    `position`, `state` and `pairs` are what an earlier one had at the end of a round: all of them, or none.
+    """
 
     def __init__(
         self,
@@ -55,13 +45,11 @@ class Pipeline:
         topic: str,
         position: Position | None = None,
         state: HistogramState | None = None,
+        pairs: bytes = b"",
     ) -> None:
         self.epoch = epoch
-        self.position = position or Position(epoch.first_offset)
+        self.intake = Intake(epoch, key, topic, position, pairs)
         self.histogram = RunningHistogram(epoch.mechanism, epoch.noise(key), state)
-        self._bound = EventBound(epoch.mechanism.items_per_event)
-        self._digester = LogDigester(key)
-        self._topic = topic
         self._encoder = ReleaseEncoder(
             epoch.privacy["stream"], epoch.number, epoch.nonce, epoch.mechanism, epoch.guarantee
         )
@@ -72,36 +60,28 @@ class Pipeline:
         return self.histogram.round
 
     @property
+    def position(self) -> Position:
+        """How far the events topic has been applied, at the end of a round."""
+        return self.intake.position
+
+    @property
     def finished(self) -> bool:
         """Whether the horizon is reached: the records that follow belong to another epoch."""
         return self.histogram.rounds_left == 0
 
     def process(self, records: Sequence[Record]) -> Output:
-        """Close a round per record, in order.
+        """Take records in the order of their offsets and release the rounds that they close.
 
-        Records below `position` were counted before and are skipped; those beyond the horizon are left.
+        Records that were taken before are skipped; those beyond the horizon are left.
         """
-        fresh = [record for record in records if record.offset >= self.position.next_offset]
-        fresh = fresh[: self.histogram.rounds_left]
-        output = Output()
-        before = self.round
-        for block in self.histogram.blocks([self._admitted(record, output) for record in fresh]):
-            start = block.first - before - 1
-            timestamps = [record.timestamp for record in fresh[start : start + len(block.sizes)]]
+        closed = self.intake.process(records, self.histogram.rounds_left)
+        output = Output(dead_letters=closed.dead_letters)
+        first = self.round + 1
+        for block in self.histogram.blocks(closed.admitted):
+            start = block.first - first
+            timestamps = closed.timestamps[start : start + len(block.sizes)]
             for round_number, parts in enumerate(self._encoder.encode(block, timestamps), block.first):
                 output.releases += [
                     ReleasedPart(round_number, part, value) for part, value in enumerate(parts, 1)
                 ]
-        if fresh:
-            self.position = Position(fresh[-1].offset + 1, self._digester.extend(self.position.log, fresh))
         return output
-
-    def _admitted(self, record: Record, output: Output) -> list[str]:
-        """What is counted of the record; a bad record becomes a dead letter and closes its round as an empty event."""
-        try:
-            return self._bound.admit(decode_event(record.value))
-        except BadRecord as reason:
-            output.dead_letters.append(
-                DeadLetter(str(reason), self._topic, 0, record.offset, record.key, record.value)
-            )
-            return []

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from stream_dp.calibration import Guarantee
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.histogram import ReleasedBlock
 
-VERSION = 1
+VERSION: Literal[1] = 1
 LONGEST_LABEL = 1024
 """Most characters of one item.  A longer one makes its whole record a dead letter."""
 
@@ -50,6 +50,38 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 class BadRecord(Exception):
     """A record that is no valid event; its message says why, without quoting the record."""
+
+
+class Tick(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the worker writes among the events to end a round: `digest` shows that it did (rounds.py).
+
+    No such record holds items, so none is an event, whoever wrote it.
+    """
+
+    tick: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}\\Z")]
+    v: Literal[1] = VERSION
+
+
+TICK_KEY = b"stream_dp.tick"
+"""The key of every tick record: what has another one need not be looked into."""
+
+_TICK_DECODER = msgspec.json.Decoder(Tick)
+
+
+def encode_tick(tick: Tick) -> bytes:
+    """The value of a tick record."""
+    return msgspec.json.encode(tick)
+
+
+def decode_tick(key: bytes | None, value: bytes | None) -> Tick | None:
+    """The tick in a record of this key and value, its digest unchecked; None for any other record."""
+    if key != TICK_KEY:
+        return None
+    try:
+        return _TICK_DECODER.decode(value or b"")
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
 
 
 _EVENT_DECODER = msgspec.json.Decoder(Event)
@@ -90,7 +122,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the snapshot that one round released, as subscribers read it.
 
     `labels` and `counts` run in parallel, largest count first, then by label.  `sd` is the standard deviation
-    of every count of this round, and `tau` the least count that is released in it.
+    of every count of this round, and `tau` the least count that is released in it.  `items_per_user` is there where the
+    unit is the user; `items_per_event` is then the same number, because no event can bring more.
     """
 
     v: int
@@ -112,6 +145,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     parts: int
     labels: list[str]
     counts: list[int]
+    items_per_user: int | None = None
 
 
 _RELEASE_DECODER = msgspec.json.Decoder(Release)
@@ -138,18 +172,19 @@ class ReleaseEncoder:
         self._mechanism = mechanism
         self._parts = PartEncoder()
         self._shard = b"" if shard is None else SHARD_FIELD + b'%d,"shards":%d' % shard
+        promise = {
+            "unit": guarantee.unit,
+            "mechanism": mechanism.name,
+            "epsilon": guarantee.epsilon,
+            "delta": guarantee.delta,
+            "rho": guarantee.rho,
+            "items_per_event": mechanism.items_per_event,
+        }
+        if guarantee.unit == "user":
+            promise["items_per_user"] = mechanism.items_per_event
         self._constants = (
             orjson.dumps({"v": VERSION, "stream": stream, "epoch": epoch, "nonce": nonce.hex()})[:-1],
-            orjson.dumps(
-                {
-                    "unit": guarantee.unit,
-                    "mechanism": mechanism.name,
-                    "epsilon": guarantee.epsilon,
-                    "delta": guarantee.delta,
-                    "rho": guarantee.rho,
-                    "items_per_event": mechanism.items_per_event,
-                }
-            )[1:-1],
+            orjson.dumps(promise)[1:-1],
         )
 
     def encode(self, block: ReleasedBlock, timestamps: Sequence[int]) -> list[list[bytes]]:
@@ -265,7 +300,7 @@ class _Columns(NamedTuple):
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A record that closed its round as an empty event: the original bytes and why.  RAW DATA."""
+    """A record that was counted as an empty event: the original bytes and why.  RAW DATA."""
 
     reason: str
     topic: str

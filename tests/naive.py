@@ -149,6 +149,23 @@ def first_distinct(items: Iterable[str], most: int) -> list[str]:
     return kept
 
 
+def admitted_of_users(log: Iterable[tuple[str | None, list[str]]], most: int) -> list[list[str] | None]:
+    """What counts of each (user, items): a user's first `most` distinct items, each once; None without a user."""
+    held: dict[str, list[str]] = {}
+    found: list[list[str] | None] = []
+    for user, items in log:
+        if user is None:
+            found.append(None)
+            continue
+        own = held.setdefault(user, [])
+        before = len(own)
+        for item in items:
+            if item not in own and len(own) < most:
+                own.append(item)
+        found.append(own[before:])
+    return found
+
+
 def naive_run(
     key: bytes,
     stream: str,
