@@ -33,13 +33,16 @@ class Epoch:
     noise_version: int = NOISE_VERSION
 
     @classmethod
-    def open(cls, settings: Settings, number: int, first_offset: int) -> "Epoch":
-        """Calibrate and draw a fresh nonce.  Raises `EpochRefused` for settings that promise nothing."""
+    def open(cls, settings: Settings, number: int, first_offset: int, horizon: int | None = None) -> "Epoch":
+        """Calibrate and draw a fresh nonce.  Raises `EpochRefused` for settings that promise nothing.
+
+        `horizon`: rounds of this epoch, where they are not those of the settings, which `privacy` keeps in any case.
+        """
         try:
             mechanism, guarantee = calibrate(
                 settings.epsilon,
                 settings.delta,
-                settings.horizon,
+                horizon or settings.horizon,
                 settings.items_per_event,
                 settings.mechanism,
             )

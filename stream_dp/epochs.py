@@ -8,10 +8,11 @@ import msgspec
 from redis import Redis
 
 from stream_dp import log
-from stream_dp.calibration import coupling_delta
+from stream_dp.calibration import LARGEST_HORIZON, coupling_delta
 from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.histogram import HistogramState
 from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, JournaledLedger
+from stream_dp.log_digest import LogDigest
 from stream_dp.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
 from stream_dp.settings import Settings
@@ -33,20 +34,22 @@ class Epochs:
 
         The one that is open is taken as closed at `end_offset`: this is asked before it is.
         """
+        self._require_room(self._following(first_offset), end_offset)
+
+    def _require_room(self, following: Epoch, end_offset: int) -> None:
         ledger = self._ledger.ledger
         budget = ledger.budget()
         if budget is None:
             return
-        number = self.journal.last.epoch.number + 1 if self.journal.last else 1
         charges = [
             msgspec.structs.replace(charge, end_offset=end_offset) if self._is_open_epoch(charge) else charge
             for charge in ledger.charges()
         ]
-        charges.append(_charge(Epoch.open(self._settings, number, first_offset)))
-        if refused(charges, budget):
+        if refused([*charges, _charge(following)], budget):
             raise EpochRefused(
-                f"the budget of {ledger.source!r} has no room for another epoch from offset {first_offset} on: "
-                "nothing was closed; raise it with `stream-dp budget set`, or ask for less epsilon"
+                f"the budget of {ledger.source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
+                f"{budget.unit}) has no room for another epoch from offset {following.first_offset} on: nothing was "
+                "closed; raise it with `stream-dp budget set`, or ask for less epsilon with --new-epoch"
             )
 
     def _is_open_epoch(self, charge: Charge) -> bool:
@@ -63,17 +66,51 @@ class Epochs:
 
         Raises `EpochRefused` where the budget of the data source has no room for it.
         """
+        return self._open(self._following(first_offset), key_check)
+
+    def is_to_roll(self, ended: Checkpoint) -> bool:
+        """Whether the epoch of `ended` is at its horizon, and no epoch after it has ever counted anything."""
+        journal = self.journal
+        return ended.state.round == ended.epoch.mechanism.horizon and all(
+            later.epoch.number in journal.closed
+            and journal.closed[later.epoch.number].end_offset == later.epoch.first_offset
+            for later in journal.opened
+            if later.epoch.number > ended.epoch.number
+        )
+
+    def roll(self, ended: Checkpoint) -> Checkpoint:
+        """Close the epoch of `ended`, which is at its horizon, and open the next one where it stopped to count.
+
+        The next one has as many rounds or, where the settings say so, twice as many.  May be repeated after a crash at
+        any step.  Raises `EpochRefused`, with nothing closed, where the budget has no room for it.
+        """
+        rounds, end = ended.epoch.mechanism.horizon, ended.position.next_offset
+        doubled = self._settings.at_horizon == "double"
+        following = self._following(end, min(2 * rounds, LARGEST_HORIZON) if doubled else rounds)
+        self._require_room(following, end)
+        self.close_last(end)
+        return self._open(following, ended.key_check, ended.position)
+
+    def _following(self, first_offset: int, horizon: int | None = None) -> Epoch:
+        """The epoch that would be opened next; nothing is on record yet."""
         number = self.journal.last.epoch.number + 1 if self.journal.last else 1
-        epoch = Epoch.open(self._settings, number, first_offset)
+        return Epoch.open(self._settings, number, first_offset, horizon)
+
+    def _open(self, epoch: Epoch, key_check: str, counted: Position | None = None) -> Checkpoint:
         releases = log.offsets(self._settings.kafka_address, self._settings.releases)
         self._store.check_hold()
         self.journal.append(EpochOpened(epoch, key_check, releases.end))
-        return self.finish_opening()
+        return self.finish_opening(counted)
 
-    def finish_opening(self) -> Checkpoint:
-        """Charge the last epoch, which is on record and has released nothing yet, and make its first checkpoint."""
+    def finish_opening(self, counted: Position | None = None) -> Checkpoint:
+        """Charge the last epoch, which is on record and has released nothing yet, and make its first checkpoint.
+
+        `counted`: how far the epoch before it has counted.  Where the new one goes on there, it remembers that record
+        too, so that an events topic which is made anew between the two is noticed.
+        """
         opened = self.journal.opened[-1]
         epoch = opened.epoch
+        self._store.check_hold()
         try:
             self._ledger.charge(_charge(epoch))
         except LedgerRefused as refusal:
@@ -83,6 +120,8 @@ class Epochs:
             ) from None
         state = HistogramState.before_any_round()
         position = Position(epoch.first_offset)
+        if counted is not None and counted.next_offset == epoch.first_offset:
+            position = Position(epoch.first_offset, LogDigest(last=counted.log.last))
         checkpoint = Checkpoint(epoch, state, position, opened.releases_offset, opened.key_check)
         self._store.start_over()
         self._store.commit(self._store.prepare(checkpoint))

@@ -17,6 +17,9 @@ from stream_dp.settings import Settings
 from stream_dp.store.ledger import Ledger
 
 _ANSWER_SECONDS = 30
+_LOOK_AGAIN_MILLISECONDS = (
+    10  # of a producer that has not heard of its topic yet; kafka-python has no setting for it
+)
 
 
 class EpochOpened(msgspec.Struct, frozen=True, tag="epoch-opened"):
@@ -38,19 +41,18 @@ _DECODER = msgspec.json.Decoder(EpochOpened | EpochClosed)
 
 
 class EpochJournal:
-    """What `<stream>.epochs` says; read once, then kept up to date by what this process appends."""
+    """What `<stream>.epochs` says, as of the last time that this process read it or appended to it.
+
+    The first entry about a number counts, and later ones are passed over: two workers may write at the same moment, and
+    both must take the same epoch for the one that was opened.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._kafka, self._topic = settings.kafka_address, settings.epochs
+        self._read = 0
         self.opened: list[EpochOpened] = []
         self.closed: dict[int, EpochClosed] = {}
-        for value in _values(self._kafka, self._topic):
-            try:
-                self._take(_DECODER.decode(value))
-            except (msgspec.DecodeError, UnicodeError):
-                raise log.LogRefused(
-                    f"the topic {self._topic!r} holds a record that is no epoch: only stream_dp may write there"
-                ) from None
+        self._read_on()
 
     @property
     def last(self) -> EpochOpened | None:
@@ -63,15 +65,26 @@ class EpochJournal:
         return self.last is not None and self.last.epoch.number not in self.closed
 
     def append(self, entry: EpochOpened | EpochClosed) -> None:
-        """Write `entry` and wait until the broker has it."""
+        """Write `entry`, wait until the broker has it, and read what the topic holds by now."""
         _append(self._kafka, self._topic, msgspec.json.encode(entry))
-        self._take(entry)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        offsets = log.offsets(self._kafka, self._topic)
+        for record in log.read(self._kafka, self._topic, max(self._read, offsets.first), offsets.end):
+            try:
+                self._take(_DECODER.decode(record.value or b""))
+            except (msgspec.DecodeError, UnicodeError):
+                raise log.LogRefused(
+                    f"the topic {self._topic!r} holds a record that is no epoch: only stream_dp may write there"
+                ) from None
+        self._read = offsets.end
 
     def _take(self, entry: EpochOpened | EpochClosed) -> None:
-        if isinstance(entry, EpochOpened):
-            self.opened.append(entry)
-        else:
+        if isinstance(entry, EpochClosed):
             self.closed.setdefault(entry.number, entry)
+        elif self.last is None or entry.epoch.number > self.last.epoch.number:
+            self.opened.append(entry)
 
 
 class JournaledLedger:
@@ -107,4 +120,5 @@ def _values(kafka: Kafka, topic: str) -> Iterator[bytes]:
 
 def _append(kafka: Kafka, topic: str, value: bytes) -> None:
     with KafkaProducer(**kafka_options(kafka), acks="all", enable_idempotence=True) as producer:
+        producer._metadata.config["retry_backoff_ms"] = _LOOK_AGAIN_MILLISECONDS
         producer.send(topic, value).get(timeout=_ANSWER_SECONDS)

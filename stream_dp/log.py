@@ -75,9 +75,11 @@ def read_only_consumer(kafka: Kafka, **settings: Any) -> KafkaConsumer:
         enable_auto_commit=False,
         isolation_level="read_committed",
     )
-    # kafka-python 3.0.12 accepts allow_auto_create_topics and does not pass it on: whoever merely asked about a
-    # topic would make it.
-    consumer._manager.cluster.config["allow_auto_create_topics"] = False
+    # kafka-python 3.0.12 accepts these two and does not pass them on: whoever merely asked about a topic would make it,
+    # and every reader would wait a tenth of a second for the topic's metadata.
+    known = consumer._manager.cluster.config
+    known["allow_auto_create_topics"] = False
+    known["retry_backoff_ms"] = consumer.config["retry_backoff_ms"]
     return consumer
 
 

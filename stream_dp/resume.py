@@ -35,6 +35,7 @@ class Resumed:
 
     pipeline: Pipeline
     key_check: str
+    digester: LogDigester
     releases_offset: int
     events_end: int
     published: dict[tuple[int, int], bytes]
@@ -72,6 +73,7 @@ def take_over(settings: Settings, store: CheckpointStore, redis: Redis) -> Epoch
 def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEpoch | None = None) -> Resumed:
     """Take the stream over and load its checkpoint, or open an epoch.
 
+    An epoch that is at its horizon gives way to the next one here, unless the settings say stop.
     With a `wish`, the running epoch is to be counted to its end and closed; where it cannot go on, it is closed here
     and the next one opened.  Raises one of the worker's `REFUSALS`.
     """
@@ -82,12 +84,15 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
     try:
         checkpoint = store.load()
         if epochs.journal.last_is_open and _stopped_while_opening(settings, epochs, checkpoint):
-            checkpoint = epochs.finish_opening()
+            checkpoint = epochs.finish_opening(checkpoint.position if checkpoint is not None else None)
             wish = None if checkpoint.epoch.privacy == settings.privacy else wish
         elif checkpoint is None:
             checkpoint, wish = _open_first(settings, epochs, redis), None
+        elif wish is None and settings.at_horizon != "stop" and epochs.is_to_roll(checkpoint):
+            checkpoint = _roll(settings, epochs, redis, checkpoint)
         key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
-        _check_epoch(checkpoint, epochs, key)
+        _check_key(checkpoint, key)
+        _check_epoch(checkpoint, epochs)
         if wish is None:
             checkpoint.epoch.check_settings(settings)
         _check_log(settings, checkpoint.position, LogDigester(key))
@@ -102,6 +107,7 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
     return Resumed(
         Pipeline(checkpoint.epoch, key, settings.events, checkpoint.position, checkpoint.state),
         checkpoint.key_check,
+        LogDigester(key),
         checkpoint.releases_offset,
         events_end,
         since,
@@ -131,6 +137,7 @@ def open_next(
     return Resumed(
         Pipeline(checkpoint.epoch, key, settings.events, checkpoint.position, checkpoint.state),
         checkpoint.key_check,
+        LogDigester(key),
         checkpoint.releases_offset,
         events.end,
         {},
@@ -165,13 +172,41 @@ def _open_first(settings: Settings, epochs: Epochs, redis: Redis) -> Checkpoint:
     return epochs.open_next(log.offsets(settings.kafka_address, settings.events).first, key_check(key))
 
 
-def _check_epoch(checkpoint: Checkpoint, epochs: Epochs, key: bytes) -> None:
-    """Raise `EpochRefused` unless the checkpoint's epoch is the open one and `key` is its key."""
-    number = checkpoint.epoch.number
+def _roll(settings: Settings, epochs: Epochs, redis: Redis, ended: Checkpoint) -> Checkpoint:
+    """The next epoch, after all that a start makes sure of for the one that is at its horizon."""
+    key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
+    _check_key(ended, key)
+    ended.epoch.check_settings(settings)
+    _check_log(settings, ended.position, LogDigester(key))
+    if _published_since(settings, ended):
+        raise EpochRefused(
+            f"the topic {settings.releases!r} holds rounds beyond the horizon of epoch {ended.epoch.number}: "
+            "somebody else has written there; nothing is sent"
+        )
+    checkpoint = epochs.roll(ended)
+    logger.warning(
+        "epoch %d is at its horizon of %d rounds and is closed; epoch %d, of %d rounds, goes on at offset %d: it is "
+        "charged, and its counts begin at zero",
+        ended.epoch.number,
+        ended.epoch.mechanism.horizon,
+        checkpoint.epoch.number,
+        checkpoint.epoch.mechanism.horizon,
+        checkpoint.epoch.first_offset,
+    )
+    return checkpoint
+
+
+def _check_key(checkpoint: Checkpoint, key: bytes) -> None:
+    """Raise `EpochRefused` unless `key` is the one of the checkpoint's epoch."""
     if checkpoint.key_check != key_check(key):
         raise EpochRefused(
-            f"the noise key is not the one that epoch {number} was opened with: supply that one"
+            f"the noise key is not the one that epoch {checkpoint.epoch.number} was opened with: supply that one"
         )
+
+
+def _check_epoch(checkpoint: Checkpoint, epochs: Epochs) -> None:
+    """Raise `EpochRefused` unless the checkpoint's epoch is the open one."""
+    number = checkpoint.epoch.number
     last = epochs.journal.last
     if last is None or last.epoch.number > number:
         raise EpochRefused(
@@ -185,22 +220,27 @@ def _check_epoch(checkpoint: Checkpoint, epochs: Epochs, key: bytes) -> None:
 def _check_log(settings: Settings, position: Position, digester: LogDigester) -> None:
     """Raise `LogRefused` unless the last record applied is still where it was."""
     events = log.offsets(settings.kafka_address, settings.events)
-    if position.log.records:
+    if position.log.last:
         last = position.next_offset - 1
         found = (
             list(log.read(settings.kafka_address, settings.events, last, last + 1)) if last in events else []
         )
         if [digester.in_place(record) for record in found] != [position.log.last]:
-            raise log.LogRefused(
-                f"the topic {settings.events!r} is not the log that was counted: the last record counted, at "
-                f"offset {last}, is gone or another; the topic was truncated, compacted or re-created; restore "
-                "it, or open a new epoch, which is charged, with --new-epoch"
-            )
+            raise another_log(settings, last)
     elif position.next_offset < events.first:
         raise log.LogRefused(
             f"the topic {settings.events!r} has lost its first records before they were counted: "
             "use another stream name"
         )
+
+
+def another_log(settings: Settings, offset: int) -> log.LogRefused:
+    """What to say where the record at `offset`, which was counted, is not there any more."""
+    return log.LogRefused(
+        f"the topic {settings.events!r} is not the log that was counted: the last record counted, at "
+        f"offset {offset}, is gone or another; the topic was truncated, compacted or re-created; restore "
+        "it, or open a new epoch, which is charged, with --new-epoch"
+    )
 
 
 def _published_since(settings: Settings, checkpoint: Checkpoint) -> dict[tuple[int, int], bytes]:

@@ -49,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     delta: float = 1e-6
     horizon: _Positive = 65_535
     items_per_event: _Positive = 4
+    at_horizon: Literal["stop", "roll", "double"] = "stop"
 
     batch_rounds: _Positive = 500
     checkpoint_rounds: _Positive = 5_000

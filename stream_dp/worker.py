@@ -37,7 +37,7 @@ from stream_dp.pipeline import Output, Pipeline, ReleasedPart
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.published import value_digest
 from stream_dp.records import DeadLetter, Record
-from stream_dp.resume import LARGEST_BATCH, NewEpoch, Resumed, open_next, resume
+from stream_dp.resume import LARGEST_BATCH, NewEpoch, Resumed, another_log, open_next, resume
 from stream_dp.settings import Settings, SettingsError
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Fenced, StateDamaged
 from stream_dp.store.ledger import LedgerRefused
@@ -60,7 +60,7 @@ _CONFIRM_ANSWER_SECONDS = 3.0
 
 
 class Worker:
-    """Runs one stream until it is stopped, refused, or at its horizon."""
+    """Runs one stream until it is stopped, refused, or at a horizon where the settings say stop."""
 
     def __init__(self, settings: Settings, new_epoch: NewEpoch | None = None) -> None:
         """Raises `SettingsError` for an address, credentials or a port that cannot be; nothing is connected yet."""
@@ -80,7 +80,7 @@ class Worker:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Work until `stop` or the horizon.  An outage of Kafka or Redis is waited out; raises one of `REFUSALS`."""
+        """Work until `stop` or the end.  An outage of Kafka or Redis is waited out; raises one of `REFUSALS`."""
         check_golden_draw()
         with self._ports:
             await self._run()
@@ -127,7 +127,10 @@ class Worker:
             self._new_epoch = None
 
     async def _work(self, session: "_Session", until: int | None) -> None:
-        """Count until stopped, at the horizon, or (where an epoch is to be closed) at the offset `until`."""
+        """Count until stopped, at the horizon, or (where an epoch is to be closed) at the offset `until`.
+
+        Where the settings do not say stop, the next session begins with the next epoch.
+        """
         pipeline = session.pipeline
         logger.info(
             "stream %s: epoch %d, round %d", self.settings.stream, pipeline.epoch.number, pipeline.round
@@ -151,7 +154,8 @@ class Worker:
             if self.watch.budget_due and self.settings.metrics_port:
                 await asyncio.to_thread(self.watch.read_budget, self._redis, pipeline.position.next_offset)
         await session.checkpoint()
-        self.rounds, self.finished = pipeline.round, pipeline.finished and until is None
+        self.rounds = pipeline.round
+        self.finished = pipeline.finished and until is None and self.settings.at_horizon == "stop"
         if self.finished:
             logger.warning(
                 "the horizon of %d rounds is reached: nothing more is released; --new-epoch opens another epoch, "
@@ -186,6 +190,14 @@ class _Session:
         self._checkpointed = (self.pipeline.round, time.monotonic())
         self._in_flight: deque[asyncio.Future[list[int | None]]] = deque()
         self._partition = TopicPartition(settings.events, 0)
+        self._counted = (self.pipeline.position.next_offset - 1, self.pipeline.position.log.last)
+        self._reader_of_counted = AIOKafkaConsumer(
+            **aiokafka_options(settings.kafka_address),
+            auto_offset_reset="none",
+            isolation_level="read_committed",
+            max_partition_fetch_bytes=1,  # one batch comes in any case
+            fetch_max_wait_ms=1,
+        )
         self._consumer = AIOKafkaConsumer(
             **aiokafka_options(settings.kafka_address),
             group_id=f"{settings.stream}.running-histogram",
@@ -203,19 +215,22 @@ class _Session:
 
     async def __aenter__(self) -> "_Session":
         try:
-            await self._producer.start()
-            await self._consumer.start()
+            for client in (self._producer, self._consumer, self._reader_of_counted):
+                await client.start()
         except BaseException:
             await self.__aexit__()
             raise
         self._consumer.assign([self._partition])
         self._consumer.seek(self._partition, self.pipeline.position.next_offset)
+        self._reader_of_counted.assign([self._partition])
+        self._reader_of_counted.pause(self._partition)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for unanswered in self._in_flight:
             unanswered.cancel()
-        await _stop(self._consumer.stop(), self._consumer._client)
+        for consumer in (self._consumer, self._reader_of_counted):
+            await _stop(consumer.stop(), consumer._client)
         await _stop(self._producer.stop(), self._producer.client)
 
     async def records(self) -> list[Record]:
@@ -238,12 +253,13 @@ class _Session:
     async def confirm(self) -> None:
         """Where nothing was sent for a while, ask Redis who holds the stream and Kafka whether it is there.
 
-        A stream without events would otherwise not notice that it cannot go on.  Raises `Fenced` or a `RedisError`;
-        Kafka's clients reconnect by themselves, so its absence is only reported.
+        A stream without events would otherwise not notice that it cannot go on.  Raises `Fenced`, `LogRefused` or a
+        `RedisError`; Kafka's clients reconnect by themselves, so its absence is only reported.
         """
         if time.monotonic() - self._confirmed < _CONFIRM_SECONDS:
             return
         await asyncio.to_thread(self._store.check_hold)
+        await self._check_log()
         try:
             asked = self._consumer.end_offsets([self._partition])
             await asyncio.wait_for(asked, _CONFIRM_ANSWER_SECONDS)
@@ -252,6 +268,36 @@ class _Session:
         else:
             self._watch.answered(True)
         self._confirmed = time.monotonic()
+
+    async def _check_log(self) -> None:
+        """Raise `LogRefused` if what was counted when this was asked last is another record now.
+
+        A topic that is made anew under a running worker, with more records, would otherwise just seem to go on.  No
+        answer is no proof of that, and neither is a record that the topic's retention has removed.
+        """
+        offset, counted = self._counted
+        if counted:
+            reader = self._reader_of_counted
+            reader.seek(self._partition, offset)
+            reader.resume(self._partition)
+            try:
+                found = await reader.getmany(
+                    self._partition, timeout_ms=int(_CONFIRM_ANSWER_SECONDS * 1000), max_records=1
+                )
+            except OffsetOutOfRangeError:
+                first = await reader.beginning_offsets([self._partition])
+                if first[self._partition] <= offset:
+                    raise
+            else:
+                if self._partition not in found:
+                    return
+                [record] = found[self._partition]
+                again = Record(record.offset, record.timestamp, record.key, record.value)
+                if self._resumed.digester.in_place(again) != counted:
+                    raise another_log(self._settings, offset)
+            finally:
+                reader.pause(self._partition)
+        self._counted = (self.pipeline.position.next_offset - 1, self.pipeline.position.log.last)
 
     async def reached(self, offset: int | None) -> bool:
         """Whether every record before `offset` has been read."""
@@ -344,6 +390,7 @@ class _Session:
     async def checkpoint(self) -> None:
         """Wait until everything sent is in the broker, write the state to Redis, then commit the offset."""
         await self._answered(0)
+        await self._check_log()
         began = time.monotonic()
         prepared = self._store.prepare(
             Checkpoint(

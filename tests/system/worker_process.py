@@ -26,6 +26,7 @@ from stream_dp.pipeline import Pipeline
 from stream_dp.resume import NewEpoch
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import CheckpointStore
+from stream_dp.store.ledger import Ledger
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["pytest", "tests.system.worker_process"])
@@ -52,6 +53,13 @@ STEPS: dict[str, tuple[Any, str]] = {
     "commit the offset": (AIOKafkaConsumer, "commit"),
 }
 """The steps of a worker's life by name: the owner and the name of what carries them out."""
+
+STEPS_OF_A_ROLL: dict[str, tuple[Any, str]] = {
+    "end the charge in Redis": (Ledger, "close"),
+    "end the charge": (JournaledLedger, "close"),
+    "charge in Redis": (Ledger, "charge"),
+}
+"""What is only done where one epoch ends and another one begins."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ async def _run(settings: Settings, new_epoch: NewEpoch | None) -> None:
 
 def arm(interruption: Interruption) -> None:
     """Replace the step by one that interrupts this process."""
-    owner, name = STEPS[interruption.step]
+    owner, name = (STEPS | STEPS_OF_A_ROLL)[interruption.step]
     setattr(owner, name, _interrupted(getattr(owner, name), interruption))
 
 
