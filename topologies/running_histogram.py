@@ -9,15 +9,14 @@ where work resumes.
 """
 
 import asyncio
-import tempfile
-from typing import Any, cast
+from typing import Any
 
 import faust
-from faust.app.base import BootStrategy
 
 from stream_dp.resume import NewEpoch
 from stream_dp.settings import Settings, load_settings
 from stream_dp.worker import REFUSALS, Worker
+from topologies.host import hosted
 
 
 class RunningHistogram(faust.Service):
@@ -48,23 +47,9 @@ class RunningHistogram(faust.Service):
 
 
 def create_app(running_histogram: RunningHistogram) -> faust.App:
-    """The Faust app around the stream's service.  Its web port is closed unless set, and never serves tables."""
+    """The Faust app around the stream's service."""
     settings = running_histogram.worker.settings
-    name = f"{settings.stream}.running-histogram"
-    app = faust.App(
-        name,
-        broker=f"kafka://{settings.kafka}",
-        datadir=f"{tempfile.gettempdir()}/{name}",  # Faust insists on a folder; nothing is kept there
-        web_host="127.0.0.1",
-        web_port=settings.web_port or None,
-        web_tables_enabled=False,
-        web_router_enabled=False,
-        autodiscover=False,
-    )
-    # Decided here, because the faust command turns web_enabled on by itself.
-    app.boot_strategy = BootStrategy(app, enable_kafka=False, enable_web=settings.web_port > 0)
-    app.service(cast(Any, running_histogram))  # Faust takes instances too, its types only classes
-    return app
+    return hosted(running_histogram, f"{settings.stream}.running-histogram", settings)
 
 
 def __getattr__(name: str) -> Any:

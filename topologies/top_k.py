@@ -8,14 +8,13 @@ agent: Faust may pass over the first record that waits when it starts, and a req
 """
 
 import asyncio
-import tempfile
-from typing import Any, cast
+from typing import Any
 
 import faust
-from faust.app.base import BootStrategy
 
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.settings import load_settings
+from topologies.host import hosted
 
 
 class Jobs(faust.Service):
@@ -44,23 +43,9 @@ class Jobs(faust.Service):
 
 
 def create_app(jobs: Jobs) -> faust.App:
-    """The Faust app around the worker.  Its web port is closed unless set, and never serves tables."""
+    """The Faust app around the worker."""
     settings = jobs.worker.settings
-    name = f"{settings.stream}.jobs.{'+'.join(jobs.worker.jobs)}"
-    app = faust.App(
-        name,
-        broker=f"kafka://{settings.kafka}",
-        datadir=f"{tempfile.gettempdir()}/{name}",  # Faust insists on a folder; nothing is kept there
-        web_host="127.0.0.1",
-        web_port=settings.web_port or None,
-        web_tables_enabled=False,
-        web_router_enabled=False,
-        autodiscover=False,
-    )
-    # Decided here, because the faust command turns web_enabled on by itself.
-    app.boot_strategy = BootStrategy(app, enable_kafka=False, enable_web=settings.web_port > 0)
-    app.service(cast(Any, jobs))  # Faust takes instances too, its types only classes
-    return app
+    return hosted(jobs, f"{settings.stream}.jobs.{'+'.join(jobs.worker.jobs)}", settings)
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -22,14 +22,40 @@ if TYPE_CHECKING:
 
 _ROWS = 40  # ranges that people see; --json has all
 
-Source = Annotated[
-    str | None,
-    typer.Option(
-        "--source",
-        metavar="TOPIC",
-        help="Events topic, or name of a file; without it the source of the stream.",
-    ),
-]
+
+@dataclass(frozen=True)
+class Place:
+    """Which ledger is meant, and where it is."""
+
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="TOPIC",
+            help="Events topic, or name of a file; without it the source of the stream.",
+        ),
+    ] = None
+    settings: options.SettingsFile = None
+    stream: options.Stream = None
+    redis: options.Redis = None
+
+    @contextmanager
+    def ledger(self) -> "Iterator[Ledger]":
+        """The ledger of the source, or of the stream's events topic; what it refuses is the user's to mend."""
+        from stream_dp.cli.reach import require_redis
+        from stream_dp.connections import redis_client
+        from stream_dp.store.ledger import Ledger, LedgerRefused
+
+        # A source needs no stream beside it, and only the address of Redis is wanted then.
+        stream = self.stream or (self.source and "unnamed")
+        found = load_settings(self.settings, stream=stream, redis=self.redis)
+        require_redis(found.redis)
+        with redis_client(found.redis_address) as client:
+            try:
+                yield Ledger(client, self.source or found.data_source)
+            except LedgerRefused as refused:
+                raise Mistake(str(refused)) from None
+
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,13 +65,8 @@ app = typer.Typer(
 
 
 @app.command()
-def show(
-    source: Source = None,
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    redis: options.Redis = None,
-    as_json: options.Json = False,
-) -> None:
+@options.grouped
+def show(place: Place, as_json: options.Json = False) -> None:
     """Show the budget of a data source, what is spent of it, and every charge.
 
     [bold]Examples[/]
@@ -54,7 +75,7 @@ def show(
 
       stream-dp budget show --stream shop --redis redis://cache:6379/0 --json
     """
-    with _ledger(source, settings, stream, redis) as ledger:
+    with place.ledger() as ledger:
         report = _report(ledger)
     if as_json:
         typer.echo(json.dumps(report))
@@ -80,17 +101,16 @@ def show(
 
 
 @app.command("set")
+@options.grouped
 def set_(
+    *,
     epsilon: Annotated[float, typer.Option(help="The most that all releases from the source may cost.")],
     delta: Annotated[float, typer.Option(help="Chance that the promise fails.")],
     unit: Annotated[
         Literal["event", "user"],
         typer.Option(help="What one unit of the promise is: one event, or all of one user."),
     ] = "event",
-    source: Source = None,
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    redis: options.Redis = None,
+    place: Place,
     as_json: options.Json = False,
 ) -> None:
     """Set the budget of a data source, or change it; a budget below what is spent already is refused.
@@ -101,7 +121,7 @@ def set_(
 
       stream-dp budget set --source shop.events --epsilon 4 --delta 1e-6 --unit user
     """
-    with _ledger(source, settings, stream, redis) as ledger:
+    with place.ledger() as ledger:
         try:
             ledger.set_budget(epsilon, delta, unit)
         except ValueError as error:
@@ -114,13 +134,8 @@ def set_(
 
 
 @app.command()
-def explain(
-    source: Source = None,
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    redis: options.Redis = None,
-    as_json: options.Json = False,
-) -> None:
+@options.grouped
+def explain(place: Place, as_json: options.Json = False) -> None:
     """Explain how the charges add up over the offsets, and what would still fit where.
 
     [bold]Examples[/]
@@ -131,7 +146,7 @@ def explain(
     """
     from stream_dp.privacy import composition
 
-    with _ledger(source, settings, stream, redis) as ledger:
+    with place.ledger() as ledger:
         report = _report(ledger)
         state = ledger.state()
     charges = state.charges()
@@ -146,23 +161,6 @@ def explain(
         console.print()
         _print_ranges(console, ranges)
     console.print(f"\n{_rule(report)}")
-
-
-@contextmanager
-def _ledger(source: str | None, file: Any, stream: str | None, url: str | None) -> "Iterator[Ledger]":
-    """The ledger of the source, or of the stream's events topic; what it refuses is the user's to mend."""
-    from stream_dp.cli.reach import require_redis
-    from stream_dp.connections import redis_client
-    from stream_dp.store.ledger import Ledger, LedgerRefused
-
-    # A source needs no stream beside it, and only the address of Redis is wanted then.
-    found = load_settings(file, stream=stream or (source and "unnamed"), redis=url)
-    require_redis(found.redis)
-    with redis_client(found.redis_address) as client:
-        try:
-            yield Ledger(client, source or found.data_source)
-        except LedgerRefused as refused:
-            raise Mistake(str(refused)) from None
 
 
 def _report(ledger: "Ledger") -> dict[str, Any]:

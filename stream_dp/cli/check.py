@@ -12,7 +12,7 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake, sentence
-from stream_dp.settings import Settings, SettingsError, load_settings
+from stream_dp.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -32,13 +32,8 @@ class Finding:
     detail: str
 
 
-def check(
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    kafka: options.Kafka = None,
-    redis: options.Redis = None,
-    as_json: options.Json = False,
-) -> None:
+@options.grouped
+def check(servers: options.Servers, as_json: options.Json = False) -> None:
     """Check settings, Kafka, Redis and noise before a worker starts; nothing is made or changed.
 
     The exit status is 0 if a worker could start, with warnings or without, and 2 if something must be changed.
@@ -50,7 +45,7 @@ def check(
       stream-dp check --settings stream.toml --json
     """
     try:
-        findings = list(_findings(load_settings(settings, stream=stream, kafka=kafka, redis=redis)))
+        findings = list(_findings(servers.load()))
     except SettingsError as error:
         findings = [Finding("settings", "failed", str(error))]
     failed = any(finding.state == "failed" for finding in findings)

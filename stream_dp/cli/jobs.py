@@ -23,11 +23,9 @@ app = typer.Typer(
 
 
 @app.command()
+@options.grouped
 def worker(
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    kafka: options.Kafka = None,
-    redis: options.Redis = None,
+    servers: options.Servers,
     job: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,8 +56,7 @@ def worker(
             raise Mistake(f"--job takes {', '.join(JOBS)}, not {name!r}")
     if files is not None and not files.is_dir():
         raise Mistake(f"there is no folder {files}: name one with --files, or leave it out")
-    chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
-    service = Jobs(JobWorker(chosen, job or JOBS, files))
+    service = Jobs(JobWorker(servers.load(), job or JOBS, files))
     host = faust.Worker(create_app(service), loglevel=log_level.value, quiet=True, redirect_stdouts=False)
     for chatty in ("kafka", "aiokafka"):
         logging.getLogger(chatty).setLevel(logging.ERROR)

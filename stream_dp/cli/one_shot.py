@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,7 +13,7 @@ from rich.progress import Progress
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.settings import Settings, load_settings
+from stream_dp.settings import Settings
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -24,64 +25,97 @@ if TYPE_CHECKING:
 
 _READ, _PROMISE, _SHOW = "What to read", "What to promise", "What to show"
 
-Topic = Annotated[
-    str | None,
-    typer.Option(metavar="TOPIC", help="Topic to read; without it the stream's.", rich_help_panel=_READ),
-]
-From = Annotated[
-    str,
-    typer.Option(
-        "--from",
-        metavar="PLACE",
-        help="First record: an offset, a time such as 2026-01-31T12:00:00Z, or earliest.",
-        rich_help_panel=_READ,
-    ),
-]
-To = Annotated[
-    str, typer.Option(metavar="PLACE", help="The record to end before, or latest.", rich_help_panel=_READ)
-]
-File = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="File instead of a topic: .jsonl, .csv or .parquet.", rich_help_panel=_READ
-    ),
-]
-UserColumn = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Column of users in the file. [default: user]", rich_help_panel=_READ),
-]
-ItemColumn = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Column of items. [default: item or items]", rich_help_panel=_READ),
-]
-SourceName = Annotated[
-    str | None,
-    typer.Option(
-        "--source",
-        metavar="NAME",
-        help="Whose budget is spent: the events topic that the data come from, or a name of the file's own.",
-        rich_help_panel=_READ,
-    ),
-]
-Unit = Annotated[
-    Literal["user", "event"],
-    typer.Option(help="What is protected: all of one user, or one event.", rich_help_panel=_PROMISE),
-]
 Epsilon = Annotated[float, typer.Option(help="Promise for the whole job.", rich_help_panel=_PROMISE)]
-Delta = Annotated[float, typer.Option(help="Chance that the promise fails.", rich_help_panel=_PROMISE)]
 ItemsPerUser = Annotated[
     int | None,
     typer.Option(help="A user of more items counts with a sample of so many.", rich_help_panel=_PROMISE),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only show what it would cost; nothing is read or charged.")
 ]
 Plot = Annotated[
     Path | None, typer.Option(metavar="FILE.png", help="Draw the counts.", rich_help_panel=_SHOW)
 ]
 
 
+@dataclass(frozen=True)
+class Job(options.Servers):
+    """What all jobs are told: what to promise, what to read, and whether to run at all."""
+
+    epsilon: Epsilon = 1.0
+    delta: Annotated[float, typer.Option(help="Chance that the promise fails.", rich_help_panel=_PROMISE)] = (
+        1e-6
+    )
+    unit: Annotated[
+        Literal["user", "event"],
+        typer.Option(help="What is protected: all of one user, or one event.", rich_help_panel=_PROMISE),
+    ] = "user"
+    topic: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="Topic to read; without it the stream's.", rich_help_panel=_READ),
+    ] = None
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="First record: an offset, a time such as 2026-01-31T12:00:00Z, or earliest.",
+            rich_help_panel=_READ,
+        ),
+    ] = "earliest"
+    to: Annotated[
+        str,
+        typer.Option(metavar="PLACE", help="The record to end before, or latest.", rich_help_panel=_READ),
+    ] = "latest"
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File instead of a topic: .jsonl, .csv or .parquet.", rich_help_panel=_READ
+        ),
+    ] = None
+    user_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Column of users in the file.", show_default="user", rich_help_panel=_READ
+        ),
+    ] = None
+    item_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of items. [default: item or items]", rich_help_panel=_READ),
+    ] = None
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="NAME",
+            help="Whose budget is spent: the events topic that the data come from, or a name of the file's own.",
+            rich_help_panel=_READ,
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what it would cost; nothing is read or charged.")
+    ] = False
+    as_json: options.Json = False
+
+    def source_field(self) -> dict[str, Any]:
+        """The field `source` of the request; --from and --to have no meaning for a file."""
+        found: dict[str, Any] = {
+            "topic": self.topic,
+            "user": self.user_column,
+            "item": self.item_column,
+            "name": self.source,
+        }
+        if self.file is None:
+            found |= {"from": _place(self.start), "to": _place(self.to)}
+        elif (self.start, self.to) == ("earliest", "latest"):
+            found["file"] = str(self.file)
+        else:
+            raise Mistake(
+                "--from and --to choose records of a topic, and a file is read whole: leave them out"
+            )
+        return {key: value for key, value in found.items() if value is not None}
+
+
+@options.grouped
 def top_k(
+    *,
     mechanism: Annotated[
         str,
         typer.Option(help="laplace, gaussian, gumbel, stable, stable-fixed-k, gap or gap-gaussian."),
@@ -91,22 +125,7 @@ def top_k(
         int | None, typer.Option(help="How many labels are looked at, k or more.", rich_help_panel=_PROMISE)
     ] = None,
     items_per_user: ItemsPerUser = None,
-    epsilon: Epsilon = 1.0,
-    delta: Delta = 1e-6,
-    unit: Unit = "user",
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    topic: Topic = None,
-    start: From = "earliest",
-    to: To = "latest",
-    file: File = None,
-    user_column: UserColumn = None,
-    item_column: ItemColumn = None,
-    source: SourceName = None,
-    kafka: options.Kafka = None,
-    redis: options.Redis = None,
-    dry_run: DryRun = False,
-    as_json: options.Json = False,
+    job: Job,
     plot: Plot = None,
 ) -> None:
     """Release the labels that most users hold, of a topic or a file.
@@ -121,17 +140,14 @@ def top_k(
 
       stream-dp top-k --stream shop --mechanism stable -k 50 --dry-run
     """
-    asked = {"k": k, "kbar": kbar, "items_per_user": items_per_user, "epsilon": epsilon}
-    asked["delta"] = None if mechanism == "gap" else delta
-    read = _source(topic, start, to, file, user_column, item_column, source)
-    _run(
-        {"job": "top-k", "mechanism": mechanism, "unit": unit, "source": read, **asked},
-        (settings, stream, kafka, redis),
-        (dry_run, as_json, plot),
-    )
+    delta = None if mechanism == "gap" else job.delta
+    asked = {"delta": delta, "k": k, "kbar": kbar, "items_per_user": items_per_user}
+    _run({"job": "top-k", "mechanism": mechanism, **asked}, job, plot)
 
 
+@options.grouped
 def set_union(
+    *,
     mechanism: Annotated[
         str,
         typer.Option(
@@ -152,22 +168,7 @@ def set_union(
             rich_help_panel=_READ,
         ),
     ] = None,
-    epsilon: Epsilon = 1.0,
-    delta: Delta = 1e-6,
-    unit: Unit = "user",
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    topic: Topic = None,
-    start: From = "earliest",
-    to: To = "latest",
-    file: File = None,
-    user_column: UserColumn = None,
-    item_column: ItemColumn = None,
-    source: SourceName = None,
-    kafka: options.Kafka = None,
-    redis: options.Redis = None,
-    dry_run: DryRun = False,
-    as_json: options.Json = False,
+    job: Job,
 ) -> None:
     """Release as many as possible of the labels that users hold, without counts.
 
@@ -181,24 +182,14 @@ def set_union(
     """
     if items_per_user is None and not mechanism.startswith("greedy"):
         items_per_user = 10
-    asked = {"items_per_user": items_per_user, "tokens": tokens, "epsilon": epsilon, "delta": delta}
     public = None if frequencies is None else _json_object(frequencies)
-    read = _source(topic, start, to, file, user_column, item_column, source)
-    _run(
-        {
-            "job": "set-union",
-            "mechanism": mechanism,
-            "unit": unit,
-            "source": read,
-            **asked,
-            "frequencies": public,
-        },
-        (settings, stream, kafka, redis),
-        (dry_run, as_json, None),
-    )
+    asked = {"delta": job.delta, "items_per_user": items_per_user, "tokens": tokens, "frequencies": public}
+    _run({"job": "set-union", "mechanism": mechanism, **asked}, job)
 
 
+@options.grouped
 def histogram(
+    *,
     mechanism: Annotated[
         str, typer.Option(help="laplace, gaussian; for public bins known or sparse-vector.")
     ] = "gaussian",
@@ -218,22 +209,7 @@ def histogram(
     most: Annotated[
         int | None, typer.Option(help="sparse-vector: the most bins to release.", rich_help_panel=_PROMISE)
     ] = None,
-    epsilon: Epsilon = 1.0,
-    delta: Delta = 1e-6,
-    unit: Unit = "user",
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    topic: Topic = None,
-    start: From = "earliest",
-    to: To = "latest",
-    file: File = None,
-    user_column: UserColumn = None,
-    item_column: ItemColumn = None,
-    source: SourceName = None,
-    kafka: options.Kafka = None,
-    redis: options.Redis = None,
-    dry_run: DryRun = False,
-    as_json: options.Json = False,
+    job: Job,
     plot: Plot = None,
 ) -> None:
     """Release how many users hold each label, of a topic or a file.
@@ -244,84 +220,50 @@ def histogram(
 
       stream-dp histogram --file orders.csv --source orders --mechanism known --bins labels.txt --plot counts.png
     """
-    pure = mechanism in ("known", "sparse-vector")
+    if items_per_user is None and mechanism != "sparse-vector":
+        items_per_user = 1
     asked = {
-        "items_per_user": items_per_user or (None if mechanism == "sparse-vector" else 1),
-        "epsilon": epsilon,
-        "delta": None if pure else delta,
+        "delta": None if mechanism in ("known", "sparse-vector") else job.delta,
+        "items_per_user": items_per_user,
         "bins": None if bins is None else _lines(bins),
         "eta": eta,
         "threshold": threshold,
         "most": most,
     }
-    if items_per_user is not None:
-        asked["items_per_user"] = items_per_user
-    read = _source(topic, start, to, file, user_column, item_column, source)
-    _run(
-        {"job": "histogram", "mechanism": mechanism, "unit": unit, "source": read, **asked},
-        (settings, stream, kafka, redis),
-        (dry_run, as_json, plot),
-    )
-
-
-def _source(
-    topic: str | None,
-    start: str,
-    to: str,
-    file: Path | None,
-    user: str | None,
-    item: str | None,
-    name: str | None,
-) -> dict[str, Any]:
-    """The field `source` of the request; --from and --to have no meaning for a file."""
-    if file is None:
-        found = {"topic": topic, "from": _place(start), "to": _place(to), "name": name}
-        found |= {"user": user, "item": item}
-    else:
-        if start != "earliest" or to != "latest":
-            raise Mistake(
-                "--from and --to choose records of a topic, and a file is read whole: leave them out"
-            )
-        found = {"topic": topic, "file": str(file), "user": user, "item": item, "name": name}
-    return {key: value for key, value in found.items() if value is not None}
+    _run({"job": "histogram", "mechanism": mechanism, **asked}, job, plot)
 
 
 def _place(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() else text
 
 
-def _run(
-    fields: dict[str, Any],
-    where: tuple[Path | None, str | None, str | None, str | None],
-    show: tuple[bool, bool, Path | None],
-) -> None:
+def _run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
+    """Ask for the job with these fields, and what `job` says besides."""
     from stream_dp.cli import one_shot_view as view
     from stream_dp.jobs.mechanisms import calibrate
     from stream_dp.jobs.request import BadRequest, JobRequest, request_from
     from stream_dp.jobs.result import cost_of
     from stream_dp.jobs.steps import prepare, source_name
 
-    dry_run, as_json, plot = show
-    given = {name: value for name, value in fields.items() if value is not None}
+    asked = {"id": f"command-{secrets.token_hex(8)}", "epsilon": job.epsilon, "unit": job.unit}
+    asked |= {name: value for name, value in fields.items() if value is not None}
     try:
-        request = request_from({"id": f"command-{secrets.token_hex(8)}", **given})
+        request = request_from(asked | {"source": job.source_field()})
         assert isinstance(request, JobRequest)
         calibrated = calibrate(request)
-        settings, site = _site(request, *where)
+        settings, site = _site(request, job)
         name = source_name(request.source, site)
         if plot is not None and not calibrated.releases_counts:
             raise Mistake(
                 f"the mechanism {request.mechanism} releases no counts to plot: choose one that does, such as gaussian"
             )
-        if dry_run:
-            view.show_cost(request, calibrated, cost_of(calibrated, None), name, as_json)
+        if job.dry_run:
+            view.show_cost(request, calibrated, cost_of(calibrated, None), name, job.as_json)
             return
-        result = _charged(
-            request, prepare(request, _reachable(request, settings, site)), settings, where, as_json
-        )
+        result = _charged(request, prepare(request, _reachable(request, settings, site)), settings, job)
     except BadRequest as refused:
         raise Mistake(str(refused)) from None
-    if as_json:
+    if job.as_json:
         typer.echo(msgspec.json.encode(result).decode())
     else:
         view.show_result(Console(highlight=False), result)
@@ -329,22 +271,18 @@ def _run(
         view.draw(result, plot)
 
 
-def _site(
-    request: "JobRequest", file: Path | None, stream: str | None, kafka: str | None, redis: str | None
-) -> "tuple[Settings, Site]":
+def _site(request: "JobRequest", job: Job) -> "tuple[Settings, Site]":
     """Settings and what they say of the source; a stream need not be named where the request says what to read."""
     from stream_dp.jobs.steps import Site
 
     named = request.source.file is not None or request.source.topic is not None
-    if named and stream is None and file is None and not Path("stream.toml").exists():
-        return load_settings(file, stream="none", kafka=kafka, redis=redis), Site(kafka or "")
-    settings = load_settings(file, stream=stream, kafka=kafka, redis=redis)
+    if named and job.stream is None and job.settings is None and not Path("stream.toml").exists():
+        return replace(job, stream="none").load(), Site(job.kafka or "")
+    settings = job.load()
     return settings, Site(settings.kafka_address, settings.events, settings.data_source)
 
 
 def _reachable(request: "JobRequest", settings: Settings, site: "Site") -> "Site":
-    from dataclasses import replace
-
     from stream_dp.cli.reach import require_kafka, require_redis
 
     require_redis(settings.redis)
@@ -353,13 +291,7 @@ def _reachable(request: "JobRequest", settings: Settings, site: "Site") -> "Site
     return replace(site, kafka=settings.kafka_address)
 
 
-def _charged(
-    request: "JobRequest",
-    prepared: "Prepared",
-    settings: Settings,
-    where: tuple[Path | None, str | None, str | None, str | None],
-    as_json: bool,
-) -> "JobResult":
+def _charged(request: "JobRequest", prepared: "Prepared", settings: Settings, job: Job) -> "JobResult":
     """Charge the ledger, then read and compute.  A file is charged without Kafka unless --kafka is given."""
     from stream_dp.connections import redis_client
     from stream_dp.jobs.result import cost_of
@@ -368,11 +300,11 @@ def _charged(
 
     key = new_key()
     with redis_client(settings.redis_address) as redis:
-        journaled = request.source.file is None or where[2] is not None
+        journaled = request.source.file is None or job.kafka is not None
         ledger, charge = _ledger(journaled, settings, redis, prepared.name)
         cost = cost_of(prepared.calibrated, ledger.budget())
         charge(charge_of(prepared, f"job/{prepared.name}/{request.id}", key))
-    with Progress(console=Console(stderr=True), transient=True, disable=as_json) as bar:
+    with Progress(console=Console(stderr=True), transient=True, disable=job.as_json) as bar:
         task = bar.add_task("Reading")
         return compute(
             prepared,

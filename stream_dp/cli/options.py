@@ -1,9 +1,15 @@
 """Options that several commands share, so that they read and behave the same everywhere."""
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from stream_dp.settings import Settings, load_settings
 
 SettingsFile = Annotated[
     Path | None,
@@ -15,3 +21,45 @@ Stream = Annotated[str | None, typer.Option("--stream", help="Name of the stream
 Kafka = Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Kafka's bootstrap address.")]
 Redis = Annotated[str | None, typer.Option("--redis", metavar="URL", help="Address of Redis or Valkey.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Which stream is meant, and where its servers are."""
+
+    settings: SettingsFile = None
+    stream: Stream = None
+    kafka: Kafka = None
+    redis: Redis = None
+
+    def load(self) -> Settings:
+        """The settings with what the options say above what the file says.  Raises `SettingsError`."""
+        return load_settings(self.settings, stream=self.stream, kafka=self.kafka, redis=self.redis)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the fields of each dataclass among its parameters as options in the place of that parameter."""
+    signature = inspect.signature(command)
+    groups: dict[str, type[Any]] = {
+        each.name: each.annotation for each in signature.parameters.values() if is_dataclass(each.annotation)
+    }
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+        command(**given)
+
+    options: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.name not in groups:
+            options.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
+            continue
+        for each in fields(groups[parameter.name]):
+            options.append(
+                inspect.Parameter(
+                    each.name, parameter.KEYWORD_ONLY, default=each.default, annotation=each.type
+                )
+            )
+    run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]  # where typer looks
+    return run
