@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.intake import ClosedRounds
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
 VERSION = 1
@@ -151,16 +152,6 @@ def shards_of(ids: NDArray[np.uint64], shards: int) -> NDArray[np.int64]:
     return (ids[:, 0] % np.uint64(shards)).astype(np.int64)
 
 
-class ClosedRounds(NamedTuple):
-    """Consecutive rounds from `first` on: what each admitted, the hash chain's heads before and after, the times."""
-
-    first: int
-    before: bytes
-    admitted: Sequence[Sequence[str]]
-    heads: Sequence[bytes]
-    timestamps: Sequence[int]
-
-
 class _Hit(NamedTuple):
     """A label that a round of a range admitted, and how often."""
 
@@ -175,8 +166,13 @@ class FrameWriter:
     def __init__(self, epoch: int, nonce: bytes, shards: int, noise: KeyedNoise) -> None:
         self._epoch, self._nonce, self._shards, self._noise = epoch, nonce, shards, noise
 
-    def frames(self, closed: ClosedRounds) -> Iterator[Frame]:
-        """The frames of these rounds: for each range of them, one for every shard."""
+    def frames(
+        self, first: int, before: bytes, heads: Sequence[bytes], closed: ClosedRounds
+    ) -> Iterator[Frame]:
+        """The frames of the rounds from `first` on: for each range of them, one for every shard.
+
+        `before` and `heads` are the heads of the hash chain before them and after each of them.
+        """
         counted = [Counter(admitted) for admitted in closed.admitted]
         owners = self._owners(counted)
         ends = np.cumsum([_bytes_of(labels) for labels in counted])
@@ -189,9 +185,27 @@ class FrameWriter:
                 for step, labels in enumerate(counted[start:end])
                 for label, times in labels.items()
             ]
+            held = b"".join(heads[start:end])
+            times = np.array(closed.timestamps[start:end], _TIMESTAMP).tobytes()
             pieces = _pieces(hits)
             for part, piece in enumerate(pieces, 1):
-                yield from self._range(closed, start, end, piece, owners, part, len(pieces))
+                for shard, mine in enumerate(self._shared_out(piece, owners)):
+                    yield Frame(
+                        VERSION,
+                        self._epoch,
+                        self._nonce,
+                        shard,
+                        self._shards,
+                        first + start,
+                        part,
+                        len(pieces),
+                        heads[start - 1] if start else before,
+                        held,
+                        times,
+                        [hit.step for hit in mine],
+                        [hit.label for hit in mine],
+                        [hit.times for hit in mine],
+                    )
             start = end
 
     def _owners(self, counted: Sequence[Counter[str]]) -> dict[str, int]:
@@ -199,39 +213,11 @@ class FrameWriter:
         ids = self._noise.label_ids(label.encode() for label in labels)
         return dict(zip(labels, shards_of(ids, self._shards).tolist(), strict=True))
 
-    def _range(
-        self,
-        closed: ClosedRounds,
-        start: int,
-        end: int,
-        hits: Sequence[_Hit],
-        owners: dict[str, int],
-        part: int,
-        parts: int,
-    ) -> Iterator[Frame]:
+    def _shared_out(self, hits: Sequence[_Hit], owners: dict[str, int]) -> list[list[_Hit]]:
         owned: list[list[_Hit]] = [[] for _ in range(self._shards)]
         for hit in hits:
             owned[owners[hit.label]].append(hit)
-        heads = b"".join(closed.heads[start:end])
-        times = np.array(closed.timestamps[start:end], _TIMESTAMP).tobytes()
-        before = closed.heads[start - 1] if start else closed.before
-        for shard, mine in enumerate(owned):
-            yield Frame(
-                VERSION,
-                self._epoch,
-                self._nonce,
-                shard,
-                self._shards,
-                closed.first + start,
-                part,
-                parts,
-                before,
-                heads,
-                times,
-                [hit.step for hit in mine],
-                [hit.label for hit in mine],
-                [hit.times for hit in mine],
-            )
+        return owned
 
 
 def _bytes_of(labels: Counter[str]) -> int:

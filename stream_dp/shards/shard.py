@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState, RunningHistogram
-from stream_dp.pipeline import Position, ReleasedPart
+from stream_dp.intake import Position
+from stream_dp.pipeline import ReleasedPart
 from stream_dp.records import ReleaseEncoder
 from stream_dp.shards.frames import Frame, FrameRefused
 

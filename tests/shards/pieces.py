@@ -16,10 +16,10 @@ KEY = bytes(range(32))
 TOPIC = "s.events"
 
 
-def epoch(number: int = 1, horizon: int = 1023, items_per_event: int = 3) -> Epoch:
+def epoch(number: int = 1, rounds: str = "per-event") -> Epoch:
     """An epoch in which much is released after few events."""
-    mechanism, guarantee = calibrate(30.0, 1e-2, horizon, items_per_event)
-    return Epoch(number, bytes([number]) * 16, 0, {"stream": "s"}, mechanism, guarantee)
+    mechanism, guarantee = calibrate(30.0, 1e-2, 1023, 3)
+    return Epoch(number, bytes([number]) * 16, 0, {"stream": "s", "rounds": rounds}, mechanism, guarantee)
 
 
 EPOCH = epoch()
@@ -81,12 +81,12 @@ def sequencer(shards: int, before: Sequencer | None = None, of: Epoch = EPOCH) -
     return Sequencer(of, KEY, TOPIC, shards, before.position, before.state())
 
 
-def in_shards(records: Sequence[Record], shards: int, cuts: Iterable[int] = ()) -> Topics:
+def in_shards(records: Sequence[Record], shards: int, cuts: Iterable[int] = (), of: Epoch = EPOCH) -> Topics:
     """A stream that nothing ever happens to."""
-    topics, sequencing = Topics(shards), sequencer(shards)
+    topics, sequencing = Topics(shards), sequencer(shards, of=of)
     for batch in cut(records, cuts):
         topics.write(sequencing.process(batch).frames)
     for number in range(shards):
-        released = Shard(EPOCH, KEY, number, shards).process(topics.read(number))
+        released = Shard(of, KEY, number, shards).process(topics.read(number))
         topics.released[number] += [part.value for part in released]
     return topics

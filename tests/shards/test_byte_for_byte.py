@@ -11,7 +11,18 @@ from stream_dp.pipeline import Pipeline
 from stream_dp.records import decode_release
 from stream_dp.shards import frames as frames_module
 from stream_dp.shards.shard import Shard
-from tests.shards.pieces import EPOCH, KEY, TOPIC, Topics, cut, in_shards, log_of, one_worker, sequencer
+from tests.shards.pieces import (
+    EPOCH,
+    KEY,
+    TOPIC,
+    Topics,
+    cut,
+    epoch,
+    in_shards,
+    log_of,
+    one_worker,
+    sequencer,
+)
 
 COUNTS = (1, 2, 4, 8)
 VALUES = [
@@ -44,6 +55,13 @@ def test_shards_release_together_what_one_worker_releases(shards: int) -> None:
     assert expected == topics.merged()
     for values in topics.released:
         assert len(values) == 600, "every shard releases every round, with labels or without"
+
+
+def test_a_round_may_hold_many_events_and_a_label_many_times() -> None:
+    records, of = log_of(many_values(600, seed=4)), epoch(rounds="every-7")
+    expected = one_worker(records, of)
+    assert len({part.round for part in expected}) == 600 // 7
+    assert expected == in_shards(records, 4, range(0, 600, 37), of).merged()
 
 
 @settings(deadline=None, max_examples=40)
