@@ -57,7 +57,7 @@ class UserBound:
     epochs.  `pairs` are those of an earlier instance.
     """
 
-    def __init__(self, items_per_user: int, key: bytes, nonce: bytes, pairs: bytes = b"") -> None:
+    def __init__(self, items_per_user: int, key: bytes, nonce: bytes, pairs: bytes | bytearray = b"") -> None:
         self.items_per_user = items_per_user
         self.pairs = bytearray()
         self._user_hash = blake2b(key=subkey(key, b"user"), salt=nonce, digest_size=_USER_BYTES)

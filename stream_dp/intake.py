@@ -46,7 +46,12 @@ class Intake:
     """
 
     def __init__(
-        self, epoch: Epoch, key: bytes, topic: str, position: Position | None = None, pairs: bytes = b""
+        self,
+        epoch: Epoch,
+        key: bytes,
+        topic: str,
+        position: Position | None = None,
+        pairs: bytes | bytearray = b"",
     ) -> None:
         self.position = position or Position(epoch.first_offset)
         self._bound = _bound(epoch, key, pairs)
@@ -99,6 +104,6 @@ class Intake:
             return []
 
 
-def _bound(epoch: Epoch, key: bytes, pairs: bytes) -> Bound:
+def _bound(epoch: Epoch, key: bytes, pairs: bytes | bytearray) -> Bound:
     items = epoch.mechanism.items_per_event
     return UserBound(items, key, epoch.nonce, pairs) if epoch.guarantee.unit == "user" else EventBound(items)

@@ -45,7 +45,7 @@ class Pipeline:
         topic: str,
         position: Position | None = None,
         state: HistogramState | None = None,
-        pairs: bytes = b"",
+        pairs: bytes | bytearray = b"",
     ) -> None:
         self.epoch = epoch
         self.intake = Intake(epoch, key, topic, position, pairs)

@@ -3,8 +3,10 @@
 Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
 
     fence           which worker may write: a random token of the one that took over last
-    meta            epoch, round, history, position, columns, number of labels, checkpoint number
+    meta            epoch, round, history, position, columns, number of labels and of bytes of pairs, checkpoint number
     labels          list of labels in the order in which they were first admitted
+    pairs           where the privacy unit is the user, which items of which user were admitted: PAIR_BYTES a pair, a
+                    list of the bytes that each checkpoint added
     counts          int32 per label, packed
     active:<name>   a column of the counter of the labels that pruning leaves active in a block of rounds; `active:rows`
                     are their numbers
@@ -25,15 +27,17 @@ from redis import Redis
 from redis.client import Pipeline as Transaction
 from redis.exceptions import ResponseError, WatchError
 
+from stream_dp.bounding import PAIR_BYTES
 from stream_dp.counters.protocol import Column, CounterState
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState
 from stream_dp.noise_table import BlockState
 from stream_dp.pipeline import Position
 
-FORMAT = 2
+FORMAT = 3
 _ACTIVE_ROWS = "active:rows"
 _LABELS_PER_COMMAND = 10_000
+_LARGEST_PIECE = 1 << 24  # bytes of pairs in one element of their list
 _DAMAGED = (
     "the state in Redis does not fit together: restore it from its backup, or rebuild it from "
     "the noise key and the events topic with `stream-dp rebuild --replace`"
@@ -83,6 +87,7 @@ class _Meta(msgspec.Struct):
     round: int
     history: bytes
     labels: int
+    pairs: int
     columns: list[_ColumnMeta]
     tweaks: dict[int, bytes]
     block: _BlockMeta | None
@@ -93,13 +98,17 @@ class _Meta(msgspec.Struct):
 
 @dataclass
 class Checkpoint:
-    """All that a worker needs to go on exactly where another one stopped."""
+    """All that a worker needs to go on exactly where another one stopped.
+
+    `pairs` is what the bound on users' items remembers: bytes that only ever grow (bounding.py).
+    """
 
     epoch: Epoch
     state: HistogramState
     position: Position
     releases_offset: int
     key_check: str
+    pairs: bytes | bytearray = b""
 
 
 @dataclass
@@ -117,6 +126,7 @@ class PreparedCheckpoint:
 
     meta: _Meta
     new_labels: list[bytes]
+    new_pairs: bytes
     writes: list[_Write]
     dead_columns: set[str]
 
@@ -130,6 +140,7 @@ class CheckpointStore:
         self._token = b""
         self._checkpoint = 0
         self._labels = 0
+        self._pairs = 0  # bytes
         self._held: dict[str, _ColumnMeta] = {}  # the columns that Redis holds
 
     def _key(self, name: str) -> str:
@@ -174,11 +185,13 @@ class CheckpointStore:
             meta = _decode_meta(packed)
             transaction.multi()
             transaction.lrange(self._key("labels"), 0, -1)
+            transaction.lrange(self._key("pairs"), 0, -1)
             transaction.get(self._key("counts"))
             for column in meta.columns:
                 transaction.get(self._key(column.name))
-            labels, counts, *cells = transaction.execute()
-        if len(labels) != meta.labels:
+            labels, pieces, counts, *cells = transaction.execute()
+        pairs = b"".join(pieces)
+        if (len(labels), len(pairs)) != (meta.labels, meta.pairs) or len(pairs) % PAIR_BYTES:
             raise StateDamaged(_DAMAGED)
         found = {
             column.name: Column(column.name.partition(":")[2], column.version, _unpack(packed, column))
@@ -197,10 +210,10 @@ class CheckpointStore:
             counter = CounterState(meta.block.round, active, meta.block.tweaks)
             state.block = BlockState(rows, counter, meta.block.histories)
         self._remember(meta)
-        return Checkpoint(meta.epoch, state, meta.position, meta.releases_offset, meta.key_check)
+        return Checkpoint(meta.epoch, state, meta.position, meta.releases_offset, meta.key_check, pairs)
 
     def _remember(self, meta: _Meta) -> None:
-        self._checkpoint, self._labels = meta.checkpoint, meta.labels
+        self._checkpoint, self._labels, self._pairs = meta.checkpoint, meta.labels, meta.pairs
         self._held = {column.name: column for column in meta.columns}
 
     def start_over(self) -> None:
@@ -216,12 +229,12 @@ class CheckpointStore:
                         for name in transaction.scan_iter(match=self._key(kind))
                     ]
                     transaction.multi()
-                    transaction.delete(*map(self._key, ("meta", "labels", "counts")), *columns)
+                    transaction.delete(*map(self._key, ("meta", "labels", "pairs", "counts")), *columns)
                     transaction.execute()
                 break
             except WatchError:  # another worker's write, or only a lost connection: the next look tells
                 continue
-        self._checkpoint, self._labels, self._held = 0, 0, {}
+        self._checkpoint, self._labels, self._pairs, self._held = 0, 0, 0, {}
 
     def check_hold(self) -> None:
         """Raise `Fenced` if another worker has taken the stream over."""
@@ -247,6 +260,7 @@ class CheckpointStore:
             state.counter.round,
             state.history,
             len(state.labels),
+            len(checkpoint.pairs),
             held,
             state.counter.tweaks,
             _BlockMeta(block.counter.round, block.counter.tweaks, block.histories) if block else None,
@@ -255,7 +269,8 @@ class CheckpointStore:
             checkpoint.key_check,
         )
         new_labels = [label.encode() for label in state.labels[self._labels :]]
-        return PreparedCheckpoint(meta, new_labels, writes, set(self._held) - set(columns))
+        new_pairs = bytes(checkpoint.pairs[self._pairs :])
+        return PreparedCheckpoint(meta, new_labels, new_pairs, writes, set(self._held) - set(columns))
 
     def commit(self, prepared: PreparedCheckpoint) -> None:
         """Write it in one transaction, or nothing of it.
@@ -291,6 +306,8 @@ class CheckpointStore:
     def _write(self, transaction: Transaction, prepared: PreparedCheckpoint) -> None:
         for start in range(0, len(prepared.new_labels), _LABELS_PER_COMMAND):
             transaction.rpush(self._key("labels"), *prepared.new_labels[start : start + _LABELS_PER_COMMAND])
+        for start in range(0, len(prepared.new_pairs), _LARGEST_PIECE):
+            transaction.rpush(self._key("pairs"), prepared.new_pairs[start : start + _LARGEST_PIECE])
         for write in prepared.writes:
             if write.start:
                 transaction.setrange(self._key(write.name), write.start, write.cells)

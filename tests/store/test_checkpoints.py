@@ -10,10 +10,13 @@ from redis.client import Pipeline as Transaction
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
+from stream_dp.bounding import PAIR_BYTES
+from stream_dp.calibration import calibrate
 from stream_dp.epoch import Epoch
 from stream_dp.pipeline import Pipeline
 from stream_dp.records import Record
 from stream_dp.settings import Settings
+from stream_dp.store import checkpoints
 from stream_dp.store.checkpoints import (
     Checkpoint,
     CheckpointStore,
@@ -31,6 +34,11 @@ RECORDS = [
     Record(offset, 1000 + offset, None, value) for offset, value in enumerate(some_events(300, seed=5))
 ]
 CHECK = "c"
+PROMISE = (30.0, 1e-6, 1023, 3)
+USERS_RECORDS = [
+    Record(n, n, None, b'{"items": ["item %d", "item %d"], "user": "user %d"}' % (n % 90, n % 7, n * n % 50))
+    for n in range(300)
+]
 
 
 def pipeline_at(rounds: int, state: Checkpoint | None = None) -> Pipeline:
@@ -38,14 +46,19 @@ def pipeline_at(rounds: int, state: Checkpoint | None = None) -> Pipeline:
     if state is None:
         pipeline = Pipeline(EPOCH, KEY, "s.events")
     else:
-        pipeline = Pipeline(state.epoch, KEY, "s.events", state.position, state.state)
+        pipeline = Pipeline(state.epoch, KEY, "s.events", state.position, state.state, state.pairs)
     pipeline.process(RECORDS[:rounds])
     return pipeline
 
 
 def checkpoint_of(pipeline: Pipeline) -> Checkpoint:
     return Checkpoint(
-        pipeline.epoch, pipeline.histogram.state(), pipeline.position, 7 * pipeline.round, CHECK
+        pipeline.epoch,
+        pipeline.histogram.state(),
+        pipeline.position,
+        7 * pipeline.round,
+        CHECK,
+        pipeline.intake.pairs,
     )
 
 
@@ -67,6 +80,7 @@ def check_equal(found: Checkpoint, pipeline: Pipeline) -> None:
     labels = len(expected.state.labels)
     assert (expected.epoch, expected.position) == (found.epoch, found.position)
     assert (expected.releases_offset, expected.key_check) == (found.releases_offset, found.key_check)
+    assert expected.pairs == found.pairs
     assert expected.state.round == found.state.round
     assert expected.state.history == found.state.history
     assert expected.state.labels == found.state.labels
@@ -77,6 +91,18 @@ def check_equal(found: Checkpoint, pipeline: Pipeline) -> None:
     for ours, theirs in zip(live_nodes(expected.state), live_nodes(found.state), strict=True):
         np.testing.assert_array_equal(theirs.sums, ours.sums[:labels])
         np.testing.assert_array_equal(theirs.noise, ours.noise[:labels])
+
+
+def of_users(redis: Redis, cut: int) -> Pipeline:
+    """A stream whose privacy unit is the user, after so many records, from the checkpoint that Redis holds."""
+    state = CheckpointStore(redis, "s").load()
+    epoch = (
+        state.epoch if state else Epoch(1, bytes(16), 0, SETTINGS.privacy, *calibrate(*PROMISE, unit="user"))
+    )
+    resumed = (state.position, state.state, state.pairs) if state else ()
+    pipeline = Pipeline(epoch, KEY, "s.events", *resumed)
+    pipeline.process(USERS_RECORDS[:cut])
+    return pipeline
 
 
 def contents(redis: Redis) -> dict[bytes, bytes]:
@@ -118,6 +144,42 @@ def test_a_new_worker_at_every_checkpoint_ends_where_one_worker_ends(redis: Redi
         assert state is not None
         save(store, pipeline_at(cut, state))
     check_equal(loaded(redis), pipeline_at(300))
+
+
+def test_what_users_have_brought_is_kept_and_only_what_is_new_is_written(redis: Redis) -> None:
+    written = 0
+    for cut in (0, 5, 6, 100, 300):
+        store = held(redis)
+        pipeline = of_users(redis, cut)
+        prepared = store.prepare(checkpoint_of(pipeline))
+        assert len(prepared.new_pairs) == len(pipeline.intake.pairs) - written
+        written = len(pipeline.intake.pairs)
+        store.commit(prepared)
+        store.commit(prepared)  # its answer was lost
+        assert loaded(redis).pairs == pipeline.intake.pairs
+    redis.flushall()
+    whole = of_users(redis, 300)
+    assert whole.intake.pairs == pipeline.intake.pairs
+    assert written == PAIR_BYTES * int(whole.histogram.state().counts.sum()) > 0
+    np.testing.assert_array_equal(whole.histogram.state().counts, pipeline.histogram.state().counts)
+
+
+def test_many_pairs_come_in_pieces(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "_LARGEST_PIECE", 500)
+    save(held(redis), of_users(redis, 300))
+    assert redis.llen("stream_dp:{s}:pairs") > 2
+    redis_holds = loaded(redis)
+    save(held(redis), of_users(redis, 300))
+    assert loaded(redis).pairs == redis_holds.pairs
+
+
+def test_a_new_epoch_forgets_the_users_of_the_last(redis: Redis) -> None:
+    store = held(redis)
+    save(store, of_users(redis, 300))
+    store.start_over()
+    assert not redis.exists("stream_dp:{s}:pairs")
+    save(store, of_users(redis, 10))
+    assert loaded(redis).pairs == of_users(redis, 10).intake.pairs
 
 
 def test_streams_whose_names_begin_alike_do_not_share_keys(redis: Redis) -> None:
@@ -293,6 +355,7 @@ DAMAGES = {
     "labels are missing": lambda redis: redis.rpop("stream_dp:{s}:labels"),
     "labels are too many": lambda redis: redis.rpush("stream_dp:{s}:labels", "one more"),
     "labels and counts are gone": lambda redis: redis.delete("stream_dp:{s}:labels", "stream_dp:{s}:counts"),
+    "pairs are too many": lambda redis: redis.rpush("stream_dp:{s}:pairs", bytes(PAIR_BYTES)),
     "a label is no text": lambda redis: redis.lset("stream_dp:{s}:labels", 0, b"\xff"),
     "the meta key is cut off": lambda redis: redis.set(
         "stream_dp:{s}:meta", redis.getrange("stream_dp:{s}:meta", 0, 40)
