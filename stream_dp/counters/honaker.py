@@ -129,9 +129,21 @@ class HonakerMechanism(DiscreteCounter, frozen=True, tag="honaker"):
         largest = np.ldexp(1.0, np.frexp(rounds)[1]) - 1
         return np.sqrt(variance(self.sigma_squared) * variances + (1 - largest**-2) / 12)
 
-    def drift(self, rounds: int) -> float:
-        """See `CalibratedCounter.drift`: the nodes inside an aligned block of 2^b rounds, at most b of them live."""
-        return self.sd((1 << max(1, rounds.bit_length() - 1)) - 1)
+    def drifts(self, start: int, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See `CalibratedCounter.drifts`.
+
+        Where k is the highest bit that `start` and the later round do not share, their nodes above are the same, and
+        those of `start` below are parts of the later one's node of level k.  The F of a part enters that of the whole
+        once, so that the covariance of their estimates is 2^j / M_k for a part of level j, start mod 2^k / M_k in all.
+        """
+        highest = np.frexp(rounds ^ start)[1]  # k + 1
+        parts = np.full_like(rounds, start) & ((1 << highest - 1) - 1)
+        shared, before, after = (
+            _chain_sums(nodes, levels(self.horizon))[:, 0]
+            for nodes in (start >> highest << highest, np.full_like(rounds, start), rounds)
+        )
+        covariance = shared + parts / ((1 << highest) - 1)
+        return np.sqrt(variance(self.sigma_squared) * (before + after - 2 * covariance))
 
     def counter(self, noise: KeyedNoise) -> "HonakerCounter":
         """A counter at round 0, without labels."""

@@ -155,9 +155,12 @@ class SmoothMechanism(DiscreteCounter, frozen=True, tag="smooth"):
         """The standard deviation of every count released in each of `rounds`."""
         return np.sqrt(smooth_tree(self.ones, self.zeros).prefix_nodes(rounds) * variance(self.sigma_squared))
 
-    def drift(self, rounds: int) -> float:
-        """See `CalibratedCounter.drift`: as many nodes as the prefix of that many rounds can have."""
-        return float(np.sqrt(tree_shape(rounds)[0] * variance(self.sigma_squared)))
+    def drifts(self, start: int, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See `CalibratedCounter.drifts`: the nodes by which two prefixes differ."""
+        tree = smooth_tree(self.ones, self.zeros)
+        before = set(tree.chain(start))
+        nodes = [len(before.symmetric_difference(tree.chain(last))) for last in rounds.tolist()]
+        return np.sqrt(np.array(nodes) * variance(self.sigma_squared))
 
     def counter(self, noise: KeyedNoise) -> TreeCounter:
         """A counter at round 0, without labels."""

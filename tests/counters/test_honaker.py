@@ -344,6 +344,19 @@ def test_the_deviations_are_those_of_the_design_table(horizon: int, largest: flo
     assert sds.mean() == pytest.approx(mean, rel=0.002)
 
 
+def test_a_drift_is_the_deviation_of_the_difference() -> None:
+    """By the weights of all draws in the two sums."""
+    mechanism = HonakerMechanism.of(64, 1, 30.0, 1e-6)
+    for start in (0, 1, 6, 8, 13, 24, 32, 40):
+        rounds = np.arange(start + 1, 65)
+        expected = [
+            covariance(last, last) + covariance(start, start) - 2 * covariance(start, last)
+            for last in rounds.tolist()
+        ]
+        found = mechanism.drifts(start, rounds) ** 2 / variance(30.0)
+        assert found.tolist() == pytest.approx(expected, rel=1e-6)
+
+
 def tail_of(last: int, sigma_squared: float, x: int) -> float:
     least, probabilities = law(last, sigma_squared)
     return float(probabilities[max(0, x - least) :][::-1].sum())

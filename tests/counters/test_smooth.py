@@ -194,3 +194,5 @@ def test_the_law_and_the_covariance_of_the_noise() -> None:
         larger = 9.0 * max(len(tree.chain(early)), len(tree.chain(late)))
         assert uncorrelated(*own, variance=larger)
         assert not common or not uncorrelated(noise[early - 1], noise[late - 1], variance=larger)
+        drift = mechanism.drifts(early, np.array([late]))[0]
+        assert (noise[late - 1] - noise[early - 1]).std() == pytest.approx(drift, rel=0.02)
