@@ -20,6 +20,7 @@ OPERATOR_TOKEN = "STREAM_DP_OPERATOR_TOKEN"
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+_Shards = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 _Secret = Annotated[str, msgspec.Meta(pattern=r"^(env|file):.+$")]
 
 
@@ -50,6 +51,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     horizon: _Positive = 65_535
     items_per_event: _Positive = 4
     at_horizon: Literal["stop", "roll", "double"] = "stop"
+
+    shards: _Shards = 0
 
     batch_rounds: _Positive = 500
     checkpoint_rounds: _Positive = 5_000
@@ -82,6 +85,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def releases(self) -> str:
         """The topic that subscribers read."""
         return f"{self.stream}.releases"
+
+    @property
+    def frames(self) -> str:
+        """The topic that hands rounds to the shards, a partition each.  Holds labels: inside the trust boundary."""
+        return f"{self.stream}.frames"
+
+    @property
+    def shard_releases(self) -> str:
+        """The topic of what each shard releases, a partition each; merged, it makes up `releases`."""
+        return f"{self.stream}.shards"
 
     @property
     def epochs(self) -> str:
