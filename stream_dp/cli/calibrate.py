@@ -1,11 +1,9 @@
-"""`stream-dp calibrate`: what a promise costs, and what given noise promises, before anything runs."""
+"""`stream-dp calibrate`: what a promise costs with each mechanism, and what given noise promises."""
 
 import json
-from collections.abc import Callable
-from math import comb, log, sqrt
+from dataclasses import asdict
 from pathlib import Path
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -18,16 +16,24 @@ from stream_dp.settings import Settings
 
 if TYPE_CHECKING:
     from stream_dp.calibration import Guarantee
-    from stream_dp.counters.binary import BinaryMechanism
+    from stream_dp.counters.protocol import CalibratedCounter
+
+    Calibrated = tuple[CalibratedCounter, Guarantee]
 
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.structs.fields(Settings)}
 
 
 def calibrate(
-    mechanism: Annotated[Literal["binary"], typer.Option(help="The continual counter.")] = "binary",
-    horizon: Annotated[int, typer.Option(help="Rounds promised in advance; 2^k - 1 is cheapest.")] = (
-        _DEFAULTS["horizon"]
-    ),
+    mechanism: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="One counter in detail; without it, all of them are compared."),
+    ] = None,
+    horizon: Annotated[
+        int,
+        typer.Option(
+            help="Rounds promised in advance. Unless the settings close rounds otherwise, one event is one round."
+        ),
+    ] = _DEFAULTS["horizon"],
     items_per_event: Annotated[
         int, typer.Option(help="The most distinct items of one event that count.")
     ] = _DEFAULTS["items_per_event"],
@@ -37,10 +43,14 @@ def calibrate(
     ] = None,
     delta: Annotated[
         float | None,
-        typer.Option(help="Chance that the promise fails.", show_default=str(_DEFAULTS["delta"])),
+        typer.Option(
+            help="Probability that the promise of epsilon leaves out, for all rounds together; far below 1 / events.",
+            show_default=str(_DEFAULTS["delta"]),
+        ),
     ] = None,
     sigma_squared: Annotated[
-        float | None, typer.Option(help="Instead of epsilon: variance of one noise draw.")
+        float | None,
+        typer.Option(help="Instead of epsilon: variance of one noise draw; needs --mechanism."),
     ] = None,
     threshold_delta: Annotated[
         float | None, typer.Option(help="Instead of delta: chance that a label escapes.")
@@ -50,58 +60,78 @@ def calibrate(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.png", help="Draw the noise, the threshold and other epsilons."),
+        typer.Option(metavar="FILE.png", help="Draw the threshold over the rounds and under other epsilons."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compute the noise and the thresholds of a promise (epsilon, delta), or the promise of given noise.
+    """Compare what the mechanisms show at a promise (epsilon, delta), or say what given noise promises.
 
     [bold]Examples[/]
 
       stream-dp calibrate --epsilon 1 --delta 1e-6 --horizon 65535 --items-per-event 4
 
-      stream-dp calibrate --sigma-squared 9 --threshold-delta 1e-8 --rounds 1,2,3 --json
+      stream-dp calibrate --mechanism binary --sigma-squared 9 --threshold-delta 1e-8 --rounds 1,2,3 --json
 
-      stream-dp calibrate --epsilon 2 --delta 1e-6 --plot noise.png
+      stream-dp calibrate --epsilon 2 --delta 1e-6 --plot mechanisms.png
     """
     from stream_dp.cli import calibrate_plot
 
     if plot is not None:
         calibrate_plot.check_kind(plot)
     asked = _rounds(rounds, horizon)
-    noise, guarantee = _calibrated(
-        horizon, items_per_event, (epsilon, delta), (sigma_squared, threshold_delta)
+    calibrated, refused = _calibrated(
+        mechanism, (horizon, items_per_event), (epsilon, delta), (sigma_squared, threshold_delta)
     )
-    report = _report(noise, guarantee, asked)
+    reports = [_report(*each, asked) for each in calibrated]
     if as_json:
-        typer.echo(json.dumps(report))
+        typer.echo(json.dumps(_comparison(reports, refused) if mechanism is None else reports[0]))
+    elif mechanism is None:
+        _print_comparison(_comparison(reports, refused), calibrated[0][1])
     else:
-        _print(report, guarantee)
+        _print(reports[0], *calibrated[0])
     if plot is not None:
-        calibrate_plot.draw(noise, guarantee, plot)
+        calibrate_plot.draw(calibrated, plot)
 
 
 def _calibrated(
-    horizon: int,
-    items_per_event: int,
+    name: str | None,
+    size: tuple[int, int],
     promise: tuple[float | None, float | None],
     noise: tuple[float | None, float | None],
-) -> "tuple[BinaryMechanism, Guarantee]":
-    """The mechanism and its guarantee; without either pair, those of the default settings."""
-    from stream_dp import calibration
+) -> "tuple[list[Calibrated], dict[str, str]]":
+    """The mechanism of this name, or all, with their guarantees, and why others refuse.
+
+    Without either pair, at the default promise.
+    """
+    from stream_dp.comparison import calibrate_each
+    from stream_dp.counters import MECHANISMS
 
     if promise != (None, None) and noise != (None, None):
         raise Mistake("give either --epsilon and --delta, or --sigma-squared and --threshold-delta, not both")
     try:
-        if noise == (None, None):
-            if promise == (None, None):
-                promise = _DEFAULTS["epsilon"], _DEFAULTS["delta"]
-            epsilon, delta = _both(promise, "--epsilon", "--delta")
-            return calibration.calibrate(epsilon, delta, horizon, items_per_event)
-        sigma_squared, threshold_delta = _both(noise, "--sigma-squared", "--threshold-delta")
-        given = calibration.guarantee_of(sigma_squared, threshold_delta, horizon, items_per_event)
+        if noise != (None, None):
+            return [_given(name, size, *_both(noise, "--sigma-squared", "--threshold-delta"))], {}
+        if promise == (None, None):
+            promise = _DEFAULTS["epsilon"], _DEFAULTS["delta"]
+        epsilon, delta = _both(promise, "--epsilon", "--delta")
+        return calibrate_each(epsilon, delta, *size, names=MECHANISMS if name is None else (name,))
     except ValueError as error:
         raise Mistake(str(error)) from None
+
+
+def _given(
+    name: str | None, size: tuple[int, int], sigma_squared: float, threshold_delta: float
+) -> "Calibrated":
+    """What given noise promises."""
+    from stream_dp.calibration import guarantee_of
+    from stream_dp.counters import DISCRETE
+
+    if name not in DISCRETE:
+        raise Mistake(
+            f"--sigma-squared is about the draws of one mechanism: add --mechanism with {' or '.join(DISCRETE)}"
+        )
+    try:
+        given = guarantee_of(sigma_squared, threshold_delta, *size, mechanism=name)
     except OverflowError:
         given = None  # e^epsilon is beyond all numbers
     if given is None or given[1].delta >= 1:
@@ -131,94 +161,111 @@ def _rounds(text: str | None, horizon: int) -> list[int]:
     return rounds
 
 
-def rounds_by_nodes(horizon: int) -> dict[int, int]:
-    """How many of the rounds 1..`horizon` are the union of m nodes (have m bits set), for every m that occurs.
+def _report(noise: "CalibratedCounter", guarantee: "Guarantee", rounds: list[int]) -> dict[str, Any]:
+    """One mechanism, and the survey's statement for the same promise."""
+    from stream_dp.comparison import sight, survey
+    from stream_dp.counters import DISCRETE
 
-    >>> rounds_by_nodes(6)
-    {1: 3, 2: 3}
-    """
-    found = [0] * (horizon.bit_length() + 1)
-    above = 0  # bits set in the part of the horizon above the place
-    for place in reversed(range(horizon.bit_length())):
-        if horizon >> place & 1:
-            for below in range(place + 1):  # numbers that agree above, have 0 here and anything below
-                found[above + below] += comb(place, below)
-            above += 1
-    found[above] += 1
-    return {nodes: count for nodes, count in enumerate(found) if nodes and count}
-
-
-def mean_over_rounds(value: Callable[[int], float], spread: dict[int, int]) -> float:
-    """The mean of a round's value, which depends on its number of nodes m alone: taken at round 2^m - 1.
-
-    >>> mean_over_rounds(int.bit_count, rounds_by_nodes(6))
-    1.5
-    """
-    return sum(value(2**nodes - 1) * count for nodes, count in spread.items()) / sum(spread.values())
-
-
-def _report(noise: "BinaryMechanism", guarantee: "Guarantee", rounds: list[int]) -> dict[str, Any]:
-    from stream_dp.counters.binary import levels
-
-    spread = rounds_by_nodes(noise.horizon)
-
-    def over_rounds(value: Callable[[int], float]) -> dict[str, Any]:
-        """Mean and maximum over all rounds."""
-        return {
-            "mean": mean_over_rounds(value, spread),
-            "max": max(value(2**nodes - 1) for nodes in spread),
-        }
-
-    taus = {"rounds": {str(number): noise.tau(number) for number in rounds}} if rounds else {}
-    tail = NormalDist().inv_cdf(noise.threshold_delta / (noise.items_per_event * noise.horizon))
+    kind = DISCRETE.get(noise.name)
+    drawn = {name: getattr(noise, name) for name in ("sigma_squared",) if hasattr(noise, name)}
+    if kind is not None:
+        drawn["nodes_per_event"] = kind.nodes_per_event(noise.horizon)
+    seen = asdict(sight(noise, guarantee))
+    if rounds:
+        seen["tau"]["rounds"] = {str(number): noise.tau(number) for number in rounds}
     return {
-        "mechanism": noise.name,
         "horizon": noise.horizon,
         "items_per_event": noise.items_per_event,
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
-        "levels": levels(noise.horizon),
-        "rho": noise.rho,
-        "sigma_squared": noise.sigma_squared,
-        "threshold_delta": noise.threshold_delta,
-        "conversion": guarantee.conversion,
-        "sd": over_rounds(noise.sd),
-        "tau": over_rounds(noise.tau) | taus,
-        "papers_threshold": 1 - sqrt(noise.sigma_squared * (levels(noise.horizon) + 1)) * tail,
+        "threshold_delta": guarantee.threshold_delta,
+        **seen,
+        **drawn,
+        "survey": asdict(survey(guarantee.epsilon, guarantee.delta, noise.horizon, noise.items_per_event)),
     }
 
 
-def _papers_sigma_squared(report: dict[str, Any]) -> float:
-    """The variance that rho + 2 sqrt(rho ln(1/delta)) would ask for at the same promise, half of delta each."""
-    root = sqrt(log(2 / report["delta"]))
-    rho = (sqrt(root**2 + report["epsilon"]) - root) ** 2
-    return report["items_per_event"] * report["levels"] / (2 * rho)
+_SHARED = ("horizon", "items_per_event", "epsilon", "delta", "survey")
 
 
-def _print(report: dict[str, Any], guarantee: "Guarantee") -> None:
-    """The report for people, with what the papers would have asked for beside it."""
-    papers = report["papers_threshold"]
-    papers_noise = _papers_sigma_squared(report)
-    # Their threshold is 1 + something proportional to sigma.
-    papers_both = 1 + (papers - 1) * sqrt(papers_noise / report["sigma_squared"])
+def _comparison(reports: list[dict[str, Any]], refused: dict[str, str]) -> dict[str, Any]:
+    """All reports, what they share said once, and by name why the other mechanisms refuse."""
+    own = {
+        report["mechanism"]: {
+            name: value for name, value in report.items() if name not in (*_SHARED, "mechanism")
+        }
+        for report in reports
+    }
+    return {name: reports[0][name] for name in _SHARED} | {"mechanisms": own, "refused": refused}
+
+
+def _print(report: dict[str, Any], noise: "CalibratedCounter", guarantee: "Guarantee") -> None:
+    """One mechanism for people, with the papers' conversion and the survey's statement beside it."""
+    from stream_dp.comparison import survey_tau
+
+    survey, sd, tau = report["survey"], report["sd"], report["tau"]
+    factor = (report["rho"] / survey["rho"]) ** 0.5
     rows = [
         ("mechanism", report["mechanism"]),
-        ("horizon", f"{report['horizon']:,} rounds, {report['levels']} levels"),
+        ("horizon", f"{report['horizon']:,} rounds"),
         ("items per event", f"{report['items_per_event']:,}"),
         ("epsilon, delta", f"{report['epsilon']:.6g}, {report['delta']:.6g}"),
         ("rho (zCDP)", f"{report['rho']:.6g}"),
-        ("sigma squared", f"{report['sigma_squared']:,.6g} of one draw"),
-        ("threshold delta", f"{report['threshold_delta']:.6g}, part of delta"),
+        ("  the papers'", f"{survey['rho']:.6g}, so {factor:.2f} times the noise: {survey['conversion']}"),
         ("conversion", report["conversion"]),
-        ("sd of a count", f"{report['sd']['mean']:,.2f} on average, at most {report['sd']['max']:,.2f}"),
-        ("threshold tau", f"{report['tau']['mean']:,.1f} on average, at most {report['tau']['max']:,}"),
-        *((f"  in round {number}", f"{tau:,}") for number, tau in report["tau"].get("rounds", {}).items()),
-        ("the papers'", f"{papers:,.1f} in every round with this noise"),
-        ("", f"{papers_both:,.1f} with the noise that their conversion asks for"),
     ]
+    if "sigma_squared" in report:
+        nodes = f"; one item of an event is in {report['nodes_per_event']} of them"
+        rows.append(("sigma squared", f"{report['sigma_squared']:,.6g} of one draw{nodes}"))
+    rows += [
+        ("threshold delta", f"{report['threshold_delta']:.6g}, part of delta"),
+        ("sd of a count", f"{sd['mean']:,.2f} on average, at most {sd['max']:,.2f}"),
+        ("threshold tau", f"{tau['mean']:,.1f} on average, at most {tau['max']:,}"),
+        *((f"  in round {number}", f"{each:,}") for number, each in tau.get("rounds", {}).items()),
+        ("  the survey's", f"{survey['tau']['max']:,} in every round, by its own conversion"),
+    ]
+    if report["mechanism"] == "binary":
+        size = noise.horizon, noise.items_per_event
+        same = survey_tau(report["sigma_squared"], report["threshold_delta"], *size)
+        rows.append(("", f"{same:,} in every round, with the noise above"))
+    rows.append(("seen half", f"a count of {report['seen_half']:,}, in a round picked at random"))
+    rows.append(("seen at 95%", f"a count of {report['seen_mostly']:,}"))
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in rows:
         table.add_row(f"[bold]{name}[/]", value)
     console = Console(highlight=False)
     console.print(table)
+    console.print(f"\n{guarantee.sentence}")
+
+
+def _print_comparison(told: dict[str, Any], guarantee: "Guarantee") -> None:
+    """The survey's statement and every mechanism, a row each."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("mechanism", no_wrap=True)
+    rows = {"survey": told["survey"]} | told["mechanisms"]
+    asked = [number for report in told["mechanisms"].values() for number in report["tau"].get("rounds", {})]
+    asked = list(dict.fromkeys(asked))
+    for name in ("sd", "max", "tau", "max", *(f"in {number}" for number in asked), "half", "95%", "rho"):
+        table.add_column(name, justify="right")
+    table.add_column("conversion", no_wrap=True)
+    for name, row in rows.items():
+        sd, tau = row["sd"], row["tau"]
+        own = [f"{tau['rounds'][number] if 'rounds' in tau else tau['max']:,}" for number in asked]
+        means = f"{sd['mean']:,.1f}", f"{sd['max']:,.1f}", f"{tau['mean']:,.1f}", f"{tau['max']:,}"
+        counts = f"{row['seen_half']:,}", f"{row['seen_mostly']:,}"
+        conversion = "the papers'" if name == "survey" else row["conversion"]
+        table.add_row(f"[bold]{name}[/]", *means, *own, *counts, f"{row['rho']:.4f}", conversion)
+    console = Console(highlight=False)
+    console.print(
+        f"epsilon {told['epsilon']:g}, delta {told['delta']:g}, {told['horizon']:,} rounds, "
+        f"{told['items_per_event']:,} items per event"
+    )
+    console.print(table)
+    for reason in told["refused"].values():
+        console.print(reason)
+    console.print(
+        "\nsd of a count and threshold tau: mean over the rounds, and the highest.\n"
+        "half, 95%: the least count that a round picked at random shows with this probability.\n"
+        f"survey: the statement of Cardoso and Rogers (2022), by {told['survey']['conversion']}."
+    )
     console.print(f"\n{guarantee.sentence}")

@@ -1,19 +1,26 @@
-"""The picture of `stream-dp calibrate`: noise and threshold over the rounds, and what another epsilon would give."""
+"""The picture of `stream-dp calibrate`: thresholds over the rounds, and what another epsilon would give."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stream_dp.cli.calibrate import mean_over_rounds, rounds_by_nodes
 from stream_dp.cli.mistakes import Mistake
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
     from stream_dp.calibration import Guarantee
-    from stream_dp.counters.binary import BinaryMechanism
+    from stream_dp.comparison import OverRounds
+    from stream_dp.counters.protocol import CalibratedCounter
+
+    Calibrated = tuple[CalibratedCounter, Guarantee]
+    Values = Callable[[NDArray[np.int64]], NDArray[Any]]
 
 _KINDS = (".png", ".svg", ".pdf")
-_TAU, _SD, _INK, _QUIET = "#b4532a", "#2f6690", "#333333", "#777777"
+_COLOURS = ("#b4532a", "#2f6690", "#4f8a4f", "#7b4f8a", "#b08a1e", "#333333")
+_INK, _QUIET = "#333333", "#777777"
 _STYLE: dict[Any, Any] = {
     "font.size": 10,
     "text.color": _INK,
@@ -27,6 +34,9 @@ _STYLE: dict[Any, Any] = {
 _FACTORS = [2 ** (step / 2) for step in range(-6, 7)]
 """The other epsilons, relative to the chosen one: an eighth to eight times."""
 
+_ROUNDS_OF_OCTAVE = 2**14
+"""At most so many rounds of each doubling are looked at, and of a whole horizon under another epsilon."""
+
 
 def check_kind(file: Path) -> None:
     """Refuse a file whose name does not end in a known way, before anything is computed."""
@@ -34,119 +44,108 @@ def check_kind(file: Path) -> None:
         raise Mistake(f"cannot draw to {file}: let the name of the file end in .png, .svg or .pdf")
 
 
-def draw(noise: "BinaryMechanism", guarantee: "Guarantee", file: Path) -> None:
-    """Two panels: tau and sd in every doubling of the rounds, and their means under other epsilons."""
+def draw(calibrated: "list[Calibrated]", file: Path) -> None:
+    """Two panels: tau in every doubling of the rounds, and its mean under other epsilons; for one mechanism, sd too."""
     import matplotlib  # takes half a second, which nobody should wait for who draws nothing
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    curves = _curves([noise for noise, _ in calibrated])
     with pyplot.rc_context(_STYLE):
         figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-        _over_rounds(left, noise)
-        _over_epsilons(right, noise, guarantee)
-        figure.suptitle(_title(noise, guarantee), fontsize=12, x=0.01, horizontalalignment="left")
+        _over_rounds(left, curves, calibrated[0][0].horizon)
+        _over_epsilons(right, curves, calibrated)
+        figure.suptitle(_title(calibrated[0]), fontsize=12, x=0.01, horizontalalignment="left")
         try:
-            figure.savefig(file, dpi=150, metadata={"Title": _description(noise, guarantee)})
+            figure.savefig(file, dpi=150, metadata={"Title": _description(curves, calibrated[0])})
         except (OSError, ValueError) as error:
             raise Mistake(f"cannot draw to {file}: {error}") from None
         finally:
             pyplot.close(figure)
 
 
-def octaves(horizon: int) -> list[tuple[int, int, dict[int, int]]]:
-    """(first round, last round, number of rounds by their number of nodes) of each doubling up to `horizon`.
+def octaves(horizon: int) -> list[tuple[int, int]]:
+    """First and last round of each doubling up to `horizon`.
 
     >>> octaves(5)
-    [(1, 1, {1: 1}), (2, 3, {1: 1, 2: 1}), (4, 5, {1: 1, 2: 1})]
+    [(1, 1), (2, 3), (4, 5)]
     """
-    found = []
-    for place in range(horizon.bit_length()):
-        first, last = 2**place, min(2 ** (place + 1) - 1, horizon)
-        before, until = rounds_by_nodes(first - 1), rounds_by_nodes(last)
-        counts = {nodes: until[nodes] - before.get(nodes, 0) for nodes in until}
-        found.append((first, last, {nodes: count for nodes, count in counts.items() if count}))
-    return found
+    return [(2**place, min(2 ** (place + 1) - 1, horizon)) for place in range(horizon.bit_length())]
 
 
-def _over_rounds(axes: "Axes", noise: "BinaryMechanism") -> None:
-    """Means as steps within their bands from least to most; a round's value depends on its number of nodes."""
-    spans = octaves(noise.horizon)
-    edges = [first for first, _, _ in spans] + [noise.horizon + 1]
-    for name, value, colour in (("tau", noise.tau, _TAU), ("sd", noise.sd, _SD)):
-        values = [[float(value(2**nodes - 1)) for nodes in spread] for _, _, spread in spans]
-        means = [
-            sum(each * count for each, count in zip(row, spread.values(), strict=True)) / sum(spread.values())
-            for row, (_, _, spread) in zip(values, spans, strict=True)
+class _Curve:
+    """One line of a panel: a value of the rounds of a mechanism, and what it comes to over all of them."""
+
+    def __init__(self, noise: "CalibratedCounter", name: str, label: str, colour: str) -> None:
+        from stream_dp.comparison import over_rounds
+
+        self.mechanism, self.name, self.label, self.colour = noise.name, name, label, colour
+        self.values = self.of(noise)
+        self.total: OverRounds = over_rounds(self.values, noise.horizon)
+
+    def of(self, noise: "CalibratedCounter") -> "Values":
+        """The same value of another mechanism."""
+        return noise.taus if self.name == "tau" else noise.sds
+
+    def __str__(self) -> str:
+        return f"{self.label} {_number(self.total.mean)} on average, highest {_number(self.total.max)}"
+
+
+def _curves(mechanisms: "list[CalibratedCounter]") -> list[_Curve]:
+    """The thresholds of several mechanisms, or threshold and noise of one."""
+    if len(mechanisms) == 1:
+        return [
+            _Curve(mechanisms[0], name, name, colour)
+            for name, colour in zip(("tau", "sd"), _COLOURS, strict=False)
         ]
-        axes.stairs(
-            [max(row) for row in values],
-            edges,
-            baseline=[min(row) for row in values],
-            fill=True,
-            color=colour,
-            alpha=0.18,
-            linewidth=0,
-        )
-        axes.stairs(means, edges, baseline=None, color=colour, linewidth=2)
-        highest = max(map(max, values))
-        axes.annotate(
-            f"{name}, highest {_number(highest)}",
-            (edges[-1], highest),
-            xytext=(0, 5),
-            textcoords="offset points",
-            horizontalalignment="right",
-            color=colour,
-            weight="bold",
-        )
+    return [
+        _Curve(noise, "tau", noise.name, _COLOURS[number % len(_COLOURS)])
+        for number, noise in enumerate(mechanisms)
+    ]
+
+
+def _over_rounds(axes: "Axes", curves: list[_Curve], horizon: int) -> None:
+    """In every doubling, the mean as a line and the highest value as a thin one."""
+    import numpy as np
+
+    from stream_dp.comparison import spread
+
+    spans = octaves(horizon)
+    edges = [first for first, _ in spans] + [horizon + 1]
+    for curve in curves:
+        values = [curve.values(spread(first, last, _ROUNDS_OF_OCTAVE)) for first, last in spans]
+        ends = curve.values(np.array([last for _, last in spans]))  # where trees have their longest chains
+        means = [float(row.mean()) for row in values]
+        highest = [float(max(row.max(), end)) for row, end in zip(values, ends, strict=True)]
+        axes.stairs(means, edges, baseline=None, color=curve.colour, linewidth=2, label=str(curve))
+        axes.stairs(highest, edges, baseline=None, color=curve.colour, linewidth=0.8, linestyle="--")
     axes.set_xscale("log", base=10)
     axes.set_xlim(1, edges[-1])
-    axes.set_ylim(0, 1.12 * max(noise.tau(2**nodes - 1) for nodes in rounds_by_nodes(noise.horizon)))
+    axes.set_ylim(0, (1.12 + 0.09 * len(curves)) * max(curve.total.max for curve in curves))
     axes.minorticks_off()
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
     axes.yaxis.set_major_formatter(lambda y, _: f"{y:,.6g}")
     axes.set_xlabel("round")
-    axes.set_title(
-        "By round: mean in each doubling, shaded least to most",
-        fontsize=10,
-        loc="left",
-    )
+    axes.set_title("By round: mean in each doubling, and dashed the highest", fontsize=10, loc="left")
+    axes.legend(loc="upper left", frameon=False, labelcolor="linecolor")
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
 
 
-def _over_epsilons(axes: "Axes", noise: "BinaryMechanism", guarantee: "Guarantee") -> None:
-    """Mean tau and mean sd from an eighth to eight times the epsilon, all else equal; the chosen one is marked."""
+def _over_epsilons(axes: "Axes", curves: list[_Curve], calibrated: "list[Calibrated]") -> None:
+    """Means from an eighth to eight times the epsilon, all else equal; the chosen one is marked."""
     from matplotlib.ticker import LogLocator
 
-    from stream_dp.calibration import calibrate
-
-    spread = rounds_by_nodes(noise.horizon)
-    means = {}
-    for epsilon in (guarantee.epsilon * factor for factor in _FACTORS):
-        try:
-            other, _ = calibrate(epsilon, guarantee.delta, noise.horizon, noise.items_per_event)
-        except ValueError:
-            continue  # outside what can be promised: the curve ends there
-        means[epsilon] = mean_over_rounds(other.tau, spread), mean_over_rounds(other.sd, spread)
-    for place, (name, value, colour) in enumerate(
-        (("mean tau", noise.tau, _TAU), ("mean sd", noise.sd, _SD))
-    ):
-        axes.plot(list(means), [each[place] for each in means.values()], color=colour, linewidth=2)
-        chosen = mean_over_rounds(value, spread)
-        axes.plot([guarantee.epsilon], [chosen], "o", color=colour, markersize=7)
-        axes.annotate(
-            f"{name} {_number(chosen)}",
-            (guarantee.epsilon, chosen),
-            xytext=(8, 6),
-            textcoords="offset points",
-            color=colour,
-            weight="bold",
-        )
-    axes.axvline(guarantee.epsilon, color="#cccccc", linewidth=1, zorder=0)
+    epsilon = calibrated[0][1].epsilon
+    for curve in curves:
+        means = _means(curve, *calibrated[0])
+        axes.plot(list(means), list(means.values()), color=curve.colour, linewidth=2)
+        axes.plot([epsilon], [curve.total.mean], "o", color=curve.colour, markersize=7)
+    axes.axvline(epsilon, color="#cccccc", linewidth=1, zorder=0)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    ticks = [guarantee.epsilon * factor for factor in _FACTORS[::2]]
+    ticks = [epsilon * factor for factor in _FACTORS[::2]]
     axes.set_xticks(ticks, [f"{each:.3g}" for each in ticks])
     axes.minorticks_off()
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -157,25 +156,37 @@ def _over_epsilons(axes: "Axes", noise: "BinaryMechanism", guarantee: "Guarantee
     axes.set_axisbelow(True)
 
 
-def _title(noise: "BinaryMechanism", guarantee: "Guarantee") -> str:
+def _means(curve: _Curve, noise: "CalibratedCounter", guarantee: "Guarantee") -> dict[float, float]:
+    """The mean that each epsilon gives; epsilons outside what can be promised are left out."""
+    from stream_dp.calibration import calibrate
+    from stream_dp.comparison import spread
+
+    rounds = spread(1, noise.horizon, _ROUNDS_OF_OCTAVE)
+    means = {}
+    for epsilon in (guarantee.epsilon * factor for factor in _FACTORS):
+        try:
+            other, _ = calibrate(
+                epsilon, guarantee.delta, noise.horizon, noise.items_per_event, mechanism=curve.mechanism
+            )
+        except ValueError:
+            continue
+        means[epsilon] = float(curve.of(other)(rounds).mean())
+    return means
+
+
+def _title(calibrated: "Calibrated") -> str:
+    noise, guarantee = calibrated
     items = "1 item" if noise.items_per_event == 1 else f"{noise.items_per_event:,} items"
     rounds = "for 1 round" if noise.horizon == 1 else f"all {noise.horizon:,} rounds together"
     return (
-        f"Threshold tau and noise sd at epsilon {guarantee.epsilon:.4g}, "
-        f"delta {guarantee.delta:.3g} for every {guarantee.unit} of up to {items}, "
-        f"{rounds}"
+        f"Threshold tau at epsilon {guarantee.epsilon:.4g}, delta {guarantee.delta:.3g} "
+        f"for every {guarantee.unit} of up to {items}, {rounds}"
     )
 
 
-def _description(noise: "BinaryMechanism", guarantee: "Guarantee") -> str:
+def _description(curves: list[_Curve], calibrated: "Calibrated") -> str:
     """The picture in one line, kept inside the file: for screen readers, and to tell what a picture was made of."""
-    spread = rounds_by_nodes(noise.horizon)
-    parts = [
-        f"{name} {_number(mean_over_rounds(value, spread))} on average, highest "
-        f"{_number(max(value(2**nodes - 1) for nodes in spread))}"
-        for name, value in (("tau", noise.tau), ("sd", noise.sd))
-    ]
-    return f"{_title(noise, guarantee)}: {'; '.join(parts)}"
+    return f"{_title(calibrated)}: {'; '.join(map(str, curves))}"
 
 
 def _number(value: float) -> str:

@@ -13,17 +13,20 @@ from typer.testing import CliRunner
 
 from stream_dp.calibration import calibrate
 from stream_dp.cli import app
-from stream_dp.cli.calibrate import rounds_by_nodes
 from stream_dp.cli.calibrate_plot import octaves
+from stream_dp.counters import DISCRETE, MECHANISMS
 from tests.shared import vectors
+
+BINARY = ("--mechanism", "binary")
 
 
 def run(*options: str) -> Result:
-    return CliRunner().invoke(app, ["calibrate", *options])
+    return CliRunner().invoke(app, ["calibrate", *options], env={"COLUMNS": "200"})
 
 
-def told(*options: str) -> dict[str, Any]:
-    result = run(*options, "--json")
+def told(*options: str, mechanism: str | None = "binary") -> dict[str, Any]:
+    chosen = [] if mechanism is None else ["--mechanism", mechanism]
+    result = run(*chosen, *options, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -35,56 +38,74 @@ def test_given_noise_gives_the_expected_levels_cost_and_thresholds(case: dict[st
         *("--sigma-squared", str(case["sigma_squared"]), "--threshold-delta", case["threshold_delta"]),
         *("--rounds", ",".join(case["tau"])),
     )
-    assert report["levels"] == case["levels"]
+    assert report["nodes_per_event"] == case["levels"]
     assert report["rho"] == pytest.approx(float(case["rho"]), rel=1e-15)
     assert report["sigma_squared"] == case["sigma_squared"]
     assert report["tau"]["rounds"] == case["tau"]
     assert report["tau"]["max"] == max(case["tau"].values())
 
 
-@pytest.mark.parametrize("horizon", [1, 2, 6, 7, 100, 1023, 1024])
-def test_means_and_maxima_are_over_all_rounds(horizon: int) -> None:
-    report = told("--epsilon", "2", "--delta", "1e-6", "--horizon", str(horizon), "--items-per-event", "3")
-    mechanism, guarantee = calibrate(2, 1e-6, horizon, 3)
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("horizon", [1, 2, 6, 100, 1023, 1024])
+def test_means_and_maxima_are_over_all_rounds(name: str, horizon: int) -> None:
+    options = ["--epsilon", "2", "--delta", "1e-6", "--horizon", str(horizon), "--items-per-event", "3"]
+    report = told(*options, mechanism=name)
+    mechanism, guarantee = calibrate(2, 1e-6, horizon, 3, mechanism=name)
     rounds = range(1, horizon + 1)
-    for name, values in (
+    for value, values in (
         ("sd", list(map(mechanism.sd, rounds))),
         ("tau", list(map(mechanism.tau, rounds))),
     ):
-        assert report[name]["mean"] == pytest.approx(mean(values), rel=1e-12)
-        assert report[name]["max"] == max(values)
+        assert report[value]["mean"] == pytest.approx(mean(values), rel=1e-12)
+        assert report[value]["max"] == max(values)
     assert (report["epsilon"], report["delta"]) == (2, 1e-6)
-    assert report["conversion"] == guarantee.conversion
-    assert sum(rounds_by_nodes(horizon).values()) == horizon
+    assert (report["rho"], report["conversion"]) == (mechanism.rho, guarantee.conversion)
+    assert told(*options, mechanism=None)["mechanisms"][name]["tau"] == report["tau"]
 
 
-def test_the_longest_horizon_is_as_exact_as_a_short_one() -> None:
-    assert sum(rounds_by_nodes(2**24).values()) == 2**24
-    assert rounds_by_nodes(2**24)[1] == 25
-    assert told("--horizon", str(2**24))["levels"] == 25
+def test_without_a_name_all_mechanisms_are_compared_under_the_surveys_statement() -> None:
+    report = told(mechanism=None)
+    assert list(report["mechanisms"]) == list(MECHANISMS)
+    result = run("--rounds", "4096")
+    assert result.exit_code == 0
+    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.strip()}
+    for name, expected in {"survey": report["survey"], **report["mechanisms"]}.items():
+        sd, tau = expected["sd"], expected["tau"]
+        in_round = (
+            tau["max"] if name == "survey" else calibrate(1, 1e-6, 65_535, 4, mechanism=name)[0].tau(4096)
+        )
+        shown = [f"{sd['mean']:,.1f}", f"{sd['max']:,.1f}", f"{tau['mean']:,.1f}", f"{tau['max']:,}"]
+        assert rows[name][:5] == [*shown, f"{in_round:,}"]
+        assert rows[name][5:7] == [f"{expected['seen_half']:,}", f"{expected['seen_mostly']:,}"]
 
 
-def test_what_is_promised_for_noise_is_what_asked_for_that_noise() -> None:
-    asked = told("--epsilon", "1", "--delta", "1e-6")
+def test_the_whole_comparison_is_there_at_the_longest_horizon() -> None:
+    """Beyond 2^20 rounds so many of them are looked at."""
+    assert set(told("--horizon", str(2**24), mechanism=None)["mechanisms"]) == set(MECHANISMS)
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_what_is_promised_for_noise_is_what_asked_for_that_noise(name: str) -> None:
+    asked = told("--epsilon", "1", "--delta", "1e-6", mechanism=name)
     back = told(
         *("--sigma-squared", str(asked["sigma_squared"])),
         *("--threshold-delta", str(asked["threshold_delta"])),
+        mechanism=name,
     )
     assert back["epsilon"] == pytest.approx(1, rel=1e-4)
     assert back["tau"] == asked["tau"]
 
 
 def test_without_options_the_default_settings_are_calibrated() -> None:
-    assert told() == told(
-        *("--epsilon", "1", "--delta", "1e-6", "--horizon", "65535"),
-        *("--items-per-event", "4", "--mechanism", "binary"),
-    )
+    options = ["--epsilon", "1", "--delta", "1e-6", "--horizon", "65535", "--items-per-event", "4"]
+    assert told() == told(*options)
+    assert told(mechanism=None) == told(*options, mechanism=None)
 
 
-def test_people_see_the_papers_threshold_beside_ours() -> None:
-    result = run()
+def test_people_see_the_papers_threshold_and_conversion_beside_ours() -> None:
+    result = run("--mechanism", "binary")
     assert result.exit_code == 0
-    for number in ("682.2", "972", "1,000.8", "1,255.7"):  # the worked example
+    for number in ("682.2", "972", "1,001", "1,256", "rho + 2 sqrt(rho ln(1/delta))"):  # the worked example
         assert number in result.stdout
 
 
@@ -92,20 +113,28 @@ def test_people_see_the_papers_threshold_beside_ours() -> None:
     ("options", "sentence"),
     [
         (["--epsilon", "1"], "--epsilon needs --delta"),
-        (["--threshold-delta", "1e-6"], "--threshold-delta needs --sigma-squared"),
-        (["--epsilon", "1", "--delta", "1e-6", "--sigma-squared", "2"], "not both"),
+        ([*BINARY, "--threshold-delta", "1e-6"], "--threshold-delta needs --sigma-squared"),
+        ([*BINARY, "--epsilon", "1", "--delta", "1e-6", "--sigma-squared", "2"], "not both"),
         (["--epsilon", "0", "--delta", "1e-6"], "epsilon must be above 0"),
         (["--epsilon", "nan", "--delta", "1e-6"], "epsilon must be above 0"),
-        (["--sigma-squared", "-1", "--threshold-delta", "1e-6"], "sigma_squared must be a positive number"),
-        (["--sigma-squared", "nan", "--threshold-delta", "1e-6"], "sigma_squared must be a positive number"),
-        (["--sigma-squared", "0.3", "--threshold-delta", "0.25"], "promises nothing at all"),
-        (["--sigma-squared", "0.01", "--threshold-delta", "1e-6"], "promises nothing at all"),
+        (
+            [*BINARY, "--sigma-squared", "-1", "--threshold-delta", "1e-6"],
+            "sigma_squared must be a positive number",
+        ),
+        (
+            [*BINARY, "--sigma-squared", "nan", "--threshold-delta", "1e-6"],
+            "sigma_squared must be a positive number",
+        ),
+        ([*BINARY, "--sigma-squared", "0.3", "--threshold-delta", "0.25"], "promises nothing at all"),
+        ([*BINARY, "--sigma-squared", "0.01", "--threshold-delta", "1e-6"], "promises nothing at all"),
         (["--horizon", "0"], "horizon must be between"),
         (["--items-per-event", "0"], "items_per_event must be between"),
         (["--rounds", "1,zwei"], "--rounds takes whole numbers"),
         (["--rounds", "0"], "round 0 is not between 1 and the horizon"),
         (["--rounds", "65536"], "change --rounds or --horizon"),
-        (["--mechanism", "unary"], "binary"),
+        (["--mechanism", "unary"], "mechanism must be one of binary"),
+        (["--sigma-squared", "9", "--threshold-delta", "1e-8"], "add --mechanism with binary"),
+        (["--mechanism", "unary", "--sigma-squared", "9", "--threshold-delta", "1e-8"], "add --mechanism"),
     ],
 )
 def test_a_mistake_ends_with_one_sentence_and_status_2(options: list[str], sentence: str) -> None:
@@ -148,18 +177,27 @@ def test_the_picture_differs_with_the_promise(tmp_path: Path) -> None:
 
 
 def test_the_picture_says_the_guarantee_and_the_numbers_of_the_report(tmp_path: Path) -> None:
-    file = tmp_path / "noise.svg"
-    program = "import matplotlib; matplotlib.rcParams['svg.fonttype'] = 'none'; from stream_dp.cli import main; main()"
-    options = ["calibrate", "--epsilon", "1", "--delta", "1e-6", "--plot", str(file)]
-    subprocess.run([sys.executable, "-c", program, *options], check=True, capture_output=True, timeout=120)
-    text = file.read_text()
+    text = drawn_text(tmp_path / "noise.svg", *BINARY)
     for part in (
         "epsilon 1, delta 1e-06 for every event of up to 4 items, all 65,535 rounds together",
-        "682.2",
-        "97.95",
+        "tau 682.2 on average, highest 972",
+        "sd 97.95 on average",
     ):
         assert part in text
-    assert "highest 972" in text
+
+
+def test_the_picture_of_all_mechanisms_names_each_with_its_threshold(tmp_path: Path) -> None:
+    text = drawn_text(tmp_path / "mechanisms.svg")
+    for name, report in told(mechanism=None)["mechanisms"].items():
+        assert f"{name} {report['tau']['mean']:.4g} on average, highest {report['tau']['max']}" in text
+
+
+def drawn_text(file: Path, *options: str) -> str:
+    """What a picture of the worked example says, with its letters left as letters."""
+    program = "import matplotlib; matplotlib.rcParams['svg.fonttype'] = 'none'; from stream_dp.cli import main; main()"
+    words = ["calibrate", *options, "--epsilon", "1", "--delta", "1e-6", "--plot", str(file)]
+    subprocess.run([sys.executable, "-c", program, *words], check=True, capture_output=True, timeout=120)
+    return file.read_text()
 
 
 @pytest.mark.parametrize("name", ["noise.txt", "noise", "noise.jpeg.zip"])
@@ -189,10 +227,5 @@ def test_nobody_waits_for_matplotlib_without_a_plot() -> None:
 
 @pytest.mark.parametrize("horizon", [1, 2, 5, 63, 64, 1000])
 def test_octaves_hold_every_round_once(horizon: int) -> None:
-    spans = octaves(horizon)
-    assert [number for first, last, _ in spans for number in range(first, last + 1)] == list(
-        range(1, horizon + 1)
-    )
-    for first, last, spread in spans:
-        nodes = [number.bit_count() for number in range(first, last + 1)]
-        assert spread == {count: nodes.count(count) for count in set(nodes)}
+    rounds = [number for first, last in octaves(horizon) for number in range(first, last + 1)]
+    assert rounds == list(range(1, horizon + 1))
