@@ -25,9 +25,10 @@ from selenium.webdriver import Chrome
 
 from stream_dp import log
 from stream_dp.dev.servers import embedded
-from stream_dp.records import Release, iso_timestamp
+from stream_dp.records import iso_timestamp
 from tests.dashboard.chromium import chromium, heap_bytes
 from tests.dashboard.running import Running, running
+from tests.releases import release
 
 RELEASES_PER_SECOND, LABELS, COME_AND_GO = 50, 1_000, 50
 SECONDS, WARM_UP_SECONDS = 20, 5
@@ -103,28 +104,10 @@ class _Writer:
         gone = LABELS - self.round % COME_AND_GO
         labels = [f"label {each}" for each in range(LABELS + 1) if each != gone]
         counts = [9_000 - each + self.round // 50 + (self.round * each) % 31 for each in range(len(labels))]
-        release = Release(
-            v=1,
-            stream="bench",
-            epoch=1,
-            nonce="00" * 16,
-            round=self.round,
-            horizon=_HORIZON,
-            ts=iso_timestamp(time.time_ns() // 1_000_000),
-            unit="event",
-            mechanism="binary",
-            epsilon=2.0,
-            delta=1e-6,
-            rho=0.0947,
-            items_per_event=3,
-            sd=15.92,
-            tau=112,
-            part=1,
-            parts=1,
-            labels=labels,
-            counts=sorted(counts, reverse=True),
-        )
-        self._producer.send(self._topic, msgspec.json.encode(release))
+        shown = dict(zip(labels, sorted(counts, reverse=True), strict=True))
+        dated = {"ts": iso_timestamp(time.time_ns() // 1_000_000), "horizon": _HORIZON}
+        large = msgspec.structs.replace(release(self.round, shown), **dated)
+        self._producer.send(self._topic, msgspec.json.encode(large))
 
 
 @contextmanager

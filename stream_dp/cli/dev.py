@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from stream_dp.cli import options
+from stream_dp.cli.mistakes import Mistake
 from stream_dp.dev import servers
-from stream_dp.dev.child_process import ServerFailed
 
 app = typer.Typer(
     help="Start and stop an embedded Kafka and Redis, for trying out and for tests.",
@@ -17,7 +18,6 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Option(help="Where the servers keep their data and their logs.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 DEFAULT_FOLDER = Path(".stream-dp/dev")
 
 
@@ -26,27 +26,29 @@ def up(
     folder: Folder = DEFAULT_FOLDER,
     kafka_port: Annotated[int, typer.Option(min=1, max=65535, help="Port for Kafka clients.")] = 9092,
     redis_port: Annotated[int, typer.Option(min=1, max=65535, help="Port for Redis clients.")] = 6379,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Start both servers on 127.0.0.1; they run until `stream-dp dev down`."""
     try:
         started = servers.up(folder, kafka_port, redis_port)
-    except (ServerFailed, OSError) as error:
-        raise _mistake(str(error)) from error
+    except OSError as error:
+        raise Mistake(
+            f"cannot keep data in {folder} ({error.strerror}): name another one with --folder"
+        ) from None
     _print(folder, started, as_json)
 
 
 @app.command(epilog="Example: stream-dp dev down --folder /tmp/trial")
-def down(folder: Folder = DEFAULT_FOLDER, as_json: Json = False) -> None:
+def down(folder: Folder = DEFAULT_FOLDER, as_json: options.Json = False) -> None:
     """Stop the servers that `stream-dp dev up` started with the same folder; their data stay."""
     stopped = servers.down(folder)
     if not stopped:
-        raise _mistake(f"nothing is running in {folder}: name the folder given to `dev up` with --folder")
+        raise Mistake(f"nothing is running in {folder}: name the folder given to `dev up` with --folder")
     _print(folder, stopped, as_json)
 
 
 @app.command(epilog="Example: stream-dp dev status --json")
-def status(folder: Folder = DEFAULT_FOLDER, as_json: Json = False) -> None:
+def status(folder: Folder = DEFAULT_FOLDER, as_json: options.Json = False) -> None:
     """Say which servers run, and where; the exit code is 0 only if both do."""
     found = servers.status(folder)
     _print(folder, found, as_json)
@@ -69,8 +71,3 @@ def _print(folder: Path, found: list[servers.ServerStatus], as_json: bool) -> No
     for server in found:
         state = f"running, process {server.pid}" if server.running else "stopped"
         typer.echo(f"{server.name:<6} {server.address:<22} {state}")
-
-
-def _mistake(sentence: str) -> typer.Exit:
-    typer.echo(f"Error: {sentence}.", err=True)
-    return typer.Exit(1)

@@ -40,7 +40,7 @@ class Servers:
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the fields of each dataclass among its parameters as options in the place of that parameter."""
     signature = inspect.signature(command)
-    groups: dict[str, type[Any]] = {
+    groups: dict[str, Any] = {
         each.name: each.annotation for each in signature.parameters.values() if is_dataclass(each.annotation)
     }
 

@@ -1,12 +1,16 @@
 """Whether the servers that a command needs can be reached at all; if not, which address and what to do."""
 
 import socket
+import time
 from urllib.parse import urlsplit
+
+import typer
 
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.connections import Kafka, kafka_options
 
 _SECONDS = 3.0
+_LOOK_AGAIN_SECONDS = 0.5
 
 
 def require_kafka(addresses: str) -> None:
@@ -39,6 +43,18 @@ def require_topic(kafka: Kafka, topic: str) -> None:
             f"Kafka at {kafka} has no topic {topic!r}: start the stream's worker first, or name another stream "
             "with --stream"
         )
+
+
+def await_topic(kafka: Kafka, topic: str, waiting: str) -> None:
+    """Return once the topic exists and can be read; it is not made.  Says `waiting` on the error output if need be."""
+    from kafka import KafkaAdminClient
+
+    with KafkaAdminClient(**kafka_options(kafka)) as admin:
+        if topic not in admin.list_topics():
+            typer.echo(waiting, err=True)
+        while topic not in admin.list_topics():
+            time.sleep(_LOOK_AGAIN_SECONDS)
+        admin.wait_for_topics([topic])
 
 
 def require_redis(url: str) -> None:

@@ -45,6 +45,8 @@ def tail(
 
     TIME is ISO 8601 and means when releases were published; without a zone it is UTC.
 
+    A stream that has released nothing yet is waited for, unless a round or a time is asked for.
+
     [bold]Examples[/]
 
       stream-dp tail --stream shop
@@ -61,7 +63,7 @@ def tail(
     moment = None if at is None else _round_or_time(at, "--at")
     found = load_settings(settings, stream=stream, kafka=kafka)
     try:
-        _require_releases(found)
+        _reach_releases(found, may_wait=moment is None and isinstance(first, str))
         if moment is not None:
             _show(found, moment, epoch, as_json)
         else:
@@ -82,11 +84,19 @@ def _round_or_time(text: str, option: str, others: str = "") -> int | datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def _require_releases(settings: Settings) -> None:
-    from stream_dp.cli.reach import require_kafka, require_topic
+def _reach_releases(settings: Settings, may_wait: bool) -> None:
+    """Return once there is a topic to read.  The past of one that is not there yet is a mistake."""
+    from stream_dp.cli.reach import await_topic, require_kafka, require_topic
 
     require_kafka(settings.kafka)
-    require_topic(settings.kafka_address, settings.releases)
+    if not may_wait:
+        return require_topic(settings.kafka_address, settings.releases)
+    await_topic(
+        settings.kafka_address,
+        settings.releases,
+        f"Waiting for the topic {settings.releases!r}, which the worker of the stream {settings.stream!r} makes when "
+        "it starts; --stream names another one.",
+    )
 
 
 def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bool) -> None:

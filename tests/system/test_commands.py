@@ -109,11 +109,38 @@ def test_tail_waits_for_the_next_release_until_ctrl_c(kafka: str, stream: str) -
             tail.kill()
 
 
-def test_tail_of_a_stream_that_is_not_there_says_so_and_makes_nothing(kafka: str, topic_prefix: str) -> None:
-    result = run("tail", "--stream", topic_prefix, "--kafka", kafka)
+@pytest.mark.parametrize("past", [("--at", "3"), ("--from", "7"), ("--from", "2026-01-31")])
+def test_the_past_of_a_stream_that_is_not_there_is_refused_and_nothing_is_made(
+    kafka: str, topic_prefix: str, past: tuple[str, str]
+) -> None:
+    result = run("tail", "--stream", topic_prefix, "--kafka", kafka, *past)
     assert result.exit_code == 2
     assert f"no topic '{topic_prefix}.releases'" in result.stderr
     assert f"{topic_prefix}.releases" not in topics(kafka)
+
+
+@pytest.mark.parametrize("words", [("--from", "earliest"), ()])
+def test_a_stream_that_is_not_there_yet_is_waited_for_and_not_made(
+    kafka: str, topic_prefix: str, words: tuple[str, ...]
+) -> None:
+    command = ["tail", "--stream", topic_prefix, "--kafka", kafka, "--json", "--rounds", "1", *words]
+    with subprocess.Popen(
+        [sys.executable, "-m", "stream_dp.cli", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as tail:
+        try:
+            assert tail.stderr is not None
+            assert f"Waiting for the topic '{topic_prefix}.releases'" in tail.stderr.readline()
+            assert f"{topic_prefix}.releases" not in topics(kafka)
+            log.create_topics(kafka, f"{topic_prefix}.releases")
+            publish(kafka, f"{topic_prefix}.releases", [msgspec.json.encode(release(1, COUNTS))])
+            out, told = tail.communicate(timeout=60)
+        finally:
+            tail.kill()
+    assert (tail.returncode, told) == (0, "")
+    assert json.loads(out)["round"] == 1
 
 
 def test_tail_refuses_what_no_worker_wrote(kafka: str, stream: str) -> None:

@@ -16,13 +16,13 @@ from click.testing import Result
 from kafka import KafkaProducer
 from typer.testing import CliRunner
 
-from stream_dp.cli.dev import app
+from stream_dp.cli import app
 from stream_dp.dev import servers
 from stream_dp.dev.child_process import birth_of, free_port
 
 
 def run(command: str, folder: Path, *options: str) -> Result:
-    return CliRunner().invoke(app, [command, "--folder", str(folder), *options])
+    return CliRunner().invoke(app, ["dev", command, "--folder", str(folder), *options])
 
 
 def told(result: Result) -> dict[str, dict[str, Any]]:
@@ -70,7 +70,7 @@ def test_people_read_names_addresses_and_processes(folder: Path, ports: list[str
 def test_a_second_up_is_refused_and_changes_nothing(folder: Path, ports: list[str]) -> None:
     before = told(run("up", folder, *ports, "--json"))
     second = run("up", folder, *ports)
-    assert second.exit_code == 1
+    assert second.exit_code == 2
     assert "already running" in second.stderr
     assert told(run("status", folder, "--json")) == before
 
@@ -82,11 +82,8 @@ def test_a_taken_port_is_named_with_the_option_that_changes_it(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = run("up", folder, *ports, option, port)
-    assert result.exit_code == 1
-    assert (
-        result.stderr.strip()
-        == f"Error: port {port} for {server} is in use: choose another one with {option}."
-    )
+    assert result.exit_code == 2
+    assert result.stderr == f"error: port {port} for {server} is in use: choose another one with {option}\n"
     assert servers.status(folder) == []
 
 
@@ -95,7 +92,7 @@ def test_if_redis_does_not_start_the_broker_does_not_stay(
 ) -> None:
     monkeypatch.setattr(servers.redis_server, "server_binary", lambda: Path("/bin/false"))
     result = run("up", folder, *ports)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "the Redis server did not start" in result.stderr
     assert servers.is_free(int(ports[1]))
     assert servers.status(folder) == []
@@ -103,8 +100,15 @@ def test_if_redis_does_not_start_the_broker_does_not_stay(
 
 def test_down_with_nothing_running_says_so(folder: Path) -> None:
     result = run("down", folder)
-    assert result.exit_code == 1
-    assert result.stderr.startswith("Error: nothing is running in")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: nothing is running in")
+
+
+def test_a_folder_that_cannot_be_one_is_named(tmp_path: Path, ports: list[str]) -> None:
+    (tmp_path / "file").touch()
+    result = run("up", tmp_path / "file", *ports)
+    assert result.exit_code == 2
+    assert "name another one with --folder" in result.stderr
 
 
 def test_status_tells_a_killed_server_from_a_running_one(folder: Path, ports: list[str]) -> None:
@@ -139,4 +143,4 @@ def test_down_never_ends_a_process_that_took_over_a_recorded_id(folder: Path, po
 
 @pytest.mark.parametrize("command", ["up", "down", "status"])
 def test_help_shows_an_example(command: str) -> None:
-    assert f"stream-dp dev {command}" in CliRunner().invoke(app, [command, "--help"]).output
+    assert f"stream-dp dev {command}" in CliRunner().invoke(app, ["dev", command, "--help"]).output
