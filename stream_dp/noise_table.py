@@ -3,18 +3,18 @@
 Pruning is a part of the mechanism that costs no delta.  Rounds come in blocks of 2^b that begin after a round l0, a
 multiple of 2^b.  A label is active in a block if and only if
 
-    noisy(label, l0) + 2^b * (what a round can add) + 4 * drift(2^b)  >=  the least tau of the block
+    noisy(label, l0)  >=  tau(l) - (l - l0) * (what a round can add) - 4 * drift(l0, l)    for a round l of the block
 
-where noisy(label, l0) counts a label that was not seen by l0 as 0, whenever it appears.  A round releases a label that
-is active and reaches tau.  Which labels are active follows from the noisy table alone, so pruning is post-processing of
-what the guarantee speaks of (docs/guarantee.md).  A label that could only have passed by a rare swing of its noise
-inside the block waits for the next one.
+where drift(l0, l) is the standard deviation of the change of noise from l0 to l, and noisy(label, l0) counts a label
+that was not seen by l0 as 0, whenever it appears.  A round releases a label that is active and reaches tau.  Which
+labels are active follows from the noisy table alone, so pruning is post-processing of what the guarantee speaks of
+(docs/guarantee.md).  A label that could only have passed by a rare swing of its noise inside the block waits for the
+next one.
 """
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -105,8 +105,7 @@ class PrunedTable:
         self._mechanism = mechanism
         self._everyone = mechanism.counter(noise)
         self._block_rounds = pruning.block_rounds
-        growth = pruning.block_rounds * pruning.events_per_round
-        self._reach = growth + ceil(_DRIFTS * mechanism.drift(pruning.block_rounds))
+        self._events_per_round = pruning.events_per_round
         self._active: Counter | None = None
         self._histories: list[bytes] = []
         self._rows = _NONE
@@ -187,11 +186,12 @@ class PrunedTable:
         self._columns[rows] = np.arange(len(rows))
 
     def _in_reach(self, noisy: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Which of the noisy counts at the block's start could reach the least tau in it."""
+        """Which of the noisy counts at the block's start could reach the tau of one of its rounds."""
         start = self._everyone.round
-        end = min(start + self._block_rounds, self._mechanism.horizon)
-        least = int(self._mechanism.taus(np.arange(start + 1, end + 1)).min())
-        return noisy >= least - self._reach
+        rounds = np.arange(start + 1, min(start + self._block_rounds, self._mechanism.horizon) + 1)
+        growth = (rounds - start) * self._events_per_round
+        drift = np.floor(_DRIFTS * self._mechanism.drifts(start, rounds))
+        return noisy >= int((self._mechanism.taus(rounds) - growth - drift).min())
 
     def _add_labels(self, ids: NDArray[np.uint64]) -> None:
         """Append labels that the block's start did not know; those in reach catch up with the active ones."""

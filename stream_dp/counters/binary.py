@@ -84,9 +84,9 @@ class BinaryMechanism(DiscreteCounter, frozen=True, tag="binary"):
         """The standard deviation of every count released in each of `rounds`."""
         return np.sqrt(np.bitwise_count(rounds) * variance(self.sigma_squared))
 
-    def drift(self, rounds: int) -> float:
-        """See `CalibratedCounter.drift`: the nodes inside an aligned block of 2^b rounds, at most b of them live."""
-        return float(np.sqrt(max(1, rounds.bit_length() - 1) * variance(self.sigma_squared)))
+    def drifts(self, start: int, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See `CalibratedCounter.drifts`: the nodes by which two prefixes differ, where the block is aligned."""
+        return np.sqrt(np.bitwise_count(rounds ^ start) * variance(self.sigma_squared))
 
     def counter(self, noise: KeyedNoise) -> TreeCounter:
         """A counter at round 0, without labels."""

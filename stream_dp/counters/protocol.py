@@ -127,6 +127,10 @@ class CalibratedCounter(msgspec.Struct, frozen=True):
         """About the standard deviation of how much a count's noise changes within `rounds` rounds, for pruning."""
         raise NotImplementedError
 
+    def drifts(self, start: int, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The same from round `start` to each of `rounds`, which follow it."""
+        return np.full(len(rounds), self.drift(len(rounds)))
+
     def tau(self, round_number: int) -> int:
         """The least noisy count that is released in this round."""
         return int(self.taus(np.array([round_number]))[0])
