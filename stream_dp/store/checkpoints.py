@@ -74,6 +74,16 @@ class _BlockMeta(msgspec.Struct):
     histories: list[bytes]
 
 
+class Sharding(msgspec.Struct, frozen=True):
+    """Into how many shards the labels of an epoch are divided.
+
+    `frames` is the sequencer's: in each partition of the frames topic, where the frames after its checkpoint begin.
+    """
+
+    shards: int
+    frames: list[int] = []
+
+
 class _Format(msgspec.Struct):
     format: int
 
@@ -94,13 +104,15 @@ class _Meta(msgspec.Struct):
     position: Position
     releases_offset: int
     key_check: str
+    sharding: Sharding | None = None
 
 
 @dataclass
 class Checkpoint:
     """All that a worker needs to go on exactly where another one stopped.
 
-    `pairs` is what the bound on users' items remembers: bytes that only ever grow (bounding.py).
+    `pairs` is what the bound on users' items remembers: bytes that only ever grow (bounding.py).  `sharding` is None
+    where one worker does everything.
     """
 
     epoch: Epoch
@@ -109,6 +121,7 @@ class Checkpoint:
     releases_offset: int
     key_check: str
     pairs: bytes | bytearray = b""
+    sharding: Sharding | None = None
 
 
 @dataclass
@@ -210,7 +223,9 @@ class CheckpointStore:
             counter = CounterState(meta.block.round, active, meta.block.tweaks)
             state.block = BlockState(rows, counter, meta.block.histories)
         self._remember(meta)
-        return Checkpoint(meta.epoch, state, meta.position, meta.releases_offset, meta.key_check, pairs)
+        return Checkpoint(
+            meta.epoch, state, meta.position, meta.releases_offset, meta.key_check, pairs, meta.sharding
+        )
 
     def _remember(self, meta: _Meta) -> None:
         self._checkpoint, self._labels, self._pairs = meta.checkpoint, meta.labels, meta.pairs
@@ -267,6 +282,7 @@ class CheckpointStore:
             checkpoint.position,
             checkpoint.releases_offset,
             checkpoint.key_check,
+            checkpoint.sharding,
         )
         new_labels = [label.encode() for label in state.labels[self._labels :]]
         new_pairs = bytes(checkpoint.pairs[self._pairs :])
