@@ -43,8 +43,9 @@ class Epoch:
                 settings.epsilon,
                 settings.delta,
                 horizon or settings.horizon,
-                settings.items_per_event,
+                settings.items_per_unit,
                 settings.mechanism,
+                settings.unit,
             )
         except ValueError as error:
             raise EpochRefused(str(error)) from None

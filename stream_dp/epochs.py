@@ -92,7 +92,16 @@ class Epochs:
         return self._open(following, ended.key_check, ended.position)
 
     def _following(self, first_offset: int, horizon: int | None = None) -> Epoch:
-        """The epoch that would be opened next; nothing is on record yet."""
+        """The epoch that would be opened next; nothing is on record yet.
+
+        Raises `EpochRefused` where the data source's ledger counts per another unit.
+        """
+        ledger, unit = self._ledger.ledger, self._settings.unit
+        if ledger.state().unit not in (None, unit):
+            raise EpochRefused(
+                f"the ledger of {ledger.source!r} counts per {ledger.state().unit}, and the two units cannot be added: "
+                f'set unit = "{ledger.state().unit}" instead of "{unit}"; no epoch was opened or closed'
+            )
         number = self.journal.last.epoch.number + 1 if self.journal.last else 1
         return Epoch.open(self._settings, number, first_offset, horizon)
 
@@ -121,7 +130,7 @@ class Epochs:
         state = HistogramState.before_any_round()
         position = Position(epoch.first_offset)
         if counted is not None and counted.next_offset == epoch.first_offset:
-            position = Position(epoch.first_offset, LogDigest(last=counted.log.last))
+            position = Position(epoch.first_offset, LogDigest(last=counted.log.last), counted.tick)
         checkpoint = Checkpoint(epoch, state, position, opened.releases_offset, opened.key_check)
         self._store.start_over()
         self._store.commit(self._store.prepare(checkpoint))
@@ -158,10 +167,16 @@ def _charge(epoch: Epoch) -> Charge:
     return Charge(
         id=f"{stream}/epoch/{epoch.number}/{epoch.nonce.hex()}",
         what=f"running histogram of stream {stream}, epoch {epoch.number}",
-        unit="event",
+        unit=guarantee.unit,
         rho=guarantee.rho,
         delta=guarantee.threshold_delta
-        + coupling_delta(guarantee.epsilon, mechanism.horizon, mechanism.items_per_event),
+        + coupling_delta(
+            guarantee.epsilon,
+            mechanism.horizon,
+            mechanism.items_per_event,
+            guarantee.unit,
+            mechanism.name,
+        ),
         first_offset=0 if _is_derived(epoch) else epoch.first_offset,
         end_offset=None,
         digest=epoch.fingerprint,

@@ -54,10 +54,11 @@ class Intake:
         pairs: bytes | bytearray = b"",
     ) -> None:
         self.position = position or Position(epoch.first_offset)
+        self.ticks = TickCodec(key, epoch.privacy["stream"])
         self._bound = _bound(epoch, key, pairs)
         self._cutter = RoundCutter(
             events_of(epoch.privacy.get("rounds", PER_EVENT)),
-            TickCodec(key, epoch.privacy["stream"]),
+            self.ticks,
             self.position.next_offset,
             self.position.tick,
         )

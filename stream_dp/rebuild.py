@@ -101,7 +101,12 @@ def rebuild(
             )
     state = pipeline.histogram.state()
     checkpoint = Checkpoint(
-        promise.epoch, state, pipeline.position, released.next_offset, key_check(promise.key)
+        promise.epoch,
+        state,
+        pipeline.position,
+        released.next_offset,
+        key_check(promise.key),
+        pipeline.intake.pairs,
     )
     store.start_over()
     store.commit(store.prepare(checkpoint))

@@ -105,7 +105,7 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
     # Asked last: another worker may still be releasing, and whatever it has released came from records before this end.
     events_end = log.offsets(settings.kafka_address, settings.events).end
     return Resumed(
-        Pipeline(checkpoint.epoch, key, settings.events, checkpoint.position, checkpoint.state),
+        _pipeline(settings, key, checkpoint),
         checkpoint.key_check,
         LogDigester(key),
         checkpoint.releases_offset,
@@ -135,13 +135,19 @@ def open_next(
     first_offset = events.first if wish.recount else max(ended, events.first)
     checkpoint = epochs.open_next(first_offset, key_check(key))
     return Resumed(
-        Pipeline(checkpoint.epoch, key, settings.events, checkpoint.position, checkpoint.state),
+        _pipeline(settings, key, checkpoint),
         checkpoint.key_check,
         LogDigester(key),
         checkpoint.releases_offset,
         events.end,
         {},
         epochs,
+    )
+
+
+def _pipeline(settings: Settings, key: bytes, checkpoint: Checkpoint) -> Pipeline:
+    return Pipeline(
+        checkpoint.epoch, key, settings.events, checkpoint.position, checkpoint.state, checkpoint.pairs
     )
 
 

@@ -44,12 +44,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     noise_key: Annotated[str, msgspec.Meta(pattern=r"^(redis|env:.+|file:.+)$")] = "redis"
 
     source: str | None = None
-    unit: Literal["event"] = "event"
+    unit: Literal["event", "user"] = "event"
     mechanism: Literal["binary"] = "binary"
     epsilon: float = 1.0
     delta: float = 1e-6
     horizon: _Positive = 65_535
     items_per_event: _Positive = 4
+    items_per_user: _Positive | None = None
+    rounds: Annotated[str, msgspec.Meta(pattern=r"^(per-event|every-[1-9][0-9]{0,6}|ticks)\Z")] = "per-event"
+    tick_seconds: Annotated[float, msgspec.Meta(ge=0.1)] = 1.0
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
     shards: _Shards = 0
@@ -62,6 +65,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     metrics_host: str = "127.0.0.1"
     metrics_port: _Port = 0
     operator_port: _Port = 0
+
+    def __post_init__(self) -> None:
+        """Raises `SettingsError` for settings that contradict each other."""
+        if self.unit == "user" and self.items_per_user is None:
+            raise SettingsError(
+                "the privacy unit is the user: set items_per_user, the most items of one user that an epoch counts, or "
+                'unit = "event"'
+            )
+        if self.unit == "event" and self.items_per_user is not None:
+            raise SettingsError(
+                'items_per_user bounds nothing where the privacy unit is the event: set unit = "user", or leave it out'
+            )
+
+    @property
+    def items_per_unit(self) -> int:
+        """The most items of one event, or in the user unit of one user in the whole epoch, that are counted."""
+        return self.items_per_user or self.items_per_event
 
     @property
     def kafka_address(self) -> KafkaAddress:
@@ -117,8 +137,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return {name: getattr(self, name) for name in PRIVACY}
 
 
-PRIVACY = ("stream", "data_source", "unit", "mechanism", "epsilon", "delta", "horizon", "items_per_event")
-"""Settings whose change under a running epoch would break its promise."""
+PRIVACY = (
+    "stream",
+    "data_source",
+    "unit",
+    "mechanism",
+    "epsilon",
+    "delta",
+    "horizon",
+    "items_per_event",
+    "items_per_user",
+    "rounds",
+)
+"""Settings whose change under a running epoch would break its promise.
+
+`rounds` is one of them because the same log cut otherwise is another release under the same noise; `tick_seconds` is
+not, because ticks end rounds where they stand in the log, however often they are written.
+"""
 
 
 def load_settings(
@@ -141,6 +176,11 @@ def load_settings(
     for name in values:
         if name not in known:
             raise SettingsError(f"unknown setting {name!r}{_suggestion(name, list(known))}")
+    if values.get("unit") == "user" and "items_per_event" in values:
+        raise SettingsError(
+            "items_per_event bounds nothing where the privacy unit is the user: leave it out, items_per_user takes its "
+            "place"
+        )
     try:
         return msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:

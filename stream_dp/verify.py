@@ -100,7 +100,8 @@ def verify(
     checkpoint, by which an edited log is told from a reordered one and from changed releases.
     """
     log = _Log(records, LogDigester(key), counted)
-    recomputed = _recomputed(Pipeline(epoch, key, topic), log)
+    pipeline = Pipeline(epoch, key, topic)
+    recomputed = _recomputed(pipeline, log)
     releases, seen, rounds = blake2b(digest_size=32), dict[tuple[int, int], bytes](), 0
     difference: Difference | None = None
     for part in published:
@@ -120,7 +121,7 @@ def verify(
     released = max((round_number for round_number, _ in seen), default=0)
     for _ in recomputed:
         continue
-    verdict = _verdict(log, epoch, difference, released)
+    verdict = _verdict(log, epoch, pipeline.round, difference, released)
     certificate = Certificate(
         v=1,
         stream=epoch.privacy["stream"],
@@ -138,7 +139,10 @@ def verify(
 
 
 class _Log:
-    """Passes records on and commits to them; `at_checkpoint` is the commitment where the worker made its last one."""
+    """Passes records on and commits to them.
+
+    `at_checkpoint` is the commitment where the worker made its last one, after `rounds_at_checkpoint` rounds.
+    """
 
     def __init__(self, records: Iterable[Record], digester: LogDigester, counted: LogDigest) -> None:
         self._records = iter(records)
@@ -146,10 +150,11 @@ class _Log:
         self.counted = counted
         self.digest = NOTHING
         self.at_checkpoint: LogDigest | None = None
+        self.rounds_at_checkpoint = 0
         self.first_offset: int | None = None
 
     def batches(self) -> Iterator[list[Record]]:
-        while batch := list(islice(self._records, _RECORDS_AT_ONCE)):
+        while batch := list(islice(self._records, self._until_checkpoint() or _RECORDS_AT_ONCE)):
             for record in batch:
                 self.digest = self._digester.extend(self.digest, [record])
                 if self.digest.records == self.counted.records:
@@ -158,24 +163,31 @@ class _Log:
                 self.first_offset = batch[0].offset
             yield batch
 
+    def _until_checkpoint(self) -> int:
+        """How many records of the next batch stand before the checkpoint: a batch ends there."""
+        return min(_RECORDS_AT_ONCE, max(0, self.counted.records - self.digest.records))
+
 
 def _recomputed(pipeline: Pipeline, log: _Log) -> Iterator[ReleasedPart]:
     """All releases that the log gives; records beyond the horizon are read, and release nothing."""
     for batch in log.batches():
         yield from pipeline.process(batch).releases
+        if log.digest.records == log.counted.records:
+            log.rounds_at_checkpoint = pipeline.round
 
 
-def _verdict(log: _Log, epoch: Epoch, difference: Difference | None, released: int) -> Verdict:
+def _verdict(log: _Log, epoch: Epoch, given: int, difference: Difference | None, released: int) -> Verdict:
+    """`given`: the rounds that the log gives; records of a round that is still open give none."""
     records, counted = log.digest.records, log.counted
     if log.first_offset is not None and log.first_offset > epoch.first_offset and difference is not None:
         return Verdict.TRUNCATED
-    if records < max(counted.records, released):
+    if records < counted.records or given < released:
         ran_out = difference is None or difference.recomputed is None
         return Verdict.TRUNCATED if ran_out else Verdict.EDITED
     same_log = log.at_checkpoint is None or log.at_checkpoint.sequence == counted.sequence
     if same_log and difference is None:
-        return Verdict.EXTENDED if min(records, epoch.mechanism.horizon) > released else Verdict.IDENTICAL
-    if same_log and difference is not None and difference.round <= counted.records:
+        return Verdict.EXTENDED if given > released else Verdict.IDENTICAL
+    if same_log and difference is not None and difference.round <= log.rounds_at_checkpoint:
         return Verdict.RELEASES_CHANGED
     if log.at_checkpoint is not None and log.at_checkpoint.contents == counted.contents and not same_log:
         return Verdict.REORDERED

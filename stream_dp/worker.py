@@ -36,8 +36,9 @@ from stream_dp.operations.watch import Watch
 from stream_dp.pipeline import Output, Pipeline, ReleasedPart
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.published import value_digest
-from stream_dp.records import DeadLetter, Record
+from stream_dp.records import TICK_KEY, DeadLetter, Record
 from stream_dp.resume import LARGEST_BATCH, NewEpoch, Resumed, another_log, open_next, resume
+from stream_dp.rounds import TICKS, TickTimes
 from stream_dp.settings import Settings, SettingsError
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Fenced, StateDamaged
 from stream_dp.store.ledger import LedgerRefused
@@ -120,9 +121,7 @@ class Worker:
             finally:
                 self.watch.ended()
         if self._new_epoch is not None and resumed.closing and not self._stopping.is_set():
-            counted_to = (
-                resumed.pipeline.position.next_offset if resumed.pipeline.finished else resumed.events_end
-            )
+            counted_to = resumed.pipeline.position.next_offset
             await asyncio.to_thread(open_next, *place, resumed.epochs, self._new_epoch, counted_to)
             self._new_epoch = None
 
@@ -151,6 +150,7 @@ class Worker:
             if session.checkpoint_due:
                 await session.checkpoint()
             await session.confirm()
+            await session.tick()
             if self.watch.budget_due and self.settings.metrics_port:
                 await asyncio.to_thread(self.watch.read_budget, self._redis, pipeline.position.next_offset)
         await session.checkpoint()
@@ -190,6 +190,8 @@ class _Session:
         self._checkpointed = (self.pipeline.round, time.monotonic())
         self._in_flight: deque[asyncio.Future[list[int | None]]] = deque()
         self._partition = TopicPartition(settings.events, 0)
+        by_ticks = settings.rounds == TICKS and not resumed.closing
+        self._tick_times = TickTimes(settings.tick_seconds, time.time) if by_ticks else None
         self._counted = (self.pipeline.position.next_offset - 1, self.pipeline.position.log.last)
         self._reader_of_counted = AIOKafkaConsumer(
             **aiokafka_options(settings.kafka_address),
@@ -236,19 +238,37 @@ class _Session:
     async def records(self) -> list[Record]:
         """The next records, at most a batch; none if there are none for a while."""
         self._watch.beat()
+        wait = _POLL_MILLISECONDS
+        if self._tick_times is not None:
+            wait = min(wait, 1 + int(self._tick_times.seconds_left() * 1000))
         found = await self._consumer.getmany(
-            self._partition, timeout_ms=_POLL_MILLISECONDS, max_records=self._settings.batch_rounds
+            self._partition, timeout_ms=wait, max_records=self._settings.batch_rounds
         )
         return [
             Record(record.offset, record.timestamp, record.key, record.value)
             for record in found.get(self._partition, ())
         ]
 
+    async def tick(self) -> None:
+        """Write a tick into the events topic where rounds end by ticks and one is due.
+
+        Not before all that the log held at the start has been read: until then the last tick is not known.
+        """
+        if self._tick_times is None or not await self.reached(self._resumed.events_end):
+            return
+        number = self._tick_times.due(self.pipeline.position.tick)
+        if number is None:
+            return
+        await asyncio.to_thread(self._store.check_hold)
+        value = self.pipeline.intake.ticks.encode(number)
+        await self._producer.send_and_wait(self._settings.events, value, TICK_KEY, partition=0)
+        self._tick_times.written(number)
+
     @property
     def lag(self) -> int:
         """How many records are known to wait."""
         end = self._consumer.highwater(self._partition)
-        return max(0, (end or 0) - self.pipeline.position.next_offset)
+        return max(0, (end or 0) - self.pipeline.intake.next_offset)
 
     async def confirm(self) -> None:
         """Where nothing was sent for a while, ask Redis who holds the stream and Kafka whether it is there.
@@ -399,6 +419,7 @@ class _Session:
                 self.pipeline.position,
                 self._releases_offset,
                 self._resumed.key_check,
+                self.pipeline.intake.pairs,
             )
         )
         await asyncio.to_thread(self._store.commit, prepared)
