@@ -23,6 +23,7 @@ from stream_dp.cli import (
     jobs,
     key,
     one_shot,
+    preview,
     replay,
     tail,
     verify,
@@ -60,6 +61,7 @@ app.command("tail")(tail.tail)
 app.command("replay")(replay.replay)
 app.command("dashboard")(dashboard.dashboard)
 app.command("calibrate")(calibrate.calibrate)
+app.command("preview")(preview.preview)
 app.command("check")(check.check)
 app.command("audit")(audit.audit)
 app.command("verify")(verify.verify)

@@ -1,0 +1,217 @@
+"""`stream-dp preview`: what candidates for the settings would show of a log that everybody may see."""
+
+import json
+from dataclasses import asdict
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from stream_dp.cli import options
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stream_dp.calibration import Guarantee
+    from stream_dp.counters.protocol import CalibratedCounter
+    from stream_dp.preview import PublicLog, Seen
+
+    Calibrated = tuple[CalibratedCounter, Guarantee]
+
+Number = TypeVar("Number", int, float)
+
+_DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.structs.fields(Settings)}
+
+
+def preview(
+    events: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="A PUBLIC or made-up log: .jsonl, .csv (also .gz) or .parquet."),
+    ],
+    public: Annotated[
+        bool, typer.Option("--public", help="Everybody may see this log and whatever is computed from it.")
+    ] = False,
+    mechanism: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="The counters to try; without it, all of them.")
+    ] = None,
+    epsilon: Annotated[
+        str, typer.Option(metavar="E,...", help="The epsilons to try, each for all rounds together.")
+    ] = f"{_DEFAULTS['epsilon']:g}",
+    delta: Annotated[
+        float, typer.Option(help="Allowance for failure that is part of each promise.")
+    ] = _DEFAULTS["delta"],
+    horizon: Annotated[
+        str | None,
+        typer.Option(
+            metavar="L,...", help="The horizons to try; without it, the least 2^k - 1 that holds the log."
+        ),
+    ] = None,
+    items_per_event: Annotated[
+        str, typer.Option(metavar="D,...", help="The most distinct items of one event that count, to try.")
+    ] = str(_DEFAULTS["items_per_event"]),
+    runs: Annotated[int, typer.Option(min=1, help="Runs to average, each with a noise key of its own.")] = 3,
+    as_json: options.Json = False,
+) -> None:
+    """Run candidates for the settings over a PUBLIC log and compare what they show with the truth.
+
+    Every candidate runs as a stream would, one event a round, with noise keys that are thrown away. What is printed is
+    compared with the true counts: on private data it has no guarantee at all. Take a public log that resembles yours,
+    or one that you made up.
+
+    [bold]Examples[/]
+
+      stream-dp preview --events flights.jsonl --public
+
+      stream-dp preview --events flights.jsonl --public --mechanism blt --epsilon 0.5,1,2 --runs 10
+
+      stream-dp preview --events flights.jsonl --public --mechanism binary,blt --horizon 65535,1048575 --json
+    """
+    if not public:
+        raise Mistake(
+            "on private data the output of preview has no guarantee at all: add --public if everybody may see this log"
+        )
+    from stream_dp.preview import PublicLog
+    from stream_dp.replay_source import FileSource
+
+    epsilons, limits = (
+        _numbers(epsilon, float, "--epsilon"),
+        _numbers(items_per_event, int, "--items-per-event"),
+    )
+    horizons = None if horizon is None else _numbers(horizon, int, "--horizon")
+    log = PublicLog.of(row.value for row in FileSource(events).rows())
+    if not log.counts:
+        raise Mistake(f"the file {str(events)!r} holds no events: give a log with items")
+    horizons = horizons or [2 ** len(log.events).bit_length() - 1]
+    if min(horizons) < len(log.events):
+        raise Mistake(
+            f"the log holds {len(log.events)} events, but a horizon of {min(horizons)} ends before: raise --horizon"
+        )
+    candidates, refused = _calibrated(mechanism, delta, list(product(epsilons, horizons, limits)))
+    seen = _run(log, [noise for noise, _ in candidates], runs, hidden=as_json)
+    report = _report(log, candidates, seen)
+    report |= {"delta": delta, "runs": runs, "refused": refused}
+    if as_json:
+        typer.echo(json.dumps(report))
+    else:
+        _print(report)
+
+
+def _numbers(text: str, kind: "Callable[[str], Number]", option: str) -> "list[Number]":
+    try:
+        return [kind(word) for word in text.split(",")]
+    except ValueError:
+        raise Mistake(f"{option} takes numbers such as 1,2,4, not {text!r}") from None
+
+
+def _calibrated(
+    names: str | None, delta: float, settings: list[tuple[float, int, int]]
+) -> "tuple[list[Calibrated], list[str]]":
+    """Every mechanism under every setting (epsilon, horizon, items of an event), and why some refuse theirs."""
+    from stream_dp.comparison import calibrate_each
+    from stream_dp.counters import MECHANISMS
+
+    chosen = MECHANISMS if names is None else [name.strip() for name in names.split(",")]
+    candidates, refused = [], list[str]()
+    try:
+        for epsilon, horizon, items_per_event in settings:
+            found, why = calibrate_each(epsilon, delta, horizon, items_per_event, chosen)
+            candidates += found
+            refused += why.values()
+    except ValueError as error:
+        raise Mistake(str(error)) from None
+    for name in set(chosen) - set(MECHANISMS):
+        raise Mistake(f"mechanism must be one of {', '.join(MECHANISMS)}, not {name!r}")
+    return candidates, refused
+
+
+def _run(log: "PublicLog", mechanisms: "list[CalibratedCounter]", runs: int, hidden: bool) -> "list[Seen]":
+    from stream_dp.preview import run, seen, throw_away_noise
+
+    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
+        task = bar.add_task("Running", total=len(mechanisms) * runs * len(log.events))
+        return [
+            seen(log, [run(log, each, throw_away_noise(), partial(bar.advance, task)) for _ in range(runs)])
+            for each in mechanisms
+        ]
+
+
+def _report(log: "PublicLog", candidates: "list[Calibrated]", seen: "list[Seen]") -> dict[str, Any]:
+    return {
+        "events": len(log.events),
+        "labels": len(log.counts),
+        "counted": {
+            limit: log.counted(limit) for limit in {noise.items_per_event for noise, _ in candidates}
+        },
+        "candidates": [
+            {
+                "mechanism": noise.name,
+                "epsilon": guarantee.epsilon,
+                "horizon": noise.horizon,
+                "items_per_event": noise.items_per_event,
+                **asdict(each),
+            }
+            for (noise, guarantee), each in zip(candidates, seen, strict=True)
+        ],
+    }
+
+
+_SETTINGS: dict[str, tuple[str, str]] = {
+    "epsilon": ("epsilon", "g"),
+    "horizon": ("horizon", ","),
+    "items_per_event": ("items per event", ","),
+}
+
+_COLUMNS: "dict[str, Callable[[dict[str, Any]], str]]" = {
+    "seen": lambda told: f"{told['labels']:,.0f}",
+    "ever": lambda told: f"{told['ever']:,.0f}",
+    "top 10/50/100": lambda told: "/".join(f"{100 * part:.0f}" for part in told["recall"].values()) + "%",
+    "error": lambda told: "-" if told["relative_error"] is None else f"{told['relative_error']:.1%}",
+    "first": lambda told: _round(told["first_label"]),
+    "top 10 from": lambda told: _round(told["first_top"]),
+}
+
+
+def _round(number: float | None) -> str:
+    return "never" if number is None else f"{number:,.0f}"
+
+
+def _print(report: dict[str, Any]) -> None:
+    """A row for every candidate; settings that all of them share stand above."""
+    candidates = report["candidates"]
+    values = {
+        name: [format(each[name], form) for each in candidates] for name, (_, form) in _SETTINGS.items()
+    }
+    varied = [name for name in values if len(set(values[name])) > 1]
+    shared = [f"{_SETTINGS[name][0]} {values[name][0]}" for name in values if name not in varied]
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"{report['events']:,} events with {report['labels']:,} labels")
+    console.print(", ".join([*shared, f"delta {report['delta']:g}"]))
+    for limit, part in sorted(report["counted"].items()):
+        console.print(
+            f"{part:.0%} of all items are among the first {limit:,} of their events, and are counted"
+        )
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("mechanism", no_wrap=True)
+    for title in (*(_SETTINGS[name][0] for name in varied), *_COLUMNS):
+        table.add_column(title, justify="right", no_wrap=True)
+    for row, each in enumerate(candidates):
+        own = [values[name][row] for name in varied]
+        table.add_row(f"[bold]{each['mechanism']}[/]", *own, *(column(each) for column in _COLUMNS.values()))
+    console.print()
+    console.print(table)
+    for reason in report["refused"]:
+        console.print(reason)
+    runs = "one run" if report["runs"] == 1 else f"{report['runs']:,} runs"
+    console.print(
+        f"\nFrom {runs}. seen, ever: labels shown after the last event, and in any round. top 10/50/100: how many of "
+        "them are seen.\nerror: median relative error of those of the top 100 that are seen, against all events.\n"
+        "first, top 10 from: the round that first showed a label, and that had shown half of the top 10."
+    )

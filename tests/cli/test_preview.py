@@ -1,0 +1,113 @@
+"""`stream-dp preview`: only public logs, every candidate, and mistakes in one sentence."""
+
+import gzip
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from stream_dp.cli import app
+from stream_dp.counters import MECHANISMS
+from stream_dp.dev.flights import flight_events
+
+EVENTS = 1_000
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("log") / "flights.jsonl"
+    file.write_bytes(b"\n".join(islice(flight_events(), EVENTS)))
+    return file
+
+
+def run(*options: str) -> Result:
+    return CliRunner().invoke(app, ["preview", *options], env={"COLUMNS": "200"})
+
+
+def told(file: Path, *options: str) -> dict[str, Any]:
+    result = run("--events", str(file), "--public", "--runs", "1", *options, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_every_mechanism_is_run_under_every_setting(log: Path) -> None:
+    report = told(log, "--epsilon", "2,16", "--horizon", "1023,4095", "--items-per-event", "3")
+    assert (report["events"], report["counted"], report["refused"]) == (EVENTS, {"3": 1.0}, [])
+    candidates = report["candidates"]
+    assert len(candidates) == 4 * len(MECHANISMS)
+    assert {each["mechanism"] for each in candidates} == set(MECHANISMS)
+    by_setting = {(each["mechanism"], each["epsilon"], each["horizon"]): each for each in candidates}
+    for name in MECHANISMS:
+        strict, loose = by_setting[name, 2, 4095], by_setting[name, 16, 1023]
+        assert strict["ever"] < loose["ever"] <= report["labels"]
+        assert strict["recall"]["50"] <= loose["recall"]["50"]
+        assert loose["relative_error"] < 0.5
+
+
+def test_people_read_a_row_for_every_candidate(log: Path) -> None:
+    result = run("--events", str(log), "--public", "--runs", "2", "--epsilon", "8", "--mechanism", "binary")
+    assert result.exit_code == 0
+    assert "1,000 events with" in result.stdout
+    assert "epsilon 8, horizon 1,023, items per event 4, delta 1e-06" in result.stdout
+    [row] = [line.split() for line in result.stdout.splitlines() if line.startswith("binary")]
+    assert len(row) == 7
+    assert row[3].count("/") == 2
+    assert "From 2 runs." in result.stdout
+
+
+@pytest.mark.parametrize("kind", [".jsonl.gz", ".csv", ".parquet"])
+def test_logs_are_read_as_a_replay_reads_them(kind: str, log: Path, tmp_path: Path) -> None:
+    file = tmp_path / f"log{kind}"
+    items = [json.loads(line)["items"] for line in log.read_text().splitlines()]
+    if kind == ".jsonl.gz":
+        file.write_bytes(gzip.compress(log.read_bytes()))
+    elif kind == ".csv":
+        quoted = (json.dumps(each).replace('"', '""') for each in items)
+        file.write_text("items\n" + "\n".join(f'"{each}"' for each in quoted))
+    else:
+        pq.write_table(pa.table({"items": items}), file)
+    report = told(file, "--mechanism", "binary")
+    assert (report["events"], report["labels"]) == (EVENTS, told(log, "--mechanism", "binary")["labels"])
+
+
+def test_a_log_that_is_not_said_to_be_public_is_not_even_opened(tmp_path: Path) -> None:
+    result = run("--events", str(tmp_path / "missing.jsonl"))
+    assert result.exit_code == 2
+    [line] = result.stderr.replace("\n", " ").strip().split("error: ")[1:]
+    assert line.startswith("on private data the output of preview has no guarantee at all")
+    assert "--public" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--mechanism", "unary"], "mechanism must be one of binary"),
+        (["--mechanism", "binary,unary"], "not 'unary'"),
+        (["--epsilon", "one"], "--epsilon takes numbers such as 1,2,4, not 'one'"),
+        (["--items-per-event", "1.5"], "--items-per-event takes numbers"),
+        (["--horizon", "1e6"], "--horizon takes numbers"),
+        (["--horizon", "4095,999"], "a horizon of 999 ends before: raise --horizon"),
+        (["--epsilon", "0"], "epsilon must be above 0"),
+        (["--events", "log.txt"], "should end in .jsonl, .csv or .parquet"),
+        (["--events", "missing.jsonl"], "cannot be read"),
+    ],
+)
+def test_a_mistake_ends_with_one_sentence_and_status_2(options: list[str], sentence: str, log: Path) -> None:
+    result = run("--events", str(log), "--public", *options)
+    assert result.exit_code == 2, result.output
+    assert sentence in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_log_without_events_is_a_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "empty.jsonl"
+    file.write_text("{}\n")
+    result = run("--events", str(file), "--public")
+    assert result.exit_code == 2
+    assert "holds no events" in result.stderr
