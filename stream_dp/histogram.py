@@ -190,7 +190,7 @@ class RunningHistogram:
         np.cumsum(growth, axis=0, out=growth)
         table, hits = self._table, Hits(first + steps, rows[columns])
         noisy = table.advance(self._ids[:labels], self._counts[:labels], heads, hits, first_seen)
-        noisy += self._counts[table.rows]
+        noisy += table.by_column(self._counts)
         columns = table.columns_of(rows)
         noisy[:, columns[columns >= 0]] += growth[:, columns >= 0]
         self._counts[rows] += growth[-1]
@@ -240,7 +240,7 @@ class RunningHistogram:
         tau = self.mechanism.taus(rounds)
         visible = self._visible
         shown = np.flatnonzero(np.any(_released(noisy, tau, rounds, first_seen), axis=0))
-        visible.include(self._table.rows[shown], self._labels)
+        visible.include(self._table.rows_of(shown), self._labels)
         columns = self._table.columns_of(visible.rows)
         drawn = np.flatnonzero(columns >= 0)
         noisy = noisy.take(columns[drawn], axis=1)

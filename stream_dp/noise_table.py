@@ -1,21 +1,22 @@
 """Whose noise is computed: that of all labels, or with pruning that of the labels that can be seen.
 
 Pruning is a part of the mechanism that costs no delta.  Rounds come in blocks of 2^b that begin after a round l0, a
-multiple of 2^b.  A label is active in a block if and only if
+multiple of 2^b.  In the last round of a block every label is active.  In the rounds before, a label is active if and
+only if, for one of those rounds l,
 
-    noisy(label, l0)  >=  tau(l) - (l - l0) * (what a round can add) - 4 * drift(l0, l)    for a round l of the block
+    noisy(label, l0)  >=  tau(l) - (l - l0) * (what a round can add) - 4 * drift(l0, l)
 
 where drift(l0, l) is the standard deviation of the change of noise from l0 to l, and noisy(label, l0) counts a label
 that was not seen by l0 as 0, whenever it appears.  A round releases a label that is active and reaches tau.  Which
 labels are active follows from the noisy table alone, so pruning is post-processing of what the guarantee speaks of
 (docs/guarantee.md).  A label that could only have passed by a rare swing of its noise inside the block waits for the
-next one.
+last round of it, for which every label draws noise anyway.
 """
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,18 +59,21 @@ class WholeTable:
         return self._counter.round
 
     @property
-    def rows(self) -> NDArray[np.int64]:
-        """Whose noise the last `advance` returned, column by column."""
-        return np.arange(self._counter.labels)
+    def width(self) -> int:
+        """How many columns to expect of the next `advance`, not counting new labels."""
+        return self._counter.labels
+
+    def by_column(self, cells: NDArray[Any]) -> NDArray[Any]:
+        """`cells`, one for each label, in the order of the columns that the last `advance` returned."""
+        return cells[: self._counter.labels]
+
+    def rows_of(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which labels these columns belong to."""
+        return columns
 
     def columns_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """In which column of it a label's is; -1 for a label that has none."""
+        """Which columns these labels have; -1 for a label that has none."""
         return rows
-
-    @property
-    def width(self) -> int:
-        """How many columns to expect."""
-        return self._counter.labels
 
     def advance(
         self,
@@ -79,7 +83,7 @@ class WholeTable:
         hits: Hits,
         first_seen: NDArray[np.int64],
     ) -> NDArray[np.int32]:
-        """The noise of the labels in `rows` in the next rounds, int32 of shape (rounds, len(rows)).
+        """The noise of the labels that have a column in the next rounds, int32 of shape (rounds, columns).
 
         `counts` are those of all labels before the first of these rounds, 0 for the new ones.  For the rest see
         `Counter.advance`.
@@ -108,7 +112,8 @@ class PrunedTable:
         self._events_per_round = pruning.events_per_round
         self._active: Counter | None = None
         self._histories: list[bytes] = []
-        self._rows = _NONE
+        self._all = True  # whether the last round returned a column for every label
+        self._rows = _NONE  # of the active labels
         self._columns = np.empty(0, np.int64)  # of a label's row: its column among the active ones, or -1
 
     @property
@@ -118,22 +123,29 @@ class PrunedTable:
 
     @property
     def rounds_left(self) -> int:
-        """Rounds until the next block begins."""
-        return self._block_rounds - len(self._histories)
+        """Rounds until other labels have columns: the rounds of a block before its last one, or that one."""
+        return max(1, self._block_rounds - 1 - len(self._histories))
 
     @property
-    def rows(self) -> NDArray[np.int64]:
-        """Whose noise the last `advance` returned, column by column."""
-        return self._rows
-
-    def columns_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """In which column of it a label's is; -1 for a label that is not active."""
-        return self._columns[rows]
+    def _at_the_last(self) -> bool:
+        return len(self._histories) == self._block_rounds - 1
 
     @property
     def width(self) -> int:
-        """How many columns to expect; before a block begins nobody knows, and this says all labels."""
-        return len(self._rows) if self._active else self._everyone.labels
+        """See `WholeTable.width`; before a block begins nobody knows, and this says all labels."""
+        return len(self._rows) if self._active and not self._at_the_last else self._everyone.labels
+
+    def by_column(self, cells: NDArray[Any]) -> NDArray[Any]:
+        """See `WholeTable.by_column`."""
+        return cells[: self._everyone.labels] if self._all else cells[self._rows]
+
+    def rows_of(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `WholeTable.rows_of`."""
+        return columns if self._all else self._rows[columns]
+
+    def columns_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `WholeTable.columns_of`."""
+        return rows if self._all else self._columns[rows]
 
     def advance(
         self,
@@ -145,19 +157,22 @@ class PrunedTable:
     ) -> NDArray[np.int32]:
         """See `WholeTable.advance`; the rounds may be at most `rounds_left`."""
         if len(histories) > self.rounds_left:
-            raise ValueError(f"{len(histories)} rounds at once, but the block has {self.rounds_left} left")
-        if self._active is None:
-            self._begin(counts)
+            raise ValueError(
+                f"{len(histories)} rounds at once, but only {self.rounds_left} have the same columns"
+            )
+        active = self._active or self._begin(counts)
+        self._all = self._at_the_last
         if len(ids) > self._everyone.labels:
-            self._add_labels(ids)
-        assert self._active is not None
+            self._add_labels(ids, active)
         columns = self._columns[hits.rows]
         mine = Hits(hits.rounds[columns >= 0], columns[columns >= 0])
-        noise = self._active.advance(ids[self._rows], histories, mine, _NONE)
+        noise = active.advance(ids[self._rows], histories, mine, _NONE)
         self._histories += histories
-        if not self.rounds_left:
-            self._everyone.follow(self._active, self._rows, ids, self._histories[-1])
-            self._active, self._histories = None, []
+        if self._all:
+            self._everyone.follow(active, self._rows, ids, self._histories[-1])
+            self._columns[self._rows] = -1
+            self._active, self._histories, self._rows = None, [], _NONE
+            noise = self._everyone.current()[None, :]
         return noise
 
     def state(self) -> tuple[CounterState, BlockState | None]:
@@ -175,25 +190,25 @@ class PrunedTable:
             self._activate(block.rows, active)
             self._histories = list(block.histories)
 
-    def _begin(self, counts: NDArray[np.int32]) -> None:
+    def _begin(self, counts: NDArray[np.int32]) -> Counter:
         everyone = self._everyone
-        self._columns[self._rows] = -1
         rows = np.flatnonzero(self._in_reach(everyone.current() + counts[: everyone.labels]))
-        self._activate(rows, everyone.subset(rows))
+        return self._activate(rows, everyone.subset(rows))
 
-    def _activate(self, rows: NDArray[np.int64], active: Counter) -> None:
+    def _activate(self, rows: NDArray[np.int64], active: Counter) -> Counter:
         self._rows, self._active = rows, active
         self._columns[rows] = np.arange(len(rows))
+        return active
 
     def _in_reach(self, noisy: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Which of the noisy counts at the block's start could reach the tau of one of its rounds."""
+        """Which of the noisy counts at the block's start could reach the tau of a round before its last one."""
         start = self._everyone.round
-        rounds = np.arange(start + 1, min(start + self._block_rounds, self._mechanism.horizon) + 1)
+        rounds = np.arange(start + 1, min(start + self._block_rounds - 1, self._mechanism.horizon) + 1)
         growth = (rounds - start) * self._events_per_round
         drift = np.floor(_DRIFTS * self._mechanism.drifts(start, rounds))
         return noisy >= int((self._mechanism.taus(rounds) - growth - drift).min())
 
-    def _add_labels(self, ids: NDArray[np.uint64]) -> None:
+    def _add_labels(self, ids: NDArray[np.uint64], active: Counter) -> None:
         """Append labels that the block's start did not know; those in reach catch up with the active ones."""
         everyone = self._everyone
         new = np.arange(everyone.labels, len(ids))
@@ -201,10 +216,10 @@ class PrunedTable:
         self._columns = grown(self._columns, len(ids))
         self._columns[new] = -1
         late = new[self._in_reach(everyone.subset(new).current())]
-        if not len(late) or self._active is None:
+        if not len(late):
             return
         part = everyone.subset(late)
         part.advance(ids[late], self._histories, _NO_HITS, _NONE)
-        self._active.join(part)
+        active.join(part)
         self._columns[late] = np.arange(len(self._rows), len(self._rows) + len(late))
         self._rows = np.concatenate([self._rows, late])
