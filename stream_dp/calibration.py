@@ -124,7 +124,8 @@ def coupling_delta(
     start = kind.start_draws(horizon)
     draws = kind.draws_per_round * horizon + start  # of one label
     levels = horizon.bit_length()
-    more_pairs = draws / horizon * (levels + start) / levels  # than one draw a round, an event in every level of them
+    # than with one draw a round, and an event in as many of them as there are levels
+    more_pairs = draws / horizon * (levels + start) / levels
     fails = 2.0 * items_per_event * draws * _DRAW_DISTANCE
     fails += collision_probability(items_per_event, horizon) * more_pairs
     return (1 + exp(epsilon)) * (fails + (_USERS_ALIKE if unit == "user" else 0.0))

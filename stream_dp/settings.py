@@ -45,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     source: str | None = None
     unit: Literal["event", "user"] = "event"
-    mechanism: Literal["binary"] = "binary"
+    mechanism: Literal["binary", "honaker", "smooth"] = "binary"
     epsilon: float = 1.0
     delta: float = 1e-6
     horizon: _Positive = 65_535
@@ -53,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     items_per_user: _Positive | None = None
     rounds: Annotated[str, msgspec.Meta(pattern=r"^(per-event|every-[1-9][0-9]{0,6}|ticks)\Z")] = "per-event"
     tick_seconds: Annotated[float, msgspec.Meta(ge=0.1)] = 1.0
+    pruning_rounds: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
     shards: _Shards = 0
@@ -76,6 +77,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.unit == "event" and self.items_per_user is not None:
             raise SettingsError(
                 'items_per_user bounds nothing where the privacy unit is the event: set unit = "user", or leave it out'
+            )
+        if self.pruning_rounds == 1 or self.pruning_rounds & (self.pruning_rounds - 1):
+            raise SettingsError(
+                f"pruning_rounds must be a power of two such as 256, or 0 for no pruning, not {self.pruning_rounds}"
+            )
+        if self.pruning_rounds and self.rounds == "ticks":
+            raise SettingsError(
+                "pruning needs to know how much a round can add to a count, which ticks leave open: set "
+                'pruning_rounds = 0, or rounds = "per-event" or "every-N"'
             )
 
     @property
@@ -148,6 +158,7 @@ PRIVACY = (
     "items_per_event",
     "items_per_user",
     "rounds",
+    "pruning_rounds",
 )
 """Settings whose change under a running epoch would break its promise.
 

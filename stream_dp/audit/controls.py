@@ -22,7 +22,8 @@ from stream_dp.audit.top_k_pairs import DELTA, counted
 from stream_dp.audit.user_unit_pairs import Stream, admitted_by
 from stream_dp.batch.top_k import LaplaceTopK, laplace_top_k
 from stream_dp.calibration import calibrate
-from stream_dp.counters.binary import BinaryMechanism, levels
+from stream_dp.counters.binary import levels
+from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.privacy.thresholds import sum_tail_threshold
 
 
@@ -98,7 +99,7 @@ def no_union_over_rounds() -> Pair:
     )
 
 
-def _escape(name: str, mechanism: BinaryMechanism, epsilon: float, delta: float) -> Pair:
+def _escape(name: str, mechanism: CalibratedCounter, epsilon: float, delta: float) -> Pair:
     def sample(side: int, runs: int, key: bytes) -> Views:
         return views(replicas(mechanism, {1: [0]} if side == LARGER else {}, 1, runs, key), 1)
 

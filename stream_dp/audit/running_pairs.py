@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import structs
 
 from stream_dp.audit.bounds import Views
 from stream_dp.audit.examine import LARGER, Pair
@@ -16,7 +17,13 @@ from stream_dp.audit.running_replicas import Releases, Situation, noise_of, repl
 from stream_dp.audit.running_views import joint, views
 from stream_dp.bounding import EventBound
 from stream_dp.calibration import calibrate
-from stream_dp.counters.binary import BinaryMechanism, levels
+from stream_dp.counters import DISCRETE
+from stream_dp.counters.binary import DyadicTree
+from stream_dp.counters.discrete import DiscreteCounter
+from stream_dp.counters.honaker import HonakerMechanism
+from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.smooth import SmoothMechanism, smooth_tree
+from stream_dp.counters.tree import Tree
 from stream_dp.histogram import RunningHistogram
 from stream_dp.privacy.accounting import discrete_gaussian_epsilon, discrete_gaussian_sigma_squared
 from stream_dp.records import Event
@@ -45,7 +52,7 @@ class Neighbours:
 
 def pairs() -> list[Pair]:
     """All of them."""
-    return [*_tables(), *_releases(), _overlong()]
+    return [*_tables(), *_releases(), _overlong(), *_of_smooth(), *_of_honaker()]
 
 
 def _tables() -> list[Pair]:
@@ -77,32 +84,78 @@ def _releases() -> list[Pair]:
     ]  # fmt: skip
 
 
+def _of_smooth() -> list[Pair]:
+    """An event of the first round is in as many nodes as any; 10 and 34 rounds are all that 2 and 3 nodes allow."""
+    again = {r: [0] for r in (4, 7, 9, 10)}
+    return [
+        table("smooth table: event at the first round of 10", 10, Neighbours(1, [0], {}), counter="smooth"),
+        table("smooth table: event at the first round of 34", 34, Neighbours(1, [0], {}), counter="smooth",
+              delta=0.01, runs=60_000),
+        table("smooth table: event in the middle, label present elsewhere", 10, Neighbours(5, [0], again),
+              counter="smooth", runs=60_000),
+        release("smooth: novel label at the first round of 10", 10, Neighbours(1, [0], {}), counter="smooth"),
+        release("smooth: 2 novel labels that come back", 10, Neighbours(3, [0, 1], again), counter="smooth", epsilon=4,
+                runs=60_000),
+    ]  # fmt: skip
+
+
+def _of_honaker() -> list[Pair]:
+    """At an epsilon that needs draws of a variance of 12 and more; labels that start late have a way of their own."""
+    again = {r: [0] for r in (10, 11, 13)}
+    everywhere = {r: [0] for r in (2, 3, 5, 6)}
+    return [
+        table("honaker table: event at the first round of 7", 7, Neighbours(1, [0], {}), counter="honaker"),
+        table("honaker table: event at the last round of 15", 15, Neighbours(15, [0], {}), counter="honaker",
+              runs=60_000),
+        table("honaker table: event in the middle, label present elsewhere", 7, Neighbours(4, [0], everywhere),
+              counter="honaker", runs=60_000),
+        release("honaker: novel label at the first round of 7", 7, Neighbours(1, [0], {}), counter="honaker",
+                epsilon=1.0, delta=0.05),
+        release("honaker: late novel label that comes back", 15, Neighbours(7, [0], again), counter="honaker",
+                epsilon=1.5, delta=0.05, runs=60_000),
+        release("honaker: 2 late novel labels", 15, Neighbours(12, [0, 1], {}), counter="honaker", delta=0.05,
+                runs=60_000),
+    ]  # fmt: skip
+
+
 def table(
     name: str, horizon: int, neighbours: Neighbours, *,
-    epsilon: float = 1.0, delta: float = 1e-3, runs: int = 120_000, joint_reach: int = 0,
+    epsilon: float = 1.0, delta: float = 1e-3, runs: int = 120_000, joint_reach: int = 0, counter: str = "binary",
 ) -> Pair:  # fmt: skip
     """A pair in the open, at the least variance for (epsilon, delta)."""
-    mechanism, claimed = open_table(horizon, len(neighbours.event), epsilon, delta)
+    mechanism, claimed = open_table(horizon, len(neighbours.event), epsilon, delta, counter)
 
     def sample(side: int, wanted: int, key: bytes) -> Views:
         shown = open_releases(mechanism, neighbours, side, wanted, key)
-        both = views(shown, neighbours.event_round)
+        both = views(shown, neighbours.event_round, _tree(mechanism))
         return {**both, **joint(shown, joint_reach)} if joint_reach else both
 
     return Pair(NAME, name, claimed, delta, sample, runs)
 
 
-def open_table(horizon: int, items: int, epsilon: float, delta: float) -> tuple[BinaryMechanism, float]:
+def open_table(
+    horizon: int, items: int, epsilon: float, delta: float, counter: str = "binary"
+) -> tuple[DiscreteCounter, float]:
     """The mechanism that hides nothing by thresholds, at the least variance, and its epsilon at `delta`."""
-    shifts = items * levels(horizon)
+    kind = DISCRETE[counter]
+    shifts = items * kind.nodes_per_event(horizon)
     sigma_squared = discrete_gaussian_sigma_squared(epsilon, delta, shifts)
-    thresholds = (_EVERYTHING,) * levels(horizon)
-    mechanism = BinaryMechanism(horizon, items, sigma_squared, delta, thresholds)
-    return mechanism, discrete_gaussian_epsilon(sigma_squared, shifts, delta).epsilon
+    mechanism = kind.of(horizon, items, sigma_squared, delta)
+    claimed = discrete_gaussian_epsilon(sigma_squared, shifts, delta).epsilon
+    if isinstance(mechanism, HonakerMechanism):
+        return structs.replace(mechanism, deviations=float(_EVERYTHING)), claimed
+    return structs.replace(mechanism, thresholds=(_EVERYTHING,) * len(mechanism.thresholds)), claimed
+
+
+def _tree(mechanism: CalibratedCounter) -> Tree:
+    """Whose nodes the releases are read as sums of."""
+    if isinstance(mechanism, SmoothMechanism):
+        return smooth_tree(mechanism.ones, mechanism.zeros)
+    return DyadicTree()
 
 
 def open_releases(
-    mechanism: BinaryMechanism, neighbours: Neighbours, side: int, runs: int, key: bytes
+    mechanism: DiscreteCounter, neighbours: Neighbours, side: int, runs: int, key: bytes
 ) -> Releases:
     """Every noisy count of `runs` streams, of labels that are known before the first round."""
     known = range(neighbours.items)
@@ -111,14 +164,14 @@ def open_releases(
 
 def release(
     name: str, horizon: int, neighbours: Neighbours, *,
-    epsilon: float = 2.0, delta: float = 0.02, runs: int = 120_000,
+    epsilon: float = 2.0, delta: float = 0.02, runs: int = 120_000, counter: str = "binary",
 ) -> Pair:  # fmt: skip
     """A pair through the threshold, calibrated as a worker calibrates it."""
-    mechanism, guarantee = calibrate(epsilon, delta, horizon, len(neighbours.event))
+    mechanism, guarantee = calibrate(epsilon, delta, horizon, len(neighbours.event), counter)
 
     def sample(side: int, wanted: int, key: bytes) -> Views:
         found = replicas(mechanism, neighbours.situation(side), neighbours.items, wanted, key)
-        return views(found, neighbours.event_round)
+        return views(found, neighbours.event_round, _tree(mechanism))
 
     return Pair(NAME, name, guarantee.epsilon, guarantee.delta, sample, runs)
 

@@ -19,7 +19,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.counters import Mechanism
+from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.histogram import HistogramState, ReleasedBlock, RunningHistogram
 from stream_dp.privacy.keyed_noise import NONCE_BYTES, KeyedNoise
 
@@ -45,7 +45,7 @@ def noise_of(key: bytes, block: int) -> KeyedNoise:
 
 
 def replicas(
-    mechanism: Mechanism,
+    mechanism: CalibratedCounter,
     situation: Situation,
     items: int,
     runs: int,
@@ -70,7 +70,7 @@ def replicas(
 
 
 def run_block(
-    mechanism: Mechanism,
+    mechanism: CalibratedCounter,
     situation: Situation,
     items: int,
     runs: int,

@@ -5,17 +5,20 @@ from numpy.typing import NDArray
 
 from stream_dp.audit.bounds import Views
 from stream_dp.audit.running_replicas import Releases
+from stream_dp.counters.binary import DyadicTree
+from stream_dp.counters.tree import Tree
 
 _MOST_ROUNDS_NAMED = 15  # a set of rounds is one number, bit by bit
+_DYADIC = DyadicTree()
 
 
-def views(releases: Releases, event_round: int) -> Views:
-    """The sum statistic and others, given the round in which the neighbours differ."""
+def views(releases: Releases, event_round: int, tree: Tree = _DYADIC) -> Views:
+    """The sum statistic of the tree and others, given the round in which the neighbours differ."""
     shown, rounds = releases.shown, len(releases.shown)
     any_item: NDArray[np.bool_] = np.any(shown, axis=2)
     flat = releases.counts.sum(axis=2, dtype=np.int64)
     seen: dict[str, NDArray[np.int64]] = {
-        "shift sum": shift_sum(releases, event_round),
+        "shift sum": shift_sum(releases, event_round, tree),
         "any label in any round": np.any(any_item, axis=0).astype(np.int64, copy=False),
         "rounds and labels shown": np.count_nonzero(shown, axis=(0, 2)),
         "sum of all counts": flat.sum(axis=0),
@@ -29,15 +32,18 @@ def views(releases: Releases, event_round: int) -> Views:
     return seen
 
 
-def shift_sum(releases: Releases, event_round: int) -> NDArray[np.int64]:
+def shift_sum(releases: Releases, event_round: int, tree: Tree = _DYADIC) -> NDArray[np.int64]:
     """The noisy partial sums of all nodes that hold the event, added up: the likelihood ratio where all is shown.
+
+    (For a counter whose releases are the sums of single nodes, that is; for another it is a statistic like others.)
 
     Node a is what round a adds to the prefix it builds on; a node that is not shown on both sides counts 0.
     """
     shown, counts = releases.shown, releases.counts
     total = np.zeros(counts.shape[1:], np.int64)
-    for node in nodes_with(event_round, len(shown)):
-        parent = node & (node - 1)
+    parents = tree.parents(1, len(shown))
+    for node in nodes_with(event_round, len(shown), tree):
+        parent = parents[node - 1]
         if parent:
             total += np.where(shown[node - 1] & shown[parent - 1], counts[node - 1] - counts[parent - 1], 0)
         else:
@@ -45,13 +51,14 @@ def shift_sum(releases: Releases, event_round: int) -> NDArray[np.int64]:
     return total.sum(axis=1)
 
 
-def nodes_with(round_number: int, horizon: int) -> list[int]:
+def nodes_with(round_number: int, horizon: int, tree: Tree = _DYADIC) -> list[int]:
     """The nodes of rounds 1..horizon that hold the round.
 
     >>> nodes_with(1, 7), nodes_with(6, 7), nodes_with(7, 7)
     ([1, 2, 4], [6], [7])
     """
-    return [a for a in range(round_number, horizon + 1) if a & (a - 1) < round_number]
+    parents = enumerate(tree.parents(round_number, horizon), round_number)
+    return [node for node, parent in parents if parent < round_number]
 
 
 def joint(releases: Releases, reach: int) -> Views:

@@ -1,12 +1,18 @@
 """Continual counters behind one protocol (protocol.py), chosen by the setting `mechanism`."""
 
 from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.counters.honaker import HonakerMechanism
+from stream_dp.counters.smooth import SmoothMechanism
 
-Mechanism = BinaryMechanism
+Mechanism = BinaryMechanism | HonakerMechanism | SmoothMechanism
 """A calibrated counter of any kind, as an epoch keeps it."""
 
-DISCRETE = {"binary": BinaryMechanism}
-"""By name, those whose noise hides unit shifts of discrete Gaussians: `nodes_per_event` for each item of an event."""
+DISCRETE: dict[str, type[BinaryMechanism] | type[HonakerMechanism] | type[SmoothMechanism]] = {
+    "binary": BinaryMechanism,
+    "honaker": HonakerMechanism,
+    "smooth": SmoothMechanism,
+}
+"""By name, those whose noise hides unit shifts of discrete Gaussians."""
 
-MECHANISMS = ("binary",)
+MECHANISMS = tuple(DISCRETE)
 """All names."""

@@ -1,0 +1,93 @@
+"""What every calibrated counter owes its users, by name."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from stream_dp.calibration import calibrate, coupling_delta, guarantee_of
+from stream_dp.counters import DISCRETE, MECHANISMS, Mechanism
+from stream_dp.histogram import RunningHistogram
+from stream_dp.privacy.accounting import discrete_gaussian_delta
+from stream_dp.privacy.keyed_noise import KeyedNoise
+
+EVENTS = [[f"label {i % 7}", f"label {i * i % 11}", "often"] for i in range(200)]
+
+
+def shown(mechanism: Mechanism, key: int, cuts: list[int]) -> list[tuple[int, list[str], list[int]]]:
+    """All releases of the events, observed in blocks that end at `cuts`."""
+    noise = KeyedNoise(bytes([key]) * 32, "registry", bytes(16))
+    histogram = RunningHistogram(mechanism, noise)
+    snapshots = [
+        snapshot
+        for start, end in zip([0, *cuts], [*cuts, len(EVENTS)], strict=True)
+        for snapshot in histogram.observe(EVENTS[start:end])
+    ]
+    return [(each.round, each.labels.tolist(), each.counts.tolist()) for each in snapshots]
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_releases_are_a_function_of_the_key_and_the_events(name: str) -> None:
+    mechanism, _ = calibrate(20.0, 1e-3, 511, 3, name)
+    once = shown(mechanism, 1, [])
+    assert once == shown(mechanism, 1, [1, 2, 50, 51, 128, 199])
+    assert once != shown(mechanism, 2, [])
+    assert sum(len(labels) for _, labels, _ in once) > 100
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_stored_mechanism_comes_back_as_it_was(name: str) -> None:
+    mechanism, _ = calibrate(1.0, 1e-6, 65_535, 4, name)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(mechanism), type=Mechanism) == mechanism
+    assert msgspec.json.decode(msgspec.json.encode(mechanism), type=Mechanism) == mechanism
+    assert (mechanism.name, mechanism.horizon, mechanism.items_per_event) == (name, 65_535, 4)
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "horizon", "items"),
+    [(1.0, 1e-6, 65_535, 4), (0.5, 1e-9, 100, 1), (20.0, 1e-3, 511, 3)],
+)
+def test_the_noise_is_the_least_that_keeps_the_promise(
+    name: str, epsilon: float, delta: float, horizon: int, items: int
+) -> None:
+    """By the exact divergence, at what delta has left for it; or else the least that the counter can take."""
+    mechanism, guarantee = calibrate(epsilon, delta, horizon, items, name)
+    kind = DISCRETE[name]
+    shifts = items * kind.nodes_per_event(horizon)
+    left = delta / 2 - coupling_delta(epsilon, horizon, items, mechanism=name)
+    assert discrete_gaussian_delta(mechanism.sigma_squared, shifts, epsilon) <= left <= delta / 2
+    if mechanism.sigma_squared > kind.least_sigma_squared:
+        assert discrete_gaussian_delta(mechanism.sigma_squared * 0.999, shifts, epsilon) > left
+    assert guarantee.rho == mechanism.rho == shifts / (2 * mechanism.sigma_squared)
+    assert (guarantee.epsilon, guarantee.delta, guarantee.threshold_delta) == (epsilon, delta, delta / 2)
+    _, again = guarantee_of(mechanism.sigma_squared, delta / 2, horizon, items, name)
+    assert again.epsilon <= epsilon * (1 + 1e-9)
+
+
+def test_a_counter_that_cannot_take_so_little_noise_gets_more() -> None:
+    mechanism, guarantee = calibrate(20.0, 1e-3, 511, 3, "honaker")
+    assert mechanism.sigma_squared == 12
+    assert guarantee.epsilon == 20
+    with pytest.raises(ValueError, match="honaker needs noise of variance 12 at least, not 4"):
+        guarantee_of(4.0, 1e-3, 511, 3, "honaker")
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_what_is_charged_for_draws_covers_all_that_a_label_takes(name: str) -> None:
+    """Of the smallest horizon, where starting costs the most, and of the largest."""
+    for horizon in (1, 2**24):
+        charged = coupling_delta(1.0, horizon, 1, mechanism=name)
+        draws = DISCRETE[name].draws_per_round * horizon + DISCRETE[name].start_draws(horizon)
+        assert charged >= (1 + np.e) * 2 * draws * 2.0**-100
+        assert charged < 1e-19
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_better_counters_show_what_the_binary_mechanism_hides(name: str) -> None:
+    rounds = np.arange(1, 65_536)
+    binary, _ = calibrate(1.0, 1e-6, 65_535, 4)
+    mechanism, _ = calibrate(1.0, 1e-6, 65_535, 4, name)
+    factor = {"binary": 1.0}.get(name, 0.79)
+    assert mechanism.taus(rounds).mean() <= factor * binary.taus(rounds).mean()
+    assert mechanism.sds(rounds).mean() <= factor * binary.sds(rounds).mean()
+    assert mechanism.sds(rounds).max() <= factor * binary.sds(rounds).max()
