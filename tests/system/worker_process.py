@@ -24,6 +24,7 @@ from stream_dp.epochs import Epochs
 from stream_dp.journal import EpochJournal, JournaledLedger
 from stream_dp.pipeline import Pipeline
 from stream_dp.resume import NewEpoch
+from stream_dp.rounds import TickCodec, TickTimes
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
@@ -60,6 +61,12 @@ STEPS_OF_A_ROLL: dict[str, tuple[Any, str]] = {
     "charge in Redis": (Ledger, "charge"),
 }
 """What is only done where one epoch ends and another one begins."""
+
+STEPS_OF_A_TICK: dict[str, tuple[Any, str]] = {
+    "write a tick": (TickCodec, "encode"),
+    "note a tick that was written": (TickTimes, "written"),
+}
+"""What is only done where rounds end by ticks."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ async def _run(settings: Settings, new_epoch: NewEpoch | None) -> None:
 
 def arm(interruption: Interruption) -> None:
     """Replace the step by one that interrupts this process."""
-    owner, name = (STEPS | STEPS_OF_A_ROLL)[interruption.step]
+    owner, name = (STEPS | STEPS_OF_A_ROLL | STEPS_OF_A_TICK)[interruption.step]
     setattr(owner, name, _interrupted(getattr(owner, name), interruption))
 
 
