@@ -160,7 +160,12 @@ def test_no_lane_of_a_round_is_used_for_two_purposes(monkeypatch: pytest.MonkeyP
         return draw(self, gaussian, identities, tweaks)
 
     monkeypatch.setattr(KeyedNoise, "draw", recording)
-    feed(HonakerCounter(noise, LEAST), ids(noise, 5), [1, 8, 31, 32, 40], [30, 63])
+    counter, identities = HonakerCounter(noise, LEAST), ids(noise, 6)
+    feed(counter, identities, [1, 8, 31, 32, 40], [30, 63])
+    ahead = counter.subset(np.array([1]))
+    ahead.advance(identities[1:2], histories(64, 96), NONE, NOBODY)
+    counter.follow(ahead, np.array([1]), identities[:5], histories(96, 96)[0])
+    counter.advance(identities, histories(97, 100), NONE, np.array([96]))
     assert len(used) == len(set(used)) > 5 * 2 * 23
 
 
