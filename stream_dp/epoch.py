@@ -8,7 +8,9 @@ import msgspec
 
 from stream_dp.calibration import Guarantee, calibrate
 from stream_dp.counters import Mechanism
+from stream_dp.noise_table import Pruning
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
+from stream_dp.rounds import events_of
 from stream_dp.settings import Settings
 
 
@@ -73,6 +75,12 @@ class Epoch:
                 f"epoch {self.number} draws noise of version {self.noise_version} and this program of version "
                 f"{NOISE_VERSION}: go on with the program that opened it"
             )
+
+    @property
+    def pruning(self) -> Pruning | None:
+        """Where noise is drawn only for labels in reach; None where it is drawn for all."""
+        block_rounds = self.privacy["pruning_rounds"]
+        return Pruning(block_rounds, events_of(self.privacy["rounds"]) or 0) if block_rounds else None
 
     def noise(self, key: bytes) -> KeyedNoise:
         """The noise of this epoch under the noise key `key`."""

@@ -49,7 +49,7 @@ class Pipeline:
     ) -> None:
         self.epoch = epoch
         self.intake = Intake(epoch, key, topic, position, pairs)
-        self.histogram = RunningHistogram(epoch.mechanism, epoch.noise(key), state)
+        self.histogram = RunningHistogram(epoch.mechanism, epoch.noise(key), state, epoch.pruning)
         self._encoder = ReleaseEncoder(
             epoch.privacy["stream"], epoch.number, epoch.nonce, epoch.mechanism, epoch.guarantee
         )

@@ -26,7 +26,7 @@ class Shard:
         self.epoch = epoch
         self.number, self.shards = number, shards
         self.position = position or Position(0)
-        self.histogram = RunningHistogram(epoch.mechanism, epoch.noise(key), state)
+        self.histogram = RunningHistogram(epoch.mechanism, epoch.noise(key), state, epoch.pruning)
         self._encoder = ReleaseEncoder(
             epoch.privacy["stream"],
             epoch.number,

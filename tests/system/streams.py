@@ -285,6 +285,13 @@ class Stream:
         for ours, theirs in zip(expected.counter.columns, found.state.counter.columns, strict=True):
             assert (ours.name, ours.version) == (theirs.name, theirs.version)
             np.testing.assert_array_equal(theirs.cells, ours.cells[:labels])
+        ours, theirs = expected.block, found.state.block
+        assert (ours is None) == (theirs is None)
+        if ours is not None and theirs is not None:
+            assert ours.histories == theirs.histories
+            np.testing.assert_array_equal(theirs.rows, ours.rows)
+            for mine, stored in zip(ours.counter.columns, theirs.counter.columns, strict=True):
+                np.testing.assert_array_equal(stored.cells, mine.cells)
 
     def stop_all(self) -> None:
         """End what a test left running."""

@@ -1,0 +1,52 @@
+"""Every mechanism, with and without pruning, on real servers: killed at its steps, and recomputed by `verify`."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from stream_dp.counters import MECHANISMS
+from stream_dp.rebuild import rebuild, verify_epoch
+from stream_dp.records import decode_release
+from stream_dp.verify import Verdict
+from tests.system.streams import small_stream, some_events
+from tests.system.worker_process import Kill
+
+KILLS = (
+    Kill("compute", 3, after=True),
+    Kill("hand a batch to the producer", 2),
+    Kill("queue the checkpoint's commands", 1, after=True),
+    Kill("write a checkpoint", 1, after=True),
+)
+
+
+@pytest.mark.parametrize("pruning_rounds", [0, 16])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_killed_worker_releases_what_an_uninterrupted_one_does(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, mechanism: str, pruning_rounds: int
+) -> None:
+    changed = {"mechanism": mechanism, "pruning_rounds": pruning_rounds, "epsilon": 4.0, "delta": 0.2}
+    with small_stream(
+        kafka,
+        redis_url,
+        topic_prefix,
+        tmp_path,
+        items_per_event=2,
+        horizon=255,
+        checkpoint_rounds=11,
+        **changed,
+    ) as stream:
+        stream.feed(some_events(150, seed=5))
+        for kill in KILLS:
+            assert stream.run(kill) == -signal.SIGKILL, f"{kill} was never reached:\n{stream.logged()}"
+        assert stream.run(until_round=150) == 0
+        stream.check_everything()
+        shown = [len(decode_release(record.value or b"").labels) for record in stream.releases()]
+        assert max(shown) > 1, "nothing to compare"
+        settings = stream.settings
+        with stream.redis() as redis:
+            assert verify_epoch(settings, redis).certificate.verdict is Verdict.IDENTICAL
+            before = stream.checkpoint()
+            rebuild(settings, redis, replace=True)
+        stream.check_everything()
+        assert before.position == stream.checkpoint().position
