@@ -1,7 +1,10 @@
-"""The pipeline without a broker: each record closes exactly one round, however the log is cut, whatever it holds."""
+"""The pipeline without a broker: rounds end where the log says, however it is cut into batches, whatever it holds."""
 
+import json
 import random
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,26 +14,36 @@ from hypothesis import strategies as st
 from stream_dp.calibration import calibrate
 from stream_dp.epoch import Epoch
 from stream_dp.pipeline import Output, Pipeline
-from stream_dp.records import BadRecord, Record, decode_event, decode_release
+from stream_dp.privacy.composition import Unit
+from stream_dp.records import TICK_KEY, BadRecord, Record, decode_event, decode_release, iso_timestamp
+from stream_dp.rounds import TickCodec
+from stream_dp.settings import Settings
 from tests import naive
 from tests.nodes import live_nodes
 
 KEY = bytes(range(32))
 NONCE = bytes(range(16))
 HORIZON, ITEMS_PER_EVENT = 131_071, 3
+UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
-def epoch(horizon: int = HORIZON) -> Epoch:
+def epoch(horizon: int = HORIZON, unit: Unit = "event", rounds: str = "per-event") -> Epoch:
     """An epoch with a fixed nonce."""
-    mechanism, guarantee = calibrate(20.0, 1e-6, horizon, ITEMS_PER_EVENT)
-    return Epoch(1, NONCE, 0, {"stream": "s"}, mechanism, guarantee)
+    mechanism, guarantee = calibrate(20.0, 1e-6, horizon, ITEMS_PER_EVENT, unit=unit)
+    return Epoch(1, NONCE, 0, Settings(stream="s", rounds=rounds).privacy, mechanism, guarantee)
 
 
 EPOCH = epoch()
+ALL_KINDS = [epoch(1023, unit, rounds) for unit in UNITS for rounds in ("per-event", "every-3", "ticks")]
+TICKS = TickCodec(KEY, "s")
 VALUES = [
     b'{"items": ["tea"]}',
     b'{"items": ["milk", "tea"]}',
     b'{"items": ["a", "b", "c", "d", "a"]}',
+    b'{"items": ["a", "e"], "user": "u"}',
+    b'{"items": ["b", "a", "f"], "user": "u"}',
+    b'{"items": ["tea", "milk"], "user": "v"}',
+    b'{"items": ["tea"], "user": ""}',
     b'{"items": ["tea"]',
     b'{"items": []}',
     b'{"items": [1]}',
@@ -44,6 +57,15 @@ def log_of(values: list[bytes | None]) -> list[Record]:
     return [Record(offset, 1_700_000_000_000 + offset, None, value) for offset, value in enumerate(values)]
 
 
+def with_ticks(values: list[bytes | int | None]) -> list[Record]:
+    """The same, where a number stands for the tick of that number."""
+    plain = log_of([TICKS.encode(value) if isinstance(value, int) else value for value in values])
+    return [
+        record._replace(key=TICK_KEY) if isinstance(value, int) else record
+        for record, value in zip(plain, values, strict=True)
+    ]
+
+
 def output_of(pipeline: Pipeline, *batches: list[Record]) -> Output:
     total = Output()
     for batch in batches:
@@ -53,24 +75,115 @@ def output_of(pipeline: Pipeline, *batches: list[Record]) -> Output:
     return total
 
 
+values_and_ticks = st.sampled_from(VALUES) | st.integers(1, 30)
+
+
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.sampled_from(VALUES), max_size=80), st.lists(st.integers(0, 80), max_size=5))
-def test_batches_make_no_difference(values: list[bytes | None], cuts: list[int]) -> None:
-    records = log_of(values)
+@given(
+    st.sampled_from(ALL_KINDS),
+    st.lists(values_and_ticks, max_size=80),
+    st.lists(st.integers(0, 80), max_size=5),
+)
+def test_batches_make_no_difference(kind: Epoch, values: list[bytes | int | None], cuts: list[int]) -> None:
+    records = with_ticks(values)
     bounds = sorted({0, len(records), *(cut for cut in cuts if cut < len(records))})
     batches = [records[start:end] for start, end in pairwise(bounds)]
-    whole, cut = Pipeline(EPOCH, KEY, "s.events"), Pipeline(EPOCH, KEY, "s.events")
+    whole, cut = Pipeline(kind, KEY, "s.events"), Pipeline(kind, KEY, "s.events")
     assert output_of(whole, records) == output_of(cut, *batches)
-    assert whole.position == cut.position
-    assert whole.round == cut.round == len(records)
+    assert (whole.position, whole.round, whole.intake.pairs) == (cut.position, cut.round, cut.intake.pairs)
+    assert whole.intake.next_offset == len(records)
+    if kind.privacy["rounds"] == "per-event":
+        assert whole.round == len(records)
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.sampled_from(VALUES), min_size=1, max_size=60), st.data())
-def test_records_delivered_again_are_dropped(values: list[bytes | None], data: st.DataObject) -> None:
+@given(st.sampled_from(ALL_KINDS), st.lists(values_and_ticks, max_size=60), st.data())
+def test_a_pipeline_that_starts_from_a_checkpoint_gives_the_rest(
+    kind: Epoch, values: list[bytes | int | None], data: st.DataObject
+) -> None:
+    """The checkpoint stands at the end of a round; the records of the open round are read again."""
+    records = with_ticks(values)
+    expected = output_of(Pipeline(kind, KEY, "s.events"), records)
+    pipeline, seen = Pipeline(kind, KEY, "s.events"), Output()
+    for cut in sorted(data.draw(st.lists(st.integers(0, len(records)), max_size=3))):
+        output = pipeline.process(records[:cut])
+        seen.releases += output.releases
+        seen.dead_letters += output.dead_letters
+        state, pairs = pipeline.histogram.state(), bytes(pipeline.intake.pairs)
+        pipeline = Pipeline(kind, KEY, "s.events", pipeline.position, state, pairs)
+    output = pipeline.process(records)
+    seen.releases += output.releases
+    seen.dead_letters += output.dead_letters
+    assert expected == seen
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(ALL_KINDS), st.lists(values_and_ticks, max_size=60))
+def test_what_is_counted_equals_plain_dictionaries(kind: Epoch, values: list[bytes | int | None]) -> None:
+    """Rounds, bounds, counts and noise, all of them the slow way."""
+    pipeline = Pipeline(kind, KEY, "s.events")
+    letters = pipeline.process(with_ticks(values)).dead_letters
+    rounds, bad = slowly(values, kind.privacy["rounds"], kind.guarantee.unit)
+    run = naive.naive_run(KEY, "s", NONCE, kind.mechanism.sigma_squared, lambda _: 0, rounds)
+    state = pipeline.histogram.state()
+    assert (len(rounds), bad) == (pipeline.round, [letter.offset for letter in letters])
+    assert run.counts == dict(zip(state.labels, state.counts.tolist(), strict=True))
+    assert run.history == state.history
+
+
+def slowly(values: list[bytes | int | None], rounds: str, unit: Unit) -> tuple[list[list[str]], list[int]]:
+    """What each closed round admits, and the offsets of its records that are no events."""
+    admitted: list[list[str]] = []
+    closed_bad: list[int] = []
+    held: dict[str, list[str]] = {}
+    last, size, labels, bad = 0, 0, list[str](), list[int]()
+    for offset, value in enumerate(values):
+        tick = value if isinstance(value, int) and rounds == "ticks" else None
+        size += 1
+        if tick is None:
+            event = json_event(value)
+            user = None if event is None else event.get("user")
+            if event is None or (unit == "user" and user is None):
+                bad.append(offset)
+            elif unit == "event":
+                labels += naive.first_distinct(event["items"], ITEMS_PER_EVENT)
+            else:
+                own = held.setdefault(user, [])
+                before = len(own)
+                for item in event["items"]:
+                    if item not in own and len(own) < ITEMS_PER_EVENT:
+                        own.append(item)
+                labels += own[before:]
+        elif tick <= last:
+            continue
+        if tick is not None or size == {"per-event": 1, "every-3": 3}.get(rounds):
+            last = tick or last
+            admitted.append(labels)
+            closed_bad += bad
+            size, labels, bad = 0, [], []
+    return admitted, closed_bad
+
+
+def json_event(value: bytes | int | None) -> dict[str, Any] | None:
+    """The event, if it is one of the valid ones among `VALUES`."""
+    if not isinstance(value, bytes) or b'"user": ""' in value:
+        return None
+    try:
+        event = json.loads(value)
+    except ValueError:
+        return None
+    items = event["items"]
+    return event if items and all(isinstance(item, str) for item in items) else None
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(ALL_KINDS), st.lists(values_and_ticks, min_size=1, max_size=60), st.data())
+def test_records_delivered_again_are_dropped(
+    kind: Epoch, values: list[bytes | int | None], data: st.DataObject
+) -> None:
     """A log read again from any earlier offset, any number of times, gives what it gives when read once."""
-    records = log_of(values)
-    once, often = Pipeline(EPOCH, KEY, "s.events"), Pipeline(EPOCH, KEY, "s.events")
+    records = with_ticks(values)
+    once, often = Pipeline(kind, KEY, "s.events"), Pipeline(kind, KEY, "s.events")
     repeated, reached = [], 0
     while reached < len(records):
         start = data.draw(st.integers(0, reached))
@@ -98,6 +211,45 @@ def test_the_horizon_leaves_the_records_beyond_it_untouched() -> None:
     assert pipeline.process(records) == Output()
 
 
+def test_the_horizon_leaves_the_open_round_and_all_beyond_it_to_the_next_epoch() -> None:
+    pipeline = Pipeline(epoch(3, rounds="every-4"), KEY, "s.events")
+    output = pipeline.process(log_of([b'{"items": ["tea"]}', b"{"] * 10))
+    assert ([release.round for release in output.releases], len(output.dead_letters)) == ([1, 2, 3], 6)
+    assert (pipeline.finished, pipeline.position.next_offset, pipeline.intake.next_offset) == (True, 12, 12)
+
+
+def test_a_round_is_timed_by_the_record_that_closed_it_and_never_by_what_events_say() -> None:
+    """An event counts in the round that is open when the broker takes it, however late it says it is."""
+    late = [b'{"items": ["tea"], "ts": "%d-01-31T12:00:00Z"}' % year for year in (2020, 1970, 2099, 2026)]
+    for rounds, closing in (("every-2", [1, 3]), ("ticks", [4])):
+        pipeline = Pipeline(epoch(rounds=rounds), KEY, "s.events")
+        output = pipeline.process(with_ticks([*late, 17]))
+        found = [decode_release(release.value).ts for release in output.releases]
+        assert [iso_timestamp(1_700_000_000_000 + offset) for offset in closing] == found
+        assert pipeline.histogram.state().counts.tolist() == [4]
+
+
+def test_a_tick_in_a_stream_whose_rounds_do_not_end_by_ticks_is_a_bad_record() -> None:
+    for rounds, closed in (("per-event", 3), ("every-3", 1)):
+        pipeline = Pipeline(epoch(rounds=rounds), KEY, "s.events")
+        output = pipeline.process(with_ticks([b'{"items": ["tea"]}', 17, b'{"items": ["tea"]}']))
+        assert (pipeline.round, [letter.offset for letter in output.dead_letters]) == (closed, [1])
+
+
+def test_a_tick_that_somebody_else_wrote_is_a_bad_record_of_the_open_round() -> None:
+    forged = Record(1, 0, TICK_KEY, TickCodec(bytes(32), "s").encode(17))
+    pipeline = Pipeline(epoch(rounds="ticks"), KEY, "s.events")
+    assert pipeline.process([*log_of([b'{"items": ["tea"]}']), forged]) == Output()
+    output = pipeline.process([Record(2, 0, TICK_KEY, TICKS.encode(1))])
+    assert (
+        [release.round for release in output.releases],
+        [letter.offset for letter in output.dead_letters],
+    ) == (
+        [1],
+        [1],
+    )
+
+
 def test_offsets_with_gaps_close_a_round_for_each_record_only() -> None:
     """Transactions leave offsets without records in a log."""
     records = [record for record in log_of([b'{"items": ["tea"]}'] * 20) if record.offset % 3]
@@ -111,9 +263,9 @@ def test_another_key_nonce_or_stream_draws_other_noise(changed: str) -> None:
     records = log_of([b'{"items": ["tea"]}'] * 200)
     other = EPOCH
     if changed == "nonce":
-        other = Epoch(1, bytes(16), 0, EPOCH.privacy, EPOCH.mechanism, EPOCH.guarantee)
+        other = replace(EPOCH, nonce=bytes(16))
     if changed == "stream":
-        other = Epoch(1, NONCE, 0, {"stream": "t"}, EPOCH.mechanism, EPOCH.guarantee)
+        other = replace(EPOCH, privacy=EPOCH.privacy | {"stream": "t"})
     ours, theirs = Pipeline(EPOCH, KEY, "e"), Pipeline(other, bytes(32) if changed == "key" else KEY, "e")
     ours.process(records)
     theirs.process(records)

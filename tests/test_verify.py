@@ -14,6 +14,7 @@ from stream_dp.verify import Outcome, Verdict, verify
 
 KEY = bytes(range(32))
 EPOCH = Epoch.open(Settings(stream="shop", epsilon=20.0, horizon=255, items_per_event=2), 1, 0)
+SETTINGS_OF_SEVEN = Settings(stream="shop", epsilon=20.0, horizon=63, items_per_event=2, rounds="every-7")
 MUTATED_LOGS = 1_000
 
 
@@ -115,6 +116,33 @@ def test_an_edit_that_changes_no_release_is_found_too() -> None:
     edited = [*LOG]
     edited[18] = edited[18]._replace(value=b"bad in another way")
     assert Verdict.EDITED is outcome(edited).certificate.verdict
+
+
+def test_rounds_of_several_events_are_told_by_rounds_and_not_by_records() -> None:
+    """120 records in rounds of 7: the last of them is in the round that is open."""
+    epoch = Epoch.open(SETTINGS_OF_SEVEN, 1, 0)
+    releases = Pipeline(epoch, KEY, "shop.events").process(LOG).releases
+    counted = LogDigester(KEY).extend(NOTHING, LOG[:119])
+    more = [event(120 + i, "item 1") for i in range(7)]
+    for log, verdict in (
+        (LOG, Verdict.IDENTICAL),
+        (LOG[:119], Verdict.IDENTICAL),
+        ([*LOG, *more[:5]], Verdict.IDENTICAL),
+        ([*LOG, *more[:6]], Verdict.EXTENDED),
+        ([*LOG[:119], event(119, "another")], Verdict.IDENTICAL),
+        (LOG[:118], Verdict.TRUNCATED),
+        (LOG[7:], Verdict.TRUNCATED),
+        ([*LOG[:50], event(50, "another"), *LOG[51:]], Verdict.EDITED),
+        (in_order([LOG[1], LOG[0], *LOG[2:]]), Verdict.REORDERED),
+    ):
+        certificate = verify(epoch, KEY, "shop.events", log, releases, counted).certificate
+        assert (certificate.verdict, certificate.rounds) == (
+            verdict,
+            17 if certificate.sound else certificate.rounds,
+        )
+    changed = [*releases[:9], *releases[10:]]
+    found = verify(epoch, KEY, "shop.events", LOG, changed, counted).certificate
+    assert (found.verdict, found.rounds) == (Verdict.RELEASES_CHANGED, 9)
 
 
 def test_no_mutated_log_gets_a_wrong_verdict() -> None:
