@@ -14,6 +14,7 @@ from kafka import KafkaProducer
 
 from stream_dp import log
 from stream_dp.connections import Kafka, kafka_options
+from stream_dp.records import decode_tick
 from stream_dp.replay_source import HEADER, FileSource, ReplayRefused, Row, TopicSource
 
 _ANSWER_SECONDS = 30
@@ -49,9 +50,9 @@ class Numbers:
 
 @dataclass
 class Held:
-    """What the target holds of one source, and how many records that are not of it.
+    """What the target holds of one source, and how many records that are not of it and could hold an event.
 
-    `last` is the row replayed last and the digest of its key and value.
+    Ticks that the target's own worker wrote hold none.  `last` is the row replayed last and the digest of its key and value.
     """
 
     rows: Numbers = field(default_factory=Numbers)
@@ -62,6 +63,8 @@ class Held:
     def take(self, row: Row, digest: str) -> None:
         """Count one record of the target."""
         source, _, number = (row.mark or "").partition(":")
+        if row.mark is None and decode_tick(row.key, row.value) is not None:
+            return
         if source != digest or not number.isdecimal():
             self.foreign += 1
         elif not self.rows.add(int(number)):
