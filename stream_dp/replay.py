@@ -52,7 +52,8 @@ class Numbers:
 class Held:
     """What the target holds of one source, and how many records that are not of it and could hold an event.
 
-    Ticks that the target's own worker wrote hold none.  `last` is the row replayed last and the digest of its key and value.
+    Ticks that the target's own worker wrote hold none.  `last` is the row replayed last and the digest of its key and
+    value.
     """
 
     rows: Numbers = field(default_factory=Numbers)
