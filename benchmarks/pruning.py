@@ -55,7 +55,7 @@ def main(console: Console) -> None:
 
 
 def measure(labels: int) -> tuple[float, int, float]:
-    """Rounds a second of processor time with encoded releases, how many labels were in reach, and megabytes resident."""
+    """Rounds a second of processor time, releases encoded, how many labels were in reach, and megabytes resident."""
     mechanism, guarantee = calibrate(1.0, 1e-6, 2**20 - 1, 4)
     noise = KeyedNoise(bytes(KEY_BYTES), "bench", bytes(NONCE_BYTES))
     names = [f"label {i}" for i in range(labels)]
