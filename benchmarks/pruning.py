@@ -54,14 +54,26 @@ def main(console: Console) -> None:
     _differences(console)
 
 
+def far_along(mechanism: BinaryMechanism, noise: KeyedNoise, labels: int) -> HistogramState:
+    """A stream at round `START` with `labels` labels, `IN_REACH` of which are well above the threshold."""
+    state = HistogramState.before_any_round([f"label {i}" for i in range(labels)])
+    state.counts[:IN_REACH] = 5_000
+    ids = noise.label_ids(name.encode() for name in state.labels)
+    everyone = mechanism.counter(noise)
+    everyone.restore(CounterState(), labels)
+    ahead = everyone.subset(_NONE)
+    ahead.advance(ids[:0], [bytes(32)] * START, Hits(_NONE, _NONE), _NONE)
+    everyone.follow(ahead, _NONE, ids, bytes(32))
+    state.counter = everyone.state()
+    return state
+
+
 def measure(labels: int) -> tuple[float, int, float]:
     """Rounds a second of processor time, releases encoded, how many labels were in reach, and megabytes resident."""
     mechanism, guarantee = calibrate(1.0, 1e-6, 2**20 - 1, 4)
     noise = KeyedNoise(bytes(KEY_BYTES), "bench", bytes(NONCE_BYTES))
-    names = [f"label {i}" for i in range(labels)]
-    state = HistogramState.before_any_round(names)
-    state.counts[:IN_REACH] = 5_000
-    state.counter = _long_after(mechanism, noise, labels, names)
+    state = far_along(mechanism, noise, labels)
+    names = state.labels
     histogram = RunningHistogram(mechanism, noise, state, Pruning(BLOCK_ROUNDS))
     encoder = ReleaseEncoder("bench", 1, bytes(NONCE_BYTES), mechanism, guarantee)
     rng = np.random.default_rng(0)
@@ -80,17 +92,6 @@ def measure(labels: int) -> tuple[float, int, float]:
     with open("/proc/self/statm") as statm:
         resident = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
     return rate, reached, resident
-
-
-def _long_after(mechanism: BinaryMechanism, noise: KeyedNoise, labels: int, names: list[str]) -> CounterState:
-    """The state of all labels' counter at round `START`, which all of them skipped to."""
-    ids = noise.label_ids(name.encode() for name in names)
-    everyone = mechanism.counter(noise)
-    everyone.restore(CounterState(), labels)
-    ahead = everyone.subset(_NONE)
-    ahead.advance(ids[:0], [bytes(32)] * START, Hits(_NONE, _NONE), _NONE)
-    everyone.follow(ahead, _NONE, ids, bytes(32))
-    return everyone.state()
 
 
 def _differences(console: Console) -> None:

@@ -1,0 +1,65 @@
+"""A checkpoint of a million labels, one in a hundred of them changed: how long it takes, and how long work stalls."""
+
+import tempfile
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import msgspec
+from redis import Redis
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.pruning import BLOCK_ROUNDS, far_along
+from stream_dp.dev import redis_server
+from stream_dp.epoch import Epoch
+from stream_dp.pipeline import Pipeline, Position
+from stream_dp.privacy.keyed_noise import KEY_BYTES
+from stream_dp.records import Record
+from stream_dp.settings import Settings
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+
+LABELS, CHANGED = 1_000_000, 10_000
+TURNS = 5
+_SETTINGS = Settings(stream="checkpoint", horizon=2**20 - 1, pruning_rounds=BLOCK_ROUNDS)
+
+
+def main(console: Console) -> None:
+    """Print the medians of several checkpoints, each after so many events that one label in a hundred has changed."""
+    epoch, key = Epoch.open(_SETTINGS, 1, 0), bytes(KEY_BYTES)
+    state = far_along(epoch.mechanism, epoch.noise(key), LABELS)
+    pipeline = Pipeline(epoch, key, _SETTINGS.events, Position(state.round), state)
+    stalls, writes = [], []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        redis_server.running(Path(folder)) as server,
+        Redis.from_url(server.url) as redis,
+    ):
+        store = CheckpointStore(redis, _SETTINGS.stream)
+        store.take_over()
+        for turn in range(TURNS + 1):
+            if turn:
+                _change(pipeline, turn)
+            started = perf_counter()
+            prepared = store.prepare(
+                Checkpoint(epoch, pipeline.histogram.state(), pipeline.position, 0, "", pipeline.intake.pairs)
+            )
+            ready = perf_counter()
+            store.commit(prepared)
+            if turn:  # the first one writes everything
+                stalls.append(ready - started)
+                writes.append(perf_counter() - started)
+    table = Table("", "ms", title=f"A checkpoint of {LABELS:,} labels, {CHANGED:,} of them changed")
+    table.add_row("work stalls for", f"{median(stalls) * 1e3:.1f}")
+    table.add_row("durable after", f"{median(writes) * 1e3:.1f}")
+    console.print(table)
+
+
+def _change(pipeline: Pipeline, turn: int) -> None:
+    """Events of four labels each that change one label in a hundred."""
+    first = pipeline.position.next_offset
+    records = []
+    for i in range(CHANGED // 4):
+        items = [f"label {(turn + 100 * (4 * i + k)) % LABELS}" for k in range(4)]
+        records.append(Record(first + i, 1, None, msgspec.json.encode({"items": items})))
+    pipeline.process(records)
