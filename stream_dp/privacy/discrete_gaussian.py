@@ -43,7 +43,7 @@ def _exp_minus(x: Fraction) -> int:
 
 
 @lru_cache(maxsize=8)
-def _weights(sigma_squared: float) -> tuple[int, ...]:
+def gaussian_weights(sigma_squared: float) -> tuple[int, ...]:
     """exp(-k^2 / (2 s2)) for k = 0, 1, ... in units of 2^-320, down to below 2^-130."""
     if not 0 < sigma_squared <= LARGEST_SIGMA_SQUARED:
         raise ValueError(
@@ -61,7 +61,7 @@ def _weights(sigma_squared: float) -> tuple[int, ...]:
 
 def pmf(sigma_squared: float) -> NDArray[np.float64]:
     """P(0), P(1), ..., P(K) as float64 of shape (K + 1,), correctly rounded; beyond K less than 2^-128 is left."""
-    weights = _weights(sigma_squared)
+    weights = gaussian_weights(sigma_squared)
     total = weights[0] + 2 * sum(weights[1:])
     return np.array([weight / total for weight in weights])
 
@@ -69,7 +69,7 @@ def pmf(sigma_squared: float) -> NDArray[np.float64]:
 @lru_cache(maxsize=8)
 def variance(sigma_squared: float) -> float:
     """The variance of N_Z(0, s2), correctly rounded: a little below s2 when s2 is small."""
-    weights = _weights(sigma_squared)
+    weights = gaussian_weights(sigma_squared)
     total = weights[0] + 2 * sum(weights[1:])
     return 2 * sum(k * k * weight for k, weight in enumerate(weights)) / total
 
@@ -137,7 +137,7 @@ def _cumulative(sigma_squared: float) -> list[int]:
 
     Empty when sigma_squared is so small that 0 is the only value.
     """
-    weights = _weights(sigma_squared)
+    weights = gaussian_weights(sigma_squared)
     total = weights[0] + 2 * sum(weights[1:])
     running, cumulative = 0, []
     for weight in (*weights[:0:-1], *weights[:-1]):
