@@ -15,6 +15,7 @@ from stream_dp.epoch import Epoch
 from stream_dp.privacy.composition import Charge
 from stream_dp.settings import Settings
 from stream_dp.store.ledger import Ledger
+from stream_dp.store.ledger_records import Marks
 
 _ANSWER_SECONDS = 30
 _LOOK_AGAIN_MILLISECONDS = (
@@ -90,25 +91,38 @@ class EpochJournal:
 class JournaledLedger:
     """The ledger of a source, with every charge in `<source>.ledger` too before anything is released.
 
-    Opening it puts back what a Redis that was lost or rolled back has forgotten.
+    Opening it puts back what a Redis that was lost or rolled back has forgotten.  Without Kafka there is no journal.
     """
 
-    def __init__(self, kafka: Kafka, redis: Redis, source: str) -> None:
+    def __init__(self, kafka: Kafka | None, redis: Redis, source: str) -> None:
         self._kafka, self._topic = kafka, f"{source}.ledger"
         self.ledger = Ledger(redis, source)
-        log.create_topics(kafka, self._topic)
-        self.restored = self.ledger.restore(_values(kafka, self._topic))
+        self.restored: list[Charge] = []
+        if kafka is not None:
+            log.create_topics(kafka, self._topic)
+            self.restored = self.ledger.restore(_values(kafka, self._topic))
 
-    def charge(self, charge: Charge) -> Charge:
-        """Charge once; returns the charge as it stands.  Raises `LedgerRefused`."""
-        return self._journaled(self.ledger.charge(charge))
+    def charge(self, charge: Charge, marks: Marks | None = None) -> Charge:
+        """Charge once; returns the charge as it stands.  Raises `LedgerRefused`.
+
+        `marks` belongs to pay_what_you_get.py.
+        """
+        return self._journaled(self.ledger.charge(charge, marks), marks)
 
     def close(self, charge_id: str, end_offset: int) -> Charge:
         """Record that a charge read nothing from `end_offset` on."""
         return self._journaled(self.ledger.close(charge_id, end_offset))
 
-    def _journaled(self, charge: Charge) -> Charge:
-        _append(self._kafka, self._topic, self.ledger.journal_record(charge))
+    def note_query(self, budget_id: str, query_id: str) -> None:
+        """Record a query of a pay-what-you-get budget as it stands."""
+        stored = self.ledger.state().stored[budget_id]
+        if stored.marks is not None:
+            query = {query_id: stored.marks.queries[query_id]}
+            self._journaled(stored.now, Marks(stored.marks.opened, query))
+
+    def _journaled(self, charge: Charge, marks: Marks | None = None) -> Charge:
+        if self._kafka is not None:
+            _append(self._kafka, self._topic, self.ledger.journal_record(charge, marks))
         return charge
 
 

@@ -19,6 +19,7 @@ from stream_dp.settings import load_settings
 if TYPE_CHECKING:
     from stream_dp.privacy.composition import Budget, Charge, Load
     from stream_dp.store.ledger import Ledger
+    from stream_dp.store.ledger_records import Marks
 
 _ROWS = 40  # ranges that people see; --json has all
 
@@ -98,6 +99,11 @@ def show(place: Place, as_json: options.Json = False) -> None:
             )
         console.print()
         console.print(table)
+    for each in report["pay_what_you_get"]:
+        console.print(
+            f"{escape(each['charge'])} has left: {each['marks_left']:,} of {each['marks']:,} marks, "
+            f"{each['queries_left']:,} of {each['queries']:,} queries"
+        )
 
 
 @app.command("set")
@@ -185,6 +191,11 @@ def _report(ledger: "Ledger") -> dict[str, Any]:
         "spent": spent | {"epsilon": _finite(spent["epsilon"])},
         "left_everywhere": None if budget is None else _room(charges, budget, 0, None),
         "charges": [_charge(charge) for charge in charges],
+        "pay_what_you_get": [
+            _marks(stored.made.id, stored.marks)
+            for stored in state.stored.values()
+            if stored.marks is not None
+        ],
     }
 
 
@@ -192,6 +203,20 @@ def _charge(charge: "Charge") -> dict[str, Any]:
     import msgspec
 
     return dict(msgspec.to_builtins(charge))
+
+
+def _marks(budget_id: str, marks: "Marks") -> dict[str, Any]:
+    """What a pay-what-you-get budget was opened with, and what no job has taken of it yet."""
+    from stream_dp.store.pay_what_you_get import left_of
+
+    left = left_of(marks)
+    return {
+        "charge": budget_id,
+        "marks": marks.opened.marks,
+        "queries": marks.opened.queries,
+        "marks_left": left.marks,
+        "queries_left": left.queries,
+    }
 
 
 def _room(charges: "list[Charge]", budget: "Budget", first: int, end: int | None) -> dict[str, float]:

@@ -16,12 +16,9 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.settings import Settings
 
 if TYPE_CHECKING:
-    from redis import Redis
-
     from stream_dp.jobs.request import JobRequest
     from stream_dp.jobs.result import JobResult
     from stream_dp.jobs.steps import Prepared, Site
-    from stream_dp.store.ledger import Ledger
 
 _READ, _PROMISE, _SHOW = "What to read", "What to promise", "What to show"
 
@@ -118,13 +115,33 @@ def top_k(
     *,
     mechanism: Annotated[
         str,
-        typer.Option(help="laplace, gaussian, gumbel, stable, stable-fixed-k, gap or gap-gaussian."),
+        typer.Option(
+            help="laplace, gaussian, gumbel, pay-what-you-get, stable, stable-fixed-k, gap or gap-gaussian."
+        ),
     ] = "gumbel",
     k: Annotated[int, typer.Option("-k", "--k", help="The most labels to release.")] = 10,
     kbar: Annotated[
         int | None, typer.Option(help="How many labels are looked at, k or more.", rich_help_panel=_PROMISE)
     ] = None,
     items_per_user: ItemsPerUser = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="pay-what-you-get: the budget to draw from; the first job of this name opens it.",
+            rich_help_panel=_PROMISE,
+        ),
+    ] = None,
+    marks: Annotated[
+        int | None,
+        typer.Option(
+            help="pay-what-you-get: how many labels its jobs may release in all.", rich_help_panel=_PROMISE
+        ),
+    ] = None,
+    queries: Annotated[
+        int | None,
+        typer.Option(help="pay-what-you-get: how many jobs may draw from it.", rich_help_panel=_PROMISE),
+    ] = None,
     job: Job,
     plot: Plot = None,
 ) -> None:
@@ -139,9 +156,19 @@ def top_k(
       stream-dp top-k --file orders.parquet --source orders --mechanism gaussian --items-per-user 10 --plot top.png
 
       stream-dp top-k --stream shop --mechanism stable -k 50 --dry-run
+
+      stream-dp top-k --stream shop --mechanism pay-what-you-get --budget anna --marks 200 --queries 20 -k 10
     """
     delta = None if mechanism == "gap" else job.delta
-    asked = {"delta": delta, "k": k, "kbar": kbar, "items_per_user": items_per_user}
+    asked = {
+        "delta": delta,
+        "k": k,
+        "kbar": kbar,
+        "items_per_user": items_per_user,
+        "budget": budget,
+        "marks": marks,
+        "queries": queries,
+    }
     _run({"job": "top-k", "mechanism": mechanism, **asked}, job, plot)
 
 
@@ -295,35 +322,27 @@ def _charged(request: "JobRequest", prepared: "Prepared", settings: Settings, jo
     """Charge the ledger, then read and compute.  A file is charged without Kafka unless --kafka is given."""
     from stream_dp.connections import redis_client
     from stream_dp.jobs.result import cost_of
-    from stream_dp.jobs.steps import charge_of, compute
+    from stream_dp.jobs.steps import compute, pay, settle
+    from stream_dp.journal import JournaledLedger
     from stream_dp.privacy.keyed_noise import new_key
 
-    key = new_key()
+    key, charge_id = new_key(), f"job/{prepared.name}/{request.id}"
     with redis_client(settings.redis_address) as redis:
         journaled = request.source.file is None or job.kafka is not None
-        ledger, charge = _ledger(journaled, settings, redis, prepared.name)
-        cost = cost_of(prepared.calibrated, ledger.budget())
-        charge(charge_of(prepared, f"job/{prepared.name}/{request.id}", key))
-    with Progress(console=Console(stderr=True), transient=True, disable=job.as_json) as bar:
-        task = bar.add_task("Reading")
-        return compute(
-            prepared,
-            settings.kafka_address,
-            key,
-            cost,
-            lambda done, total: bar.update(task, completed=done, total=total),
-        )
-
-
-def _ledger(journaled: bool, settings: Settings, redis: "Redis", name: str) -> "tuple[Ledger, Any]":
-    from stream_dp.journal import JournaledLedger
-    from stream_dp.store.ledger import Ledger
-
-    if journaled:
-        both = JournaledLedger(settings.kafka_address, redis, name)
-        return both.ledger, both.charge
-    ledger = Ledger(redis, name)
-    return ledger, ledger.charge
+        ledger = JournaledLedger(settings.kafka_address if journaled else None, redis, prepared.name)
+        cost = cost_of(prepared.calibrated, ledger.ledger.budget())
+        pay(prepared, charge_id, key, ledger)
+        with Progress(console=Console(stderr=True), transient=True, disable=job.as_json) as bar:
+            task = bar.add_task("Reading")
+            result = compute(
+                prepared,
+                settings.kafka_address,
+                key,
+                cost,
+                lambda done, total: bar.update(task, completed=done, total=total),
+            )
+        settle(request, charge_id, key, result, ledger)
+    return result
 
 
 def _lines(file: Path) -> list[str]:

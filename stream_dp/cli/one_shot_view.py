@@ -25,7 +25,7 @@ def show_cost(
     request: JobRequest, calibrated: Calibrated, cost: ResultCost, source: str, as_json: bool
 ) -> None:
     """What a job would cost, before anything is read."""
-    promise = guarantee(request.unit, calibrated.epsilon, calibrated.delta)
+    promise = guarantee(request.unit, calibrated)
     if as_json:
         told = {"source": source, "unit": request.unit, "cost": cost, "guarantee": promise}
         typer.echo(msgspec.json.encode(told).decode())

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from stream_dp.batch.baskets import sample
 from stream_dp.batch.cost import Cost, require_count, require_positive
+from stream_dp.batch.gumbel_top_k import PayWhatYouGet
 from stream_dp.batch.result import BatchResult
 from stream_dp.jobs.rows import Rows
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -33,10 +34,20 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedBudget:
+    """The pay-what-you-get budget that a job draws from, as it is opened, and the most marks that the job may take."""
+
+    name: str
+    opened: PayWhatYouGet
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
 class Calibrated:
     """`delta`: the one that was asked for, at which `cost` gives the epsilon that was asked for, or a lower one.
 
     `releases_counts`: whether labels come with noisy counts.  `run` is called with rows of any content.
+    `shared`: where `cost` is that of a budget, which is charged once for all jobs that name it.
     """
 
     cost: Cost
@@ -44,6 +55,7 @@ class Calibrated:
     releases_counts: bool
     run: Callable[[Rows, OneShotNoise], Outcome]
     bins: list[str] | None = None
+    shared: SharedBudget | None = None
 
     @property
     def epsilon(self) -> float:

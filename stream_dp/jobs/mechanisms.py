@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 from stream_dp.batch.cost import epsilon_per_item, epsilon_per_pick, require_positive
 from stream_dp.batch.greedy_set_union import Greedy, greedy, greedy_transfer
-from stream_dp.batch.gumbel_top_k import GumbelTopK, gumbel_top_k
+from stream_dp.batch.gumbel_top_k import GumbelTopK, PayWhatYouGet, gumbel_top_k
 from stream_dp.batch.histogram import (
     GaussianHistogram,
     LaplaceHistogram,
@@ -46,6 +46,7 @@ from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK, gaussian_top_k, lap
 from stream_dp.jobs.calibrated import (
     Calibrated,
     Outcome,
+    SharedBudget,
     check_promise,
     check_sizes,
     outcome,
@@ -97,6 +98,28 @@ def _gumbel_top_k(epsilon: float, delta: float, k: int, kbar: int = 0) -> Calibr
         delta,
         False,
         lambda rows, noise: outcome(gumbel_top_k(rows.counts(), parameters, noise)),
+    )
+
+
+def _pay_what_you_get(
+    epsilon: float, delta: float, k: int, budget: str, marks: int, queries: int, kbar: int = 0
+) -> Calibrated:
+    """One of the `queries` of a budget that may release `marks` labels in all, in noisy order, without counts.
+
+    epsilon and delta are those of the budget: of all its queries together.
+    """
+    check_promise(epsilon, delta)
+    check_sizes(k=k, kbar=kbar or None, marks=marks, queries=queries)
+    pure, converted = epsilon / marks, epsilon_per_pick(zcdp_rho(epsilon, delta / 2), marks)
+    d = (delta if pure >= converted else delta / 2) / queries * _DOWN
+    opened = PayWhatYouGet(max(pure, converted), d, marks, queries)
+    parameters = opened.query(k, kbar or 2 * k)
+    return Calibrated(
+        opened.cost,
+        delta,
+        False,
+        lambda rows, noise: outcome(gumbel_top_k(rows.counts(), parameters, noise)),
+        shared=SharedBudget(budget, opened, k),
     )
 
 
@@ -294,6 +317,7 @@ MECHANISMS: dict[str, dict[str, Callable[..., Calibrated]]] = {
         "laplace": _laplace_top_k,
         "gaussian": _gaussian_top_k,
         "gumbel": _gumbel_top_k,
+        "pay-what-you-get": _pay_what_you_get,
         "stable": _stable_top_k,
         "stable-fixed-k": _stable_fixed_k,
         "gap": _gap,

@@ -59,6 +59,9 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     eta: float | None = None
     threshold: int | None = None
     most: int | None = None
+    budget: _Name | None = None
+    marks: int | None = None
+    queries: int | None = None
     bins: list[_Label] | None = None
     frequencies: dict[_Label, int] | None = None
 

@@ -22,7 +22,10 @@ _PROTECTED = {"user": "one user, with all that is theirs,", "event": "one event"
 
 
 class ResultCost(msgspec.Struct, frozen=True):
-    """What the job was charged: rho and delta for the ledger, and the least epsilon known at `at_delta`."""
+    """What the job was charged: rho and delta for the ledger, and the least epsilon known at `at_delta`.
+
+    The cost of a pay-what-you-get budget was charged once, for all jobs that draw from it.
+    """
 
     rho: float
     delta: float
@@ -121,12 +124,16 @@ def cost_of(calibrated: Calibrated, budget: Budget | None) -> ResultCost:
     return ResultCost(cost.rho, cost.delta, calibrated.epsilon_at(at_delta), at_delta)
 
 
-def guarantee(unit: Unit, epsilon: float, delta: float) -> str:
+def guarantee(unit: Unit, calibrated: Calibrated) -> str:
     """The promise in words, for people who read a result."""
+    shared, delta = calibrated.shared, calibrated.delta
+    released = (
+        "this job releases" if shared is None else f"all jobs of the budget {shared.name} release together"
+    )
     except_for = f", except with probability {delta:g}" if delta else ""
     return (
-        f"Whether the data of any {_PROTECTED[unit]} were read changes the probability of whatever this job releases "
-        f"by at most a factor of e^{epsilon:g}{except_for}."
+        f"Whether the data of any {_PROTECTED[unit]} were read changes the probability of whatever {released} "
+        f"by at most a factor of e^{calibrated.epsilon:g}{except_for}."
     )
 
 
@@ -137,7 +144,7 @@ def done(
     return msgspec.structs.replace(
         of_request(request, "done"),
         cost=cost,
-        guarantee=guarantee(request.unit, calibrated.epsilon, calibrated.delta),
+        guarantee=guarantee(request.unit, calibrated),
         labels=labels,
         counts=None if found.counts is None else found.counts.tolist(),
         sd=found.sd,

@@ -6,7 +6,8 @@ In this order, each step of which may be repeated after a crash:
 2. admit: write down the digest of the request, the offsets and a fresh noise key, if nobody has;
 3. charge the ledger of the source, durably; the charge is bound to the noise key;
 4. read and compute: the same key on the same log gives the same bytes;
-5. store the result if none is stored, and return the STORED one, for the worker to publish.
+5. store the result if none is stored;
+6. give back what the STORED one did not need of a pay-what-you-get budget, and return it, for the worker to publish.
 """
 
 import logging
@@ -19,8 +20,8 @@ from redis import Redis
 
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest
-from stream_dp.jobs.result import JobResult, cost_of, of_request
-from stream_dp.jobs.steps import Prepared, Site, charge_of, compute, located, prepare, source_name
+from stream_dp.jobs.result import JobResult, cost_of, of_request, whole
+from stream_dp.jobs.steps import Prepared, Site, compute, is_paid, located, pay, prepare, settle, source_name
 from stream_dp.jobs.store import JobStore, Plan, Schedule
 from stream_dp.jobs.topic_rows import TopicRange
 from stream_dp.journal import JournaledLedger
@@ -53,9 +54,10 @@ class JobRunner:
             if plan is not None and plan.digest != request.digest:
                 raise BadRequest(f"the id {request.id!r} was used before with other parameters: use a new id")
             stored = self.store.result(request.id)
-            if stored is not None:
-                return stored
-            return self.store.keep(request.id, self._run(request, plan, ts).encode())
+            if stored is None:
+                stored = self.store.keep(request.id, self._run(request, plan, ts).encode())
+            self._settle(request, stored)
+            return stored
         except BadRequest as refused:
             return of_request(request, "refused", str(refused)).encode()
 
@@ -87,17 +89,17 @@ class JobRunner:
     def _charged(self, prepared: Prepared, plan: Plan) -> JobResult:
         request = prepared.request
         ledger = JournaledLedger(self._site.kafka, self._redis, prepared.name)
-        charge = charge_of(prepared, f"job/{self._stream}/{request.id}", plan.key)
         cost = cost_of(prepared.calibrated, ledger.ledger.budget())
+        charge_id = self._charge_id(request)
         try:
             self._check(request.id)
             self.store.report(request.id, "charging")
-            ledger.charge(charge)
+            pay(prepared, charge_id, plan.key, ledger)
             result = compute(prepared, self._site.kafka, plan.key, cost, self._progress(request.id))
             self._check(request.id)
         except JobCancelled:
-            paid = charge.id in {each.id for each in ledger.ledger.charges()}
             result = of_request(request, "cancelled")
+            paid = is_paid(prepared, charge_id, plan.key, ledger)
             return msgspec.structs.replace(result, cost=cost if paid else None)
         except NotDurable:
             raise
@@ -105,6 +107,22 @@ class JobRunner:
             return of_request(request, "refused", str(refused))
         self.store.report(request.id, "done")
         return result
+
+    def _settle(self, request: JobRequest, stored: list[bytes]) -> None:
+        """Give back what the stored result did not need of a pay-what-you-get budget.  Raises `NotDurable`."""
+        plan = self.store.plan(request.id)
+        if request.budget is None or plan is None:
+            return
+        ledger = JournaledLedger(self._site.kafka, self._redis, source_name(request.source, self._site))
+        try:
+            settle(request, self._charge_id(request), plan.key, whole(stored), ledger)
+        except NotDurable:
+            raise
+        except LedgerRefused as refused:
+            logger.warning("job %s keeps all the marks that it reserved: %s", request.id, refused)
+
+    def _charge_id(self, request: JobRequest) -> str:
+        return f"job/{self._stream}/{request.id}"
 
     def _check(self, job_id: str) -> None:
         self._interrupt()

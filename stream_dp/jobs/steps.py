@@ -19,9 +19,13 @@ from stream_dp.jobs.request import BadRequest, JobRequest, Source
 from stream_dp.jobs.result import JobResult, ResultCost, done
 from stream_dp.jobs.rows import RowCollector
 from stream_dp.jobs.topic_rows import TopicRange, find_range, read_topic
+from stream_dp.journal import JournaledLedger
 from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.keyed_noise import key_check, subkey
 from stream_dp.privacy.one_shot_noise import OneShotNoise
+from stream_dp.store import pay_what_you_get
+from stream_dp.store.ledger import ChargeConflict
+from stream_dp.store.ledger_records import Marks
 
 logger = logging.getLogger(__name__)
 
@@ -103,9 +107,68 @@ def charge_of(prepared: Prepared, charge_id: str, key: bytes) -> Charge:
         delta=cost.delta,
         first_offset=first,
         end_offset=end,
-        digest=blake2b(f"{request.digest} {key_check(key)}".encode(), digest_size=16).hexdigest(),
+        digest=_digest(request, key),
         exact=(prepared.calibrated.epsilon, prepared.calibrated.delta),
     )
+
+
+def pay(prepared: Prepared, charge_id: str, key: bytes, books: JournaledLedger) -> None:
+    """Charge the job, or take the marks that it may need from the budget it names.  However often, it pays once.
+
+    Raises `LedgerRefused`.
+    """
+    charge, shared = charge_of(prepared, charge_id, key), prepared.calibrated.shared
+    if shared is None:
+        books.charge(charge)
+        return
+    budget = pay_what_you_get.charge_of(_budget_id(shared.name), shared.opened, unit=charge.unit)
+    try:
+        books.charge(budget, Marks(shared.opened, {}))
+    except ChargeConflict:
+        raise ChargeConflict(
+            f"the pay-what-you-get budget {shared.name!r} was opened with other numbers: give the same unit, epsilon, "
+            "delta, marks and queries, or the name of a new budget"
+        ) from None
+    query = _query_id(prepared.request, charge_id, key)
+    pay_what_you_get.reserve(books.ledger, budget.id, query, shared.k)
+    books.note_query(budget.id, query)
+
+
+def is_paid(prepared: Prepared, charge_id: str, key: bytes, books: JournaledLedger) -> bool:
+    """Whether `pay` has been called with these."""
+    stored, shared = books.ledger.state().stored, prepared.calibrated.shared
+    if shared is None:
+        return charge_id in stored
+    budget = stored.get(_budget_id(shared.name))
+    query = _query_id(prepared.request, charge_id, key)
+    return budget is not None and budget.marks is not None and query in budget.marks.queries
+
+
+def settle(
+    request: JobRequest, charge_id: str, key: bytes, result: JobResult, books: JournaledLedger
+) -> None:
+    """Give back the marks that a stored result did not need; a job with a charge of its own has none.
+
+    Raises `LedgerRefused`.
+    """
+    if request.budget is None or result.status != "done":
+        return
+    budget, query = _budget_id(request.budget), _query_id(request, charge_id, key)
+    pay_what_you_get.spend(books.ledger, budget, query, len(result.labels) + bool(result.bottom))
+    books.note_query(budget, query)
+
+
+def _budget_id(name: str) -> str:
+    return f"budget/{name}"
+
+
+def _query_id(request: JobRequest, charge_id: str, key: bytes) -> str:
+    """With another noise key it is another query, which takes marks of its own."""
+    return f"{charge_id} {_digest(request, key)}"
+
+
+def _digest(request: JobRequest, key: bytes) -> str:
+    return blake2b(f"{request.digest} {key_check(key)}".encode(), digest_size=16).hexdigest()
 
 
 def compute(prepared: Prepared, kafka: Kafka, key: bytes, cost: ResultCost, progress: Progress) -> JobResult:

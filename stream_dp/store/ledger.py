@@ -178,9 +178,12 @@ class Ledger:
         before = self.update(change)
         return msgspec.structs.replace(before.stored[charge_id].made, end_offset=end_offset)
 
-    def journal_record(self, charge: Charge) -> bytes:
-        """What to append to the source's journal for whatever `charge` and `close` return; holds the budget too."""
-        return msgspec.json.encode(Entry(FORMAT, self.source, charge, self.budget()))
+    def journal_record(self, charge: Charge, marks: Marks | None = None) -> bytes:
+        """What to append to the source's journal for whatever `charge` and `close` return; holds the budget too.
+
+        `marks`: a pay-what-you-get budget, with those of its queries that have changed.
+        """
+        return msgspec.json.encode(Entry(FORMAT, self.source, charge, self.budget(), marks))
 
     def behind(self, records: Iterable[bytes]) -> list[Charge]:
         """The charges of the journal that Redis lacks, or still has open: not empty if Redis was rolled back."""
@@ -214,7 +217,7 @@ class Ledger:
             self._check_unit(State(unit, None, {}), charge.unit)
             known = found.get(charge.id) or state.stored.get(charge.id)
             new += known is None
-            found[charge.id] = merged(known, charge, new)
+            found[charge.id] = merged(known, entry, new)
         return budget, [stored for stored in found.values() if state.stored.get(stored.made.id) != stored]
 
     def _check_unit(self, state: State, unit: Unit) -> None:

@@ -104,13 +104,14 @@ class Change:
         return Header(FORMAT, unit, budget, len(names))
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """A record of the journal: a charge and the budget as they stood then."""
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A record of the journal: a charge and the budget as they stood then; `marks` with the queries that changed."""
 
     v: int
     source: str
     charge: Charge
     budget: Budget | None
+    marks: Marks | None = None
 
 
 def closed(charge: Charge, end_offset: int) -> Charge:
@@ -150,10 +151,13 @@ def read_journal(source: str, record: bytes) -> Entry:
     return entry
 
 
-def merged(known: Stored | None, charge: Charge, number: int) -> Stored:
-    """What to store where `known` is stored and the journal has `charge`, which may be its closed form."""
+def merged(known: Stored | None, entry: Entry, number: int) -> Stored:
+    """What to store where `known` is stored and the journal has `entry`, whose charge may be its closed form."""
+    charge = entry.charge
     if known is None:
-        return Stored(number, charge)
+        return Stored(number, charge, marks=entry.marks)
+    if known.marks is not None and entry.marks is not None:
+        known = msgspec.structs.replace(known, marks=_with_queries(known.marks, entry.marks.queries))
     if known.made.end_offset is not None:
         check_same(known.made, charge)
         return known
@@ -161,6 +165,16 @@ def merged(known: Stored | None, charge: Charge, number: int) -> Stored:
     if known.closed_at is None and charge.end_offset is not None:
         return msgspec.structs.replace(known, closed_at=charge.end_offset)
     return known
+
+
+def _with_queries(marks: Marks, found: dict[str, Query]) -> Marks:
+    """The marks with the queries of the journal too; a query is settled once, so whoever knows how is right."""
+    settled = {name: query for name, query in found.items() if query.spent is not None}
+    queries = found | marks.queries
+    return Marks(
+        marks.opened,
+        {name: settled.get(name, query) if query.spent is None else query for name, query in queries.items()},
+    )
 
 
 def check_same(made: Charge, charge: Charge) -> None:

@@ -34,7 +34,21 @@ def open_budget(
 
     Opening it again, with the same parameters, changes nothing.  Raises like `Ledger.charge`.
     """
-    charge = Charge(
+    charge = charge_of(budget_id, budget, unit=unit, first_offset=first_offset, end_offset=end_offset)
+    ledger.charge(charge, Marks(budget, {}))
+    return left(ledger, budget_id)
+
+
+def charge_of(
+    budget_id: str,
+    budget: PayWhatYouGet,
+    *,
+    unit: Unit,
+    first_offset: int = 0,
+    end_offset: int | None = None,
+) -> Charge:
+    """What opening `budget` costs."""
+    return Charge(
         id=budget_id,
         what=f"pay-what-you-get: {budget.marks} marks in {budget.queries} queries at epsilon {budget.epsilon:g}",
         unit=unit,
@@ -45,13 +59,11 @@ def open_budget(
         exact=budget.cost.alone,
         digest=f"{budget.marks}:{budget.queries}:{budget.epsilon!r}:{budget.threshold_delta!r}",
     )
-    ledger.charge(charge, Marks(budget, {}))
-    return left(ledger, budget_id)
 
 
 def left(ledger: Ledger, budget_id: str) -> PayWhatYouGet:
     """The marks and queries that no query has spent or reserved."""
-    return _left(_marks(ledger.state(), budget_id))
+    return left_of(_marks(ledger.state(), budget_id))
 
 
 def reserve(ledger: Ledger, budget_id: str, query_id: str, k: int) -> None:
@@ -67,7 +79,7 @@ def reserve(ledger: Ledger, budget_id: str, query_id: str, k: int) -> None:
                 )
             return Change()
         try:
-            _left(marks).query(k, k)
+            left_of(marks).query(k, k)
         except ValueError as error:
             raise BudgetExceeded(str(error)) from None
         return _changed(state, budget_id, query_id, Query(k))
@@ -106,7 +118,8 @@ def _marks(state: State, budget_id: str) -> Marks:
     return stored.marks
 
 
-def _left(marks: Marks) -> PayWhatYouGet:
+def left_of(marks: Marks) -> PayWhatYouGet:
+    """The marks and queries of a budget that none of its queries has spent or reserved."""
     used = sum(query.marks for query in marks.queries.values())
     return replace(
         marks.opened, marks=marks.opened.marks - used, queries=marks.opened.queries - len(marks.queries)

@@ -30,6 +30,9 @@ GIVEN: dict[str, Any] = {
     "threshold": 4,
     "most": 2,
     "frequencies": {"a": 5, "c": 1},
+    "budget": "anna",
+    "marks": 40,
+    "queries": 7,
 }
 ALL = [(job, name) for job, mechanisms in MECHANISMS.items() for name in mechanisms]
 
@@ -117,6 +120,16 @@ def test_every_mechanism_finds_what_many_users_hold(job: str, mechanism: str) ->
         ({"mechanism": "gumble"}, "did you mean 'gumbel'"),
         ({"tokens": 2}, "takes no tokens"),
         ({"mechanism": "laplace"}, "needs items_per_user"),
+        ({"budget": "anna"}, "takes no budget"),
+        ({"mechanism": "pay-what-you-get"}, "needs budget"),
+        (
+            {"mechanism": "pay-what-you-get", "budget": "b", "marks": 2, "queries": 5},
+            "ask for k = 2 or fewer",
+        ),
+        (
+            {"mechanism": "pay-what-you-get", "budget": "b", "marks": 9, "queries": 0},
+            "queries must be a whole",
+        ),
         ({"mechanism": "laplace", "items_per_user": 0}, "items_per_user must be a whole number"),
         ({"mechanism": "laplace", "items_per_user": 2, "epsilon": 1e9}, "epsilon per count"),
     ],
@@ -232,10 +245,31 @@ def test_a_large_result_is_cut_into_parts_that_fit_and_go_together_again() -> No
     assert whole(parts).labels == labels
 
 
-def test_a_guarantee_names_its_unit() -> None:
-    assert "any one user" in guarantee("user", 1.0, 1e-6)
-    assert "any one event" in guarantee("event", 1.0, 0.0)
-    assert "except" not in guarantee("event", 1.0, 0.0)
+def test_a_guarantee_names_its_unit_and_what_it_covers() -> None:
+    gumbel = calibrate(request_for("top-k", "gumbel"))
+    assert "any one user" in guarantee("user", gumbel)
+    assert "any one event" in guarantee("event", gumbel)
+    assert "whatever this job releases by at most a factor of e^1, except" in guarantee("event", gumbel)
+    assert "except" not in guarantee("event", calibrate(request_for("top-k", "gap")))
+    shared = calibrate(request_for("top-k", "pay-what-you-get"))
+    assert "whatever all jobs of the budget anna release together" in guarantee("user", shared)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, 1e-6), (20.0, 1e-6)])
+def test_a_shared_budget_costs_what_was_promised_however_many_draw_from_it(
+    epsilon: float, delta: float
+) -> None:
+    for marks, queries in ((1, 1), (3, 50), (1_000, 3)):
+        fields = {**BASE, "mechanism": "pay-what-you-get", "budget": "anna", "k": 1}
+        fields |= {"epsilon": epsilon, "delta": delta, "marks": marks, "queries": queries}
+        request = decode_request(json.dumps(fields).encode())
+        assert isinstance(request, JobRequest)
+        found = calibrate(request)
+        assert found.shared is not None
+        opened = found.shared.opened
+        assert (opened.marks, opened.queries, found.cost) == (marks, queries, opened.cost)
+        assert 0.99 * epsilon < found.epsilon <= epsilon
+        assert found.cost.delta <= delta
 
 
 def test_a_schedule_asks_for_each_period_that_has_ended_and_for_its_own_records() -> None:

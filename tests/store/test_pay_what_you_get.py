@@ -8,6 +8,7 @@ from redis import Redis
 from stream_dp.batch.gumbel_top_k import PayWhatYouGet
 from stream_dp.dev import redis_server
 from stream_dp.store.ledger import BudgetExceeded, ChargeConflict, Ledger
+from stream_dp.store.ledger_records import Marks
 from stream_dp.store.pay_what_you_get import left, open_budget, reserve, spend
 
 SOURCE = "shop.events"
@@ -112,3 +113,36 @@ def test_a_budget_that_lost_its_queries_is_not_opened_anew(ledger: Ledger, redis
         open_budget(ledger, "analyst", BUDGET, unit="user")
     with pytest.raises(ChargeConflict, match="does not exist"):
         reserve(ledger, "nobody", "q1", 1)
+
+
+def test_a_redis_that_was_rolled_back_gets_its_queries_back_from_the_journal(
+    ledger: Ledger, redis: Redis
+) -> None:
+    """The journal holds each query as it stood after each step; Redis stands where it was after each of them."""
+
+    def noted(query_id: str) -> bytes:
+        stored = ledger.state().stored["analyst"]
+        assert stored.marks is not None
+        return ledger.journal_record(stored.now, Marks(BUDGET, {query_id: stored.marks.queries[query_id]}))
+
+    [charged] = ledger.charges()
+    journal, steps = [ledger.journal_record(charged, Marks(BUDGET, {}))], []
+    key = f"stream_dp:{{{SOURCE}}}:charges"
+    for step, query_id, marks in ((reserve, "q1", 8), (reserve, "q2", 5), (spend, "q1", 3)):
+        steps.append(redis.dump(key))
+        step(ledger, "analyst", query_id, marks)
+        journal.append(noted(query_id))
+    assert remains(ledger) == (12, 3)
+    for back in steps:
+        redis.restore(key, 0, back, replace=True)
+        assert remains(ledger) != (12, 3)
+        ledger.restore(journal)
+        assert remains(ledger) == (12, 3)
+        assert ledger.behind(journal) == []
+    redis.flushall()
+    Ledger(redis, SOURCE).restore(journal)
+    assert remains(ledger) == (12, 3)
+    spend(ledger, "analyst", "q2", 0)
+    assert remains(ledger) == (17, 3)
+    ledger.restore(journal)
+    assert remains(ledger) == (17, 3), "what Redis knows better stays"

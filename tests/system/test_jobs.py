@@ -27,9 +27,12 @@ from stream_dp.jobs.result import JobResult, decode_result, whole
 from stream_dp.jobs.steps import Site, compute, prepare
 from stream_dp.jobs.store import JobStore
 from stream_dp.jobs.worker import JOBS, JobWorker
+from stream_dp.journal import JournaledLedger
 from stream_dp.privacy.composition import Charge
 from stream_dp.settings import Settings
+from stream_dp.store import pay_what_you_get
 from stream_dp.store.ledger import Ledger
+from stream_dp.store.pay_what_you_get import left
 from tests.jobs.worker_process import PROCESSES, STEPS, run_worker
 from tests.real_events import real_records
 from tests.shared import RETAIL
@@ -248,6 +251,124 @@ def test_redis_without_the_job_never_releases_twice_for_one_charge(place: Place)
     [again] = place.answers(request)
     assert (again.status, len(place.charges())) == ("refused", 1)
     assert "use a new id" in (again.reason or "")
+
+
+PAID_BY_MARKS = {**TOP, "mechanism": "pay-what-you-get", "budget": "anna", "marks": 30, "queries": 4}
+
+
+def anna(place: Place) -> tuple[int, int]:
+    """The marks and queries left of the one budget that is charged."""
+    [charge] = place.charges()
+    found = left(Ledger(place.redis, place.settings.events), charge.id)
+    return found.marks, found.queries
+
+
+def marks_of(result: JobResult) -> int:
+    assert result.status == "done", result.reason
+    return len(result.labels) + bool(result.bottom)
+
+
+def test_jobs_that_draw_from_one_budget_are_charged_once_and_pay_for_what_they_return(place: Place) -> None:
+    first, second = place.answers(
+        {"id": "a", **PAID_BY_MARKS},
+        {"id": "b", **PAID_BY_MARKS, "k": 3, "source": {"from": 0, "to": 600}},
+    )
+    assert 0 < len(first.labels) <= 5
+    assert anna(place) == (30 - marks_of(first) - marks_of(second), 2)
+    [charge] = place.charges()
+    assert (charge.id, charge.first_offset, charge.end_offset) == ("budget/anna", 0, None)
+    assert first.cost == second.cost
+    assert first.cost is not None
+    assert (first.cost.rho, first.cost.delta) == (charge.rho, charge.delta)
+    before = anna(place)
+    assert place.answers({"id": "a", **PAID_BY_MARKS}) == [first]
+    refused = place.answers(
+        {"id": "c", **PAID_BY_MARKS, "epsilon": 5}, {"id": "d", **PAID_BY_MARKS, "k": 29, "kbar": 40}
+    )
+    assert [each.status for each in refused] == ["refused"] * 2
+    assert "opened with other numbers" in (refused[0].reason or "")
+    assert f"has {before[0]} marks left" in (refused[1].reason or "")
+    assert anna(place) == before
+
+
+def test_killed_at_every_step_a_job_takes_its_marks_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step of a payment is cut off before it and after it, and the request is answered again."""
+
+    class Cut(Exception):
+        pass
+
+    request = {"v": 1, "id": "a", **PAID_BY_MARKS, "source": {"from": 0, "to": 600}}
+    decoded = decode_request(json.dumps(request).encode())
+    assert isinstance(decoded, JobRequest)
+    settings = place.settings
+    site = Site(settings.kafka, settings.events, settings.data_source)
+    answers = runner.JobRunner(site, place.redis, settings.stream, lambda: None).answer
+    for owner, name in (
+        (JournaledLedger, "charge"),
+        (pay_what_you_get, "reserve"),
+        (JournaledLedger, "note_query"),
+        (runner, "compute"),
+        (JobStore, "keep"),
+        (runner, "settle"),
+        (pay_what_you_get, "spend"),
+    ):
+        whole_step = getattr(owner, name)
+        for after in (False, True):
+
+            def cut(*given: Any, step: Any = whole_step, after: bool = after, **named: Any) -> None:
+                if after:
+                    step(*given, **named)
+                raise Cut
+
+            with monkeypatch.context() as patched:
+                patched.setattr(owner, name, cut)
+                with pytest.raises(Cut):
+                    answers(decoded)
+    result = whole(answers(decoded))
+    assert anna(place) == (30 - marks_of(result), 3)
+    assert result.labels == expected_labels(place, result, request)
+
+
+def test_a_job_whose_key_is_lost_pays_for_its_fresh_noise(place: Place) -> None:
+    request = {"id": "a", **PAID_BY_MARKS}
+    [first] = place.answers(request)
+    place.redis.delete(f"stream_dp:{{{place.settings.stream}}}:job:a")
+    [again] = place.answers(request)
+    assert anna(place) == (30 - marks_of(first) - marks_of(again), 2)
+
+
+def test_the_command_draws_from_a_budget_and_shows_what_is_left(place: Place) -> None:
+    settings = place.settings
+    where = ["--stream", settings.stream, "--kafka", settings.kafka, "--redis", settings.redis]
+    words = [
+        "top-k",
+        "--mechanism",
+        "pay-what-you-get",
+        "--budget",
+        "anna",
+        "--marks",
+        "30",
+        "--queries",
+        "4",
+    ]
+    words += ["--epsilon", "4", "-k", "5", "--unit", UNIT, *where]
+    told = CliRunner().invoke(app, [*words, "--dry-run"])
+    assert told.exit_code == 0, told.output
+    assert "all jobs of the budget anna release" in " ".join(told.output.split())
+    assert place.charges() == []
+    ran = CliRunner().invoke(app, [*words, "--json"])
+    assert ran.exit_code == 0, ran.output
+    marks = marks_of(decode_result(ran.stdout.encode()))
+    assert anna(place) == (30 - marks, 3)
+    shown = CliRunner().invoke(app, ["budget", "show", *where[:2], *where[4:]])
+    assert f"budget/anna has left: {30 - marks} of 30 marks, 3 of 4 queries" in " ".join(shown.output.split())
+    listed = json.loads(CliRunner().invoke(app, ["budget", "show", *where[:2], *where[4:], "--json"]).stdout)
+    assert listed["pay_what_you_get"][0]["marks_left"] == 30 - marks
+    refused = CliRunner().invoke(app, [*words, "--marks", "31"])
+    assert refused.exit_code == 2
+    assert "opened with other numbers" in " ".join(refused.stderr.split())
 
 
 def slow_reading(monkeypatch: pytest.MonkeyPatch, reading: threading.Event) -> None:
