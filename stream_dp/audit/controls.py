@@ -19,12 +19,14 @@ from stream_dp.audit.running_pairs import NAME, Neighbours, open_releases, open_
 from stream_dp.audit.running_replicas import Releases, Situation, replicas
 from stream_dp.audit.running_views import shift_sum, views
 from stream_dp.audit.top_k_pairs import DELTA, counted
-from stream_dp.audit.user_unit_pairs import Stream, admitted_by
+from stream_dp.audit.user_unit_pairs import ALONE, STREAM, Stream, admitted_by
 from stream_dp.batch.top_k import LaplaceTopK, laplace_top_k
+from stream_dp.bounding import EventBound
 from stream_dp.calibration import calibrate
 from stream_dp.counters.binary import levels
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.privacy.thresholds import sum_tail_threshold
+from stream_dp.records import Event
 
 
 def pairs() -> list[Pair]:
@@ -39,6 +41,7 @@ def pairs() -> list[Pair]:
         posters_top_k(),
         posters_greedy(),
         shared_filter(),
+        bounded_per_event(),
     ]
 
 
@@ -185,14 +188,14 @@ def novel_weights(length: int, with_user: bool, whole: int = 5) -> list[Fraction
 def shared_filter() -> Pair:
     """A cache of three (user, item) pairs, shared by all users, decides what is new: LRU."""
     name = "BROKEN: a filter that users share decides admission"
-    return admitted_by(shared_lru, name, control=True)
+    return admitted_by(shared_lru, name, STREAM, control=True)
 
 
 def shared_lru(stream: Stream, capacity: int = 3) -> list[list[int]]:
     """A pair counts unless it is among the last few seen.  One user more makes everybody forgotten in time."""
     recent: OrderedDict[tuple[int, int], None] = OrderedDict()
     admitted: list[list[int]] = []
-    for user, item in stream:
+    for user, (item,) in stream:
         if user < 0:
             admitted.append([])
             continue
@@ -203,3 +206,16 @@ def shared_lru(stream: Stream, capacity: int = 3) -> list[list[int]]:
             recent.popitem(last=False)
         admitted.append([item] if new else [])
     return admitted
+
+
+def bounded_per_event() -> Pair:
+    """The bound of the event unit where the user is promised: whoever comes back counts again."""
+    bound = EventBound(1)
+
+    def admission(stream: Stream) -> list[list[int]]:
+        return [
+            [int(item) for item in bound.admit(Event([str(item) for item in items]))] if user >= 0 else []
+            for user, items in stream
+        ]
+
+    return admitted_by(admission, "BROKEN: a user is bounded event by event", ALONE, control=True)

@@ -15,7 +15,7 @@ from stream_dp.audit import controls, running_pairs
 from stream_dp.audit.catalogue import audit, pairs
 from stream_dp.audit.controls import novel_weights, shared_lru
 from stream_dp.audit.examine import Pair, examine
-from stream_dp.audit.user_unit_pairs import STREAM, exact
+from stream_dp.audit.user_unit_pairs import STREAM, admitted, emptied
 from stream_dp.privacy.accounting import discrete_gaussian_delta, discrete_gaussian_epsilon
 from tests.batch.plain_set_union import chained_users, posters_greedy
 
@@ -133,10 +133,11 @@ def test_the_chain_of_the_control_is_the_posters_update() -> None:
 
 
 def test_own_bookkeeping_admits_a_pair_once_and_a_shared_cache_forgets() -> None:
-    emptied = [(-1, item) if user == 0 else (user, item) for user, item in STREAM]
-    alone = [items for items in exact(emptied) if items]
+    smaller = emptied(STREAM)
+    alone = [items for items in admitted(smaller) if items]
     assert alone == [[1], [2], [3]]
-    assert [items for items in exact(STREAM) if items] == [*alone, [0]]
-    assert exact([(1, 5), (1, 6), (1, 7)], items_per_user=2) == [[5], [6], []]
-    assert shared_lru(emptied) == exact(emptied)  # the cache is large enough for three users
+    assert [items for items in admitted(STREAM) if items] == [*alone, [0]]
+    assert admitted([(1, [5, 5]), (1, [6, 7]), (1, [5])], 2) == [[5], [6], []]
+    assert admitted([(1, [5]), (2, [5]), (-1, [6]), (3, [7])], rounds="every-2") == [[5, 5], [7]]
+    assert shared_lru(smaller) == admitted(smaller)  # the cache is large enough for three users
     assert all(shared_lru(STREAM))  # with a fourth, every event is admitted again
