@@ -15,7 +15,16 @@ from jsonschema.validators import extend
 
 from stream_dp.epoch import Epoch
 from stream_dp.pipeline import Pipeline
-from stream_dp.records import LONGEST_LABEL, BadRecord, DeadLetter, Record, decode_event, decode_release
+from stream_dp.records import (
+    LONGEST_LABEL,
+    TICK_KEY,
+    BadRecord,
+    DeadLetter,
+    Record,
+    decode_event,
+    decode_release,
+    decode_tick,
+)
 from stream_dp.settings import Settings
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -89,7 +98,7 @@ INVALID_EVENTS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["event", "release"])
+@pytest.mark.parametrize("name", ["event", "release", "tick"])
 def test_schemas_are_schemas(name: str) -> None:
     Draft202012Validator.check_schema(read_schema(name))
 
@@ -155,11 +164,35 @@ def test_the_decoder_takes_every_release_that_the_schema_allows(name: str, conte
     assert is_release(value) or not schema("release").is_valid(value)
 
 
-def worked_off(*values: bytes | None) -> tuple[list[bytes], list[DeadLetter]]:
+VALID_TICKS = [*read_schema("tick")["examples"], {"tick": 2**63 - 1, "digest": "0" * 32}]
+INVALID_TICKS = [
+    None,
+    {},
+    {"tick": 17},
+    {"digest": "0" * 32},
+    {"tick": 0, "digest": "0" * 32},
+    {"tick": 2**63, "digest": "0" * 32},
+    {"tick": "17", "digest": "0" * 32},
+    {"tick": 17, "digest": "0" * 31},
+    {"tick": 17, "digest": "G" * 32},
+    {"tick": 17, "digest": "0" * 32, "v": 2},
+    {"tick": 17, "digest": "0" * 32, "items": ["tea"]},
+]
+
+
+@pytest.mark.parametrize("value", VALID_TICKS + INVALID_TICKS)
+def test_schema_and_decoder_agree_on_ticks_and_none_is_an_event(value: Any) -> None:
+    valid = value in VALID_TICKS
+    decoded = decode_tick(TICK_KEY, json.dumps(value).encode())
+    assert (schema("tick").is_valid(value), decoded is not None) == (valid, valid)
+    assert not (valid and is_event(value))
+    assert decode_tick(None, json.dumps(value).encode()) is None
+
+
+def worked_off(*values: bytes | None, **changed: Any) -> tuple[list[bytes], list[DeadLetter]]:
     """What the pipeline writes for records of these values, at settings under which labels show at once."""
-    settings = Settings(
-        stream="shop", epsilon=20.0, delta=0.5, horizon=max(1, len(values)), items_per_event=2
-    )
+    promise = {"epsilon": 20.0, "delta": 0.5, "horizon": max(1, len(values)), "items_per_event": 2}
+    settings = Settings(stream="shop", **promise | changed)
     pipeline = Pipeline(Epoch.open(settings, 1, 0), bytes(32), "shop.events")
     records = [Record(offset, 1_769_860_800_123, None, value) for offset, value in enumerate(values)]
     output = pipeline.process(records)
@@ -173,11 +206,24 @@ def test_every_release_that_is_written_validates_and_has_columns_of_equal_length
     assert {"tea", "målk"} == {label for value in decoded for label in value["labels"]}
     for value in decoded:
         schema("release").validate(value)
-        assert set(value) == set(read_schema("release")["properties"])
+        assert list(value) == read_schema("release")["required"]
         assert len(value["labels"]) == len(value["counts"])
         order = list(zip([-count for count in value["counts"]], value["labels"], strict=True))
         assert order == sorted(order)
         assert all(count >= value["tau"] for count in value["counts"])
+
+
+def test_releases_in_the_user_unit_say_how_much_of_a_user_counts() -> None:
+    releases, dead_letters = worked_off(
+        b'{"items": ["tea"], "user": "ann"}', b'{"items": ["tea"]}', unit="user", items_per_user=5
+    )
+    for value in map(json.loads, releases):
+        schema("release").validate(value)
+        assert set(value) == {*read_schema("release")["required"], "items_per_user"}
+        assert (value["unit"], value["items_per_user"], value["items_per_event"]) == ("user", 5, 5)
+    assert [(letter.offset, letter.reason) for letter in dead_letters] == [
+        (1, "the event names no user, and the privacy unit of this stream is the user")
+    ]
 
 
 def test_dead_letters_carry_the_headers_that_the_page_lists_and_no_part_of_the_record() -> None:
