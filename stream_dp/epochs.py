@@ -16,6 +16,7 @@ from stream_dp.log_digest import LogDigest
 from stream_dp.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
 from stream_dp.settings import Settings
+from stream_dp.shards.outlet import sharding_now
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from stream_dp.store.ledger import LedgerRefused
 
@@ -131,7 +132,10 @@ class Epochs:
         position = Position(epoch.first_offset)
         if counted is not None and counted.next_offset == epoch.first_offset:
             position = Position(epoch.first_offset, LogDigest(last=counted.log.last), counted.tick)
-        checkpoint = Checkpoint(epoch, state, position, opened.releases_offset, opened.key_check)
+        sharding = sharding_now(self._settings) if self._settings.shards else None
+        checkpoint = Checkpoint(
+            epoch, state, position, opened.releases_offset, opened.key_check, sharding=sharding
+        )
         self._store.start_over()
         self._store.commit(self._store.prepare(checkpoint))
         return checkpoint

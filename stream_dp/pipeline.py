@@ -6,12 +6,15 @@ the epoch and the records alone.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState, RunningHistogram
 from stream_dp.intake import Intake, Position
 from stream_dp.records import DeadLetter, Record, ReleaseEncoder
+
+if TYPE_CHECKING:
+    from stream_dp.shards.frames import Frame
 
 __all__ = ["Output", "Pipeline", "Position", "ReleasedPart"]
 
@@ -26,10 +29,14 @@ class ReleasedPart(NamedTuple):
 
 @dataclass
 class Output:
-    """What one batch gives: the releases of the rounds that it closed, and their records that were no events."""
+    """What one batch gives: the releases of the rounds that it closed, and their records that were no events.
+
+    A stream in shards releases elsewhere: its worker gives the rounds themselves, in frames.
+    """
 
     releases: list[ReleasedPart] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
+    frames: "list[Frame]" = field(default_factory=list)
 
 
 class Pipeline:
@@ -63,6 +70,10 @@ class Pipeline:
     def position(self) -> Position:
         """How far the events topic has been applied, at the end of a round."""
         return self.intake.position
+
+    def state(self) -> HistogramState:
+        """What a checkpoint keeps of the histogram; see `RunningHistogram.state`."""
+        return self.histogram.state()
 
     @property
     def finished(self) -> bool:

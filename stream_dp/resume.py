@@ -12,33 +12,32 @@ from stream_dp import log
 from stream_dp.epoch import EpochRefused
 from stream_dp.epochs import Epochs
 from stream_dp.log_digest import LogDigester
+from stream_dp.outlet import Outlet, ReleasesOutlet
 from stream_dp.pipeline import Pipeline, Position
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.published import published, value_digest
+from stream_dp.sending import LARGEST_BATCH
 from stream_dp.settings import Settings
+from stream_dp.shards.outlet import FramesOutlet
+from stream_dp.shards.sequencer import Sequencer
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
 from stream_dp.store.noise_key import NoKey, noise_key
-
-LARGEST_BATCH = 1 << 20
-"""Most bytes of releases that go to the broker at once: a little below Kafka's default limit."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class Resumed:
-    """A pipeline at the last checkpoint, and what has been released since then.
+    """A pipeline at the last checkpoint, and where its output goes.
 
-    `published` maps (round, part) to the digest of what the releases topic holds; `events_end` is where the
-    events topic ended at the start.  `closing`: count up to there, then the epoch is to be closed.
+    `outlet` knows what has been published since then; `events_end` is where the events topic ended at the start.
+    `closing`: count up to there, then the epoch is to be closed.
     """
 
-    pipeline: Pipeline
+    pipeline: Pipeline | Sequencer
     key_check: str
     digester: LogDigester
-    releases_offset: int
+    outlet: Outlet
     events_end: int
-    published: dict[tuple[int, int], bytes]
     epochs: Epochs
     closing: bool = False
 
@@ -67,7 +66,19 @@ def take_over(settings: Settings, store: CheckpointStore, redis: Redis) -> Epoch
     ):
         for warning in log.check_topic(settings.kafka_address, topic, largest_batch):
             logger.warning(warning)
+    if settings.shards:
+        prepare_topics_of_shards(settings)
     return Epochs(settings, store, redis)
+
+
+def prepare_topics_of_shards(settings: Settings) -> None:
+    """Make sure that the frames topic and that of the shards' releases can serve."""
+    topics = settings.frames, settings.shard_releases
+    if settings.create_topics:
+        log.create_topics(settings.kafka_address, *topics, partitions=settings.shards)
+    for topic in topics:
+        for warning in log.check_topic(settings.kafka_address, topic, LARGEST_BATCH, settings.shards):
+            logger.warning(warning)
 
 
 def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEpoch | None = None) -> Resumed:
@@ -78,21 +89,23 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
     and the next one opened.  Raises one of the worker's `REFUSALS`.
     """
     epochs = take_over(settings, store, redis)
+    outlet: Outlet = FramesOutlet(settings) if settings.shards else ReleasesOutlet(settings)
     if wish is not None and epochs.journal.last is not None:
         events = log.offsets(settings.kafka_address, settings.events)
         epochs.check_room(events.first if wish.recount else events.end, events.end)
     try:
         checkpoint = store.load()
-        if epochs.journal.last_is_open and _stopped_while_opening(settings, epochs, checkpoint):
+        if epochs.journal.last_is_open and _stopped_while_opening(outlet, epochs, checkpoint):
             checkpoint = epochs.finish_opening(checkpoint.position if checkpoint is not None else None)
             wish = None if checkpoint.epoch.privacy == settings.privacy else wish
         elif checkpoint is None:
-            checkpoint, wish = _open_first(settings, epochs, redis), None
+            checkpoint, wish = _open_first(settings, outlet, epochs, redis), None
         elif wish is None and settings.at_horizon != "stop" and epochs.is_to_roll(checkpoint):
-            checkpoint = _roll(settings, epochs, redis, checkpoint)
+            checkpoint = _roll(settings, outlet, epochs, redis, checkpoint)
         key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
         _check_key(checkpoint, key)
         _check_epoch(checkpoint, epochs)
+        _check_sharding(settings, checkpoint)
         if wish is None:
             checkpoint.epoch.check_settings(settings)
         _check_log(settings, checkpoint.position, LogDigester(key))
@@ -100,17 +113,16 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
         if wish is None:
             raise
         logger.warning("the old epoch ends where it stands: %s", lost)
-        return open_next(settings, store, redis, epochs, wish)
-    since = _published_since(settings, checkpoint)
+        return open_next(settings, store, redis, epochs, outlet, wish)
+    outlet.published_since(checkpoint)
     # Asked last: another worker may still be releasing, and whatever it has released came from records before this end.
     events_end = log.offsets(settings.kafka_address, settings.events).end
     return Resumed(
-        _pipeline(settings, key, checkpoint),
+        outlet.pipeline(checkpoint, key),
         checkpoint.key_check,
         LogDigester(key),
-        checkpoint.releases_offset,
+        outlet,
         events_end,
-        since,
         epochs,
         closing=wish is not None,
     )
@@ -121,6 +133,7 @@ def open_next(
     store: CheckpointStore,
     redis: Redis,
     epochs: Epochs,
+    outlet: Outlet,
     wish: NewEpoch,
     counted_to: int | None = None,
 ) -> Resumed:
@@ -135,36 +148,27 @@ def open_next(
     first_offset = events.first if wish.recount else max(ended, events.first)
     checkpoint = epochs.open_next(first_offset, key_check(key))
     return Resumed(
-        _pipeline(settings, key, checkpoint),
+        outlet.pipeline(checkpoint, key),
         checkpoint.key_check,
         LogDigester(key),
-        checkpoint.releases_offset,
+        outlet,
         events.end,
-        {},
         epochs,
     )
 
 
-def _pipeline(settings: Settings, key: bytes, checkpoint: Checkpoint) -> Pipeline:
-    return Pipeline(
-        checkpoint.epoch, key, settings.events, checkpoint.position, checkpoint.state, checkpoint.pairs
-    )
-
-
-def _stopped_while_opening(settings: Settings, epochs: Epochs, checkpoint: Checkpoint | None) -> bool:
+def _stopped_while_opening(outlet: Outlet, epochs: Epochs, checkpoint: Checkpoint | None) -> bool:
     """Whether a worker died after it wrote the last epoch down and before it could release anything under it."""
     last = epochs.journal.last
     if last is None or (checkpoint is not None and checkpoint.epoch.nonce == last.epoch.nonce):
         return False
-    nonce = last.epoch.nonce.hex()
-    return all(release.nonce != nonce for _, release, _ in published(settings, last.releases_offset))
+    return not outlet.holds(last)
 
 
-def _open_first(settings: Settings, epochs: Epochs, redis: Redis) -> Checkpoint:
+def _open_first(settings: Settings, outlet: Outlet, epochs: Epochs, redis: Redis) -> Checkpoint:
     """The first epoch of a stream that has never released anything."""
     last = epochs.journal.last
-    releases = log.offsets(settings.kafka_address, settings.releases)
-    if releases.end > 0:
+    if outlet.holds_anything():
         raise EpochRefused(
             f"the topic {settings.releases!r} holds releases but Redis has no state of stream "
             f"{settings.stream!r}: going on would draw their noise anew; run `stream-dp rebuild` if the noise key is "
@@ -178,13 +182,14 @@ def _open_first(settings: Settings, epochs: Epochs, redis: Redis) -> Checkpoint:
     return epochs.open_next(log.offsets(settings.kafka_address, settings.events).first, key_check(key))
 
 
-def _roll(settings: Settings, epochs: Epochs, redis: Redis, ended: Checkpoint) -> Checkpoint:
+def _roll(settings: Settings, outlet: Outlet, epochs: Epochs, redis: Redis, ended: Checkpoint) -> Checkpoint:
     """The next epoch, after all that a start makes sure of for the one that is at its horizon."""
     key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
     _check_key(ended, key)
     ended.epoch.check_settings(settings)
+    _check_sharding(settings, ended)
     _check_log(settings, ended.position, LogDigester(key))
-    if _published_since(settings, ended):
+    if outlet.published_since(ended):
         raise EpochRefused(
             f"the topic {settings.releases!r} holds rounds beyond the horizon of epoch {ended.epoch.number}: "
             "somebody else has written there; nothing is sent"
@@ -223,6 +228,20 @@ def _check_epoch(checkpoint: Checkpoint, epochs: Epochs) -> None:
         raise EpochRefused(f"epoch {number} is closed: open the next one, which is charged, with --new-epoch")
 
 
+def _check_sharding(settings: Settings, checkpoint: Checkpoint) -> None:
+    """Raise `EpochRefused` unless the labels of the checkpoint's epoch are divided as the settings say.
+
+    A label that changed its owner would be counted from zero there, under the noise that it had before.
+    """
+    shards = checkpoint.sharding.shards if checkpoint.sharding else 0
+    if shards != settings.shards:
+        raise EpochRefused(
+            f"epoch {checkpoint.epoch.number} of stream {settings.stream!r} runs with shards = {shards} and the "
+            f"settings say shards = {settings.shards}: restore the setting, or open a new epoch, which is charged, with "
+            "--new-epoch"
+        )
+
+
 def _check_log(settings: Settings, position: Position, digester: LogDigester) -> None:
     """Raise `LogRefused` unless the last record applied is still where it was."""
     events = log.offsets(settings.kafka_address, settings.events)
@@ -247,19 +266,3 @@ def another_log(settings: Settings, offset: int) -> log.LogRefused:
         f"offset {offset}, is gone or another; the topic was truncated, compacted or re-created; restore "
         "it, or open a new epoch, which is charged, with --new-epoch"
     )
-
-
-def _published_since(settings: Settings, checkpoint: Checkpoint) -> dict[tuple[int, int], bytes]:
-    """The digests, by round and part, of the releases past the checkpoint that the releases topic holds already."""
-    digests: dict[tuple[int, int], bytes] = {}
-    for _, release, value in published(settings, checkpoint.releases_offset):
-        if release.epoch < checkpoint.epoch.number:
-            continue  # from a worker of a closed epoch that slept: what it had read was charged to that epoch
-        if release.round > checkpoint.state.round or release.epoch > checkpoint.epoch.number:
-            digest = value_digest(value)
-            if digests.setdefault((release.round, release.part), digest) != digest:
-                raise EpochRefused(
-                    f"the topic {settings.releases!r} holds two different releases of round {release.round}: "
-                    "somebody else has written there; nothing is sent"
-                )
-    return digests

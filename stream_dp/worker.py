@@ -10,12 +10,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Iterator, Sequence
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Awaitable
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.client import AIOKafkaClient
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import (
     KafkaError,
     KafkaTimeoutError,
@@ -23,36 +20,34 @@ from aiokafka.errors import (
     OffsetOutOfRangeError,
     UnsupportedCodecError,
 )
-from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import RecordMetadata
-from kafka.errors import KafkaError as AdminError
-from redis.exceptions import RedisError
 
 from stream_dp.connections import aiokafka_options, redis_client
 from stream_dp.epoch import EpochRefused
 from stream_dp.log import LogRefused
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.watch import Watch
-from stream_dp.pipeline import Output, Pipeline, ReleasedPart
+from stream_dp.outlet import Addressed
+from stream_dp.patience import persevere
+from stream_dp.pipeline import Output
 from stream_dp.privacy.keyed_noise import check_golden_draw
-from stream_dp.published import value_digest
 from stream_dp.records import TICK_KEY, DeadLetter, Record
-from stream_dp.resume import LARGEST_BATCH, NewEpoch, Resumed, another_log, open_next, resume
+from stream_dp.resume import NewEpoch, Resumed, another_log, open_next, resume
 from stream_dp.rounds import TICKS, TickTimes
+from stream_dp.sending import offset_after, producer, stop_client
 from stream_dp.settings import Settings, SettingsError
-from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Fenced, StateDamaged
+from stream_dp.shards.frames import FrameRefused
+from stream_dp.store.checkpoints import CheckpointStore, Fenced, StateDamaged
 from stream_dp.store.ledger import LedgerRefused
 from stream_dp.store.noise_key import NoKey
 
 logger = logging.getLogger(__name__)
 
-REFUSALS = (EpochRefused, Fenced, LedgerRefused, LogRefused, NoKey, SettingsError, StateDamaged)
+REFUSALS = (EpochRefused, Fenced, FrameRefused, LedgerRefused, LogRefused, NoKey, SettingsError, StateDamaged)
 """Why a worker does not go on: doing so would break the promise.  Their messages say what to change."""
 
-_OUTAGES = (KafkaError, AdminError, RedisError, OSError)
 _POLL_MILLISECONDS = 200
 _BATCHES_IN_FLIGHT = 2
-_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
 _REDIS_SECONDS = 30.0
 _LONGEST_SILENCE_SECONDS = 30.0
 _OFFSET_SECONDS = 5.0
@@ -84,30 +79,20 @@ class Worker:
         """Work until `stop` or the end.  An outage of Kafka or Redis is waited out; raises one of `REFUSALS`."""
         check_golden_draw()
         with self._ports:
-            await self._run()
+            await persevere(self._attempt, lambda: self.finished, self._stopping, self.settings, self.watch)
 
-    async def _run(self) -> None:
-        wait = _FIRST_WAIT_SECONDS
-        while not self._stopping.is_set() and not self.finished:
-            started = time.monotonic()
-            try:
-                await self._resume_and_work()
-            except OffsetOutOfRangeError:
-                raise LogRefused(
-                    f"the topic {self.settings.events!r} no longer holds the next record to count: it was truncated "
-                    "or re-created; restore it, or open a new epoch, which is charged, with --new-epoch"
-                ) from None
-            except UnsupportedCodecError as codec:
-                raise LogRefused(
-                    f"the topic {self.settings.events!r} holds records that cannot be read: {codec}"
-                ) from None
-            except _OUTAGES as outage:
-                if time.monotonic() - started > _LONGEST_WAIT_SECONDS:
-                    wait = _FIRST_WAIT_SECONDS
-                logger.warning("%s: %s; trying again in %.1f s", self._source_of(outage), outage, wait)
-                self.watch.outage("redis" if isinstance(outage, RedisError) else "kafka")
-                await self._pause(wait)
-                wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+    async def _attempt(self) -> None:
+        try:
+            await self._resume_and_work()
+        except OffsetOutOfRangeError:
+            raise LogRefused(
+                f"the topic {self.settings.events!r} no longer holds the next record to count: it was truncated "
+                "or re-created; restore it, or open a new epoch, which is charged, with --new-epoch"
+            ) from None
+        except UnsupportedCodecError as codec:
+            raise LogRefused(
+                f"the topic {self.settings.events!r} holds records that cannot be read: {codec}"
+            ) from None
 
     async def _resume_and_work(self) -> None:
         place = (self.settings, self._store, self._redis)
@@ -122,7 +107,9 @@ class Worker:
                 self.watch.ended()
         if self._new_epoch is not None and resumed.closing and not self._stopping.is_set():
             counted_to = resumed.pipeline.position.next_offset
-            await asyncio.to_thread(open_next, *place, resumed.epochs, self._new_epoch, counted_to)
+            await asyncio.to_thread(
+                open_next, *place, resumed.epochs, resumed.outlet, self._new_epoch, counted_to
+            )
             self._new_epoch = None
 
     async def _work(self, session: "_Session", until: int | None) -> None:
@@ -163,36 +150,24 @@ class Worker:
                 pipeline.round,
             )
 
-    async def _pause(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        except TimeoutError:
-            return
-
-    def _source_of(self, outage: Exception) -> str:
-        """Who does not serve, without the password that an address may hold."""
-        if isinstance(outage, RedisError):
-            return f"waiting for Redis at {urlsplit(self.settings.redis).hostname}"
-        return f"waiting for Kafka at {self.settings.kafka}"
-
 
 class _Session:
     """One connection to Kafka from a checkpoint on; an outage ends it and the next one starts from Redis again."""
 
     def __init__(self, settings: Settings, store: CheckpointStore, resumed: Resumed, watch: Watch) -> None:
-        self.pipeline: Pipeline = resumed.pipeline
+        self.pipeline = resumed.pipeline
         self._watch = watch
         self._confirmed = time.monotonic()
         self._settings = settings
         self._store = store
         self._resumed = resumed
-        self._releases_offset = resumed.releases_offset
+        self._outlet = resumed.outlet
         self._checkpointed = (self.pipeline.round, time.monotonic())
-        self._in_flight: deque[asyncio.Future[list[int | None]]] = deque()
+        self._in_flight: deque[asyncio.Future[list[None]]] = deque()
         self._partition = TopicPartition(settings.events, 0)
         by_ticks = settings.rounds == TICKS and not resumed.closing
         self._tick_times = TickTimes(settings.tick_seconds, time.time) if by_ticks else None
-        self._counted = (self.pipeline.position.next_offset - 1, self.pipeline.position.log.last)
+        self._counted = self._last_counted()
         self._reader_of_counted = AIOKafkaConsumer(
             **aiokafka_options(settings.kafka_address),
             auto_offset_reset="none",
@@ -207,13 +182,7 @@ class _Session:
             auto_offset_reset="none",
             isolation_level="read_committed",
         )
-        self._producer = AIOKafkaProducer(
-            **aiokafka_options(settings.kafka_address),
-            acks="all",
-            enable_idempotence=True,
-            max_batch_size=LARGEST_BATCH,
-            linger_ms=2,
-        )
+        self._producer = producer(settings.kafka_address)
 
     async def __aenter__(self) -> "_Session":
         try:
@@ -232,8 +201,8 @@ class _Session:
         for unanswered in self._in_flight:
             unanswered.cancel()
         for consumer in (self._consumer, self._reader_of_counted):
-            await _stop(consumer.stop(), consumer._client)
-        await _stop(self._producer.stop(), self._producer.client)
+            await stop_client(consumer.stop(), consumer._client)
+        await stop_client(self._producer.stop(), self._producer.client)
 
     async def records(self) -> list[Record]:
         """The next records, at most a batch; none if there are none for a while."""
@@ -276,6 +245,8 @@ class _Session:
         A stream without events would otherwise not notice that it cannot go on.  Raises `Fenced`, `LogRefused` or a
         `RedisError`; Kafka's clients reconnect by themselves, so its absence is only reported.
         """
+        if not self._counted[1]:  # nothing was counted yet when this session began
+            self._counted = self._last_counted()
         if time.monotonic() - self._confirmed < _CONFIRM_SECONDS:
             return
         await asyncio.to_thread(self._store.check_hold)
@@ -317,7 +288,12 @@ class _Session:
                     raise another_log(self._settings, offset)
             finally:
                 reader.pause(self._partition)
-        self._counted = (self.pipeline.position.next_offset - 1, self.pipeline.position.log.last)
+        self._counted = self._last_counted()
+
+    def _last_counted(self) -> tuple[int, bytes]:
+        """The offset of the last record that was counted, and its digest, which is empty where nothing was."""
+        position = self.pipeline.position
+        return position.next_offset - 1, position.log.last
 
     async def reached(self, offset: int | None) -> bool:
         """Whether every record before `offset` has been read."""
@@ -328,10 +304,9 @@ class _Session:
 
         Raises `EpochRefused` at the first difference, with nothing sent.
         """
-        published, missing, heard = self._resumed.published, Output(), time.monotonic()
-        while published:
+        missing, heard = Output(), time.monotonic()
+        while last := self._outlet.not_given_again:
             if await self.reached(self._resumed.events_end) or self.pipeline.finished:
-                last = max(round_number for round_number, _ in published)
                 raise EpochRefused(
                     f"the releases go up to round {last}, which the events topic and the key do not give again: "
                     "the log or the releases were changed; nothing is sent"
@@ -341,16 +316,9 @@ class _Session:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _LONGEST_SILENCE_SECONDS:
                 raise KafkaTimeoutError(f"no records of {self._settings.events!r}, which holds more")
-            output = self.pipeline.process(records)
-            for release in output.releases:
-                digest = published.pop((release.round, release.part), None)
-                if digest is None:
-                    missing.releases.append(release)
-                elif digest != value_digest(release.value):
-                    raise EpochRefused(
-                        f"round {release.round} was published with other content than the events topic and the "
-                        "key give now: the log, the key or the releases were changed; nothing is sent"
-                    )
+            output = self._outlet.missing(self.pipeline.process(records))
+            missing.releases += output.releases
+            missing.frames += output.frames
             missing.dead_letters += output.dead_letters
         await self.send(missing)
 
@@ -359,30 +327,20 @@ class _Session:
 
         A worker that slept finds out here that another one took over: what it can still send was read before that.
         """
-        if not output.releases and not output.dead_letters:
+        if not (output.releases or output.frames or output.dead_letters):
             return
         await asyncio.to_thread(self._store.check_hold)
-        answers: list[asyncio.Future[int | None]] = [
-            asyncio.ensure_future(self._send_letter(letter)) for letter in output.dead_letters
-        ]
-        for batch in self._batches(output.releases):
-            stored = await self._producer.send_batch(batch, self._settings.releases, partition=0)
-            answers.append(asyncio.ensure_future(_offset_after(stored, batch.record_count())))
+        answers = [asyncio.ensure_future(self._send_letter(letter)) for letter in output.dead_letters]
+        for batch in self._outlet.addressed(output, self._producer):
+            stored = await self._producer.send_batch(batch.batch, batch.topic, partition=batch.partition)
+            answers.append(asyncio.ensure_future(self._stored(batch, stored)))
         if answers:
             self._in_flight.append(asyncio.gather(*answers))
         await self._answered(_BATCHES_IN_FLIGHT)
         self._watch.sent(output)
 
-    def _batches(self, releases: Sequence[ReleasedPart]) -> Iterator[BatchBuilder]:
-        """Pack releases for the producer, which costs a third of handing it one record at a time."""
-        key, batch = self._settings.stream.encode(), self._producer.create_batch()
-        for release in releases:
-            if batch.append(key=key, value=release.value, timestamp=None) is None:
-                yield batch
-                batch = self._producer.create_batch()
-                batch.append(key=key, value=release.value, timestamp=None)  # the first one always fits
-        if batch.record_count():
-            yield batch
+    async def _stored(self, batch: Addressed, stored: Awaitable[RecordMetadata]) -> None:
+        self._outlet.stored(batch.partition, await offset_after(stored, batch.batch.record_count()))
 
     async def _send_letter(self, letter: DeadLetter) -> None:
         """Send a dead letter and wait for the broker's answer.  No record may be bad enough to stop the stream.
@@ -412,19 +370,10 @@ class _Session:
         await self._answered(0)
         await self._check_log()
         began = time.monotonic()
-        prepared = self._store.prepare(
-            Checkpoint(
-                self.pipeline.epoch,
-                self.pipeline.histogram.state(),
-                self.pipeline.position,
-                self._releases_offset,
-                self._resumed.key_check,
-                self.pipeline.intake.pairs,
-            )
-        )
-        await asyncio.to_thread(self._store.commit, prepared)
+        checkpoint = self._outlet.checkpoint(self.pipeline, self._resumed.key_check)
+        labels = len(checkpoint.state.labels)
+        await asyncio.to_thread(self._store.commit, self._store.prepare(checkpoint))
         self._checkpointed = (self.pipeline.round, time.monotonic())
-        labels = len(self.pipeline.histogram.state().labels)
         self._watch.checkpointed(self.pipeline.round, labels, self._checkpointed[1] - began)
         try:
             commit = self._consumer.commit({self._partition: self.pipeline.position.next_offset})
@@ -436,23 +385,5 @@ class _Session:
     async def _answered(self, at_most: int) -> None:
         """Wait until at most so many batches are without the broker's answer."""
         while len(self._in_flight) > at_most:
-            offsets = [offset for offset in await self._in_flight[0] if offset is not None]
-            self._releases_offset = max([self._releases_offset, *offsets])
+            await self._in_flight[0]
             self._in_flight.popleft()
-
-
-async def _offset_after(stored: Awaitable[RecordMetadata], records: int) -> int | None:
-    """The offset after a batch of `records` records, once the broker has it."""
-    return (await stored).offset + records
-
-
-async def _stop(stopping: Coroutine[Any, Any, None], connection: AIOKafkaClient) -> None:
-    """Stop a client, and close its connection even if that fails.
-
-    While the broker is away, aiokafka's consumer ends its own tasks in a way that would look here as if this worker
-    had been cancelled, and leaves its connections open.
-    """
-    task = asyncio.ensure_future(stopping)
-    await asyncio.wait({task})
-    if task.cancelled() or task.exception() is not None:
-        await connection.close()

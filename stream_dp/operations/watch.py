@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from redis import Redis
 
+from stream_dp.epoch import Epoch
 from stream_dp.operations.open_metrics import BudgetFacts, PublicFacts, open_registry
 from stream_dp.operations.operator_metrics import OperatorMetrics
-from stream_dp.pipeline import Output, Pipeline
+from stream_dp.pipeline import Output
 from stream_dp.store.ledger import Ledger, LedgerRefused
 
 LIVE_SECONDS = 300.0
@@ -18,6 +20,15 @@ READY_SECONDS = 20.0
 """How long an answer of both servers counts; they are asked every few seconds."""
 
 _BUDGET_SECONDS = 60.0
+
+
+class Counting(Protocol):
+    """Whoever closes rounds: `round` of them so far."""
+
+    @property
+    def round(self) -> int: ...
+
+    epoch: Epoch
 
 
 class Watch:
@@ -52,7 +63,7 @@ class Watch:
         """The worker has taken a step."""
         self._beat = self._clock()
 
-    def began(self, pipeline: Pipeline) -> None:
+    def began(self, pipeline: Counting) -> None:
         """A session has caught up with what is published."""
         facts, guarantee = self.facts, pipeline.epoch.guarantee
         facts.round, facts.horizon = pipeline.round, pipeline.epoch.mechanism.horizon

@@ -5,7 +5,6 @@ label beyond the batch that holds it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,17 +12,10 @@ from stream_dp.counters.protocol import CounterState
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState, chain_heads
 from stream_dp.intake import Intake, Position
+from stream_dp.pipeline import Output
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
-from stream_dp.records import DeadLetter, Record
-from stream_dp.shards.frames import Frame, FrameWriter
-
-
-@dataclass
-class SequencerOutput:
-    """What one batch gives: the rounds that it closed as frames, and its records that were no events."""
-
-    frames: list[Frame] = field(default_factory=list)
-    dead_letters: list[DeadLetter] = field(default_factory=list)
+from stream_dp.records import Record
+from stream_dp.shards.frames import FrameWriter
 
 
 class Sequencer:
@@ -40,7 +32,7 @@ class Sequencer:
         shards: int,
         position: Position | None = None,
         state: HistogramState | None = None,
-        pairs: bytes = b"",
+        pairs: bytes | bytearray = b"",
     ) -> None:
         self.epoch = epoch
         self.intake = Intake(epoch, key, topic, position, pairs)
@@ -59,7 +51,7 @@ class Sequencer:
         """Whether the horizon is reached: the records that follow belong to another epoch."""
         return self.round == self.epoch.mechanism.horizon
 
-    def process(self, records: Sequence[Record]) -> SequencerOutput:
+    def process(self, records: Sequence[Record]) -> Output:
         """Take records in the order of their offsets and frame the rounds that they close.
 
         Records that were taken before are skipped; those beyond the horizon are left.
@@ -69,7 +61,7 @@ class Sequencer:
         frames = list(self._writer.frames(self.round + 1, self._history, heads, closed))
         if heads:
             self.round, self._history = self.round + len(heads), heads[-1]
-        return SequencerOutput(frames, closed.dead_letters)
+        return Output(dead_letters=closed.dead_letters, frames=frames)
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps: how far the rounds are, and no label."""

@@ -1,12 +1,14 @@
 """A stream in shards without any topic: lists stand for partitions."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
-from stream_dp.calibration import calibrate
 from stream_dp.epoch import Epoch
 from stream_dp.pipeline import Pipeline, ReleasedPart
 from stream_dp.records import Record
+from stream_dp.settings import Settings
 from stream_dp.shards.frames import Frame, decode_frame, encode_frame
 from stream_dp.shards.merge import RoundMerger, WholeRounds, decode_shard_release
 from stream_dp.shards.sequencer import Sequencer
@@ -16,10 +18,10 @@ KEY = bytes(range(32))
 TOPIC = "s.events"
 
 
-def epoch(number: int = 1, rounds: str = "per-event") -> Epoch:
-    """An epoch in which much is released after few events."""
-    mechanism, guarantee = calibrate(30.0, 1e-2, 1023, 3)
-    return Epoch(number, bytes([number]) * 16, 0, {"stream": "s", "rounds": rounds}, mechanism, guarantee)
+def epoch(number: int = 1, **changed: Any) -> Epoch:
+    """An epoch in which much is released after few events; `changed` are settings."""
+    settings = Settings(stream="s", epsilon=30.0, delta=1e-2, horizon=1023, items_per_event=3, **changed)
+    return replace(Epoch.open(settings, number, 0), nonce=bytes([number]) * 16)
 
 
 EPOCH = epoch()

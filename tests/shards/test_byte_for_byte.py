@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp import records as records_module
+from stream_dp.counters import MECHANISMS
 from stream_dp.pipeline import Pipeline
 from stream_dp.records import decode_release
 from stream_dp.shards import frames as frames_module
@@ -62,6 +63,26 @@ def test_a_round_may_hold_many_events_and_a_label_many_times() -> None:
     expected = one_worker(records, of)
     assert len({part.round for part in expected}) == 600 // 7
     assert expected == in_shards(records, 4, range(0, 600, 37), of).merged()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("pruning_rounds", [0, 16])
+def test_any_counter_with_and_without_pruning(mechanism: str, pruning_rounds: int) -> None:
+    records, of = log_of(many_values(300, seed=5)), epoch(mechanism=mechanism, pruning_rounds=pruning_rounds)
+    assert one_worker(records, of) == in_shards(records, 4, range(0, 300, 37), of).merged()
+
+
+def test_a_user_is_bounded_over_all_shards_together() -> None:
+    """100 users who would each bring ten items, in as many events, bring three."""
+    rng = random.Random(6)
+    values = [b'{"user": "u%d", "items": ["a%d"]}' % (n % 100, rng.randrange(10)) for n in range(1023)]
+    records, of = log_of(values), epoch(unit="user", items_per_user=3)
+    topics = in_shards(records, 4, range(0, 1023, 37), of)
+    assert one_worker(records, of) == topics.merged()
+    assert any(decode_release(part.value).labels for part in topics.merged())
+    assert (
+        sum(count for number in range(4) for _, frame in topics.read(number) for count in frame.counts) == 300
+    )
 
 
 @settings(deadline=None, max_examples=40)

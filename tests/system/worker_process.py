@@ -22,6 +22,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from stream_dp import resume, worker
 from stream_dp.epochs import Epochs
 from stream_dp.journal import EpochJournal, JournaledLedger
+from stream_dp.outlet import ReleasesOutlet
 from stream_dp.pipeline import Pipeline
 from stream_dp.resume import NewEpoch
 from stream_dp.rounds import TickCodec, TickTimes
@@ -41,7 +42,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "charge the ledger": (JournaledLedger, "charge"),
     "begin the epoch": (Epochs, "finish_opening"),
     "forget older state": (CheckpointStore, "start_over"),
-    "read what is published": (resume, "_published_since"),
+    "read what is published": (ReleasesOutlet, "published_since"),
     "compare what is published": (worker._Session, "catch_up"),
     "compute": (Pipeline, "process"),
     "ask who holds the stream": (CheckpointStore, "check_hold"),

@@ -1,0 +1,147 @@
+"""Where a worker's output goes, and what is there already: the releases of a stream that one worker has alone.
+
+`shards/outlet.py` is the other one, for a worker that hands its rounds on to shards.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from stream_dp import log
+from stream_dp.epoch import EpochRefused
+from stream_dp.journal import EpochOpened
+from stream_dp.pipeline import Output, Pipeline
+from stream_dp.published import published, value_digest
+from stream_dp.sending import batches
+from stream_dp.settings import Settings
+from stream_dp.shards.sequencer import Sequencer
+from stream_dp.store.checkpoints import Checkpoint
+
+
+class Addressed(NamedTuple):
+    """A batch for a partition of a topic."""
+
+    topic: str
+    partition: int
+    batch: BatchBuilder
+
+
+class Outlet(Protocol):
+    """What a worker asks of it, in this order, from its start on."""
+
+    def holds_anything(self) -> bool:
+        """Whether anything was ever written for this stream."""
+        ...
+
+    def holds(self, opened: EpochOpened) -> bool:
+        """Whether anything was written under this epoch."""
+        ...
+
+    def published_since(self, checkpoint: Checkpoint) -> int:
+        """Read what was written after the checkpoint; returns the last round of it, 0 if there is none.
+
+        Raises `EpochRefused` where it contradicts itself.
+        """
+        ...
+
+    def pipeline(self, checkpoint: Checkpoint, key: bytes) -> Pipeline | Sequencer:
+        """What makes the output, as it was at the checkpoint."""
+        ...
+
+    @property
+    def not_given_again(self) -> int:
+        """The last round that is published and was not computed again yet; 0 if there is none."""
+        ...
+
+    def missing(self, output: Output) -> Output:
+        """What of `output` is not published yet.  Raises `EpochRefused` at a difference from what is."""
+        ...
+
+    def addressed(self, output: Output, producer: AIOKafkaProducer) -> Iterator[Addressed]:
+        """The output, packed for the producer."""
+        ...
+
+    def stored(self, partition: int, end: int) -> None:
+        """The broker has a batch, which ends before the offset `end`."""
+        ...
+
+    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str) -> Checkpoint:
+        """What to go on from later; everything must be stored."""
+        ...
+
+
+class ReleasesOutlet:
+    """The releases topic.  See `Outlet`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._published: dict[tuple[int, int], bytes] = {}  # digests, by round and part
+        self._end = 0
+
+    def holds_anything(self) -> bool:
+        """See `Outlet.holds_anything`."""
+        return log.offsets(self._settings.kafka_address, self._settings.releases).end > 0
+
+    def holds(self, opened: EpochOpened) -> bool:
+        """See `Outlet.holds`."""
+        nonce = opened.epoch.nonce.hex()
+        return any(
+            release.nonce == nonce for _, release, _ in published(self._settings, opened.releases_offset)
+        )
+
+    def published_since(self, checkpoint: Checkpoint) -> int:
+        """See `Outlet.published_since`."""
+        self._published, self._end = {}, checkpoint.releases_offset
+        for _, release, value in published(self._settings, checkpoint.releases_offset):
+            if release.epoch < checkpoint.epoch.number:
+                continue  # from a worker of a closed epoch that slept: what it had read was charged to that epoch
+            if release.round > checkpoint.state.round or release.epoch > checkpoint.epoch.number:
+                digest = value_digest(value)
+                if self._published.setdefault((release.round, release.part), digest) != digest:
+                    raise EpochRefused(
+                        f"the topic {self._settings.releases!r} holds two different releases of round "
+                        f"{release.round}: somebody else has written there; nothing is sent"
+                    )
+        return self.not_given_again
+
+    def pipeline(self, checkpoint: Checkpoint, key: bytes) -> Pipeline:
+        """See `Outlet.pipeline`."""
+        self._end = checkpoint.releases_offset
+        place = checkpoint.position, checkpoint.state, checkpoint.pairs
+        return Pipeline(checkpoint.epoch, key, self._settings.events, *place)
+
+    @property
+    def not_given_again(self) -> int:
+        """See `Outlet.not_given_again`."""
+        return max((round_number for round_number, _ in self._published), default=0)
+
+    def missing(self, output: Output) -> Output:
+        """See `Outlet.missing`."""
+        missing = Output(dead_letters=output.dead_letters)
+        for release in output.releases:
+            digest = self._published.pop((release.round, release.part), None)
+            if digest is None:
+                missing.releases.append(release)
+            elif digest != value_digest(release.value):
+                raise EpochRefused(
+                    f"round {release.round} was published with other content than the events topic and the "
+                    "key give now: the log, the key or the releases were changed; nothing is sent"
+                )
+        return missing
+
+    def addressed(self, output: Output, producer: AIOKafkaProducer) -> Iterator[Addressed]:
+        """See `Outlet.addressed`."""
+        values = (release.value for release in output.releases)
+        for batch in batches(producer, self._settings.stream.encode(), values):
+            yield Addressed(self._settings.releases, 0, batch)
+
+    def stored(self, partition: int, end: int) -> None:
+        """See `Outlet.stored`."""
+        self._end = max(self._end, end)
+
+    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str) -> Checkpoint:
+        """See `Outlet.checkpoint`."""
+        place = pipeline.state(), pipeline.position, self._end
+        return Checkpoint(pipeline.epoch, *place, key_check, pipeline.intake.pairs)

@@ -1,0 +1,58 @@
+"""Waiting for Kafka and Redis: an outage of either ends an attempt, and the next one begins after a while."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from aiokafka.errors import KafkaError
+from kafka.errors import KafkaError as AdminError
+from redis.exceptions import RedisError
+
+from stream_dp.operations.watch import Watch
+from stream_dp.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+OUTAGES = (KafkaError, AdminError, RedisError, OSError)
+"""What a server that is away raises through the clients."""
+
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
+
+
+async def persevere(
+    attempt: Callable[[], Awaitable[None]],
+    done: Callable[[], bool],
+    stopping: asyncio.Event,
+    settings: Settings,
+    watch: Watch,
+) -> None:
+    """Make one attempt after another until `stopping` or `done`; what is no outage is raised."""
+    wait = _FIRST_WAIT_SECONDS
+    while not stopping.is_set() and not done():
+        started = time.monotonic()
+        try:
+            await attempt()
+        except OUTAGES as outage:
+            if time.monotonic() - started > _LONGEST_WAIT_SECONDS:
+                wait = _FIRST_WAIT_SECONDS
+            logger.warning("%s: %s; trying again in %.1f s", _awaited(outage, settings), outage, wait)
+            watch.outage("redis" if isinstance(outage, RedisError) else "kafka")
+            await pause(stopping, wait)
+            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+
+
+async def pause(stopping: asyncio.Event, seconds: float) -> None:
+    """Wait so long, or until `stopping`."""
+    try:
+        await asyncio.wait_for(stopping.wait(), seconds)
+    except TimeoutError:
+        return
+
+
+def _awaited(outage: Exception, settings: Settings) -> str:
+    """Who does not serve, without the password that an address may hold."""
+    if isinstance(outage, RedisError):
+        return f"waiting for Redis at {urlsplit(settings.redis).hostname}"
+    return f"waiting for Kafka at {settings.kafka}"

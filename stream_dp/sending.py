@@ -1,0 +1,55 @@
+"""How everything here sends batches with aiokafka, and how its clients are stopped."""
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.client import AIOKafkaClient
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.structs import RecordMetadata
+
+from stream_dp.connections import Kafka, aiokafka_options
+
+LARGEST_BATCH = 1 << 20
+"""Most bytes that go to a partition at once: a little below Kafka's default limit."""
+
+
+def producer(kafka: Kafka) -> AIOKafkaProducer:
+    """A producer whose batches are stored once and in order, or not at all."""
+    return AIOKafkaProducer(
+        **aiokafka_options(kafka),
+        acks="all",
+        enable_idempotence=True,
+        max_batch_size=LARGEST_BATCH,
+        linger_ms=2,
+    )
+
+
+def batches(sender: AIOKafkaProducer, key: bytes, values: Iterable[bytes]) -> Iterator[BatchBuilder]:
+    """Pack values for the producer, which costs a third of handing it one record at a time."""
+    batch = sender.create_batch()
+    for value in values:
+        if batch.append(key=key, value=value, timestamp=None) is None:
+            yield batch
+            batch = sender.create_batch()
+            batch.append(key=key, value=value, timestamp=None)  # the first one always fits
+    if batch.record_count():
+        yield batch
+
+
+async def offset_after(stored: Awaitable[RecordMetadata], records: int) -> int:
+    """The offset after a batch of `records` records, once the broker has it."""
+    return (await stored).offset + records
+
+
+async def stop_client(stopping: Coroutine[Any, Any, None], connection: AIOKafkaClient) -> None:
+    """Stop a client, and close its connection even if that fails.
+
+    While the broker is away, aiokafka's consumer ends its own tasks in a way that would look here as if this process
+    had been cancelled, and leaves its connections open.
+    """
+    task = asyncio.ensure_future(stopping)
+    await asyncio.wait({task})
+    if task.cancelled() or task.exception() is not None:
+        await connection.close()

@@ -1,0 +1,145 @@
+"""The frames topic as the outlet of a worker that only sequences: it hands its rounds on to the shards."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from aiokafka import AIOKafkaProducer
+
+from stream_dp import log
+from stream_dp.epoch import EpochRefused
+from stream_dp.journal import EpochOpened
+from stream_dp.outlet import Addressed
+from stream_dp.pipeline import Output, Pipeline
+from stream_dp.sending import batches
+from stream_dp.settings import Settings
+from stream_dp.shards.frames import Frame, decode_frame, encode_frame
+from stream_dp.shards.sequencer import Sequencer
+from stream_dp.store.checkpoints import Checkpoint, Sharding
+
+
+class FramesOutlet:
+    """The frames topic, a partition for each shard.  See `Outlet`.
+
+    Frames are compared by what the head of the hash chain commits to: all labels of all rounds, whatever their ranges.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._published: dict[int, tuple[bytes, int]] = {}  # the chain's head and the time of each round
+        self._last = [0] * settings.shards  # the last whole round in each partition
+        self._ends: list[int] = []
+        self._releases_offset = 0
+
+    def holds_anything(self) -> bool:
+        """See `Outlet.holds_anything`."""
+        kafka, releases = self._settings.kafka_address, self._settings.releases
+        return log.offsets(kafka, releases).end > 0 or any(sharding_now(self._settings).frames)
+
+    def holds(self, opened: EpochOpened) -> bool:
+        """See `Outlet.holds`."""
+        nonce = opened.epoch.nonce
+        return any(
+            frame.nonce == nonce for shard in range(self._settings.shards) for frame in self._frames(shard, 0)
+        )
+
+    def published_since(self, checkpoint: Checkpoint) -> int:
+        """See `Outlet.published_since`."""
+        assert checkpoint.sharding is not None
+        self._published, self._last = {}, [0] * self._settings.shards
+        for shard, start in enumerate(checkpoint.sharding.frames):
+            begun, parts = 0, set[int]()
+            for frame in self._frames(shard, start):
+                if frame.epoch < checkpoint.epoch.number:
+                    continue  # from a sequencer of a closed epoch that slept
+                self._compare(frame, checkpoint)
+                if frame.last > self._last[shard]:
+                    parts = {*parts, frame.part} if frame.first == begun else {frame.part}
+                    begun = frame.first
+                    self._last[shard] = frame.last if len(parts) == frame.parts else self._last[shard]
+        return self.not_given_again
+
+    def _compare(self, frame: Frame, checkpoint: Checkpoint) -> None:
+        """Take note of the rounds of a frame, which must be those of the checkpoint's epoch, and always the same."""
+        changed = frame.epoch > checkpoint.epoch.number or frame.shards != self._settings.shards
+        rounds = enumerate(zip(frame.histories(), frame.timestamps, strict=True), frame.first)
+        for round_number, told in rounds:
+            if round_number > checkpoint.state.round:
+                changed |= self._published.setdefault(round_number, told) != told
+        if changed:
+            raise EpochRefused(
+                f"the topic {self._settings.frames!r} holds rounds {frame.first} to {frame.last} in a form that does "
+                "not fit the others: somebody else has written there; nothing is sent"
+            )
+
+    def pipeline(self, checkpoint: Checkpoint, key: bytes) -> Sequencer:
+        """See `Outlet.pipeline`."""
+        assert checkpoint.sharding is not None
+        self._ends, self._releases_offset = list(checkpoint.sharding.frames), checkpoint.releases_offset
+        place = checkpoint.position, checkpoint.state, checkpoint.pairs
+        return Sequencer(checkpoint.epoch, key, self._settings.events, self._settings.shards, *place)
+
+    @property
+    def not_given_again(self) -> int:
+        """See `Outlet.not_given_again`."""
+        return max(self._published, default=0)
+
+    def missing(self, output: Output) -> Output:
+        """See `Outlet.missing`."""
+        missing = Output(dead_letters=output.dead_letters)
+        for frame in output.frames:
+            rounds = enumerate(zip(frame.histories(), frame.timestamps, strict=True), frame.first)
+            for round_number, told in rounds:
+                if self._published.get(round_number, told) != told:
+                    raise EpochRefused(
+                        f"round {round_number} was handed to the shards with other content than the events topic and "
+                        "the key give now: the log, the key or the frames were changed; nothing is sent"
+                    )
+            if frame.last > self._last[frame.shard]:
+                missing.frames.append(frame.after(self._last[frame.shard]))
+        reached = max((frame.last for frame in output.frames), default=0)
+        self._published = {place: told for place, told in self._published.items() if place > reached}
+        return missing
+
+    def addressed(self, output: Output, producer: AIOKafkaProducer) -> Iterator[Addressed]:
+        """See `Outlet.addressed`."""
+        by_shard = sorted(output.frames, key=lambda frame: frame.shard)  # stable: the rounds stay in order
+        for shard, frames in groupby(by_shard, key=lambda frame: frame.shard):
+            key = f"{self._settings.stream}/{shard}".encode()
+            for batch in batches(producer, key, map(encode_frame, frames)):
+                yield Addressed(self._settings.frames, shard, batch)
+
+    def stored(self, partition: int, end: int) -> None:
+        """See `Outlet.stored`."""
+        self._ends[partition] = max(self._ends[partition], end)
+
+    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str) -> Checkpoint:
+        """See `Outlet.checkpoint`."""
+        return Checkpoint(
+            pipeline.epoch,
+            pipeline.state(),
+            pipeline.position,
+            self._releases_offset,
+            key_check,
+            pipeline.intake.pairs,
+            Sharding(self._settings.shards, list(self._ends)),
+        )
+
+    def _frames(self, shard: int, start: int) -> Iterator[Frame]:
+        """What a partition holds now, from an offset on."""
+        kafka, topic = self._settings.kafka_address, self._settings.frames
+        held = log.offsets(kafka, topic, shard)
+        if held.end < start:
+            raise log.LogRefused(
+                f"the topic {topic!r} has lost frames that were sent: it was truncated or re-created; restore it, or "
+                "open a new epoch, which is charged, with --new-epoch"
+            )
+        for record in log.read(kafka, topic, max(start, held.first), held.end, shard):
+            yield decode_frame(record.value)
+
+
+def sharding_now(settings: Settings) -> Sharding:
+    """The number of shards, and where the partitions of the frames topic end now."""
+    ends = [
+        log.offsets(settings.kafka_address, settings.frames, shard).end for shard in range(settings.shards)
+    ]
+    return Sharding(settings.shards, ends)
