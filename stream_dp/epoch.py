@@ -22,6 +22,7 @@ class EpochRefused(Exception):
 class Epoch:
     """What was promised when the epoch opened: `first_offset` is where it starts to read the events topic.
 
+    A tick of the number `first_tick`, or a lower one, closes no round of it: it has closed one of the epoch before.
     The noise and the thresholds are kept as they were computed then, so that no later version of a library
     can change them.  `privacy` holds the settings by name; `nonce` is public and never used again.
     """
@@ -33,9 +34,17 @@ class Epoch:
     mechanism: Mechanism
     guarantee: Guarantee
     noise_version: int = NOISE_VERSION
+    first_tick: int = 0
 
     @classmethod
-    def open(cls, settings: Settings, number: int, first_offset: int, horizon: int | None = None) -> "Epoch":
+    def open(
+        cls,
+        settings: Settings,
+        number: int,
+        first_offset: int,
+        horizon: int | None = None,
+        first_tick: int = 0,
+    ) -> "Epoch":
         """Calibrate and draw a fresh nonce.  Raises `EpochRefused` for settings that promise nothing.
 
         `horizon`: rounds of this epoch, where they are not those of the settings, which `privacy` keeps in any case.
@@ -51,7 +60,9 @@ class Epoch:
             )
         except ValueError as error:
             raise EpochRefused(str(error)) from None
-        return cls(number, new_nonce(), first_offset, settings.privacy, mechanism, guarantee)
+        return cls(
+            number, new_nonce(), first_offset, settings.privacy, mechanism, guarantee, first_tick=first_tick
+        )
 
     @property
     def fingerprint(self) -> str:

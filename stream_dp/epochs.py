@@ -4,6 +4,8 @@ Opening: write the epoch into `<stream>.epochs`, charge the data source's ledger
 Each step may be repeated after a crash: the nonce is drawn before the first, and nothing is released before the last.
 """
 
+from dataclasses import replace
+
 import msgspec
 from redis import Redis
 
@@ -87,12 +89,13 @@ class Epochs:
         """
         rounds, end = ended.epoch.mechanism.horizon, ended.position.next_offset
         doubled = self._settings.at_horizon == "double"
-        following = self._following(end, min(2 * rounds, LARGEST_HORIZON) if doubled else rounds)
+        horizon = min(2 * rounds, LARGEST_HORIZON) if doubled else rounds
+        following = self._following(end, horizon, ended.position.tick)
         self._require_room(following, end)
         self.close_last(end)
         return self._open(following, ended.key_check, ended.position)
 
-    def _following(self, first_offset: int, horizon: int | None = None) -> Epoch:
+    def _following(self, first_offset: int, horizon: int | None = None, first_tick: int = 0) -> Epoch:
         """The epoch that would be opened next; nothing is on record yet.
 
         Raises `EpochRefused` where the data source's ledger counts per another unit.
@@ -104,7 +107,7 @@ class Epochs:
                 f'set unit = "{ledger.state().unit}" instead of "{unit}"; no epoch was opened or closed'
             )
         number = self.journal.last.epoch.number + 1 if self.journal.last else 1
-        return Epoch.open(self._settings, number, first_offset, horizon)
+        return Epoch.open(self._settings, number, first_offset, horizon, first_tick)
 
     def _open(self, epoch: Epoch, key_check: str, counted: Position | None = None) -> Checkpoint:
         releases = log.offsets(self._settings.kafka_address, self._settings.releases)
@@ -129,9 +132,9 @@ class Epochs:
                 f"epoch {epoch.number} of stream {self._settings.stream!r}: {refusal}"
             ) from None
         state = HistogramState.before_any_round()
-        position = Position(epoch.first_offset)
+        position = Position(epoch.first_offset, tick=epoch.first_tick)
         if counted is not None and counted.next_offset == epoch.first_offset:
-            position = Position(epoch.first_offset, LogDigest(last=counted.log.last), counted.tick)
+            position = replace(position, log=LogDigest(last=counted.log.last))
         sharding = sharding_now(self._settings) if self._settings.shards else None
         checkpoint = Checkpoint(
             epoch, state, position, opened.releases_offset, opened.key_check, sharding=sharding

@@ -53,7 +53,7 @@ class Intake:
         position: Position | None = None,
         pairs: bytes | bytearray = b"",
     ) -> None:
-        self.position = position or Position(epoch.first_offset)
+        self.position = position or Position(epoch.first_offset, tick=epoch.first_tick)
         self.ticks = TickCodec(key, epoch.privacy["stream"])
         self._bound = _bound(epoch, key, pairs)
         self._cutter = RoundCutter(

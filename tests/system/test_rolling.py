@@ -1,20 +1,37 @@
 """Epochs that follow one another by themselves: every event in exactly one of them, each charged once."""
 
+import asyncio
+import dataclasses
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
+from prometheus_client import generate_latest
 
+from stream_dp import subscribe
+from stream_dp.calibration import LARGEST_HORIZON
+from stream_dp.epoch import EpochRefused
 from stream_dp.journal import EpochJournal
-from stream_dp.pipeline import Pipeline
-from stream_dp.privacy.composition import Charge
+from stream_dp.pipeline import Pipeline, Position
+from stream_dp.privacy.composition import Charge, spent
 from stream_dp.rebuild import rebuild, verify_epoch
-from stream_dp.records import Release, decode_release
+from stream_dp.records import TICK_KEY, Record, Release, decode_release
+from stream_dp.resume import NewEpoch, take_over
+from stream_dp.rounds import TickCodec
+from stream_dp.settings import Settings
+from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
+from stream_dp.store.noise_key import noise_key
+from stream_dp.subscribe import release_at
 from stream_dp.verify import Verdict
-from tests.system.streams import Stream, small_stream, some_events
-from tests.system.worker_process import Kill
+from stream_dp.worker import Worker
+from tests.dashboard.running import running
+from tests.system.streams import Stream, as_values, ended, event, small_stream, some_events, wake_up
+from tests.system.worker_process import Kill, Pause
 
 REFUSED = 2
 KILLED = -signal.SIGKILL
@@ -33,19 +50,20 @@ def releases(stream: Stream, epoch: int) -> list[Release]:
     return [release for release in found if release.epoch == epoch]
 
 
-def charges(stream: Stream, source: str | None = None) -> list[Charge]:
+def charges(stream: Stream) -> list[Charge]:
     with stream.redis() as client:
-        return Ledger(client, source or stream.settings.data_source).charges()
+        return Ledger(client, stream.settings.data_source).charges()
 
 
 def run_until(stream: Stream, epoch: int, rounds: int, **changed: object) -> None:
     """Run a worker until `epoch` is opened and has released so many rounds, and end it."""
+    begun = f"epoch {epoch}, round"
+    before = stream.logged().count(begun)
     worker = stream.start(None, None, **changed)
-    stream.wait_until_logged(f"epoch {epoch}, round")
+    stream.wait_until_logged(begun, before + 1)
     stream.wait_until(lambda: len(releases(stream, epoch)) >= rounds, worker)
     worker.terminate()
-    worker.join()
-    assert worker.exitcode == 0, stream.logged()
+    assert ended(worker) == 0, stream.logged()
 
 
 def check_epochs(stream: Stream) -> list[int]:
@@ -60,8 +78,10 @@ def check_epochs(stream: Stream) -> list[int]:
     for number, opened in enumerate(journal.opened, 1):
         epoch = opened.epoch
         assert (epoch.number, epoch.first_offset) == (number, counted)
+        closed = journal.closed.get(number)
+        end = closed.end_offset if closed is not None else None
         pipeline = Pipeline(epoch, stream.key(), stream.settings.events)
-        expected = [part.value for part in pipeline.process(events[counted:]).releases]
+        expected = [part.value for part in pipeline.process(events[counted:end]).releases]
         seen: list[bytes] = []
         for record, release in zip(published, found, strict=True):
             if (
@@ -70,9 +90,8 @@ def check_epochs(stream: Stream) -> list[int]:
                 seen.append(record.value or b"")
         assert seen == expected, f"epoch {number}"
         counted = pipeline.position.next_offset
-        closed = journal.closed.get(number)
-        assert (closed.end_offset if closed else None) == (counted if number < len(journal.opened) else None)
-        made.append((epoch.nonce.hex(), epoch.first_offset, closed.end_offset if closed else None))
+        assert end == (counted if number < len(journal.opened) else None)
+        made.append((epoch.nonce.hex(), epoch.first_offset, end))
         horizons.append(epoch.mechanism.horizon)
     assert counted == len(events)
     assert len({opened.epoch.nonce for opened in journal.opened}) == len(journal.opened)
@@ -87,18 +106,18 @@ def check_epochs(stream: Stream) -> list[int]:
 
 
 def test_at_its_horizon_an_epoch_gives_way_to_the_next_and_no_event_is_lost(stream: Stream) -> None:
-    stream.feed(some_events(50, seed=1))
-    run_until(stream, 4, 5)
-    assert check_epochs(stream) == [HORIZON] * 4
+    stream.feed(some_events(35, seed=1))
+    run_until(stream, 3, 5)
+    assert check_epochs(stream) == [HORIZON] * 3
     assert "its counts begin at zero" in stream.logged()
     with stream.redis() as client:
-        certificates = [verify_epoch(stream.settings, client, number).certificate for number in (1, 2, 3, 4)]
-        assert [certificate.rounds for certificate in certificates] == [15, 15, 15, 5]
+        certificates = [verify_epoch(stream.settings, client, number).certificate for number in (1, 2, 3)]
+        assert [certificate.rounds for certificate in certificates] == [15, 15, 5]
         assert {certificate.verdict for certificate in certificates} == {Verdict.IDENTICAL}
         assert rebuild(stream.settings, client, replace=True).state.round == 5
     stream.feed(some_events(20, seed=2))
-    run_until(stream, 5, 10)
-    assert check_epochs(stream) == [HORIZON] * 5
+    run_until(stream, 4, 10)
+    assert check_epochs(stream) == [HORIZON] * 4
 
 
 def test_horizons_double_up_to_the_largest(stream: Stream) -> None:
@@ -131,9 +150,6 @@ ONE_STEP_FURTHER = [
 ]
 """All that a roll leaves behind it durably, each once; a worker that goes on has done the steps before."""
 
-FROM_THE_START = [*ONE_STEP_FURTHER[:4], after("write the epoch down", 2), *ONE_STEP_FURTHER[5:]]
-"""The same, for workers that roll from the beginning."""
-
 
 def test_a_roll_that_is_killed_at_every_step_in_turn_is_one_roll(stream: Stream) -> None:
     stream.feed(some_events(HORIZON + 5, seed=5))
@@ -145,11 +161,211 @@ def test_a_roll_that_is_killed_at_every_step_in_turn_is_one_roll(stream: Stream)
     assert check_epochs(stream) == [HORIZON] * 2
 
 
-def test_every_roll_killed_at_another_step_loses_and_doubles_nothing(stream: Stream) -> None:
-    stream.feed(some_events(1, seed=6))
-    run_until(stream, 1, 1)
-    for number, kill in enumerate(FROM_THE_START, 1):
-        stream.feed(some_events(HORIZON, seed=10 + number))
-        assert stream.run(kill) == KILLED, f"{kill} was never reached:\n{stream.logged()}"
-        run_until(stream, number + 1, 1)
-    assert check_epochs(stream) == [HORIZON] * (len(FROM_THE_START) + 1)
+def test_over_disjoint_offsets_all_epochs_together_spend_what_one_does(stream: Stream) -> None:
+    own = stream.settings
+    with stream.redis() as client:
+        ledger = Ledger(client, own.data_source)
+        ledger.set_budget(own.epsilon, own.delta, "event")
+        stream.feed(some_events(40, seed=30))
+        run_until(stream, 3, 10)
+        assert ledger.spent().epsilon == own.epsilon
+        together = spent([replace(charge, unit="user") for charge in ledger.charges()], "user", own.delta)
+    assert together.rho == pytest.approx(3 * charges(stream)[0].rho, rel=1e-12)
+    assert together.epsilon > own.epsilon
+
+
+DERIVED = {"source": "{stream}-source.events"}
+PER_USER = {"unit": "user", "items_per_user": 3}
+
+
+@pytest.mark.parametrize("kind", [DERIVED, PER_USER])
+def test_where_every_epoch_adds_rolling_ends_with_the_budget(stream: Stream, kind: dict[str, object]) -> None:
+    """Nobody knows which events of its source a derived stream holds, and one user may be in every epoch."""
+    changed = {name: str(value).format(stream=stream.settings.stream) for name, value in kind.items()}
+    own = msgspec.convert(as_values(stream.settings) | changed, Settings, strict=False)
+    stream.settings, source = own, own.data_source
+    stream.feed(some_events(10, seed=31))
+    run_until(stream, 1, 10)
+    stream.feed(some_events(30, seed=32))
+    [first] = charges(stream)
+    with stream.redis() as client:
+        ledger = Ledger(client, source)
+        enough = spent([first, replace(first, id="again")], own.unit, 4 * own.delta).epsilon
+        ledger.set_budget(1.15 * enough, 4 * own.delta, own.unit)
+        assert stream.run() == REFUSED
+        told = stream.logged().splitlines()[-1]
+        assert told.startswith(f"the budget of {source!r} (epsilon ")
+        assert f" per {own.unit}) has no room for another epoch" in told
+        assert [len(releases(stream, epoch)) for epoch in (1, 2, 3)] == [HORIZON, HORIZON, 0]
+        assert told == stream.refusal()
+        assert len(ledger.charges()) == 2
+        assert ledger.spent().rho == pytest.approx(2 * first.rho, rel=1e-12)
+        ledger.set_budget(10 * enough, 1e-2, own.unit)
+    run_until(stream, 3, 10)
+    assert [charge.first_offset for charge in charges(stream)] == (
+        [0, 0, 0] if kind is DERIVED else [0, 15, 30]
+    )
+
+
+def test_a_tick_that_closed_the_last_round_closes_none_of_the_next_epoch(stream: Stream) -> None:
+    """Two workers may write one tick twice, and the second one may stand behind the end of an epoch."""
+    own = replace(stream.settings, horizon=3, rounds="ticks", tick_seconds=1e7)
+    stream.settings = own
+    with stream.redis() as client:
+        codec = TickCodec(noise_key("redis", client, own.stream, may_create=True), own.stream)
+    soon = 2 * int(time.time() * 1000)
+    records = []
+    for number in (1, 2, 3, 3, 4, 5, 5, 6, 6, 7):
+        records += [
+            Record(0, 1000, None, event("tea")),
+            Record(0, 1000, TICK_KEY, codec.encode(soon + number)),
+        ]
+    stream.write(own.events, records)
+    run_until(stream, 3, 1)
+    assert [len(releases(stream, epoch)) for epoch in (1, 2, 3)] == [3, 3, 1]
+    assert check_epochs(stream) == [3, 3, 3]
+    with stream.redis() as client:
+        verdicts = [verify_epoch(own, client, number).certificate.verdict for number in (1, 2, 3)]
+    assert verdicts == [Verdict.IDENTICAL] * 3
+
+
+def test_a_budget_that_others_spend_in_the_middle_of_a_roll_is_refused_and_rolls_once_it_is_raised(
+    stream: Stream,
+) -> None:
+    own = stream.settings
+    stream.feed(some_events(HORIZON + 5, seed=32))
+    worker = stream.start(Pause("end the charge", after=True))
+    stream.wait_until_asleep(worker)
+    with stream.redis() as client:
+        ledger = Ledger(client, own.data_source)
+        ledger.set_budget(own.epsilon, own.delta, "event")
+        [first] = charges(stream)
+        ledger.charge(replace(first, id="a job", what="a job", first_offset=HORIZON, end_offset=None))
+        wake_up(worker)
+        assert ended(worker) == REFUSED
+        assert "does not fit the budget" in stream.logged().splitlines()[-1]
+        assert "has no room for another epoch" in stream.refusal()
+        assert releases(stream, 2) == []
+        ledger.set_budget(10 * own.epsilon, 1e-2, "event")
+    run_until(stream, 3, 5)  # the second was on record, and has never counted anything
+    with stream.redis() as client:
+        assert verify_epoch(own, client).certificate.rounds == 5
+
+
+def test_a_new_epoch_that_is_asked_for_begins_with_the_horizon_of_the_settings(stream: Stream) -> None:
+    stream.feed(some_events(15 + 30 + 8, seed=33))
+    run_until(stream, 3, 8, at_horizon="double")
+    stream.feed(some_events(4, seed=34))
+    worker = stream.start(None, NewEpoch(), at_horizon="double")
+    stream.wait_until_logged("epoch 4, round")
+    worker.terminate()
+    assert ended(worker) == 0
+    stream.feed(some_events(20, seed=35))
+    run_until(stream, 5, 5, at_horizon="double")
+    assert check_epochs(stream) == [15, 30, 60, 15, 30]
+
+
+def test_no_horizon_is_larger_than_the_largest(stream: Stream) -> None:
+    own = replace(stream.settings, horizon=LARGEST_HORIZON // 2 - 5, at_horizon="double")
+    with stream.redis() as client:
+        epochs = take_over(own, CheckpointStore(client, own.stream), client)
+        opened = [epochs.open_next(0, "key")]
+        for end in (100, 200):
+            opened.append(epochs.roll(dataclasses.replace(opened[-1], position=Position(end))))
+    horizons = [checkpoint.epoch.mechanism.horizon for checkpoint in opened]
+    assert horizons == [LARGEST_HORIZON // 2 - 5, LARGEST_HORIZON - 10, LARGEST_HORIZON]
+    for checkpoint in opened:
+        checkpoint.epoch.check_settings(own)
+        with pytest.raises(EpochRefused, match="epsilon"):
+            checkpoint.epoch.check_settings(replace(own, epsilon=29.0))
+
+
+@pytest.mark.parametrize(
+    "asleep", [Pause("hand a batch to the producer", nth=2), Pause("write the epoch down")]
+)
+def test_a_zombie_of_an_epoch_that_was_rolled_changes_nothing(stream: Stream, asleep: Pause) -> None:
+    stream.feed(some_events(5, seed=36))
+    run_until(stream, 1, 5)
+    stream.feed(some_events(20, seed=37))
+    zombie = stream.start(asleep)
+    stream.wait_until_asleep(zombie)
+    worker = stream.start()
+    stream.wait_until(lambda: len(releases(stream, 2)) >= 10, worker)
+    wake_up(zombie)
+    assert ended(zombie) == REFUSED
+    stream.feed(some_events(10, seed=38))
+    stream.wait_until(lambda: len(releases(stream, 3)) >= 5, worker)
+    worker.terminate()
+    assert ended(worker) == 0
+    assert check_epochs(stream) == [HORIZON] * 3
+
+
+@pytest.mark.parametrize("zombie_is_first", [True, False])
+def test_two_workers_that_write_the_next_epoch_down_at_once_agree_on_one(
+    stream: Stream, zombie_is_first: bool
+) -> None:
+    """Both have asked who holds the stream before; the topic of the epochs decides."""
+    stream.feed(some_events(HORIZON + 5, seed=39))
+    run_until(stream, 1, 0, at_horizon="stop")
+    zombie = stream.start(Pause("write the epoch down", nth=2))
+    stream.wait_until_asleep(zombie)
+    worker = stream.start(Pause("write the epoch down"))
+    stream.wait_until_asleep(worker)
+    if zombie_is_first:
+        wake_up(zombie)
+        assert ended(zombie) == REFUSED
+    wake_up(worker)
+    stream.wait_until(lambda: len(releases(stream, 2)) >= 5, worker)
+    if not zombie_is_first:
+        wake_up(zombie)
+        assert ended(zombie) == REFUSED
+    worker.terminate()
+    assert ended(worker) == 0
+    run_until(stream, 2, 5)
+    assert check_epochs(stream) == [HORIZON] * 2
+
+
+def test_an_events_topic_made_anew_between_two_epochs_is_noticed(stream: Stream) -> None:
+    stream.feed(some_events(HORIZON, seed=40))
+    run_until(stream, 2, 0)
+    others = [Record(0, 1000, None, value) for value in some_events(2 * HORIZON, seed=41)]
+    stream.rewrite(stream.settings.events, others)
+    assert "is not the log that was counted" in stream.refusal()
+
+
+def test_readers_follow_from_epoch_to_epoch_and_mix_no_counts(stream: Stream, tmp_path: Path) -> None:
+    own = stream.settings
+    stream.feed([event("tea")] * 40)
+    run_until(stream, 3, 10)
+    with subscribe(own.kafka, own.stream, "earliest") as subscription:
+        followed = [next(subscription) for _ in range(40)]
+    places = [(epoch, number) for epoch in (1, 2, 3) for number in range(1, HORIZON + 1)][:40]
+    assert [(release.epoch, release.round) for release in followed] == places
+    assert [len(release.labels) for release in followed[14:16]] == [1, 0]
+    for epoch in (1, 2, 3):
+        newest = release_at(own.kafka, own.releases, 10, epoch)
+        assert newest == next(each for each in followed if (each.epoch, each.round) == (epoch, 10))
+    with running(own.kafka, own.stream, tmp_path) as dashboard:
+        dashboard.wait_until_round(10)
+        assert dashboard.get("/api/v1/release/latest")["epoch"] == 3
+        assert dashboard.get("/api/v1/release?round=12&epoch=2")["labels"] == followed[HORIZON + 11].labels
+        stream.feed([event("tea")] * 7)
+        run_until(stream, 4, 2)
+        dashboard.wait_until_round(2)
+        history = dashboard.get("/api/v1/history?label=tea")
+        assert history["rounds"] == [1, 2]
+        assert history["series"][0]["counts"] == [None, None]
+
+
+async def test_the_open_port_tells_the_epoch_its_round_and_its_horizon(stream: Stream) -> None:
+    stream.feed(some_events(15 + 30 + 4, seed=44))
+    worker = Worker(replace(stream.settings, at_horizon="double"))
+    work = asyncio.create_task(worker.run())
+    async with asyncio.timeout(60):
+        while worker.watch.facts.epoch != 3 or worker.watch.facts.round < 4:
+            await asyncio.sleep(0.02)
+    told = generate_latest(worker.watch.open_registry).decode()
+    worker.stop()
+    await work
+    for name, value in (("epoch", 3), ("rounds_closed_total", 4), ("horizon_rounds", 60)):
+        assert f'stream_dp_{name}{{stream="{stream.settings.stream}"}} {value:.1f}\n' in told

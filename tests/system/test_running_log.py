@@ -1,0 +1,75 @@
+"""A log that is made anew while a worker runs is noticed before anything of it is checkpointed."""
+
+import os
+import signal
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient, TopicPartition
+
+from stream_dp.records import Record
+from tests.system.streams import Stream, ended, small_stream, some_events, wake_up
+
+REFUSED = 2
+
+
+@pytest.fixture
+def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
+        yield stream
+
+
+def made_anew(stream: Stream, worker: BaseProcess, records: list[Record]) -> None:
+    """Write the events topic anew while the worker sleeps: its clients would make a topic that is missing."""
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    stream.wait_until_asleep(worker)
+    stream.rewrite(stream.settings.events, records)
+    wake_up(worker)
+
+
+@pytest.mark.parametrize("options", [{}, {"checkpoint_rounds": 1000}])
+def test_a_topic_made_anew_with_more_records_is_refused_by_the_worker_that_runs(
+    stream: Stream, options: dict[str, object]
+) -> None:
+    """Its next offset is there, so for the client that reads it the topic just goes on."""
+    stream.feed(some_events(30, seed=1))
+    worker = stream.start(None, None, **options)
+    stream.wait_until_round(30, worker)
+    others = [Record(0, 1000, None, value) for value in some_events(60, seed=2)]
+    made_anew(stream, worker, others)
+    assert ended(worker) == REFUSED
+    assert "is not the log that was counted" in stream.logged().splitlines()[-1]
+    assert stream.checkpoint().state.round <= 30
+    told = stream.refusal()  # which of the two depends on whether anything was checkpointed
+    assert "is not the log that was counted" in told or "was published with other content" in told
+
+
+def test_the_same_records_in_a_topic_made_anew_are_the_same_log(stream: Stream) -> None:
+    stream.feed(some_events(30, seed=3))
+    worker = stream.start()
+    stream.wait_until_round(30, worker)
+    more = [Record(0, 1000, None, value) for value in some_events(30, seed=4)]
+    made_anew(stream, worker, stream.events() + more)
+    stream.wait_until_round(60, worker)
+    worker.terminate()
+    assert ended(worker) == 0
+    stream.check_everything()
+
+
+def test_records_that_retention_removes_after_they_were_counted_stop_nobody(
+    stream: Stream, request: pytest.FixtureRequest
+) -> None:
+    if request.config.getoption("kafka") != "apache":
+        pytest.skip("the embedded broker removes nothing")
+    stream.feed(some_events(30, seed=5))
+    worker = stream.start()
+    stream.wait_until_round(30, worker)
+    with KafkaAdminClient(bootstrap_servers=stream.settings.kafka) as admin:
+        admin.delete_records({TopicPartition(stream.settings.events, 0): 30})
+    stream.feed(some_events(30, seed=6))
+    stream.wait_until_round(60, worker)
+    worker.terminate()
+    assert ended(worker) == 0
