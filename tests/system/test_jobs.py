@@ -289,6 +289,9 @@ def test_jobs_that_draw_from_one_budget_are_charged_once_and_pay_for_what_they_r
     assert "opened with other numbers" in (refused[0].reason or "")
     assert f"has {before[0]} marks left" in (refused[1].reason or "")
     assert anna(place) == before
+    place.redis.delete(f"stream_dp:{{{place.settings.stream}}}:job:a")
+    [again] = place.answers({"id": "a", **PAID_BY_MARKS})
+    assert anna(place) == (before[0] - marks_of(again), 1), "fresh noise, its key being lost, is paid for"
 
 
 def test_killed_at_every_step_a_job_takes_its_marks_once(
@@ -329,14 +332,6 @@ def test_killed_at_every_step_a_job_takes_its_marks_once(
     result = whole(answers(decoded))
     assert anna(place) == (30 - marks_of(result), 3)
     assert result.labels == expected_labels(place, result, request)
-
-
-def test_a_job_whose_key_is_lost_pays_for_its_fresh_noise(place: Place) -> None:
-    request = {"id": "a", **PAID_BY_MARKS}
-    [first] = place.answers(request)
-    place.redis.delete(f"stream_dp:{{{place.settings.stream}}}:job:a")
-    [again] = place.answers(request)
-    assert anna(place) == (30 - marks_of(first) - marks_of(again), 2)
 
 
 def test_the_command_draws_from_a_budget_and_shows_what_is_left(place: Place) -> None:
