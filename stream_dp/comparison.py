@@ -1,6 +1,6 @@
 """What calibrated mechanisms let people see, side by side, and what the survey's statement would.
 
-The survey is Cardoso and Rogers (2022), Theorem 11: the Binary Mechanism with one threshold for all rounds, converted
+The survey is that of Rogers (2023), Theorem 11: the Binary Mechanism with one threshold for all rounds, converted
 by rho + 2 sqrt(rho ln(1/delta)).  It is computed here for comparison only; no stream runs it.
 """
 
@@ -18,6 +18,7 @@ from stream_dp.calibration import Guarantee, calibrate
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.binary import levels
 from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.discrete_gaussian import variance
 
 ROUNDS_LOOKED_AT = 2**20
@@ -78,7 +79,12 @@ def survey_tau(sigma_squared: float, threshold_delta: float, horizon: int, items
 
 
 def calibrate_each(
-    epsilon: float, delta: float, horizon: int, items_per_event: int, names: Sequence[str] = MECHANISMS
+    epsilon: float,
+    delta: float,
+    horizon: int,
+    items_per_event: int,
+    names: Sequence[str] = MECHANISMS,
+    unit: Unit = "event",
 ) -> tuple[list[tuple[CalibratedCounter, Guarantee]], dict[str, str]]:
     """The mechanisms that can keep this promise, calibrated, and by name why the others refuse it.
 
@@ -88,7 +94,7 @@ def calibrate_each(
     refused = {}
     for name in names:
         try:
-            calibrated.append(calibrate(epsilon, delta, horizon, items_per_event, mechanism=name))
+            calibrated.append(calibrate(epsilon, delta, horizon, items_per_event, name, unit))
         except ValueError as error:
             refused[name] = str(error)
     if not calibrated:

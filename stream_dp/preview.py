@@ -14,10 +14,11 @@ from statistics import fmean, median
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.bounding import EventBound
+from stream_dp.bounding import EventBound, UserBound
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.histogram import ReleasedBlock, RunningHistogram
-from stream_dp.privacy.keyed_noise import KeyedNoise, new_key, new_nonce
+from stream_dp.privacy.composition import Unit
+from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise, new_key, new_nonce
 from stream_dp.records import BadRecord, Event, decode_event
 
 TOP = (10, 50, 100)
@@ -31,23 +32,40 @@ def throw_away_noise() -> KeyedNoise:
 
 @dataclass(frozen=True)
 class PublicLog:
-    """Events in the order of their rounds, and the true number of events that hold each label, most frequent first."""
+    """Events in the order of their rounds, and the true count of each label, most frequent first.
+
+    A count is the number of events that hold the label, or where the unit is the user, of users.
+    """
 
     events: list[Event]
     counts: dict[str, int]
+    unit: Unit = "event"
 
     @classmethod
-    def of(cls, records: Iterable[bytes | None]) -> "PublicLog":
-        """From the values of records; one that is no event closes its round like an empty one."""
+    def of(cls, records: Iterable[bytes | None], unit: Unit = "event") -> "PublicLog":
+        """From the values of records; one of which nothing can be counted closes its round like an empty event."""
         events = [_event(record) for record in records]
-        counts = Counter(label for event in events for label in set(event.items))
-        return cls(events, dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))))
+        if unit == "user":
+            held = {
+                (event.user, label) for event in events if event.user is not None for label in event.items
+            }
+            counts = Counter(label for _, label in held)
+        else:
+            counts = Counter(label for event in events for label in set(event.items))
+        return cls(events, dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))), unit)
 
-    def counted(self, items_per_event: int) -> float:
-        """The part of all labels of all events that is counted at all; the rest is beyond an event's limit."""
-        bound = EventBound(items_per_event)
-        admitted = sum(len(bound.admit(event)) for event in self.events)
-        return admitted / max(1, sum(self.counts.values()))
+    def admitted(self, items: int) -> list[list[str]]:
+        """What each round may count, where so many items of an event, or of a user, do."""
+        bound = (
+            UserBound(items, bytes(KEY_BYTES), bytes(NONCE_BYTES))
+            if self.unit == "user"
+            else EventBound(items)
+        )
+        return [bound.admit(event) if self.unit == "event" or event.user else [] for event in self.events]
+
+    def counted(self, items: int) -> float:
+        """The part of all true counts that is counted at all; the rest is beyond the limit of events, or of users."""
+        return sum(map(len, self.admitted(items))) / max(1, sum(self.counts.values()))
 
     def top(self, size: int) -> list[str]:
         """The most frequent labels, ties in label order; fewer where there are fewer."""
@@ -94,11 +112,10 @@ def run(
 
     Raises `HorizonReached` where the log has more events than the mechanism's horizon.
     """
-    bound = EventBound(mechanism.items_per_event)
     histogram = RunningHistogram(mechanism, noise)
     first: dict[str, int] = {}
     sizes, shown = [], dict[str, int]()
-    for block in histogram.blocks([bound.admit(event) for event in log.events]):
+    for block in histogram.blocks(log.admitted(mechanism.items_per_event)):
         _take_first(block, first)
         sizes.append(block.sizes)
         size = int(block.sizes[-1])

@@ -3,9 +3,9 @@
 from statistics import median
 
 import numpy as np
+import orjson
 import pytest
 
-from stream_dp.bounding import EventBound
 from stream_dp.calibration import calibrate
 from stream_dp.counters import MECHANISMS
 from stream_dp.histogram import HorizonReached, RunningHistogram
@@ -20,6 +20,15 @@ RECORDS = [
     b'{"items": ["b", "c"]}',
     b'{"items": ["c", "d"]}',
 ]
+
+
+def test_in_the_user_unit_the_truth_is_the_number_of_users() -> None:
+    rows = [("u", ["b", "a"]), ("u", ["b", "c"]), ("v", ["b"]), (None, ["a"]), ("v", ["c", "d"])]
+    log = PublicLog.of([orjson.dumps({"user": user, "items": items}) for user, items in rows], "user")
+    assert log.counts == {"b": 2, "c": 2, "a": 1, "d": 1}
+    assert log.admitted(2) == [["b", "a"], [], ["b"], [], ["c"]]
+    assert log.counted(2) == 4 / 6
+    assert log.counted(3) == 1
 
 
 def records(rounds: int) -> list[bytes]:
@@ -47,8 +56,7 @@ def test_a_run_is_what_the_true_mechanism_releases(name: str) -> None:
     mechanism, _ = calibrate(6.0, 1e-2, 511, 4, mechanism=name)
     told: list[int] = []
     found = run(log, mechanism, NOISE, told.append)
-    bound = EventBound(4)
-    snapshots = RunningHistogram(mechanism, NOISE).observe([bound.admit(event) for event in log.events])
+    snapshots = RunningHistogram(mechanism, NOISE).observe(log.admitted(4))
     assert found.sizes.tolist() == [len(snapshot.labels) for snapshot in snapshots]
     assert list(found.shown.items()) == list(
         zip(snapshots[-1].labels, snapshots[-1].counts.tolist(), strict=True)

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -35,8 +35,12 @@ def calibrate(
         ),
     ] = _DEFAULTS["horizon"],
     items_per_event: Annotated[
-        int, typer.Option(help="The most distinct items of one event that count.")
+        int, typer.Option(help="The most distinct items of one event, or of one user, that count.")
     ] = _DEFAULTS["items_per_event"],
+    unit: Annotated[
+        Literal["event", "user"],
+        typer.Option(help="Whom the promise protects: one event, or all of one user."),
+    ] = ("event"),
     epsilon: Annotated[
         float | None,
         typer.Option(help="Promise for all rounds together.", show_default=str(_DEFAULTS["epsilon"])),
@@ -80,7 +84,7 @@ def calibrate(
         calibrate_plot.check_kind(plot)
     asked = _rounds(rounds, horizon)
     calibrated, refused = _calibrated(
-        mechanism, (horizon, items_per_event), (epsilon, delta), (sigma_squared, threshold_delta)
+        mechanism, unit, (horizon, items_per_event), (epsilon, delta), (sigma_squared, threshold_delta)
     )
     reports = [_report(*each, asked) for each in calibrated]
     if as_json:
@@ -95,6 +99,7 @@ def calibrate(
 
 def _calibrated(
     name: str | None,
+    unit: Literal["event", "user"],
     size: tuple[int, int],
     promise: tuple[float | None, float | None],
     noise: tuple[float | None, float | None],
@@ -110,11 +115,13 @@ def _calibrated(
         raise Mistake("give either --epsilon and --delta, or --sigma-squared and --threshold-delta, not both")
     try:
         if noise != (None, None):
+            if unit != "event":
+                raise Mistake("--sigma-squared is for the unit event: leave --unit out, or give --epsilon")
             return [_given(name, size, *_both(noise, "--sigma-squared", "--threshold-delta"))], {}
         if promise == (None, None):
             promise = _DEFAULTS["epsilon"], _DEFAULTS["delta"]
         epsilon, delta = _both(promise, "--epsilon", "--delta")
-        return calibrate_each(epsilon, delta, *size, names=MECHANISMS if name is None else (name,))
+        return calibrate_each(epsilon, delta, *size, MECHANISMS if name is None else (name,), unit)
     except ValueError as error:
         raise Mistake(str(error)) from None
 
@@ -174,6 +181,7 @@ def _report(noise: "CalibratedCounter", guarantee: "Guarantee", rounds: list[int
     if rounds:
         seen["tau"]["rounds"] = {str(number): noise.tau(number) for number in rounds}
     return {
+        "unit": guarantee.unit,
         "horizon": noise.horizon,
         "items_per_event": noise.items_per_event,
         "epsilon": guarantee.epsilon,
@@ -185,7 +193,7 @@ def _report(noise: "CalibratedCounter", guarantee: "Guarantee", rounds: list[int
     }
 
 
-_SHARED = ("horizon", "items_per_event", "epsilon", "delta", "survey")
+_SHARED = ("unit", "horizon", "items_per_event", "epsilon", "delta", "survey")
 
 
 def _comparison(reports: list[dict[str, Any]], refused: dict[str, str]) -> dict[str, Any]:
@@ -208,7 +216,7 @@ def _print(report: dict[str, Any], noise: "CalibratedCounter", guarantee: "Guara
     rows = [
         ("mechanism", report["mechanism"]),
         ("horizon", f"{report['horizon']:,} rounds"),
-        ("items per event", f"{report['items_per_event']:,}"),
+        (f"items per {report['unit']}", f"{report['items_per_event']:,}"),
         ("epsilon, delta", f"{report['epsilon']:.6g}, {report['delta']:.6g}"),
         ("rho (zCDP)", f"{report['rho']:.6g}"),
         ("  the papers'", f"{survey['rho']:.6g}, so {factor:.2f} times the noise: {survey['conversion']}"),
@@ -258,7 +266,7 @@ def _print_comparison(told: dict[str, Any], guarantee: "Guarantee") -> None:
     console = Console(highlight=False)
     console.print(
         f"epsilon {told['epsilon']:g}, delta {told['delta']:g}, {told['horizon']:,} rounds, "
-        f"{told['items_per_event']:,} items per event"
+        f"{told['items_per_event']:,} items per {told['unit']}"
     )
     console.print(table)
     for reason in told["refused"].values():
@@ -266,6 +274,6 @@ def _print_comparison(told: dict[str, Any], guarantee: "Guarantee") -> None:
     console.print(
         "\nsd of a count and threshold tau: mean over the rounds, and the highest.\n"
         "half, 95%: the least count that a round picked at random shows with this probability.\n"
-        f"survey: the statement of Cardoso and Rogers (2022), by {told['survey']['conversion']}."
+        f"survey: Theorem 11 of the survey by Rogers (2023), with {told['survey']['conversion']}."
     )
     console.print(f"\n{guarantee.sentence}")

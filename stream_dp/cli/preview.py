@@ -5,7 +5,7 @@ from dataclasses import asdict
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 import typer
@@ -55,8 +55,15 @@ def preview(
         ),
     ] = None,
     items_per_event: Annotated[
-        str, typer.Option(metavar="D,...", help="The most distinct items of one event that count, to try.")
+        str,
+        typer.Option(
+            metavar="D,...", help="The most distinct items of one event, or of one user, that count, to try."
+        ),
     ] = str(_DEFAULTS["items_per_event"]),
+    unit: Annotated[
+        Literal["event", "user"],
+        typer.Option(help="Whom the promises protect: one event, or all of one user."),
+    ] = "event",
     runs: Annotated[int, typer.Option(min=1, help="Runs to average, each with a noise key of its own.")] = 3,
     as_json: options.Json = False,
 ) -> None:
@@ -86,15 +93,16 @@ def preview(
         _numbers(items_per_event, int, "--items-per-event"),
     )
     horizons = None if horizon is None else _numbers(horizon, int, "--horizon")
-    log = PublicLog.of(row.value for row in FileSource(events).rows())
+    log = PublicLog.of((row.value for row in FileSource(events).rows()), unit)
     if not log.counts:
-        raise Mistake(f"the file {str(events)!r} holds no events: give a log with items")
+        needed = "items and users" if unit == "user" else "items"
+        raise Mistake(f"the file {str(events)!r} holds no events that count: give a log with {needed}")
     horizons = horizons or [2 ** len(log.events).bit_length() - 1]
     if min(horizons) < len(log.events):
         raise Mistake(
             f"the log holds {len(log.events)} events, but a horizon of {min(horizons)} ends before: raise --horizon"
         )
-    candidates, refused = _calibrated(mechanism, delta, list(product(epsilons, horizons, limits)))
+    candidates, refused = _calibrated(mechanism, unit, delta, list(product(epsilons, horizons, limits)))
     seen = _run(log, [noise for noise, _ in candidates], runs, hidden=as_json)
     report = _report(log, candidates, seen)
     report |= {"delta": delta, "runs": runs, "refused": refused}
@@ -112,7 +120,7 @@ def _numbers(text: str, kind: "Callable[[str], Number]", option: str) -> "list[N
 
 
 def _calibrated(
-    names: str | None, delta: float, settings: list[tuple[float, int, int]]
+    names: str | None, unit: Literal["event", "user"], delta: float, settings: list[tuple[float, int, int]]
 ) -> "tuple[list[Calibrated], list[str]]":
     """Every mechanism under every setting (epsilon, horizon, items of an event), and why some refuse theirs."""
     from stream_dp.comparison import calibrate_each
@@ -122,7 +130,7 @@ def _calibrated(
     candidates, refused = [], list[str]()
     try:
         for epsilon, horizon, items_per_event in settings:
-            found, why = calibrate_each(epsilon, delta, horizon, items_per_event, chosen)
+            found, why = calibrate_each(epsilon, delta, horizon, items_per_event, chosen, unit)
             candidates += found
             refused += why.values()
     except ValueError as error:
@@ -145,6 +153,7 @@ def _run(log: "PublicLog", mechanisms: "list[CalibratedCounter]", runs: int, hid
 
 def _report(log: "PublicLog", candidates: "list[Calibrated]", seen: "list[Seen]") -> dict[str, Any]:
     return {
+        "unit": log.unit,
         "events": len(log.events),
         "labels": len(log.counts),
         "counted": {
@@ -166,7 +175,7 @@ def _report(log: "PublicLog", candidates: "list[Calibrated]", seen: "list[Seen]"
 _SETTINGS: dict[str, tuple[str, str]] = {
     "epsilon": ("epsilon", "g"),
     "horizon": ("horizon", ","),
-    "items_per_event": ("items per event", ","),
+    "items_per_event": ("items", ","),
 }
 
 _COLUMNS: "dict[str, Callable[[dict[str, Any]], str]]" = {
@@ -193,10 +202,10 @@ def _print(report: dict[str, Any]) -> None:
     shared = [f"{_SETTINGS[name][0]} {values[name][0]}" for name in values if name not in varied]
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{report['events']:,} events with {report['labels']:,} labels")
-    console.print(", ".join([*shared, f"delta {report['delta']:g}"]))
+    console.print(", ".join([*shared, f"delta {report['delta']:g}", f"unit {report['unit']}"]))
     for limit, part in sorted(report["counted"].items()):
         console.print(
-            f"{part:.0%} of all items are among the first {limit:,} of their events, and are counted"
+            f"{part:.0%} of the true counts is within the first {limit:,} items of each {report['unit']}"
         )
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("mechanism", no_wrap=True)
@@ -212,6 +221,6 @@ def _print(report: dict[str, Any]) -> None:
     runs = "one run" if report["runs"] == 1 else f"{report['runs']:,} runs"
     console.print(
         f"\nFrom {runs}. seen, ever: labels shown after the last event, and in any round. top 10/50/100: how many of "
-        "them are seen.\nerror: median relative error of those of the top 100 that are seen, against all events.\n"
+        "them are seen.\nerror: median relative error of those of the top 100 that are seen, against the true counts.\n"
         "first, top 10 from: the round that first showed a label, and that had shown half of the top 10."
     )

@@ -102,6 +102,15 @@ def test_without_options_the_default_settings_are_calibrated() -> None:
     assert told(mechanism=None) == told(*options, mechanism=None)
 
 
+def test_the_unit_says_whom_the_promise_protects() -> None:
+    event, user = told(), told("--unit", "user")
+    assert (event.pop("unit"), user.pop("unit")) == ("event", "user")
+    assert event == user
+    result = run(*BINARY, "--unit", "user")
+    assert "items per user" in result.stdout
+    assert "any one user, with all of their events, was" in " ".join(result.stdout.split())
+
+
 def test_people_see_the_papers_threshold_and_conversion_beside_ours() -> None:
     result = run("--mechanism", "binary")
     assert result.exit_code == 0
@@ -132,6 +141,10 @@ def test_people_see_the_papers_threshold_and_conversion_beside_ours() -> None:
         (["--rounds", "1,zwei"], "--rounds takes whole numbers"),
         (["--rounds", "0"], "round 0 is not between 1 and the horizon"),
         (["--rounds", "65536"], "change --rounds or --horizon"),
+        (
+            [*BINARY, "--sigma-squared", "9", "--threshold-delta", "1e-8", "--unit", "user"],
+            "--sigma-squared is for the unit event",
+        ),
         (["--mechanism", "unary"], "mechanism must be one of binary"),
         (["--sigma-squared", "9", "--threshold-delta", "1e-8"], "add --mechanism with binary"),
         (["--mechanism", "unary", "--sigma-squared", "9", "--threshold-delta", "1e-8"], "add --mechanism"),

@@ -54,7 +54,7 @@ def test_people_read_a_row_for_every_candidate(log: Path) -> None:
     result = run("--events", str(log), "--public", "--runs", "2", "--epsilon", "8", "--mechanism", "binary")
     assert result.exit_code == 0
     assert "1,000 events with" in result.stdout
-    assert "epsilon 8, horizon 1,023, items per event 4, delta 1e-06" in result.stdout
+    assert "epsilon 8, horizon 1,023, items 4, delta 1e-06, unit event" in result.stdout
     [row] = [line.split() for line in result.stdout.splitlines() if line.startswith("binary")]
     assert len(row) == 7
     assert row[3].count("/") == 2
@@ -105,9 +105,26 @@ def test_a_mistake_ends_with_one_sentence_and_status_2(options: list[str], sente
     assert "Traceback" not in result.output
 
 
-def test_a_log_without_events_is_a_mistake(tmp_path: Path) -> None:
+def test_a_log_without_anything_to_count_is_a_mistake(log: Path, tmp_path: Path) -> None:
     file = tmp_path / "empty.jsonl"
     file.write_text("{}\n")
-    result = run("--events", str(file), "--public")
-    assert result.exit_code == 2
-    assert "holds no events" in result.stderr
+    for options, needed in (
+        (["--events", str(file)], "with items"),
+        (["--events", str(log), "--unit", "user"], "users"),
+    ):
+        result = run(*options, "--public")
+        assert result.exit_code == 2
+        assert "holds no events that count" in result.stderr
+        assert needed in result.stderr
+
+
+def test_users_are_protected_where_that_is_the_unit(tmp_path: Path) -> None:
+    file = tmp_path / "users.jsonl"
+    rows = [{"user": f"user {number % 50}", "items": [f"label {number % 3}"]} for number in range(600)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    for unit, labels in (("event", 3), ("user", 0)):  # 200 events hold a label, and 17 users
+        report = told(
+            file, "--unit", unit, "--mechanism", "binary", "--items-per-event", "3", "--epsilon", "8"
+        )
+        assert (report["unit"], report["counted"]) == (unit, {"3": 1.0})
+        assert report["candidates"][0]["labels"] == labels
