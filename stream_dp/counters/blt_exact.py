@@ -21,21 +21,16 @@ from math import ceil, isqrt, log2
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.counters.blt_parameters import Gaps, residues
-from stream_dp.privacy.double_double import double_double
+from stream_dp.counters.blt_parameters import Gaps
 
 Doubles = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Numbers as hi + lo."""
 
 
-def output_weights(gaps: Gaps) -> list[Fraction]:
-    """The s_a, exactly."""
-    zeros, poles = (np.array([Fraction(gap) for gap in kind], object) for kind in (gaps.theta, gaps.poles))
-    return [Fraction(weight) for weight in residues(zeros, poles)]
-
-
-def _double_doubles(values: list[Fraction]) -> Doubles:
-    high, low = np.array([double_double(value) for value in values]).T.copy()
+def double_doubles(values: list[Fraction]) -> Doubles:
+    """The nearest hi of each, and the lo nearest to the rest: off by at most a relative 2^-106."""
+    high = np.array([float(value) for value in values])
+    low = np.array([float(value - Fraction(nearest)) for value, nearest in zip(values, high, strict=True)])
     return high, low
 
 
@@ -49,7 +44,7 @@ class LawOfState:
         poles = gaps.poles
         self.size = len(poles)
         self.poles = 1 - np.array(poles)
-        self.scales = _double_doubles(scales)
+        self.scales = double_doubles(scales)
         pairs = [(a, b) for a in range(self.size) for b in range(a)]
         conditioning = -2 * sum(log2(abs(poles[a] - poles[b])) for a, b in pairs)
         self._bits = ceil(conditioning + (self.size - 1) * log2(self.size * horizon)) + 360
@@ -66,7 +61,7 @@ class LawOfState:
 
     def powers(self, rounds: int) -> Doubles:
         """p_a^rounds, each part of shape (poles,)."""
-        return _double_doubles([Fraction(power, self._one) for power in self._fixed_powers(rounds)])
+        return double_doubles([Fraction(power, self._one) for power in self._fixed_powers(rounds)])
 
     def factor(self, rounds: int) -> Doubles:
         """scale_a G(rounds)_aj, each part of shape (poles, normals), with at most as many normals as poles."""

@@ -18,6 +18,7 @@ Poles are kept as gaps, 1 - pole, because the largest are so near 1.  A gap is a
 a double, too.
 """
 
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -52,6 +53,12 @@ def residues(zeros: NDArray[Any], poles: NDArray[Any]) -> NDArray[Any]:
     between = poles - poles[:, None]
     np.fill_diagonal(between, 1)
     return np.prod(zeros - poles[:, None], axis=1) / np.prod(between, axis=1)
+
+
+def output_weights(gaps: Gaps) -> list[Fraction]:
+    """The s_a, exactly; they are at most 1 and add up to 1."""
+    zeros, poles = (np.array([Fraction(gap) for gap in kind], object) for kind in (gaps.theta, gaps.poles))
+    return [Fraction(weight) for weight in residues(zeros, poles)]
 
 
 def squared_norm(weights: NDArray[np.float64], gaps: NDArray[np.float64], terms: int) -> float:

@@ -11,8 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.counters.blt_exact import output_weights
-from stream_dp.counters.blt_parameters import Gaps
+from stream_dp.counters.blt_parameters import Gaps, output_weights
 
 _DIGIT_BITS = 9
 _DIGITS = 3  # enough for 2^24 rounds

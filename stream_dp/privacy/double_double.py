@@ -6,7 +6,6 @@ and Dot Product" (2005), algorithms 1.1, 3.1 and 3.5.
 """
 
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 from numba import njit, types
@@ -52,9 +51,3 @@ def two_product(a: float, b: float) -> tuple[float, float]:
     """The double next to a * b, and what it lacks."""
     product = a * b
     return product, fma(a, b, -product)
-
-
-def double_double(value: Fraction) -> tuple[float, float]:
-    """The nearest hi, and the lo nearest to the rest: off by at most 2^-106 of the value."""
-    high = float(value)
-    return high, float(value - Fraction(high))

@@ -12,9 +12,10 @@ from msgspec import structs
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from stream_dp.counters.blt import BltCounter, BltMechanism
-from stream_dp.counters.blt_exact import Doubles, LawOfState, output_weights
-from stream_dp.counters.blt_parameters import Gaps, best_gaps
+from stream_dp.counters.blt import BltMechanism
+from stream_dp.counters.blt_counter import BltCounter
+from stream_dp.counters.blt_exact import Doubles, LawOfState
+from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights
 from stream_dp.counters.blt_recursion import add_up
 from stream_dp.counters.protocol import Column, CounterState, Hits
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise

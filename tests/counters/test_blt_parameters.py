@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stream_dp.counters.blt_exact import output_weights
 from stream_dp.counters.blt_parameters import (
     LARGEST_DEGREE,
     Gaps,
     best_gaps,
     largest_sd,
     optimal_gaps,
+    output_weights,
     square_root_sd,
     squared_sensitivity,
 )

@@ -12,17 +12,15 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from stream_dp.privacy import gaussian_noise
-from stream_dp.privacy.gaussian_noise import (
+from stream_dp.privacy.gaussian_cells import (
     DRAW_DISTANCE,
     DRAW_ERROR,
-    LANES,
     LARGEST_DRAW,
-    GaussianNoise,
     alias_table,
     cell_masses,
-    check_golden_gaussian,
     series,
 )
+from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise, check_golden_gaussian
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 from tests.statistics import fits, uncorrelated
 
@@ -265,6 +263,7 @@ def test_the_same_bits_come_out_whatever_is_drawn_at_once() -> None:
 
 def test_the_golden_draw_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     check_golden_gaussian()
+    check_golden_gaussian.cache_clear()
     monkeypatch.setattr(gaussian_noise, "_place", lambda *_: None)
     monkeypatch.setattr(gaussian_noise, "_fill", gaussian_noise._fill.py_func)
     with pytest.raises(RuntimeError, match="differs from the golden draw"):
