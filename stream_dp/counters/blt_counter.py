@@ -1,0 +1,164 @@
+"""The state of a buffered linear Toeplitz counter, all labels at once; what it computes and why: blt.py."""
+
+from collections.abc import Sequence
+from copy import copy
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.counters.blt import BltMechanism
+from stream_dp.counters.blt_exact import LawOfState
+from stream_dp.counters.blt_parameters import output_weights
+from stream_dp.counters.blt_recursion import add_up, advance, jump
+from stream_dp.counters.protocol import Column, CounterState, Hits
+from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise, check_golden_gaussian
+from stream_dp.privacy.keyed_noise import KeyedNoise
+
+_FIRST_SHARED_LANE = 2
+"""Lanes 0 and 1 of a round are its draw's; from this one on, those of labels that start at it or skip to it."""
+
+
+@lru_cache(maxsize=8)
+def _law_of_state(mechanism: BltMechanism) -> LawOfState:
+    scale = Fraction(mechanism.draw_sd)
+    weights = output_weights(mechanism.gaps)
+    return LawOfState(mechanism.gaps, [scale * weight for weight in weights], mechanism.horizon)
+
+
+class BltCounter:
+    """V_a of all labels, as `_high` + `_low`, float64 of shape (poles, capacity).
+
+    Creating one raises RuntimeError where this machine or its libraries draw other noise than they should.
+    """
+
+    def __init__(self, mechanism: BltMechanism, noise: KeyedNoise) -> None:
+        check_golden_gaussian()
+        self._noise = noise
+        self._gaussian = GaussianNoise(noise)
+        self._law = _law_of_state(mechanism)
+        self._high = np.empty((self._law.size, 0))
+        self._low = np.empty((self._law.size, 0))
+        self._history = b""
+        self.round = 0
+        self.labels = 0
+
+    def advance(
+        self,
+        ids: NDArray[np.uint64],
+        histories: Sequence[bytes],
+        hits: Hits,
+        first_seen: NDArray[np.int64],
+    ) -> NDArray[np.int32]:
+        """See `Counter.advance`.  The rounds are cut where labels start."""
+        old = self.labels
+        self._grow(len(ids))
+        starts = {int(start): old + np.flatnonzero(first_seen == start) for start in np.unique(first_seen)}
+        self._start(starts.pop(self.round, None), ids)
+        noise = np.empty((len(histories), self.labels), np.int32)
+        first = self.round
+        for end in sorted({*starts, first + len(histories)}):
+            self._step(
+                ids, histories[self.round - first : end - first], noise[self.round - first : end - first]
+            )
+            self._start(starts.get(end), ids)
+            if end in starts:
+                noise[end - first - 1] = self.current()
+        return noise
+
+    def _grow(self, labels: int) -> None:
+        """Room for that many labels; the new ones have no noise yet."""
+        if labels > self._high.shape[1]:
+            room = np.zeros((2, self._law.size, labels + labels // 2))
+            room[0, :, : self.labels] = self._high[:, : self.labels]
+            room[1, :, : self.labels] = self._low[:, : self.labels]
+            self._high, self._low = room
+        self._high[:, self.labels : labels] = 0
+        self._low[:, self.labels : labels] = 0
+        self.labels = labels
+
+    def _step(self, ids: NDArray[np.uint64], histories: Sequence[bytes], noise: NDArray[np.int32]) -> None:
+        """Pass through rounds in which no label starts, except at the end."""
+        tweaks = [
+            self._noise.tweak(round_number, lane, history)
+            for round_number, history in enumerate(histories, self.round + 1)
+            for lane in range(LANES)
+        ]
+        law = self._law
+        for top, left, z_high, z_low in self._gaussian.draw(ids, tweaks):
+            advance(self._high, self._low, left, law.poles, *law.scales, z_high, z_low, noise, top)
+        if histories:
+            self.round += len(histories)
+            self._history = histories[-1]
+
+    def _start(self, rows: NDArray[np.int64] | None, ids: NDArray[np.uint64]) -> None:
+        """Draw the state of the labels in `rows`, whose noise starts at this round."""
+        if rows is None or not self.round:
+            return
+        high, low = np.zeros((2, self._law.size, len(rows)))
+        self._jump(high, low, self.round, ids[rows], np.zeros(self._law.size), np.zeros(self._law.size))
+        self._high[:, rows], self._low[:, rows] = high, low
+
+    def _jump(
+        self,
+        high: NDArray[np.float64],
+        low: NDArray[np.float64],
+        rounds: int,
+        ids: NDArray[np.uint64],
+        power_high: NDArray[np.float64],
+        power_low: NDArray[np.float64],
+    ) -> None:
+        """Take the first len(ids) labels of `high` and `low` over `rounds` rounds at once, to this round."""
+        factor_high, factor_low = self._law.factor(rounds)
+        lanes = range(_FIRST_SHARED_LANE, _FIRST_SHARED_LANE + LANES * factor_high.shape[1])
+        tweaks = [self._noise.tweak(self.round, lane, self._history) for lane in lanes]
+        normals = self._gaussian.draw_all(ids, tweaks)
+        jump(high, low, power_high, power_low, factor_high, factor_low, *normals)
+
+    def current(self) -> NDArray[np.int32]:
+        """See `Counter.current`."""
+        noise = np.empty(self.labels, np.int32)
+        add_up(self._high, self._low, noise)
+        return noise
+
+    def subset(self, rows: NDArray[np.int64]) -> "BltCounter":
+        """See `Counter.subset`."""
+        part = copy(self)
+        part._high, part._low, part.labels = self._high[:, rows], self._low[:, rows], len(rows)
+        return part
+
+    def join(self, others: "BltCounter") -> None:
+        """See `Counter.join`."""
+        old = self.labels
+        self._grow(old + others.labels)
+        self._high[:, old : self.labels] = others._high[:, : others.labels]
+        self._low[:, old : self.labels] = others._low[:, : others.labels]
+
+    def follow(
+        self, ahead: "BltCounter", rows: NDArray[np.int64], ids: NDArray[np.uint64], history: bytes
+    ) -> None:
+        """See `Counter.follow`: every label jumps, and those in `rows` are then put right."""
+        skipped = ahead.round - self.round
+        self.round, self._history = ahead.round, history
+        self._jump(self._high, self._low, skipped, ids, *self._law.powers(skipped))
+        self._high[:, rows] = ahead._high[:, : len(rows)]
+        self._low[:, rows] = ahead._low[:, : len(rows)]
+
+    def state(self) -> CounterState:
+        """Two columns for each pole; `tweaks` holds the history's head, for labels whose noise starts here."""
+        columns = [
+            Column(f"{part}:{a}", self.round, cells[a, : self.labels])
+            for part, cells in (("high", self._high), ("low", self._low))
+            for a in range(self._law.size)
+        ]
+        return CounterState(self.round, columns, {self.round: self._history})
+
+    def restore(self, state: CounterState, labels: int) -> None:
+        """See `Counter.restore`."""
+        self.labels = 0
+        self._grow(labels)
+        cells = {column.name: column.cells for column in state.columns}
+        for a in range(self._law.size if state.round else 0):
+            self._high[a, :labels], self._low[a, :labels] = cells[f"high:{a}"], cells[f"low:{a}"]
+        self.round, self._history = state.round, state.tweaks.get(state.round, b"")
