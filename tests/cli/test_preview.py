@@ -120,9 +120,9 @@ def test_a_log_without_anything_to_count_is_a_mistake(log: Path, tmp_path: Path)
 
 def test_users_are_protected_where_that_is_the_unit(tmp_path: Path) -> None:
     file = tmp_path / "users.jsonl"
-    rows = [{"user": f"user {number % 50}", "items": [f"label {number % 3}"]} for number in range(600)]
+    rows = [{"user": f"user {number % 6}", "items": [f"label {number % 3}"]} for number in range(600)]
     file.write_text("\n".join(map(json.dumps, rows)))
-    for unit, labels in (("event", 3), ("user", 0)):  # 200 events hold a label, and 17 users
+    for unit, labels in (("event", 3), ("user", 0)):  # 200 events hold a label, and 2 users
         report = told(
             file, "--unit", unit, "--mechanism", "binary", "--items-per-event", "3", "--epsilon", "8"
         )
