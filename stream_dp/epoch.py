@@ -81,6 +81,10 @@ class Epoch:
                 f"epoch {self.number} of stream {settings.stream!r} was opened with other settings: "
                 f"{'; '.join(changed)}; restore them, or open a new epoch, which is charged, with --new-epoch"
             )
+        self.check_noise_version()
+
+    def check_noise_version(self) -> None:
+        """Raise `EpochRefused` if this program draws other noise than the one that opened the epoch."""
         if self.noise_version != NOISE_VERSION:
             raise EpochRefused(
                 f"epoch {self.number} draws noise of version {self.noise_version} and this program of version "

@@ -19,21 +19,28 @@ class Published(NamedTuple):
     value: bytes
 
 
-def published(settings: Settings, start: int) -> Iterator[Published]:
-    """The releases from offset `start` on, as far as the topic goes now; raises `LogRefused`."""
-    offsets = log.offsets(settings.kafka_address, settings.releases)
+def published(
+    settings: Settings, start: int, topic: str | None = None, partition: int = 0
+) -> Iterator[Published]:
+    """The releases from offset `start` on, as far as the topic goes now; raises `LogRefused`.
+
+    `topic`: another than the releases topic.
+    """
+    topic = topic or settings.releases
+    offsets = log.offsets(settings.kafka_address, topic, partition)
     if offsets.end < start:
         raise log.LogRefused(
-            f"the topic {settings.releases!r} has lost releases that were sent: it was truncated or re-created; "
+            f"the topic {topic!r} has lost releases that were sent: it was truncated or re-created; "
             "restore it, or use another stream name"
         )
-    for record in log.read(settings.kafka_address, settings.releases, max(offsets.first, start), offsets.end):
+    first = max(offsets.first, start)
+    for record in log.read(settings.kafka_address, topic, first, offsets.end, partition):
         value = record.value or b""
         try:
             yield Published(record.offset, decode_release(value), value)
         except (msgspec.DecodeError, UnicodeError):
             raise log.LogRefused(
-                f"the topic {settings.releases!r} holds a record at offset {record.offset} that is no release: "
+                f"the topic {topic!r} holds a record at offset {record.offset} that is no release: "
                 "only the worker may write there"
             ) from None
 

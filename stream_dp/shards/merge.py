@@ -57,56 +57,67 @@ class WholeRounds:
     What it holds is what fast shards have released and slow ones have not: ask `is_ahead` before reading more.
     """
 
-    def __init__(self, shards: int, after: Place = (0, 0), most_bytes: int = 256 << 20) -> None:
-        """Rounds up to `after` are dropped; `most_bytes` is about how much of all shards is held."""
-        self._parts = [WholeReleases(after) for _ in range(shards)]
-        self._held: list[deque[tuple[ShardRelease, int]]] = [deque() for _ in range(shards)]
-        self._bytes = [0] * shards
-        self._most = most_bytes // shards
+    def __init__(self, partitions: int, after: Place = (0, 0), most_bytes: int = 256 << 20) -> None:
+        """Rounds up to `after` are dropped; `most_bytes` is about how much of all shards is held.
+
+        An epoch may have fewer shards than the topic has partitions.
+        """
+        self._parts = [WholeReleases(after) for _ in range(partitions)]
+        self._held: list[deque[tuple[ShardRelease, int]]] = [deque() for _ in range(partitions)]
+        self._bytes = [0] * partitions
+        self._most = most_bytes // partitions
         self._begun = False
 
-    def add(self, release: ShardRelease, size: int) -> None:
+    def add(self, release: ShardRelease, partition: int, size: int) -> None:
         """Take one part of a shard's release, which came in `size` bytes.
 
-        Raises `ShardsRefused` for one of another number of shards.
+        Raises `ShardsRefused` for one that is not in its shard's partition.
         """
-        if release.shards != len(self._held) or not 0 <= release.shard < release.shards:
+        if not release.shard == partition < release.shards <= len(self._held):
             raise ShardsRefused(
-                f"a release of round {release.round} is from one of {release.shards} shards, and the topic has "
-                f"{len(self._held)} partitions, one for each: somebody else has written there"
+                f"partition {partition} of {len(self._held)} holds a release of shard {release.shard} of "
+                f"{release.shards}: only the shards may write to their topic, each to its partition"
             )
-        self._bytes[release.shard] += size
-        whole = self._parts[release.shard].add(release)
+        self._bytes[partition] += size
+        whole = self._parts[partition].add(release)
         if whole is not None:
-            self._held[release.shard].append((whole, self._bytes[release.shard]))
+            self._held[partition].append((whole, self._bytes[partition]))
 
-    def is_ahead(self, shard: int) -> bool:
+    def is_ahead(self, partition: int) -> bool:
         """Whether so much of this shard is held that more of it should wait for the others."""
-        held = self._held[shard]
-        return len(held) > 1 and self._bytes[shard] - held[0][1] > self._most
+        held = self._held[partition]
+        return len(held) > 1 and self._bytes[partition] - held[0][1] > self._most
 
     def take(self) -> Iterator[list[ShardRelease]]:
         """The rounds that are complete: the release of each shard, in the order of the shards.
 
         Raises `ShardsRefused` where a shard has passed over a round that others released.
         """
-        while newest := max((held[0][0].place for held in self._held if held), default=None):
-            for shard, held in enumerate(self._held):
-                while held and held[0][0].place < newest:
-                    self._passed_over(held.popleft()[0], shard, newest)
-            if not all(self._held):
+        while oldest := min((held[0][0] for held in self._held if held), key=_place_of, default=None):
+            shards = self._held[: oldest.shards]
+            if any(held and held[0][0].place != oldest.place for held in shards):
+                self._give_up(oldest)
+            elif not all(shards):
                 return
-            if len({held[0][0].place for held in self._held}) == 1:
+            else:
                 self._begun = True
-                yield [held.popleft()[0] for held in self._held]
+                yield [held.popleft()[0] for held in shards]
 
-    def _passed_over(self, release: ShardRelease, shard: int, newest: Place) -> None:
-        """A round that some shard will never release: right before the first one, and at the end of an epoch."""
+    def _give_up(self, release: ShardRelease) -> None:
+        """Drop a round that some shard will never release: right before the first one, or at the end of an epoch."""
+        newest = max(held[0][0].place for held in self._held if held)
         if self._begun and release.epoch == newest[0]:
             raise ShardsRefused(
-                f"round {release.round} is missing from some shards and shard {shard} has released it: releases were "
-                "lost from the topic of the shards, or somebody else has written there"
+                f"round {release.round} is missing from some shards and shard {release.shard} has released it: "
+                "releases were lost from the topic of the shards, or somebody else has written there"
             )
+        for held in self._held:
+            if held and held[0][0].place == release.place:
+                held.popleft()
+
+
+def _place_of(release: ShardRelease) -> Place:
+    return release.place
 
 
 class RoundMerger:

@@ -1,6 +1,6 @@
 """One shard's work without its topics: frames in, its part of every round out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState, RunningHistogram
@@ -42,9 +42,10 @@ class Shard:
         """Rounds closed so far."""
         return self.histogram.round
 
-    def process(self, frames: Iterable[tuple[int, Frame]]) -> list[ReleasedPart]:
+    def process(self, frames: Iterable[tuple[int, Frame]]) -> Iterator[list[ReleasedPart]]:
         """Close the rounds of this epoch's frames, each given with its offset, in the order of their partition.
 
+        Gives the releases a block of rounds at a time; the shard is in one piece again when all blocks were taken.
         Rounds that are closed already are skipped, as are frames of older epochs.
         Raises `FrameRefused` at a frame that does not go on where this shard is; what came before it is lost, so the
         shard must be made anew from its checkpoint.
@@ -62,18 +63,15 @@ class Shard:
                 reached, history = rest.last, histories[-1]
             if not self._parts:  # else a checkpoint must not pass over the parts that came before
                 self.position = Position(offset + 1)
-        return self._close(rounds, histories, timestamps)
-
-    def _close(
-        self, rounds: list[list[str]], histories: list[bytes], timestamps: list[int]
-    ) -> list[ReleasedPart]:
-        before, released = self.round, []
+        first = self.round + 1
         for block in self.histogram.blocks(rounds, histories):
-            start = block.first - before - 1
+            start = block.first - first
             closings = timestamps[start : start + len(block.sizes)]
-            for round_number, parts in enumerate(self._encoder.encode(block, closings), block.first):
-                released += [ReleasedPart(round_number, part, value) for part, value in enumerate(parts, 1)]
-        return released
+            yield [
+                ReleasedPart(round_number, part, value)
+                for round_number, parts in enumerate(self._encoder.encode(block, closings), block.first)
+                for part, value in enumerate(parts, 1)
+            ]
 
     def _rest(self, frame: Frame, reached: int, history: bytes) -> Frame | None:
         """What `frame` says beyond round `reached`, whose head of the hash chain is `history`; None if nothing."""

@@ -65,9 +65,9 @@ class Topics:
         rounds, merger = WholeRounds(len(self.released)), RoundMerger()
         parts: list[ReleasedPart] = []
         for turn in range(max(map(len, self.released))):
-            for values in self.released:
+            for shard, values in enumerate(self.released):
                 if turn < len(values):
-                    rounds.add(decode_shard_release(values[turn]), len(values[turn]))
+                    rounds.add(decode_shard_release(values[turn]), shard, len(values[turn]))
             for whole in rounds.take():
                 values_of_round = merger.parts(whole)
                 parts += [
@@ -83,12 +83,17 @@ def sequencer(shards: int, before: Sequencer | None = None, of: Epoch = EPOCH) -
     return Sequencer(of, KEY, TOPIC, shards, before.position, before.state())
 
 
+def release(shard: Shard, frames: Iterable[tuple[int, Frame]]) -> list[ReleasedPart]:
+    """All that the shard makes of the frames."""
+    return [part for block in shard.process(frames) for part in block]
+
+
 def in_shards(records: Sequence[Record], shards: int, cuts: Iterable[int] = (), of: Epoch = EPOCH) -> Topics:
     """A stream that nothing ever happens to."""
     topics, sequencing = Topics(shards), sequencer(shards, of=of)
     for batch in cut(records, cuts):
         topics.write(sequencing.process(batch).frames)
     for number in range(shards):
-        released = Shard(of, KEY, number, shards).process(topics.read(number))
+        released = release(Shard(of, KEY, number, shards), topics.read(number))
         topics.released[number] += [part.value for part in released]
     return topics

@@ -22,6 +22,7 @@ from tests.shards.pieces import (
     in_shards,
     log_of,
     one_worker,
+    release,
     sequencer,
 )
 
@@ -119,7 +120,7 @@ def test_a_sequencer_that_dies_in_mid_frame_and_shards_that_die_anywhere(
             shard = Shard(EPOCH, KEY, number, shards, kept.position, kept.histogram.state())
             end = data.draw(st.integers(kept.position.next_offset + 1, len(topics.frames[number])))
             frames_read = topics.read(number, kept.position.next_offset, end)
-            topics.released[number] += [part.value for part in shard.process(frames_read)]
+            topics.released[number] += [part.value for part in release(shard, frames_read)]
             if data.draw(st.booleans()) or end == len(topics.frames[number]):
                 kept = shard
     assert one_worker(records) == topics.merged()
@@ -146,7 +147,7 @@ def test_rounds_and_releases_too_large_for_one_message_come_in_parts(
         shard, at = Shard(EPOCH, KEY, number, shards), 0
         while at < len(topics.frames[number]):
             topics.released[number] += [
-                part.value for part in shard.process(topics.read(number, at, at + 25))
+                part.value for part in release(shard, topics.read(number, at, at + 25))
             ]
             shard = Shard(EPOCH, KEY, number, shards, shard.position, shard.histogram.state())
             assert shard.position.next_offset > at
@@ -163,7 +164,7 @@ def test_the_state_of_one_worker_is_that_of_its_shards_together() -> None:
     counts: dict[str, int] = {}
     for number in range(4):
         shard = Shard(EPOCH, KEY, number, 4)
-        shard.process(topics.read(number))
+        release(shard, topics.read(number))
         state = shard.histogram.state()
         assert (state.round, state.history) == (whole.round, whole.history)
         counts |= dict(zip(state.labels, state.counts.tolist(), strict=True))

@@ -9,7 +9,7 @@ from stream_dp.privacy.keyed_noise import KeyedNoise, subkey
 from stream_dp.shards.frames import FrameRefused, decode_frame, encode_frame, shards_of
 from stream_dp.shards.merge import RoundMerger, ShardsRefused, WholeRounds, decode_shard_release
 from stream_dp.shards.shard import Shard
-from tests.shards.pieces import EPOCH, KEY, Topics, epoch, in_shards, log_of, one_worker, sequencer
+from tests.shards.pieces import EPOCH, KEY, Topics, epoch, in_shards, log_of, one_worker, release, sequencer
 
 TEA = [b'{"items": ["tea", "milk"]}'] * 30
 COFFEE = [b'{"items": ["coffee"]}', *TEA[1:]]
@@ -23,7 +23,7 @@ def topics_of(values: list[bytes], shards: int = 2) -> Topics:
 def shard_at(round_number: int, topics: Topics) -> Shard:
     """Shard 0 after so many rounds, a multiple of ten."""
     shard = Shard(EPOCH, KEY, 0, 2)
-    shard.process(topics.read(0, 0, round_number // 10))
+    release(shard, topics.read(0, 0, round_number // 10))
     assert shard.round == round_number
     return shard
 
@@ -31,25 +31,25 @@ def shard_at(round_number: int, topics: Topics) -> Shard:
 def test_frames_that_were_lost_are_noticed() -> None:
     topics = topics_of(TEA)
     with pytest.raises(FrameRefused, match="frames were lost"):
-        shard_at(10, topics).process(topics.read(0, 2))
+        release(shard_at(10, topics), topics.read(0, 2))
 
 
 def test_frames_of_another_log_are_noticed_wherever_they_meet() -> None:
     ours, theirs = topics_of(TEA), topics_of(COFFEE)
     with pytest.raises(FrameRefused, match="another log"):
-        shard_at(10, ours).process(theirs.read(0, 1))
+        release(shard_at(10, ours), theirs.read(0, 1))
     overlapping = sequencer(2)
     frames = overlapping.process(log_of(COFFEE)[:15]).frames
     with pytest.raises(FrameRefused, match="another log"):
-        shard_at(10, ours).process([(1, frames[0])])
+        release(shard_at(10, ours), [(1, frames[0])])
 
 
 def test_a_frame_that_overlaps_gives_only_what_is_new() -> None:
     ours = topics_of(TEA)
     whole = sequencer(2).process(log_of(TEA)).frames[0]
     shard = shard_at(20, ours)
-    assert [part.round for part in shard.process([(2, whole)])] == list(range(21, 31))
-    assert shard.process([(3, whole)]) == []
+    assert [part.round for part in release(shard, [(2, whole)])] == list(range(21, 31))
+    assert release(shard, [(3, whole)]) == []
     with pytest.raises(ValueError, match="holds nothing after round 30"):
         whole.after(30)
 
@@ -59,7 +59,7 @@ def test_frames_of_a_closed_epoch_are_passed_over() -> None:
     topics.write(sequencer(2, of=later).process(log_of(TEA)).frames)
     topics.write(sequencer(2).process(log_of(COFFEE)).frames)
     shard = Shard(later, KEY, 0, 2)
-    assert len(shard.process(topics.read(0))) == 30
+    assert len(release(shard, topics.read(0))) == 30
     assert shard.position.next_offset == 2
 
 
@@ -68,12 +68,12 @@ def test_frames_of_another_epoch_are_refused(changed: str) -> None:
     frame = topics_of(TEA).read(0)[0][1]
     other = {"epoch": 2} if changed == "epoch" else {"nonce": bytes(16)}
     with pytest.raises(FrameRefused, match="another epoch"):
-        Shard(EPOCH, KEY, 0, 2).process([(0, msgspec.structs.replace(frame, **other))])
+        release(Shard(EPOCH, KEY, 0, 2), [(0, msgspec.structs.replace(frame, **other))])
 
 
 def test_frames_cut_for_another_number_of_shards_are_refused() -> None:
     with pytest.raises(FrameRefused, match="the same setting shards"):
-        Shard(EPOCH, KEY, 0, 2).process(topics_of(TEA, shards=4).read(0))
+        release(Shard(EPOCH, KEY, 0, 2), topics_of(TEA, shards=4).read(0))
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def released_by(topics: Topics, shard: int) -> list[bytes]:
 def test_a_merge_waits_for_the_slowest_shard_and_says_who_is_ahead() -> None:
     topics, rounds = topics_of(TEA), WholeRounds(2, most_bytes=4_000)
     for value in released_by(topics, 0):
-        rounds.add(decode_shard_release(value), len(value))
+        rounds.add(decode_shard_release(value), 0, len(value))
     assert list(rounds.take()) == []
     assert rounds.is_ahead(0)
     assert not rounds.is_ahead(1)
     value = released_by(topics, 1)[0]
-    rounds.add(decode_shard_release(value), len(value))
+    rounds.add(decode_shard_release(value), 1, len(value))
     assert [whole[0].round for whole in rounds.take()] == [1]
 
 
@@ -127,7 +127,7 @@ def test_what_comes_twice_is_merged_once() -> None:
     for _ in range(2):
         for shard in (0, 1):
             for value in released_by(topics, shard):
-                rounds.add(decode_shard_release(value), len(value))
+                rounds.add(decode_shard_release(value), shard, len(value))
     assert [whole[0].round for whole in rounds.take()] == list(range(1, 31))
 
 
@@ -135,7 +135,7 @@ def test_a_merge_that_joins_late_begins_with_the_first_round_of_all_shards() -> 
     topics, rounds = topics_of(TEA), WholeRounds(2)
     for shard, first in ((0, 5), (1, 9)):
         for value in released_by(topics, shard)[first:]:
-            rounds.add(decode_shard_release(value), len(value))
+            rounds.add(decode_shard_release(value), shard, len(value))
     assert [whole[0].round for whole in rounds.take()] == list(range(10, 31))
 
 
@@ -144,7 +144,7 @@ def test_a_round_that_only_some_shards_released_is_noticed() -> None:
     del topics.released[1][10]
     for shard in (0, 1):
         for value in released_by(topics, shard):
-            rounds.add(decode_shard_release(value), len(value))
+            rounds.add(decode_shard_release(value), shard, len(value))
     with pytest.raises(ShardsRefused, match="round 11 is missing"):
         list(rounds.take())
 
@@ -156,9 +156,9 @@ def test_the_last_rounds_of_an_epoch_may_be_incomplete() -> None:
     later = Topics(2)
     later.write(sequencer(2, of=epoch(number=2)).process(log_of(COFFEE)).frames)
     for shard in (0, 1):
-        released = Shard(epoch(number=2), KEY, shard, 2).process(later.read(shard))
+        released = release(Shard(epoch(number=2), KEY, shard, 2), later.read(shard))
         for value in [*released_by(topics, shard), *(part.value for part in released)]:
-            rounds.add(decode_shard_release(value), len(value))
+            rounds.add(decode_shard_release(value), shard, len(value))
     places = [whole[0].place for whole in rounds.take()]
     assert places == [*((1, number) for number in range(1, 26)), *((2, number) for number in range(1, 31))]
 
@@ -168,16 +168,28 @@ def test_shards_that_counted_different_logs_are_noticed() -> None:
     topics, later = topics_of(TEA), Topics(2)
     moved = [record._replace(timestamp=record.timestamp + 1) for record in log_of(TEA)]
     later.write(sequencer(2).process(moved).frames)
-    other = Shard(EPOCH, KEY, 1, 2).process(later.read(1))
+    other = release(Shard(EPOCH, KEY, 1, 2), later.read(1))
     pair = [decode_shard_release(released_by(topics, 0)[0]), decode_shard_release(other[0].value)]
     with pytest.raises(ShardsRefused, match="do not agree on round 1"):
         RoundMerger().parts(pair)
 
 
-def test_releases_of_another_number_of_shards_are_refused() -> None:
-    value = released_by(topics_of(TEA, shards=4), 3)[0]
-    with pytest.raises(ShardsRefused, match="one of 4 shards"):
-        WholeRounds(2).add(decode_shard_release(value), len(value))
+@pytest.mark.parametrize(("partitions", "partition"), [(2, 1), (4, 2), (4, 0)])
+def test_a_release_in_a_partition_that_is_not_its_shards_is_refused(partitions: int, partition: int) -> None:
+    value = released_by(topics_of(TEA, shards=4), 1)[0]
+    with pytest.raises(ShardsRefused, match="each to its partition"):
+        WholeRounds(partitions).add(decode_shard_release(value), partition, len(value))
+
+
+def test_an_epoch_may_have_another_number_of_shards_than_the_one_before() -> None:
+    rounds, later = WholeRounds(4), epoch(number=2)
+    for topics in (topics_of(TEA), in_shards(log_of(TEA), 4, of=later)):
+        for shard, values in enumerate(topics.released):
+            for value in values:
+                rounds.add(decode_shard_release(value), shard, len(value))
+    wholes = list(rounds.take())
+    assert [whole[0].place for whole in wholes] == [(number, r) for number in (1, 2) for r in range(1, 31)]
+    assert {len(whole) for whole in wholes} == {2, 4}
 
 
 def test_a_release_of_a_worker_that_has_the_stream_alone_is_no_shards() -> None:
