@@ -5,7 +5,7 @@ from importlib import import_module
 
 from rich.console import Console
 
-NAMES = ("noise", "engine", "end_to_end", "recovery", "batch", "jobs", "dashboard", "pruning", "checkpoint")
+NAMES = ("noise", "engine", "end_to_end", "recovery", "batch", "jobs", "dashboard", "pruning", "checkpoint", "scaling")
 
 
 def main(names: list[str]) -> None:

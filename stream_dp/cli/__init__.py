@@ -23,6 +23,7 @@ from stream_dp.cli import (
     jobs,
     key,
     one_shot,
+    plan,
     preview,
     replay,
     tail,
@@ -62,6 +63,7 @@ app.command("replay")(replay.replay)
 app.command("dashboard")(dashboard.dashboard)
 app.command("calibrate")(calibrate.calibrate)
 app.command("preview")(preview.preview)
+app.command("plan")(plan.plan)
 app.command("check")(check.check)
 app.command("audit")(audit.audit)
 app.command("verify")(verify.verify)

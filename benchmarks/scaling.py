@@ -1,0 +1,65 @@
+"""Does the model of `stream-dp plan` hold?  A sequencer and 64 shards do the work of a plan, one after the other."""
+
+from time import process_time
+
+from rich.console import Console
+from rich.table import Table
+
+from stream_dp.epoch import Epoch
+from stream_dp.intake import Position
+from stream_dp.plan import PRUNING_ROUNDS, Workload, far_along, measure_costs, sequencer_busy, shard_busy
+from stream_dp.privacy.keyed_noise import KEY_BYTES
+from stream_dp.records import Record
+from stream_dp.settings import Settings
+from stream_dp.shards.frames import Frame, decode_frame, encode_frame, shards_of
+from stream_dp.shards.sequencer import Sequencer
+from stream_dp.shards.shard import Shard
+
+SHARDS = 64
+WORK = Workload(labels=640_000, visible=64_000, events_per_second=1.0, items_per_event=4, horizon=2**20 - 1)
+_KEY = bytes(KEY_BYTES)
+_SETTINGS = Settings(stream="scaling", horizon=WORK.horizon, pruning_rounds=PRUNING_ROUNDS, shards=SHARDS)
+
+
+def main(console: Console) -> None:
+    """Print what a round takes of each kind of process, as the model says and as it is."""
+    epoch = Epoch.open(_SETTINGS, 1, 0)
+    names = [f"label {i:010d}" for i in range(WORK.labels)]
+    start = far_along(epoch.mechanism, epoch.noise(_KEY), [], 0)
+    sequencer = Sequencer(epoch, _KEY, _SETTINGS.events, SHARDS, Position(0), start)
+    frames: list[list[tuple[int, Frame]]] = [[] for _ in range(SHARDS)]
+    sequenced = 0.0
+    for block in range(2):
+        records = [_record(names, i) for i in range(block * PRUNING_ROUNDS, (block + 1) * PRUNING_ROUNDS)]
+        started = process_time()
+        encoded = [encode_frame(frame) for frame in sequencer.process(records).frames]
+        sequenced = process_time() - started
+        for value in encoded:
+            frame = decode_frame(value)
+            frames[frame.shard].append((block, frame))
+    owners = shards_of(epoch.noise(_KEY).label_ids(name.encode() for name in names), SHARDS)
+    seconds = []
+    for number in range(SHARDS):
+        mine = [name for name, owner in zip(names, owners.tolist(), strict=True) if owner == number]
+        state = far_along(epoch.mechanism, epoch.noise(_KEY), mine, WORK.visible // SHARDS)
+        shard = Shard(epoch, _KEY, number, SHARDS, Position(0), state)
+        list(shard.process(frames[number][:1]))  # warms up
+        started = process_time()
+        list(shard.process(frames[number][1:]))
+        seconds.append(process_time() - started)
+    costs = measure_costs()
+    table = Table("process", "model: us/round", "measured: us/round", "ratio", title=f"{SHARDS} shards")
+    for name, predicted, measured in (
+        ("sequencer", sequencer_busy(WORK, costs, SHARDS), sequenced / PRUNING_ROUNDS),
+        ("a shard", shard_busy(WORK, costs, SHARDS), sum(seconds) / SHARDS / PRUNING_ROUNDS),
+        ("all shards", SHARDS * shard_busy(WORK, costs, SHARDS), sum(seconds) / PRUNING_ROUNDS),
+    ):
+        table.add_row(
+            name, f"{predicted * 1e6:,.1f}", f"{measured * 1e6:,.1f}", f"{measured / predicted:.2f}"
+        )
+    console.print(table)
+
+
+def _record(names: list[str], number: int) -> Record:
+    items = ",".join(f'"{names[(7 * number + 11 * k) % len(names)]}"' for k in range(WORK.items_per_event))
+    return Record(number, 1, None, b'{"items":[%b]}' % items.encode())

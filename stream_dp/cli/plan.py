@@ -1,0 +1,98 @@
+"""`stream-dp plan`: shards, memory, Redis and bandwidth that a stream needs, from what work costs on this machine."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from stream_dp.cli import options
+from stream_dp.cli.mistakes import Mistake
+
+if TYPE_CHECKING:
+    from stream_dp.plan import Costs, Plan, Workload
+
+
+def plan(
+    labels: Annotated[int, typer.Option(min=1, help="Labels that the stream will hold.")],
+    events_per_second: Annotated[float, typer.Option(min=1e-6, help="Events a second, at the busiest time.")],
+    horizon: Annotated[int, typer.Option(min=1, help="Rounds of an epoch.")] = 65_535,
+    visible: Annotated[
+        int | None,
+        typer.Option(min=0, help="Labels above the threshold.", show_default="1,000, or all if fewer"),
+    ] = None,
+    events_per_round: Annotated[int, typer.Option(min=1, help="Events that close a round.")] = 1,
+    items_per_event: Annotated[int, typer.Option(min=1, help="Items of an event that are counted.")] = 4,
+    label_bytes: Annotated[int, typer.Option(min=1, help="Bytes of an average label in UTF-8.")] = 16,
+    mechanism: Annotated[str, typer.Option(metavar="NAME", help="The counter.")] = "binary",
+    as_json: options.Json = False,
+) -> None:
+    """Say what a stream of a given size needs, from what the work costs on this machine, which takes some seconds.
+
+    docs/scaling.md explains the model.
+
+    [bold]Examples[/]
+
+      stream-dp plan --labels 100000 --events-per-second 1000
+
+      stream-dp plan --labels 10000000 --events-per-second 100000 --horizon 16777215 --events-per-round 1000
+    """
+    from stream_dp.calibration import LARGEST_HORIZON
+    from stream_dp.counters import MECHANISMS
+    from stream_dp.plan import MEASUREMENTS, Workload, measure_costs
+    from stream_dp.plan import plan as planned
+
+    if mechanism not in MECHANISMS:
+        raise Mistake(f"mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism!r}")
+    if horizon > LARGEST_HORIZON:
+        raise Mistake(f"horizon must be at most {LARGEST_HORIZON:,}: let a round hold more events instead")
+    shown = min(labels, 1_000) if visible is None else visible
+    if shown > labels:
+        raise Mistake(f"{shown:,} labels cannot be visible where there are {labels:,}: lower --visible")
+    work = Workload(labels, shown, events_per_second, events_per_round, items_per_event, horizon, label_bytes)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("measuring this machine", total=MEASUREMENTS)
+        costs = measure_costs(mechanism, lambda: progress.advance(task))
+    found = planned(work, costs)
+    if as_json:
+        typer.echo(json.dumps({"workload": asdict(work), "costs": asdict(costs), "plan": asdict(found)}))
+    else:
+        _print(work, costs, found)
+
+
+def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
+    console = Console(highlight=False)
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    rows = [
+        ("shards", "no number is enough" if found.shards is None else f"{found.shards:,}"),
+        ("sequencer", f"{found.sequencer_busy:.0%} of a processor"),
+        ("a shard", f"{found.shard_busy:.0%} of a processor, {found.shard_memory / 1e6:,.0f} MB"),
+        ("Redis", f"{found.redis / 1e6:,.0f} MB"),
+        ("Kafka, events", _bandwidth(found.events_bandwidth)),
+        ("Kafka, frames", _bandwidth(found.frames_bandwidth)),
+        ("Kafka, releases", _bandwidth(found.releases_bandwidth)),
+        ("an epoch lasts", _duration(found.epoch_seconds)),
+    ]
+    for name, value in rows:
+        table.add_row(f"[bold]{name}[/]", value)
+    console.print(table)
+    for sentence in found.limits:
+        console.print(f"[yellow]{sentence}[/]")
+    console.print(
+        f"\nMeasured here: {costs.decode * 1e6:.1f} us an event, {costs.round * 1e6:.1f} us a round, "
+        f"{costs.visible * 1e9:.0f} ns a visible label and round, {costs.idle * 1e9:.0f} ns an idle label and block."
+    )
+
+
+def _bandwidth(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e6:,.2f} MB/s"
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:,.0f} seconds"

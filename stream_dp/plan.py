@@ -1,0 +1,244 @@
+"""What a stream of a given size needs: shards, memory, Redis and bandwidth, from what the work costs on this machine.
+
+The model, with S shards, R rounds a second, V visible labels of N, k items a round, and pruning blocks of B rounds:
+
+    processor seconds a second, sequencer:  events * decode  +  R * (sequence + S * frame)
+    processor seconds a second, one shard:  R * (round  +  V/S * visible  +  N/S/B * idle  +  k/S * item)
+
+Visible labels are drawn for, sorted and encoded in every round; idle ones are looked at once a block.  A process may be
+busy for `UTILISATION` of the time at most, so that it catches up after a restart.  `benchmarks/scaling.py` holds the
+model against 64 shards that do the work.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import process_time
+
+import numpy as np
+
+from stream_dp.calibration import Guarantee, calibrate
+from stream_dp.counters.protocol import CalibratedCounter, CounterState, Hits
+from stream_dp.epoch import Epoch
+from stream_dp.histogram import HistogramState, RunningHistogram
+from stream_dp.noise_table import Pruning
+from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
+from stream_dp.records import Record, ReleaseEncoder
+from stream_dp.settings import Settings
+from stream_dp.shards.frames import encode_frame
+from stream_dp.shards.sequencer import Sequencer
+
+UTILISATION = 0.8
+PRUNING_ROUNDS = 256
+MOST_SHARDS = 1_024
+
+_KEY, _NONCE = bytes(KEY_BYTES), bytes(NONCE_BYTES)
+_NONE = np.empty(0, np.int64)
+_MEASURED_LABELS = 200_000
+_MEASURED_VISIBLE = 5_000
+_MEASURED_EVENTS = 10_000
+_START = 0b10101010100000000  # five nodes in the prefix: neither the best nor the worst place of a stream
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a stream is: `label_bytes` of the average label in UTF-8, `visible` labels above the threshold."""
+
+    labels: int
+    visible: int
+    events_per_second: float
+    events_per_round: int = 1
+    items_per_event: int = 4
+    horizon: int = 65_535
+    label_bytes: int = 16
+
+    @property
+    def rounds_per_second(self) -> float:
+        """How many rounds close every second."""
+        return self.events_per_second / self.events_per_round
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the work takes: processor seconds, and bytes beside a label's text."""
+
+    decode: float
+    sequence: float
+    frame: float
+    round: float
+    visible: float
+    idle: float
+    item: float
+    process_bytes: float = 150e6
+    memory_per_label: float = 220.0
+    redis_per_label: float = 80.0
+    release_per_label: float = 9.0
+    release: float = 400.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a workload needs.  Times are processor seconds a second, sizes bytes, bandwidths bytes a second.
+
+    `shards` is None where no number of shards is enough; `limits` says in sentences what stands in the way.
+    """
+
+    shards: int | None
+    sequencer_busy: float
+    shard_busy: float
+    shard_memory: float
+    redis: float
+    events_bandwidth: float
+    frames_bandwidth: float
+    releases_bandwidth: float
+    epoch_seconds: float
+    limits: list[str]
+
+
+def sequencer_busy(work: Workload, costs: Costs, shards: int) -> float:
+    """The share of one processor that the sequencer needs; one shard has none, and its worker decodes itself."""
+    busy = work.events_per_second * costs.decode + work.rounds_per_second * costs.sequence
+    return busy + (work.rounds_per_second * shards * costs.frame if shards > 1 else 0.0)
+
+
+def shard_busy(work: Workload, costs: Costs, shards: int) -> float:
+    """The share of one processor that each shard needs."""
+    items = work.items_per_event * work.events_per_round
+    seconds = (
+        costs.round
+        + (work.visible * costs.visible + work.labels / PRUNING_ROUNDS * costs.idle + items * costs.item)
+        / shards
+    )
+    return work.rounds_per_second * seconds
+
+
+def plan(work: Workload, costs: Costs) -> Plan:
+    """The fewest shards that keep every process below `UTILISATION`, and what comes with them."""
+    shards = next((n for n in range(1, MOST_SHARDS + 1) if _fits(work, costs, n)), None)
+    counted = shards or MOST_SHARDS
+    rounds, items = work.rounds_per_second, work.items_per_event * work.events_per_second
+    frames = rounds * counted * 48 + items * (work.label_bytes + 4) if counted > 1 else 0.0
+    return Plan(
+        shards=shards,
+        sequencer_busy=sequencer_busy(work, costs, counted),
+        shard_busy=shard_busy(work, costs, counted),
+        shard_memory=costs.process_bytes
+        + work.labels / counted * (costs.memory_per_label + work.label_bytes),
+        redis=work.labels * (costs.redis_per_label + work.label_bytes),
+        events_bandwidth=items * (work.label_bytes + 3) + work.events_per_second * 80,
+        frames_bandwidth=frames,
+        releases_bandwidth=rounds
+        * (counted * costs.release + work.visible * (work.label_bytes + costs.release_per_label)),
+        epoch_seconds=work.horizon / rounds,
+        limits=_limits(work, costs, shards),
+    )
+
+
+def _fits(work: Workload, costs: Costs, shards: int) -> bool:
+    if shards == 1:  # one worker does both
+        return sequencer_busy(work, costs, 1) + shard_busy(work, costs, 1) <= UTILISATION
+    return max(sequencer_busy(work, costs, shards), shard_busy(work, costs, shards)) <= UTILISATION
+
+
+def _limits(work: Workload, costs: Costs, shards: int | None) -> list[str]:
+    found = []
+    if shards is None:
+        decoding = work.events_per_second * costs.decode
+        if decoding > UTILISATION:
+            found.append(
+                f"One sequencer decodes {UTILISATION / costs.decode:,.0f} events a second here, and this is "
+                f"{work.events_per_second:,.0f}: divide the events among several streams."
+            )
+        else:
+            found.append(
+                f"{work.rounds_per_second:,.0f} rounds a second are too many for any number of shards: let a round "
+                'hold more events (rounds = "every-N"), which makes releases rarer and counts more accurate.'
+            )
+    if work.horizon / work.rounds_per_second < 3_600:
+        found.append(
+            f"The horizon of {work.horizon:,} rounds lasts {work.horizon / work.rounds_per_second:,.0f} seconds: "
+            "raise it, or let a round hold more events."
+        )
+    return found
+
+
+def measure_costs(mechanism: str = "binary", progress: Callable[[], None] = lambda: None) -> Costs:
+    """What the work costs here and now, in some seconds; `progress` is called after each of `MEASUREMENTS` steps."""
+    calibrated, guarantee = calibrate(1.0, 1e-6, 2**20 - 1, 4, mechanism)
+    found: list[float] = []
+    for labels, visible, items in (
+        (64, 0, 1),
+        (64, 0, 33),
+        (_MEASURED_VISIBLE, _MEASURED_VISIBLE, 1),
+        (_MEASURED_LABELS, 0, 1),
+    ):
+        found.append(_seconds_per_round(calibrated, guarantee, labels, visible, items))
+        progress()
+    bare, with_items, with_visible, with_idle = found
+    decode = _seconds_per_event(1, 100)
+    one_shard = _seconds_per_event(1, 1)
+    many_shards = _seconds_per_event(33, 1)
+    progress()
+    item = max(0.0, with_items - bare) / 32
+    return Costs(
+        decode=decode,
+        sequence=max(0.0, one_shard - decode),
+        frame=max(0.0, many_shards - one_shard) / 32,
+        round=max(0.0, bare - item),
+        visible=max(0.0, with_visible - bare) / _MEASURED_VISIBLE,
+        idle=max(0.0, with_idle - bare) * PRUNING_ROUNDS / _MEASURED_LABELS,
+        item=item,
+    )
+
+
+MEASUREMENTS = 5
+"""How often `measure_costs` reports progress."""
+
+
+def far_along(
+    mechanism: CalibratedCounter, noise: KeyedNoise, names: list[str], visible: int
+) -> HistogramState:
+    """The state of a stream at round 87,296 that knows `names`, the first `visible` of them far above the threshold."""
+    state = HistogramState.before_any_round(names)
+    state.counts[:visible] = 10 * mechanism.tau(mechanism.horizon)
+    ids = noise.label_ids(name.encode() for name in names)
+    everyone = mechanism.counter(noise)
+    everyone.restore(CounterState(), len(names))
+    ahead = everyone.subset(_NONE)
+    ahead.advance(ids[:0], [bytes(32)] * _START, Hits(_NONE, _NONE), _NONE)
+    everyone.follow(ahead, _NONE, ids, bytes(32))
+    state.counter = everyone.state()
+    return state
+
+
+def _seconds_per_round(
+    mechanism: CalibratedCounter, guarantee: Guarantee, labels: int, visible: int, items: int
+) -> float:
+    """Processor seconds of a round from admitted labels to encoded releases, a block long after one to warm up."""
+    noise = KeyedNoise(_KEY, "plan", _NONCE)
+    names = [f"label {i:010d}" for i in range(labels)]
+    state = far_along(mechanism, noise, names, visible)
+    histogram = RunningHistogram(mechanism, noise, state, Pruning(PRUNING_ROUNDS))
+    encoder = ReleaseEncoder("plan", 1, _NONCE, mechanism, guarantee)
+    rounds = [[names[(i * items + j) % labels] for j in range(items)] for i in range(2 * PRUNING_ROUNDS)]
+    started = 0.0
+    for start in (0, PRUNING_ROUNDS):
+        started = process_time()
+        for block in histogram.blocks(rounds[start : start + PRUNING_ROUNDS]):
+            encoder.encode(block, range(len(block.sizes)))
+    return (process_time() - started) / PRUNING_ROUNDS
+
+
+def _seconds_per_event(shards: int, events_per_round: int) -> float:
+    """Processor seconds of an event in the sequencer, from its record to its frames' bytes."""
+    rounds = "per-event" if events_per_round == 1 else f"every-{events_per_round}"
+    epoch = Epoch.open(Settings(stream="plan", rounds=rounds), 1, 0)
+    sequencer = Sequencer(epoch, _KEY, "plan.events", shards)
+    records = [
+        Record(i, 1, None, b'{"items":["label %010d","label %010d","label %010d"]}' % (i, i + 7, i * i))
+        for i in range(_MEASURED_EVENTS)
+    ]
+    started = process_time()
+    for start in range(0, len(records), 500):
+        for frame in sequencer.process(records[start : start + 500]).frames:
+            encode_frame(frame)
+    return (process_time() - started) / len(records)

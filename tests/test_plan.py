@@ -1,0 +1,81 @@
+"""Does the plan follow from its model, and does the model grow as the work does?"""
+
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from stream_dp.cli import app
+from stream_dp.plan import UTILISATION, Costs, Workload, measure_costs, plan, sequencer_busy, shard_busy
+
+COSTS = Costs(
+    decode=7e-6, sequence=6e-6, frame=2e-8, round=1e-5, visible=4e-8, idle=2e-8, item=5e-7
+)  # fmt: skip
+WORK = Workload(labels=100_000, visible=1_000, events_per_second=1_000.0, horizon=2**23)
+
+
+def test_busy_shares_are_those_of_the_model_by_hand() -> None:
+    work = Workload(10_000_000, 2_000, 100_000.0, events_per_round=1_000, items_per_event=4)
+    assert sequencer_busy(work, COSTS, 8) == pytest.approx(100_000 * 7e-6 + 100 * (6e-6 + 8 * 2e-8))
+    by_labels = 2_000 * 4e-8 + 10_000_000 / 256 * 2e-8 + 4_000 * 5e-7
+    assert shard_busy(work, COSTS, 8) == pytest.approx(100 * (1e-5 + by_labels / 8))
+
+
+def test_the_fewest_shards_that_fit_are_taken() -> None:
+    work = replace(WORK, events_per_second=4_000.0, visible=20_000, horizon=2**24)
+    found = plan(work, COSTS)
+    assert found.shards is not None
+    assert found.shards > 1
+    assert found.shard_busy <= UTILISATION < shard_busy(work, COSTS, found.shards - 1)
+    assert found.limits == []
+
+
+def test_one_worker_that_has_time_for_both_is_enough() -> None:
+    found = plan(WORK, COSTS)
+    assert (found.shards, found.frames_bandwidth) == (1, 0)
+    assert found.sequencer_busy + found.shard_busy <= UTILISATION
+    assert found.redis == 100_000 * 96
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        (replace(WORK, events_per_second=200_000.0, events_per_round=1_000), "among several streams"),
+        (replace(WORK, events_per_second=90_000.0), 'rounds = "every-N"'),
+        (replace(WORK, horizon=65_535), "lasts 66 seconds"),
+    ],
+)
+def test_what_stands_in_the_way_is_said_with_what_to_change(work: Workload, told: str) -> None:
+    assert any(told in sentence for sentence in plan(work, COSTS).limits)
+
+
+def test_costs_are_measured_and_of_the_right_size() -> None:
+    """Within a factor of a hundred of what such machines take: no figure is made up, none is in other units."""
+    costs = measure_costs()
+    for name, usual in (("decode", 7e-6), ("round", 1e-5), ("visible", 4e-8), ("item", 5e-7)):
+        assert usual / 100 < getattr(costs, name) < usual * 100, name
+
+
+def test_the_command_prints_the_plan_as_json() -> None:
+    options = ["--labels", "50000", "--events-per-second", "500", "--json"]
+    told = CliRunner().invoke(app, ["plan", *options])
+    assert told.exit_code == 0, told.output
+    found = json.loads(told.stdout)
+    work, costs = Workload(**found["workload"]), Costs(**found["costs"])
+    assert work == Workload(50_000, 1_000, 500.0)
+    assert found["plan"]["shards"] == plan(work, costs).shards == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--mechanism", "none"], "mechanism must be one of"),
+        (["--visible", "200"], "lower --visible"),
+        (["--horizon", "99999999"], "let a round hold more events"),
+    ],
+)
+def test_mistakes_are_sentences(options: list[str], told: str) -> None:
+    found = CliRunner().invoke(app, ["plan", "--labels", "100", "--events-per-second", "1", *options])
+    assert found.exit_code == 2
+    assert told in " ".join(found.stderr.split())
