@@ -64,12 +64,13 @@ class Epochs:
             and not _is_derived(last.epoch)
         )
 
-    def open_next(self, first_offset: int, key_check: str) -> Checkpoint:
-        """Open the next epoch, which counts from `first_offset` on.
+    def open_next(self, first_offset: int, key_check: str, counted: Position | None = None) -> Checkpoint:
+        """Open the next epoch, which counts from `first_offset` on; `counted`: how far the one before has counted.
 
         Raises `EpochRefused` where the budget of the data source has no room for it.
         """
-        return self._open(self._following(first_offset), key_check)
+        first_tick = counted.tick if counted is not None else 0
+        return self._open(self._following(first_offset, first_tick=first_tick), key_check, counted)
 
     def is_to_roll(self, ended: Checkpoint) -> bool:
         """Whether the epoch of `ended` is at its horizon, and no epoch after it has ever counted anything."""

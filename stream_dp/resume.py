@@ -135,18 +135,18 @@ def open_next(
     epochs: Epochs,
     outlet: Outlet,
     wish: NewEpoch,
-    counted_to: int | None = None,
+    counted: Position | None = None,
 ) -> Resumed:
     """Close the last epoch and open the next one.
 
-    `counted_to` is how far the old one has counted, where that is known; a worker that sleeps with a batch in its hands
+    `counted` is how far the old one has counted, where that is known; a worker that sleeps with a batch in its hands
     can have read no further than the end of the log.
     """
     events = log.offsets(settings.kafka_address, settings.events)
-    ended = epochs.close_last(events.end if counted_to is None else counted_to)
+    ended = epochs.close_last(events.end if counted is None else counted.next_offset)
     key = noise_key(settings.noise_key, redis, settings.stream, may_create=True)
     first_offset = events.first if wish.recount else max(ended, events.first)
-    checkpoint = epochs.open_next(first_offset, key_check(key))
+    checkpoint = epochs.open_next(first_offset, key_check(key), None if wish.recount else counted)
     return Resumed(
         outlet.pipeline(checkpoint, key),
         checkpoint.key_check,

@@ -106,9 +106,9 @@ class Worker:
             finally:
                 self.watch.ended()
         if self._new_epoch is not None and resumed.closing and not self._stopping.is_set():
-            counted_to = resumed.pipeline.position.next_offset
+            counted = resumed.pipeline.position
             await asyncio.to_thread(
-                open_next, *place, resumed.epochs, resumed.outlet, self._new_epoch, counted_to
+                open_next, *place, resumed.epochs, resumed.outlet, self._new_epoch, counted
             )
             self._new_epoch = None
 
