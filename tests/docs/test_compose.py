@@ -233,7 +233,9 @@ def test_the_example_settings_show_every_setting_with_its_default() -> None:
     }
     examples = tomllib.loads("\n".join(re.findall(r"^#     (\w+ = .*)", text, flags=re.MULTILINE)))
     assert set(Settings.__struct_fields__) == set(shown) | set(examples)
-    assert load_settings(None, {}, **shown | examples) is not None
+    values = shown | examples | {"unit": "user"}  # where items_per_user takes the place of items_per_event
+    del values["items_per_event"]
+    assert load_settings(None, {}, **values) is not None
     assert load_settings(ROOT / "stream.example.toml", {}) == defaults
 
 
