@@ -88,7 +88,9 @@ def _partitions(number: int) -> str:
 
 
 def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0, partitions: int = 1) -> list[str]:
-    """Raise `LogRefused` unless `topic` can be a log of so many partitions and takes batches of `largest_batch` bytes.
+    """Raise `LogRefused` unless `topic` can be a log and takes batches of `largest_batch` bytes.
+
+    It may have more than `partitions` partitions, unless that is 1.
 
     Returns warnings about what it may lose.
     """
@@ -96,7 +98,7 @@ def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0, partitions: in
         if topic not in admin.list_topics():
             raise LogRefused(f"the topic {topic!r} does not exist: create it with {_partitions(partitions)}")
         found_partitions = len(admin.describe_topics([topic])[0]["partitions"])
-        if found_partitions != partitions:
+        if found_partitions < partitions or (partitions == 1 and found_partitions > 1):
             why = "so its records have no single order" if partitions == 1 else "one for each shard is needed"
             raise LogRefused(
                 f"the topic {topic!r} has {_partitions(found_partitions)}, {why}: "
@@ -123,6 +125,12 @@ def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0, partitions: in
             "rebuilt from it"
         ]
     return []
+
+
+def partitions_of(kafka: Kafka, topic: str) -> int:
+    """How many partitions the topic has."""
+    with KafkaAdminClient(**kafka_options(kafka), **_CLIENT) as admin:
+        return len(admin.describe_topics([topic])[0]["partitions"])
 
 
 def offsets(kafka: Kafka, topic: str, partition: int = 0) -> Offsets:

@@ -200,6 +200,11 @@ def find_release(
     return None
 
 
+def newest_release(releases: ReleasesTopic) -> WholeRelease | None:
+    """The newest whole release that a topic held when it was last looked at."""
+    return _newest_at(releases, None, None)
+
+
 def _newest_at(releases: ReleasesTopic, moment: datetime | None, epoch: int | None) -> WholeRelease | None:
     """The newest whole release of a moment (None: of now); its own parts may be preceded by a part of one."""
     end = releases.end if moment is None else releases.offset_after(_milliseconds(moment))

@@ -37,13 +37,24 @@ from stream_dp.rounds import TICKS, TickTimes
 from stream_dp.sending import offset_after, producer, stop_client
 from stream_dp.settings import Settings, SettingsError
 from stream_dp.shards.frames import FrameRefused
+from stream_dp.shards.merge import ShardsRefused
 from stream_dp.store.checkpoints import CheckpointStore, Fenced, StateDamaged
 from stream_dp.store.ledger import LedgerRefused
 from stream_dp.store.noise_key import NoKey
 
 logger = logging.getLogger(__name__)
 
-REFUSALS = (EpochRefused, Fenced, FrameRefused, LedgerRefused, LogRefused, NoKey, SettingsError, StateDamaged)
+REFUSALS = (
+    EpochRefused,
+    Fenced,
+    FrameRefused,
+    LedgerRefused,
+    LogRefused,
+    NoKey,
+    SettingsError,
+    ShardsRefused,
+    StateDamaged,
+)
 """Why a worker does not go on: doing so would break the promise.  Their messages say what to change."""
 
 _POLL_MILLISECONDS = 200

@@ -1,0 +1,30 @@
+"""How members of the stream's consumer groups present themselves to Kafka, and how soon a silent one is replaced."""
+
+from typing import Any
+
+from stream_dp.connections import aiokafka_options
+from stream_dp.settings import Settings, SettingsError
+
+SESSION_MILLISECONDS = 6_000
+"""A member that is silent for so long is out: the least that Kafka allows by default."""
+
+_HEARTBEAT_MILLISECONDS = 500
+
+
+def membership(settings: Settings, group: str) -> dict[str, Any]:
+    """Options of an aiokafka consumer that is a member of the stream's group of this name.  Raises `SettingsError`."""
+    return {
+        **aiokafka_options(settings.kafka_address),
+        "group_id": f"{settings.stream}.{group}",
+        "enable_auto_commit": False,
+        "session_timeout_ms": SESSION_MILLISECONDS,
+        "heartbeat_interval_ms": _HEARTBEAT_MILLISECONDS,
+    }
+
+
+def require_shards(settings: Settings) -> None:
+    """Raise `SettingsError` where the stream is not divided."""
+    if not settings.shards:
+        raise SettingsError(
+            "the stream is not divided into shards: set shards to their number, for the stream's worker too"
+        )

@@ -1,0 +1,275 @@
+"""The merge: whole rounds from the topic of the shards into the releases topic, as one worker would have written them.
+
+It needs neither Redis nor a key, and keeps no state: where to go on stands in the releases topic.  Several may run, of
+which one works: they are a consumer group over the one partition of the releases topic, which Kafka gives to one of
+them.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import CommitFailedError
+
+from stream_dp import log
+from stream_dp.connections import aiokafka_options
+from stream_dp.operations.ports import Ports
+from stream_dp.operations.watch import Watch
+from stream_dp.patience import OUTAGES, persevere
+from stream_dp.records import decode_release
+from stream_dp.releases_topic import ReleasesTopic, WholeRelease
+from stream_dp.resume import prepare_topics_of_shards
+from stream_dp.sending import LARGEST_BATCH, batches, offset_after, producer, stop_client
+from stream_dp.settings import Settings
+from stream_dp.shards.group import membership, require_shards
+from stream_dp.shards.merge import (
+    Place,
+    RoundMerger,
+    ShardRelease,
+    ShardsRefused,
+    WholeRounds,
+    decode_shard_release,
+)
+from stream_dp.subscribe import WholeReleases, newest_release
+
+logger = logging.getLogger(__name__)
+
+_POLL_MILLISECONDS, _STANDBY_MILLISECONDS = 200, 500
+_PARTS_AT_ONCE, _BYTES_AT_ONCE = 500, 4 << 20
+_BATCHES_IN_FLIGHT = 2
+_OFFSET_SECONDS = 5.0
+
+
+class MergeWorker:
+    """Writes the stream's whole rounds until it is stopped or refused."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises `SettingsError`; nothing is connected yet."""
+        require_shards(settings)
+        self.settings = settings
+        self._stopping = asyncio.Event()
+        aiokafka_options(settings.kafka_address)
+        self.watch = Watch(settings.stream, settings.data_source)
+        self._ports = Ports(settings, self.watch)
+
+    def stop(self) -> None:
+        """Ask `run` to finish what it has in its hands and to return."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until `stop`.  An outage of Kafka is waited out; raises one of the worker's `REFUSALS`."""
+        with self._ports:
+            await persevere(self._attempt, lambda: False, self._stopping, self.settings, self.watch)
+
+    async def _attempt(self) -> None:
+        await asyncio.to_thread(self._prepare_topics)
+        async with _Merging(self.settings, self.watch) as merging:
+            try:
+                while not self._stopping.is_set():
+                    await merging.step()
+            finally:
+                self.watch.ended()
+
+    def _prepare_topics(self) -> None:
+        settings = self.settings
+        prepare_topics_of_shards(settings)
+        if settings.create_topics:
+            log.create_topics(settings.kafka_address, settings.releases)
+        for warning in log.check_topic(settings.kafka_address, settings.releases, LARGEST_BATCH):
+            logger.warning(warning)
+
+
+class _Merging(ConsumerRebalanceListener):
+    """One connection to Kafka.  `_turn` is the consumer by which the group says whose turn it is; it reads nothing."""
+
+    def __init__(self, settings: Settings, watch: Watch) -> None:
+        self._settings, self._watch = settings, watch
+        self._releases = TopicPartition(settings.releases, 0)
+        self._has_turn = False
+        self._rounds: _Rounds | None = None  # there once this process knows where to go on
+        self._working = asyncio.Lock()
+        self._in_flight: deque[asyncio.Future[int]] = deque()
+        self._end = 0
+        self._turn = AIOKafkaConsumer(**membership(settings, "merge"), auto_offset_reset="latest")
+        self._reader = AIOKafkaConsumer(
+            **aiokafka_options(settings.kafka_address),
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        self._producer = producer(settings.kafka_address)
+
+    async def __aenter__(self) -> "_Merging":
+        try:
+            await self._producer.start()
+            await self._reader.start()
+            self._turn.subscribe([self._settings.releases], listener=self)
+            await self._turn.start()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for unanswered in self._in_flight:
+            unanswered.cancel()
+        for consumer in (self._turn, self._reader):
+            await stop_client(consumer.stop(), consumer._client)
+        await stop_client(self._producer.stop(), self._producer.client)
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Somebody else may be next: let everything sent arrive before it looks."""
+        async with self._working:
+            self._has_turn, self._rounds = False, None
+            try:
+                await self._answered(0)
+            except OUTAGES as lost:
+                logger.info("what was sent last is not confirmed: %s", lost)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """It is this process's turn, or it waits in reserve."""
+        places = list(assigned)
+        self._turn.pause(*places)
+        self._has_turn = bool(places)
+
+    async def step(self) -> None:
+        """Merge what has come.  Raises one of the worker's `REFUSALS`."""
+        self._watch.beat()
+        await self._turn.getmany(timeout_ms=0 if self._has_turn else _STANDBY_MILLISECONDS)
+        async with self._working:
+            if self._has_turn:
+                if self._rounds is None:
+                    await self._begin()
+                await self._merge()
+            elif not self._turn.assignment():
+                self._watch.answered(True)  # in reserve
+
+    async def _begin(self) -> None:
+        rounds, starts = await asyncio.to_thread(_go_on, self._settings)
+        places = [TopicPartition(self._settings.shard_releases, shard) for shard in range(len(starts))]
+        self._reader.assign(places)
+        for place, start in zip(places, starts, strict=True):
+            self._reader.seek(place, start)
+        self._rounds = rounds
+        logger.info("stream %s: merging after round %d", self._settings.stream, rounds.last[1])
+
+    async def _merge(self) -> None:
+        rounds = self._rounds
+        assert rounds is not None
+        found = await self._reader.getmany(timeout_ms=_POLL_MILLISECONDS)
+        for place, records in found.items():
+            for record in records:
+                rounds.add(record.value, place.partition, record.offset)
+        for place in self._reader.assignment():
+            change = self._reader.pause if rounds.whole.is_ahead(place.partition) else self._reader.resume
+            change(place)
+        parts = rounds.parts()
+        while values := await asyncio.to_thread(_next_values, parts):
+            if not await self._still_has_turn():
+                return
+            for batch in batches(self._producer, self._settings.stream.encode(), values):
+                stored = await self._producer.send_batch(batch, self._settings.releases, partition=0)
+                self._in_flight.append(asyncio.ensure_future(offset_after(stored, batch.record_count())))
+            await self._answered(_BATCHES_IN_FLIGHT)
+        self._watch.answered(True)
+        self._watch.counted(rounds.last[1], 0)
+
+    async def _still_has_turn(self) -> bool:
+        """Ask the group by a commit, which it takes from its present members only: a process may have slept."""
+        try:
+            await asyncio.wait_for(self._turn.commit({self._releases: self._end}), _OFFSET_SECONDS)
+        except CommitFailedError:
+            logger.info("stream %s: another merge goes on", self._settings.stream)
+            self._has_turn, self._rounds = False, None
+        return self._has_turn
+
+    async def _answered(self, at_most: int) -> None:
+        """Wait until at most so many batches are without the broker's answer."""
+        while len(self._in_flight) > at_most:
+            self._end = max(self._end, await self._in_flight[0])
+            self._in_flight.popleft()
+
+
+def _next_values(parts: Iterator[bytes]) -> list[bytes]:
+    """The next few hundred parts or megabytes."""
+    values: list[bytes] = []
+    size = 0
+    for value in parts:
+        values.append(value)
+        size += len(value)
+        if len(values) == _PARTS_AT_ONCE or size > _BYTES_AT_ONCE:
+            break
+    return values
+
+
+class _Rounds:
+    """Whole rounds in order from the parts of the shards, none left out; `last` is where the releases topic ends."""
+
+    def __init__(self, shards: int, newest: WholeRelease | None) -> None:
+        self._newest = newest  # to be merged again, and compared
+        self.last: Place = (newest.epoch, newest.round) if newest else (0, 0)
+        self.whole = WholeRounds(shards, (newest.epoch, newest.round - 1) if newest else (0, 0))
+        self._merger = RoundMerger()
+
+    def add(self, value: bytes | None, partition: int, offset: int) -> None:
+        """Take a record of the topic of the shards.  Raises `ShardsRefused`."""
+        try:
+            self.whole.add(decode_shard_release(value), partition, len(value or b""))
+        except (msgspec.DecodeError, UnicodeError):
+            raise ShardsRefused(
+                f"partition {partition} of the shards' topic holds a record at offset {offset} that is no release of a "
+                "shard: only the shards may write there"
+            ) from None
+
+    def parts(self) -> Iterator[bytes]:
+        """The parts of the rounds that are complete and not released yet.  Raises `ShardsRefused`."""
+        for releases in self.whole.take():
+            values = self._merger.parts(releases)
+            if self._newest is not None and releases[0].place == self.last:
+                self._compare(values, self._newest)
+            else:
+                self._check_follows(releases[0])
+                self.last = releases[0].place
+                yield from values
+            self._newest = None
+
+    def _compare(self, values: Iterable[bytes], newest: WholeRelease) -> None:
+        together = WholeReleases()
+        wholes = [together.add(decode_release(value)) for value in values]
+        again = wholes[-1]
+        if again is None or msgspec.to_builtins(again) != msgspec.to_builtins(newest):
+            raise ShardsRefused(
+                f"round {newest.round} was merged with other content than the shards' releases give now: they or the "
+                "releases were changed; nothing is sent"
+            )
+
+    def _check_follows(self, release: ShardRelease) -> None:
+        epoch, round_number = self.last
+        if (epoch, round_number) == (0, 0):
+            return
+        if release.place != (epoch, round_number + 1) and not (release.epoch > epoch and release.round == 1):
+            raise ShardsRefused(
+                f"after round {round_number} of epoch {epoch} the shards' releases go on with round {release.round} of "
+                f"epoch {release.epoch}: releases were lost from their topic; restore it"
+            )
+
+
+def _go_on(settings: Settings) -> tuple[_Rounds, list[int]]:
+    """Where the releases topic ends, and from where on to read each partition of the shards' topic."""
+    releases = ReleasesTopic(settings.kafka_address, settings.releases)
+    try:
+        newest = newest_release(releases)
+    finally:
+        releases.close()
+    partitions = log.partitions_of(settings.kafka_address, settings.shard_releases)
+    starts = []
+    for partition in range(partitions):
+        shard = ReleasesTopic(settings.kafka_address, settings.shard_releases, partition)
+        try:
+            starts.append(shard.offset_of((newest.epoch, newest.round)) if newest else shard.first)
+        finally:
+            shard.close()
+    return _Rounds(partitions, newest), starts

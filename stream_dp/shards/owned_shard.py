@@ -1,0 +1,240 @@
+"""A shard in the hands of one process: its state, its fence in Redis, and what it has released.
+
+It is taken over like a stream: fence off whoever had it, load its checkpoint, compute again what was released since
+and compare, and only then send anything.  A shard without a checkpoint begins with the first frame that is kept, which
+comes to the same releases.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from aiokafka import AIOKafkaProducer
+from redis import Redis
+
+from stream_dp import log
+from stream_dp.epoch import EpochRefused
+from stream_dp.journal import EpochJournal
+from stream_dp.pipeline import ReleasedPart
+from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.published import published, value_digest
+from stream_dp.sending import batches, offset_after
+from stream_dp.settings import Settings
+from stream_dp.shards.frames import Frame, FrameRefused, decode_frame
+from stream_dp.shards.shard import Shard
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Sharding
+from stream_dp.store.noise_key import noise_key
+
+_BYTES_AT_ONCE, _RELEASES_AT_ONCE = 4 << 20, 500
+_BATCHES_IN_FLIGHT = 2
+
+
+class OwnedShard:
+    """Shard `number`, taken over when this is made, which reads Redis and Kafka.  Raises one of the `REFUSALS`.
+
+    `next_offset` is where to read on in its partition of the frames topic.
+    """
+
+    def __init__(self, settings: Settings, redis: Redis, number: int) -> None:
+        self.number = number
+        self._settings, self._redis = settings, redis
+        self._store = CheckpointStore(redis, f"{settings.stream}/{number}")
+        self._store.take_over()
+        self._shard: Shard | None = None
+        self._key_check = ""
+        self._is_new = False  # its epoch has no checkpoint yet
+        self._in_flight: deque[asyncio.Future[int]] = deque()
+        kafka = settings.kafka_address
+        checkpoint = self._store.load()
+        if checkpoint is not None:
+            self._restore(checkpoint)
+        self._releases_end = checkpoint.releases_offset if checkpoint else 0
+        self._published = self._published_since(checkpoint)
+        frames = log.offsets(kafka, settings.frames, number)
+        self.next_offset = self._shard.position.next_offset if self._shard else frames.first
+        self._frames_end = frames.end
+        self._unsent: list[bytes] = []
+        self._unsaved = 0
+        self._saved = (self.next_offset, time.monotonic())
+
+    @property
+    def shard(self) -> Shard | None:
+        """What it has counted; None before the first frame."""
+        return self._shard
+
+    @property
+    def round(self) -> int:
+        """Rounds closed so far in its epoch."""
+        return self._shard.round if self._shard else 0
+
+    @property
+    def labels(self) -> int:
+        """How many labels it has seen.  PRIVATE."""
+        return len(self._shard.histogram.state().labels) if self._shard else 0
+
+    def check_hold(self) -> None:
+        """Raise `Fenced` if another process has taken the shard over."""
+        self._store.check_hold()
+
+    async def take(self, records: Sequence[tuple[int, bytes | None]], producer: AIOKafkaProducer) -> None:
+        """Count frames, given with their offsets, and send what they release.
+
+        Raises `Fenced`, `FrameRefused` or another of the worker's `REFUSALS`; the shard is then of no more use.
+        """
+        blocks = self._blocks(records)
+        while values := await asyncio.to_thread(self._next_values, blocks):
+            key = f"{self._settings.stream}/{self.number}".encode()
+            for batch in batches(producer, key, values):
+                topic = self._settings.shard_releases
+                stored = await producer.send_batch(batch, topic, partition=self.number)
+                self._in_flight.append(asyncio.ensure_future(offset_after(stored, batch.record_count())))
+            await self._answered(_BATCHES_IN_FLIGHT)
+
+    def _next_values(self, blocks: Iterator[list[ReleasedPart]]) -> list[bytes]:
+        """The next few megabytes to be sent, none when there are no more.  Raises `Fenced`.
+
+        Nothing is sent before all that was published has been compared.
+        """
+        size = sum(map(len, self._unsent))
+        for block in blocks:
+            missing = self._missing(block)
+            self._unsent += missing
+            size += sum(map(len, missing))
+            if (size > _BYTES_AT_ONCE or len(self._unsent) > _RELEASES_AT_ONCE) and not self._published:
+                break
+        if self._published:
+            return []
+        if self._unsent:
+            self.check_hold()
+        values, self._unsent = self._unsent, []
+        return values
+
+    def _blocks(self, records: Iterable[tuple[int, bytes | None]]) -> Iterator[list[ReleasedPart]]:
+        frames = ((offset, decode_frame(value)) for offset, value in records)
+        for epoch, of_epoch in groupby(frames, key=lambda each: each[1].epoch):
+            batch = list(of_epoch)
+            if self._shard is None or epoch > self._shard.epoch.number:
+                self._begin_epoch(*batch[0])
+            assert self._shard is not None
+            before = self.round
+            yield from self._shard.process(batch)
+            self._unsaved += self.round - before
+        if self._shard is not None:
+            self.next_offset = self._shard.position.next_offset
+        self._check_given_again()
+
+    def _begin_epoch(self, offset: int, frame: Frame) -> None:
+        """Start from nothing with the first frame of an epoch, which must be on record."""
+        opened = [entry for entry in EpochJournal(self._settings).opened if entry.epoch.nonce == frame.nonce]
+        if not opened or opened[0].epoch.number != frame.epoch:
+            raise FrameRefused(
+                f"the frames topic holds frames of an epoch {frame.epoch} that the topic {self._settings.epochs!r} "
+                "does not know: somebody else has written there, or that topic was lost; restore it"
+            )
+        epoch, self._key_check = opened[0].epoch, opened[0].key_check
+        epoch.check_noise_version()
+        self._shard = Shard(epoch, self._key(frame.epoch), self.number, frame.shards)
+        self._is_new = True
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        assert checkpoint.sharding is not None
+        checkpoint.epoch.check_noise_version()
+        self._key_check = checkpoint.key_check
+        key, shards = self._key(checkpoint.epoch.number), checkpoint.sharding.shards
+        place = checkpoint.position, checkpoint.state
+        self._shard = Shard(checkpoint.epoch, key, self.number, shards, *place)
+
+    def _key(self, epoch: int) -> bytes:
+        key = noise_key(self._settings.noise_key, self._redis, self._settings.stream, may_create=False)
+        if key_check(key) != self._key_check:
+            raise EpochRefused(
+                f"the noise key is not the one that epoch {epoch} was opened with: supply that one"
+            )
+        return key
+
+    def _published_since(self, checkpoint: Checkpoint | None) -> dict[tuple[int, int, int], bytes]:
+        """The digests, by epoch, round and part, of what the shard has released after the checkpoint."""
+        epoch, round_number = (checkpoint.epoch.number, checkpoint.state.round) if checkpoint else (0, 0)
+        topic = self._settings.shard_releases
+        digests: dict[tuple[int, int, int], bytes] = {}
+        for _, release, value in published(self._settings, self._releases_end, topic, self.number):
+            if (release.epoch, release.round) <= (epoch, round_number):
+                continue
+            place, digest = (release.epoch, release.round, release.part), value_digest(value)
+            if digests.setdefault(place, digest) != digest:
+                raise EpochRefused(
+                    f"the topic {topic!r} holds two different releases of round {release.round} of shard "
+                    f"{self.number}: somebody else has written there; nothing is sent"
+                )
+        return digests
+
+    def _missing(self, block: Sequence[ReleasedPart]) -> list[bytes]:
+        """What of these releases is not published yet.  Raises `EpochRefused` at a difference from what is."""
+        assert self._shard is not None
+        missing = []
+        for part in block:
+            digest = self._published.pop((self._shard.epoch.number, part.round, part.part), None)
+            if digest is None:
+                missing.append(part.value)
+            elif digest != value_digest(part.value):
+                raise EpochRefused(
+                    f"shard {self.number} released round {part.round} with other content than the frames and the key "
+                    "give now: the frames, the key or the releases were changed; nothing is sent"
+                )
+        return missing
+
+    def _check_given_again(self) -> None:
+        """Raise `EpochRefused` if the frames that were there at the start do not give all that is released."""
+        if self._published and self.next_offset >= self._frames_end:
+            epoch, round_number, _ = max(self._published)
+            raise EpochRefused(
+                f"shard {self.number} has released up to round {round_number} of epoch {epoch}, which its frames and "
+                "the key do not give again: the frames or the releases were changed; nothing is sent"
+            )
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether enough rounds or enough time has passed since the last checkpoint."""
+        offset, at = self._saved
+        late = time.monotonic() - at >= self._settings.checkpoint_seconds
+        return self._unsaved >= self._settings.checkpoint_rounds or (late and self.next_offset > offset)
+
+    async def checkpoint(self) -> bool:
+        """Wait until everything sent is in the broker, then write the state to Redis.  Raises `Fenced`.
+
+        Returns whether it did: while something published is still to be compared, what is in Redis stays.
+        """
+        await self._answered(0)
+        if self._shard is None or self._published or self.next_offset == self._saved[0]:
+            return False
+        shard = self._shard
+        checkpoint = Checkpoint(
+            shard.epoch,
+            shard.histogram.state(),
+            shard.position,
+            self._releases_end,
+            self._key_check,
+            sharding=Sharding(shard.shards),
+        )
+        await asyncio.to_thread(self._write, checkpoint)
+        self._unsaved, self._saved = 0, (self.next_offset, time.monotonic())
+        return True
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        if self._is_new:
+            self._store.start_over()
+            self._is_new = False
+        self._store.commit(self._store.prepare(checkpoint))
+
+    async def _answered(self, at_most: int) -> None:
+        """Wait until at most so many batches are without the broker's answer."""
+        while len(self._in_flight) > at_most:
+            self._releases_end = max(self._releases_end, await self._in_flight[0])
+            self._in_flight.popleft()
+
+    def drop(self) -> None:
+        """Wait for nothing more."""
+        for unanswered in self._in_flight:
+            unanswered.cancel()

@@ -1,0 +1,87 @@
+"""A member of the shards' group, or a merge, in a process of its own; see worker_process.py."""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+from stream_dp import worker
+from stream_dp.settings import Settings
+from stream_dp.shards import group, merge_worker, owned_shard, sequencer, shard_worker
+from stream_dp.shards.outlet import FramesOutlet
+from stream_dp.store.checkpoints import CheckpointStore
+from tests.system.worker_process import Interruption, _interrupted
+
+ROLES = {
+    "worker": worker.Worker,
+    "shard": shard_worker.ShardWorker,
+    "merge": merge_worker.MergeWorker,
+}
+_OF_ALL: dict[str, tuple[Any, str]] = {
+    "take over": (CheckpointStore, "take_over"),
+    "load": (CheckpointStore, "load"),
+    "ask who holds it": (CheckpointStore, "check_hold"),
+    "prepare a checkpoint": (CheckpointStore, "prepare"),
+    "queue the checkpoint's commands": (CheckpointStore, "_write"),
+    "write a checkpoint": (CheckpointStore, "commit"),
+}
+STEPS: dict[str, dict[str, tuple[Any, str]]] = {
+    "worker": {
+        **_OF_ALL,
+        "read what is published": (FramesOutlet, "published_since"),
+        "compute": (sequencer.Sequencer, "process"),
+        "send a batch": (worker._Session, "send"),
+        "hear that a partition has it": (worker._Session, "_stored"),
+    },
+    "shard": {
+        **_OF_ALL,
+        "read what is published": (owned_shard.OwnedShard, "_published_since"),
+        "begin an epoch": (owned_shard.OwnedShard, "_begin_epoch"),
+        "compute": (owned_shard.OwnedShard, "_next_values"),
+        "wait for the broker": (owned_shard.OwnedShard, "_answered"),
+        "hear that the broker has it": (owned_shard, "offset_after"),
+    },
+    "merge": {
+        "find where to go on": (merge_worker, "_go_on"),
+        "merge": (merge_worker, "_next_values"),
+        "hear that the broker has it": (merge_worker, "offset_after"),
+    },
+}
+"""The steps of a sequencer's life, of a shard's and of a merge's, by name: the owner and the name of what does them."""
+
+
+def run_role(
+    role: str, settings: Settings, log_file: str, interruption: Interruption | None, session: int
+) -> None:
+    """Run it until SIGTERM; exits with 2 when it refuses, after logging why.
+
+    `session`: milliseconds after which the group takes a silent member for dead.
+    """
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
+    logging.basicConfig(filename=log_file, level="INFO", format="%(message)s", force=True)
+    for chatty in ("kafka", "aiokafka"):
+        logging.getLogger(chatty).setLevel(logging.CRITICAL)
+    group.SESSION_MILLISECONDS = session
+    group._HEARTBEAT_MILLISECONDS = 100
+    if interruption is not None:
+        owner, name = STEPS[role][interruption.step]
+        setattr(owner, name, _interrupted(getattr(owner, name), interruption))
+    try:
+        asyncio.run(_run(role, settings))
+    except worker.REFUSALS as refusal:
+        logging.error("%s", refusal)
+        sys.exit(2)
+    except Exception:
+        logging.exception("the %s crashed", role)
+        raise
+
+
+async def _run(role: str, settings: Settings) -> None:
+    running = ROLES[role](settings)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.stop)
+    await running.run()

@@ -1,0 +1,107 @@
+"""A stream in shards as its users see it: a sequencer, members of the shards' group, and a merge."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import numpy as np
+
+from stream_dp import log
+from stream_dp.pipeline import Pipeline
+from stream_dp.records import Record
+from stream_dp.settings import Settings
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+from tests.system.shard_process import run_role
+from tests.system.streams import Stream, as_values, wait_until
+from tests.system.worker_process import PROCESSES, Interruption
+
+QUICK_SESSION, KAFKAS_SESSION = 1_000, 6_000
+"""Milliseconds; the embedded broker takes any, Apache Kafka no less than six seconds."""
+
+
+class ShardedStream(Stream):
+    """`session`: milliseconds after which a silent member of a group is replaced."""
+
+    session = KAFKAS_SESSION
+
+    def run_in_role(
+        self, role: str, interruption: Interruption | None = None, **changed: object
+    ) -> BaseProcess:
+        """A "worker", which sequences, a "shard" or a "merge", in a process of its own."""
+        settings = Settings(**{**as_values(self.settings), **changed})
+        arguments = (role, settings, str(self.log_file), interruption, self.session)
+        process = PROCESSES.Process(target=run_role, args=arguments)
+        process.start()
+        self.workers.append(process)
+        return process
+
+    def records_of(self, topic: str, partition: int) -> list[Record]:
+        """What a partition holds."""
+        kafka = self.settings.kafka
+        held = log.offsets(kafka, topic, partition)
+        return list(log.read(kafka, topic, held.first, held.end, partition))
+
+    def shard_checkpoint(self, shard: int) -> Checkpoint | None:
+        """What Redis holds of a shard."""
+        with self.redis() as client:
+            return CheckpointStore(client, f"{self.settings.stream}/{shard}").load()
+
+    def wait_until_saved(self, round_number: int) -> None:
+        """Return when every shard has a checkpoint of this round."""
+
+        def saved() -> list[int]:
+            checkpoints = map(self.shard_checkpoint, range(self.settings.shards))
+            return [each.state.round if each else 0 for each in checkpoints]
+
+        wait_until(lambda: min(saved()) >= round_number, lambda: f"rounds {saved()}:\n{self.logged()}")
+
+    def check_state(self, pipeline: Pipeline) -> None:
+        """Redis holds the state of `pipeline`: the sequencer's part of it, and each label at one shard."""
+        found, expected = self.checkpoint(), pipeline.histogram.state()
+        assert (expected.round, expected.history) == (found.state.round, found.state.history)
+        assert pipeline.position == found.position
+        assert found.state.labels == []
+        counts: dict[str, int] = {}
+        cells: dict[tuple[str, str], int] = {}
+        for shard in range(self.settings.shards):
+            checkpoint = self.shard_checkpoint(shard)
+            assert checkpoint is not None
+            state = checkpoint.state
+            assert (expected.round, expected.history) == (state.round, state.history)
+            assert not counts.keys() & set(state.labels)
+            counts |= dict(zip(state.labels, state.counts.tolist(), strict=True))
+            for column in state.counter.columns:
+                cells |= {
+                    (column.name, label): cell
+                    for label, cell in zip(state.labels, column.cells.tolist(), strict=True)
+                }
+        assert counts == dict(zip(expected.labels, expected.counts.tolist(), strict=True))
+        for column in expected.counter.columns:
+            theirs = [cells[column.name, label] for label in expected.labels]
+            np.testing.assert_array_equal(theirs, column.cells[: len(theirs)])
+
+
+@contextmanager
+def sharded_stream(
+    kafka: str, redis_url: str, name: str, folder: Path, session: int, shards: int, **changed: object
+) -> Iterator[ShardedStream]:
+    """A stream of small batches and frequent checkpoints, in shards."""
+    settings = {
+        "epsilon": 30.0,
+        "horizon": 4095,
+        "items_per_event": 3,
+        "batch_rounds": 8,
+        "checkpoint_rounds": 20,
+        "checkpoint_seconds": 0.2,
+        "shards": shards,
+    }
+    stream = ShardedStream(
+        Settings(stream=name, kafka=kafka, redis=redis_url, **{**settings, **changed}), folder
+    )
+    stream.session = session
+    stream.create_topics()
+    try:
+        yield stream
+    finally:
+        stream.stop_all()
