@@ -4,7 +4,12 @@ from dataclasses import dataclass
 from math import exp
 
 from stream_dp.counters import DISCRETE, MECHANISMS, Mechanism
-from stream_dp.privacy.accounting import discrete_gaussian_epsilon, discrete_gaussian_sigma_squared
+from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
+from stream_dp.privacy.accounting import (
+    discrete_gaussian_epsilon,
+    discrete_gaussian_sigma_squared,
+    gaussian_rho,
+)
 from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.discrete_gaussian import LARGEST_SIGMA_SQUARED
 from stream_dp.privacy.keyed_noise import collision_probability
@@ -55,9 +60,9 @@ def calibrate(
     """The least noise that makes a whole epoch (epsilon, delta)-DP.
 
     Where the unit is the user, the setting items_per_user takes the place of `items_per_event`.
-    Half of delta goes to the threshold, and the other half, less what is charged for the draws' distance from
-    the discrete Gaussian and for colliding cells, to the conversion.  Raises ValueError for a setting out of
-    range, naming it.
+    Half of delta goes to the threshold, and the other half, less what is charged for computed noise that is not
+    the exact one and for colliding cells, to the conversion.  Raises ValueError for a setting out of range,
+    naming it.
     """
     _check(mechanism, horizon, items_per_event, unit)
     if not 0 < epsilon <= 100:
@@ -66,19 +71,28 @@ def calibrate(
         raise ValueError(f"delta must be between 1e-12 and 0.5, not {delta:g}")
     threshold_delta = delta / 2
     charged = coupling_delta(epsilon, horizon, items_per_event, unit, mechanism)
+    if mechanism == "blt":
+        charged += NUMERICAL_SHARE * delta
     conversion_delta = delta - threshold_delta - charged
     if conversion_delta <= 0:
         raise ValueError(
             f"delta {delta:g} leaves nothing for the noise at epsilon {epsilon:g}: raise delta or lower epsilon"
         )
+    if mechanism == "blt":
+        rho = gaussian_rho(epsilon, conversion_delta)
+        blt = BltMechanism.of(horizon, items_per_event, rho, threshold_delta)
+        _check_variance(blt.draw_sd**2, unit)
+        needed = (1 + exp(epsilon)) * blt.failure_probability / NUMERICAL_SHARE
+        if needed > delta:
+            raise ValueError(
+                f"blt computes its noise exactly enough for a delta of at least {needed:.2g} here, not {delta:g}: "
+                f"raise delta, lower epsilon, horizon or items_per_{unit}, or choose another mechanism"
+            )
+        return blt, Guarantee(unit, float(epsilon), float(delta), blt.rho, threshold_delta, "exact")
     kind = DISCRETE[mechanism]
     shifts = items_per_event * kind.nodes_per_event(horizon)
     sigma_squared = discrete_gaussian_sigma_squared(epsilon, conversion_delta, shifts)
-    if sigma_squared > LARGEST_SIGMA_SQUARED:
-        raise ValueError(
-            f"this guarantee needs noise of variance {sigma_squared:g}, more than any count could stand out from: "
-            f"raise epsilon or delta, or lower horizon or items_per_{unit}"
-        )
+    _check_variance(sigma_squared, unit)
     sigma_squared = max(sigma_squared, kind.least_sigma_squared)
     calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta)
     method = discrete_gaussian_epsilon(sigma_squared, shifts, conversion_delta).method
@@ -114,21 +128,35 @@ def coupling_delta(
     unit: Unit = "event",
     mechanism: str = "binary",
 ) -> float:
-    """What it costs that the draws are neither exactly discrete Gaussian nor certain to be independent.
+    """What it costs that draws are neither exactly discrete Gaussian nor certain to be independent.
 
     Of the distance charged for a draw, its table needs a sixteenth at most.  What a counter adds where one draw stands
-    for several (privacy/wide_gaussian.py), less than 1e-33 for each of its draws, is covered by the rest.
+    for several (privacy/wide_gaussian.py), less than 1e-33 for each of its draws, is covered by the rest.  With blt a
+    draw takes two blocks of bits, and an event touches all rounds after it; what its draws and sums lack is charged
+    apart (counters/blt.py).
     In the user unit also that users are told apart by 128 bits.
     """
-    kind = DISCRETE[mechanism]
-    start = kind.start_draws(horizon)
-    draws = kind.draws_per_round * horizon + start  # of one label
     levels = horizon.bit_length()
+    fails = _USERS_ALIKE if unit == "user" else 0.0
+    if mechanism == "blt":
+        draws, touched = 2.0 * horizon, 2.0 * horizon
+    else:
+        kind = DISCRETE[mechanism]
+        draws = kind.draws_per_round * horizon + kind.start_draws(horizon)  # of one label
+        touched = levels + kind.start_draws(horizon)
+        fails += 2.0 * items_per_event * draws * _DRAW_DISTANCE
     # than with one draw a round, and an event in as many of them as there are levels
-    more_pairs = draws / horizon * (levels + start) / levels
-    fails = 2.0 * items_per_event * draws * _DRAW_DISTANCE
+    more_pairs = draws / horizon * touched / levels
     fails += collision_probability(items_per_event, horizon) * more_pairs
-    return (1 + exp(epsilon)) * (fails + (_USERS_ALIKE if unit == "user" else 0.0))
+    return (1 + exp(epsilon)) * fails
+
+
+def _check_variance(sigma_squared: float, unit: Unit) -> None:
+    if sigma_squared > LARGEST_SIGMA_SQUARED:
+        raise ValueError(
+            f"this guarantee needs noise of variance {sigma_squared:g}, more than any count could stand out from: "
+            f"raise epsilon or delta, or lower horizon or items_per_{unit}"
+        )
 
 
 def _check(mechanism: str, horizon: int, items_per_event: int, unit: Unit) -> None:

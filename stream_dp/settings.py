@@ -45,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     source: str | None = None
     unit: Literal["event", "user"] = "event"
-    mechanism: Literal["binary", "honaker", "smooth"] = "binary"
+    mechanism: Literal["binary", "honaker", "smooth", "blt"] = "binary"
     epsilon: float = 1.0
     delta: float = 1e-6
     horizon: _Positive = 65_535

@@ -15,15 +15,15 @@ from msgspec import structs
 
 from stream_dp.audit.bounds import Views
 from stream_dp.audit.examine import LARGER, Pair
-from stream_dp.audit.running_pairs import NAME, Neighbours, open_releases, open_table
+from stream_dp.audit.running_pairs import NAME, Neighbours, open_blt, open_releases, open_table
 from stream_dp.audit.running_replicas import Releases, Situation, replicas
-from stream_dp.audit.running_views import shift_sum, views
+from stream_dp.audit.running_views import blt_sum, shift_sum, views
 from stream_dp.audit.top_k_pairs import DELTA, counted
 from stream_dp.audit.user_unit_pairs import ALONE, STREAM, Stream, admitted_by
 from stream_dp.batch.top_k import LaplaceTopK, laplace_top_k
 from stream_dp.bounding import EventBound
 from stream_dp.calibration import calibrate
-from stream_dp.counters.binary import levels
+from stream_dp.counters.binary import BinaryMechanism, levels
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.privacy.thresholds import sum_tail_threshold
 from stream_dp.records import Event
@@ -33,6 +33,7 @@ def pairs() -> list[Pair]:
     """All controls."""
     return [
         sigma_off(),
+        blt_column_forgotten(),
         redrawn("BROKEN: the only round released twice, with fresh noise", 1, 300_000),
         redrawn("BROKEN: 7 rounds replayed after a crash, with fresh noise", 7, 200_000),
         only_touched(),
@@ -55,6 +56,20 @@ def sigma_off() -> Pair:
         return views(open_releases(broken, neighbours, side, runs, key), 1)
 
     return Pair(NAME, "BROKEN: sigma off by sqrt(2)", epsilon, 0.01, sample, 300_000, control=True)
+
+
+def blt_column_forgotten() -> Pair:
+    """The noise of blt hides one entry of what it is added to, as if an event moved no later ones."""
+    correct, epsilon = open_blt(63, 1, 1.0, 0.01)
+    broken = structs.replace(correct, draw_sd=correct.draw_sd / math.sqrt(correct.squared_sensitivity))
+    neighbours = Neighbours(1, [0], {})
+
+    def sample(side: int, runs: int, key: bytes) -> Views:
+        found = open_releases(broken, neighbours, side, runs, key)
+        return {"likelihood ratio": blt_sum(found, 1, broken)}
+
+    name = "BROKEN: blt as if an event moved one number only"
+    return Pair(NAME, name, epsilon, 0.01, sample, 40_000, control=True)
 
 
 def redrawn(name: str, horizon: int, runs: int) -> Pair:
@@ -94,6 +109,7 @@ def no_union_over_rounds() -> Pair:
     """Each round's threshold spends all of the threshold's delta."""
     horizon = 31
     correct, guarantee = calibrate(2.0, 0.05, horizon, 1)
+    assert isinstance(correct, BinaryMechanism)
     tail = correct.threshold_delta
     lower = [sum_tail_threshold(correct.sigma_squared, m + 1, tail) for m in range(levels(horizon))]
     name = "BROKEN: a threshold without the union over rounds"

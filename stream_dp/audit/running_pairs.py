@@ -14,18 +14,22 @@ from msgspec import structs
 from stream_dp.audit.bounds import Views
 from stream_dp.audit.examine import LARGER, Pair
 from stream_dp.audit.running_replicas import Releases, Situation, noise_of, replicas
-from stream_dp.audit.running_views import joint, views
+from stream_dp.audit.running_views import blt_sum, joint, views
 from stream_dp.bounding import EventBound
 from stream_dp.calibration import calibrate
 from stream_dp.counters import DISCRETE
-from stream_dp.counters.binary import DyadicTree
+from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.smooth import SmoothMechanism, smooth_tree
-from stream_dp.counters.tree import Tree
 from stream_dp.histogram import RunningHistogram
-from stream_dp.privacy.accounting import discrete_gaussian_epsilon, discrete_gaussian_sigma_squared
+from stream_dp.privacy.accounting import (
+    discrete_gaussian_epsilon,
+    discrete_gaussian_sigma_squared,
+    gaussian_epsilon,
+    gaussian_rho,
+)
 from stream_dp.records import Event
 
 NAME = "running-histogram"
@@ -52,7 +56,7 @@ class Neighbours:
 
 def pairs() -> list[Pair]:
     """All of them."""
-    return [*_tables(), *_releases(), _overlong(), *_of_smooth(), *_of_honaker()]
+    return [*_tables(), *_releases(), _overlong(), *_of_smooth(), *_of_honaker(), *_of_blt()]
 
 
 def _tables() -> list[Pair]:
@@ -118,16 +122,36 @@ def _of_honaker() -> list[Pair]:
     ]  # fmt: skip
 
 
+def _of_blt() -> list[Pair]:
+    """Labels that start late have a way of their own; an event moves the noise of all rounds from its own on."""
+    again = {r: [0] for r in (10, 11, 13)}
+    return [
+        table("blt table: event at the first round of 7", 7, Neighbours(1, [0], {}), counter="blt"),
+        table("blt table: event at the first round of 63", 63, Neighbours(1, [0], {}), counter="blt", delta=0.01,
+              runs=60_000),
+        table("blt table: 2 items in the middle, label present elsewhere", 15, Neighbours(5, [0, 1], again),
+              counter="blt", runs=60_000),
+        release("blt: novel label at the first round of 7", 7, Neighbours(1, [0], {}), counter="blt"),
+        release("blt: late novel label that comes back", 15, Neighbours(7, [0], again), counter="blt", epsilon=4,
+                runs=60_000),
+        release("blt: 2 late novel labels", 15, Neighbours(12, [0, 1], {}), counter="blt", runs=60_000),
+    ]  # fmt: skip
+
+
 def table(
     name: str, horizon: int, neighbours: Neighbours, *,
     epsilon: float = 1.0, delta: float = 1e-3, runs: int = 120_000, joint_reach: int = 0, counter: str = "binary",
 ) -> Pair:  # fmt: skip
     """A pair in the open, at the least variance for (epsilon, delta)."""
-    mechanism, claimed = open_table(horizon, len(neighbours.event), epsilon, delta, counter)
+    mechanism: CalibratedCounter
+    if counter == "blt":
+        mechanism, claimed = open_blt(horizon, len(neighbours.event), epsilon, delta)
+    else:
+        mechanism, claimed = open_table(horizon, len(neighbours.event), epsilon, delta, counter)
 
     def sample(side: int, wanted: int, key: bytes) -> Views:
         shown = open_releases(mechanism, neighbours, side, wanted, key)
-        both = views(shown, neighbours.event_round, _tree(mechanism))
+        both = _views(mechanism, shown, neighbours.event_round)
         return {**both, **joint(shown, joint_reach)} if joint_reach else both
 
     return Pair(NAME, name, claimed, delta, sample, runs)
@@ -147,15 +171,25 @@ def open_table(
     return structs.replace(mechanism, thresholds=(_EVERYTHING,) * len(mechanism.thresholds)), claimed
 
 
-def _tree(mechanism: CalibratedCounter) -> Tree:
-    """Whose nodes the releases are read as sums of."""
+def open_blt(horizon: int, items: int, epsilon: float, delta: float) -> tuple[BltMechanism, float]:
+    """The same for the blt counter, whose noise is a single Gaussian's."""
+    rho = gaussian_rho(epsilon, delta)
+    mechanism = BltMechanism.of(horizon, items, rho, delta)
+    return structs.replace(mechanism, deviations=float(_EVERYTHING)), gaussian_epsilon(rho, delta)
+
+
+def _views(mechanism: CalibratedCounter, releases: Releases, event_round: int) -> Views:
+    """With the likelihood ratio of the mechanism's table among them, or of the binary one's."""
+    if isinstance(mechanism, BltMechanism):
+        seen = {"likelihood ratio": blt_sum(releases, event_round, mechanism)}
+        return {**views(releases, event_round), **seen}
     if isinstance(mechanism, SmoothMechanism):
-        return smooth_tree(mechanism.ones, mechanism.zeros)
-    return DyadicTree()
+        return views(releases, event_round, smooth_tree(mechanism.ones, mechanism.zeros))
+    return views(releases, event_round)
 
 
 def open_releases(
-    mechanism: DiscreteCounter, neighbours: Neighbours, side: int, runs: int, key: bytes
+    mechanism: CalibratedCounter, neighbours: Neighbours, side: int, runs: int, key: bytes
 ) -> Releases:
     """Every noisy count of `runs` streams, of labels that are known before the first round."""
     known = range(neighbours.items)
@@ -171,7 +205,7 @@ def release(
 
     def sample(side: int, wanted: int, key: bytes) -> Views:
         found = replicas(mechanism, neighbours.situation(side), neighbours.items, wanted, key)
-        return views(found, neighbours.event_round, _tree(mechanism))
+        return _views(mechanism, found, neighbours.event_round)
 
     return Pair(NAME, name, guarantee.epsilon, guarantee.delta, sample, runs)
 

@@ -6,6 +6,8 @@ from numpy.typing import NDArray
 from stream_dp.audit.bounds import Views
 from stream_dp.audit.running_replicas import Releases
 from stream_dp.counters.binary import DyadicTree
+from stream_dp.counters.blt import BltMechanism
+from stream_dp.counters.blt_parameters import output_weights
 from stream_dp.counters.tree import Tree
 
 _MOST_ROUNDS_NAMED = 15  # a set of rounds is one number, bit by bit
@@ -49,6 +51,23 @@ def shift_sum(releases: Releases, event_round: int, tree: Tree = _DYADIC) -> NDA
         else:
             total += counts[node - 1]
     return total.sum(axis=1)
+
+
+def blt_sum(releases: Releases, event_round: int, mechanism: BltMechanism) -> NDArray[np.int64]:
+    """The likelihood ratio of a buffered linear Toeplitz counter, where all is shown, in steps of a fiftieth.
+
+    With all counts y = B (C x + s z), up to rounding, its logarithm is the scalar product of B^-1 y and of C's column
+    of the event, over s^2, and a constant; a count that is not shown is taken for 0.
+    """
+    rounds = np.arange(len(releases.counts))
+    poles = 1 - np.array(mechanism.gaps.poles)
+    b = poles ** rounds[:, None] @ np.array([float(weight) for weight in output_weights(mechanism.gaps)])
+    lag = rounds[:, None] - rounds
+    matrix = np.where(lag >= 0, b[np.maximum(lag, 0)], 0.0)
+    column = np.linalg.solve(matrix, (rounds >= event_round - 1).astype(float))
+    weights = np.linalg.solve(matrix.T, column) / mechanism.draw_sd**2
+    ratio = np.tensordot(weights, releases.counts.sum(axis=2, dtype=np.int64), 1)
+    return np.rint(50 * ratio).astype(np.int64)
 
 
 def nodes_with(round_number: int, horizon: int, tree: Tree = _DYADIC) -> list[int]:

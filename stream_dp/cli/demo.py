@@ -284,10 +284,12 @@ class Tally:
     def summary(self, settings: Settings) -> dict[str, Any]:
         """What was released at the end, and under which promise."""
         from stream_dp.calibration import calibrate
+        from stream_dp.counters.binary import BinaryMechanism
 
         assert self.last is not None
         last = self.last
         mechanism, _ = calibrate(last.epsilon, last.delta, last.horizon, last.items_per_event)
+        assert isinstance(mechanism, BinaryMechanism)
         return {
             "stream": last.stream,
             "kafka": settings.kafka,

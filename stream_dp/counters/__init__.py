@@ -1,10 +1,11 @@
 """Continual counters behind one protocol (protocol.py), chosen by the setting `mechanism`."""
 
 from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.smooth import SmoothMechanism
 
-Mechanism = BinaryMechanism | HonakerMechanism | SmoothMechanism
+Mechanism = BinaryMechanism | HonakerMechanism | SmoothMechanism | BltMechanism
 """A calibrated counter of any kind, as an epoch keeps it."""
 
 DISCRETE: dict[str, type[BinaryMechanism] | type[HonakerMechanism] | type[SmoothMechanism]] = {
@@ -14,5 +15,5 @@ DISCRETE: dict[str, type[BinaryMechanism] | type[HonakerMechanism] | type[Smooth
 }
 """By name, those whose noise hides unit shifts of discrete Gaussians."""
 
-MECHANISMS = tuple(DISCRETE)
+MECHANISMS = (*DISCRETE, "blt")
 """All names."""

@@ -109,7 +109,23 @@ def gaussian_delta(rho: float, epsilon: float) -> float:
     common = math.exp(-a * a / 2) / 2
     second = common * float(erfcx(b / math.sqrt(2)))
     first = float(ndtr(-a)) if a < 0 else common * float(erfcx(a / math.sqrt(2)))
-    return min(1.0, max(0.0, first - second) * (1 + _SAFETY))
+    return min(
+        1.0, max(0.0, first - second) * (1 + _SAFETY) + 1e-14 * first
+    )  # first and second nearly cancel
+
+
+def gaussian_rho(epsilon: float, delta: float) -> float:
+    """Largest rho at which a continuous Gaussian is (epsilon, delta)-DP. NOT valid for discrete noise."""
+    _check_epsilon(epsilon)
+    _check_delta(delta)
+    log_delta = math.log(delta)
+    lower = upper = zcdp_rho(epsilon, delta)
+    while gaussian_delta(upper, epsilon) <= delta:
+        upper *= 2
+    rho = _root(lambda rho: math.log(gaussian_delta(rho, epsilon)) - log_delta, lower, upper)
+    while gaussian_delta(rho, epsilon) > delta:
+        rho *= 1 - _SAFETY
+    return rho
 
 
 def gaussian_epsilon(rho: float, delta: float) -> float:

@@ -17,6 +17,7 @@ from stream_dp.privacy.accounting import (
     discrete_gaussian_sigma_squared,
     gaussian_delta,
     gaussian_epsilon,
+    gaussian_rho,
     zcdp_delta,
     zcdp_epsilon,
     zcdp_rho,
@@ -105,6 +106,14 @@ def test_gaussian_epsilon_inverts_gaussian_delta(rho: float, delta: float) -> No
     assert gaussian_delta(rho, epsilon) <= delta * (1 + 1e-9)
     if epsilon > 1e-6:
         assert math.isclose(gaussian_delta(rho, epsilon), delta, rel_tol=1e-6)
+
+
+@given(epsilon=epsilons, delta=deltas)
+@settings(max_examples=100, deadline=None)
+def test_gaussian_rho_is_the_largest_that_meets_epsilon_and_delta(epsilon: float, delta: float) -> None:
+    rho = gaussian_rho(epsilon, delta)
+    assert gaussian_delta(rho, epsilon) <= delta < gaussian_delta(rho * (1 + 1e-6), epsilon)
+    assert rho >= zcdp_rho(epsilon, delta) * (1 - 1e-9)
 
 
 def test_zero_rho_costs_nothing() -> None:
