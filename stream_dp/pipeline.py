@@ -54,6 +54,8 @@ class Pipeline:
         state: HistogramState | None = None,
         pairs: bytes | bytearray = b"",
     ) -> None:
+        if epoch.guarantee.unit == "user" and state is not None and state.labels and not pairs:
+            raise ValueError("what the users have brought so far is missing: they would all count anew")
         self.epoch = epoch
         self.intake = Intake(epoch, key, topic, position, pairs)
         self.histogram = RunningHistogram(epoch.mechanism, epoch.noise(key), state, epoch.pruning)

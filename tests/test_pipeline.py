@@ -211,6 +211,13 @@ def test_the_horizon_leaves_the_records_beyond_it_untouched() -> None:
     assert pipeline.process(records) == Output()
 
 
+def test_a_state_without_its_users_is_not_continued() -> None:
+    pipeline = Pipeline(epoch(unit="user"), KEY, "s.events")
+    pipeline.process(log_of([b'{"items": ["tea"], "user": "u"}']))
+    with pytest.raises(ValueError, match="would all count anew"):
+        Pipeline(pipeline.epoch, KEY, "s.events", pipeline.position, pipeline.histogram.state())
+
+
 def test_the_horizon_leaves_the_open_round_and_all_beyond_it_to_the_next_epoch() -> None:
     pipeline = Pipeline(epoch(3, rounds="every-4"), KEY, "s.events")
     output = pipeline.process(log_of([b'{"items": ["tea"]}', b"{"] * 10))

@@ -66,7 +66,12 @@ def _print(findings: list[Finding]) -> None:
 
 def _findings(settings: Settings) -> Iterator[Finding]:
     """The checklist, from what needs no server to what needs both."""
-    yield Finding("settings", "ok", f"stream {settings.stream!r}, privacy unit {settings.unit}")
+    items = f"{settings.items_per_unit:,} items per {settings.unit}"
+    rounds = {"per-event": "a round at every event", "ticks": f"a round every {settings.tick_seconds:g} s"}
+    every = rounds.get(settings.rounds) or f"a round {settings.rounds.replace('-', ' ')} events"
+    yield Finding(
+        "settings", "ok", f"stream {settings.stream!r}, privacy unit {settings.unit}, {items}, {every}"
+    )
     yield _noise()
     yield _promise(settings)
     yield from _kafka(settings)
@@ -99,7 +104,12 @@ def _promise(settings: Settings) -> Finding:
 
     try:
         mechanism, guarantee = calibrate(
-            settings.epsilon, settings.delta, settings.horizon, settings.items_per_event, settings.mechanism
+            settings.epsilon,
+            settings.delta,
+            settings.horizon,
+            settings.items_per_unit,
+            settings.mechanism,
+            settings.unit,
         )
     except ValueError as error:
         return Finding("promise", "failed", str(error))
@@ -169,6 +179,7 @@ def _redis(settings: Settings) -> Iterator[Finding]:
             redis.ping()
             yield Finding("redis", "ok", "answers")
             yield from _durability(redis)
+            yield from _ledger(settings, redis)
             yield from _state(settings, redis)
     except (Mistake, RedisError, SettingsError) as error:
         yield _attempt("redis", error)
@@ -206,6 +217,25 @@ def _durability(redis: "Redis") -> Iterator[Finding]:
         )
 
 
+def _ledger(settings: Settings, redis: "Redis") -> Iterator[Finding]:
+    """Whether the data source's ledger counts per the same unit, if it counts anything yet."""
+    from stream_dp.store.ledger import Ledger, LedgerRefused
+
+    try:
+        ledger = Ledger(redis, settings.data_source)
+        unit = ledger.state().unit
+    except LedgerRefused as error:
+        yield _attempt("ledger", error)
+        return
+    if unit not in (None, settings.unit):
+        yield Finding(
+            "ledger",
+            "failed",
+            f'the ledger of {ledger.source!r} counts per {unit}, and the two units cannot be added: set unit = "{unit}"'
+            f' instead of "{settings.unit}"',
+        )
+
+
 def _state(settings: Settings, redis: "Redis") -> Iterator[Finding]:
     """Whether the stream's checkpoint, if there is one, goes on under these settings and this key."""
     from stream_dp.epoch import EpochRefused
@@ -218,7 +248,8 @@ def _state(settings: Settings, redis: "Redis") -> Iterator[Finding]:
         else:
             checkpoint.epoch.check_settings(settings)
             progress = (
-                f"epoch {checkpoint.epoch.number}, round {checkpoint.state.round:,} of {settings.horizon:,}"
+                f"epoch {checkpoint.epoch.number}, round {checkpoint.state.round:,} of "
+                f"{checkpoint.epoch.mechanism.horizon:,}"
             )
             yield Finding("state", "ok", f"{progress}, with the same privacy settings")
     except (EpochRefused, StateDamaged) as error:

@@ -25,6 +25,7 @@ from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.records import Release
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+from stream_dp.store.ledger import Ledger
 from stream_dp.store.noise_key import noise_key
 from tests.releases import release
 
@@ -243,6 +244,22 @@ def test_check_compares_settings_and_key_with_the_running_epoch(
         assert "not the one that epoch 1 was opened with" in of(checklist(*words)[1], "failed")[0]
         monkeypatch.setenv("STREAM_DP_EPSILON", "3")
         assert "epsilon is 1.0 in the epoch and 3.0" in of(checklist(*words)[1], "failed")[0]
+
+
+def test_check_tells_a_ledger_of_another_unit(
+    kafka: str, redis_url: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("UNIT", "user"), ("ITEMS_PER_USER", "5"), ("ROUNDS", "every-100")):
+        monkeypatch.setenv(f"STREAM_DP_{name}", value)
+    words = ("--stream", topic_prefix, "--kafka", kafka, "--redis", redis_url)
+    code, checks = checklist(*words)
+    assert code == 0
+    assert "privacy unit user, 5 items per user, a round every 100 events" in of(checks, "ok")[0]
+    with Redis.from_url(redis_url) as redis:
+        Ledger(redis, f"{topic_prefix}.events").set_budget(1.0, 1e-6, "event")
+    code, checks = checklist(*words)
+    assert (code, len(of(checks, "failed"))) == (2, 1)
+    assert 'set unit = "event" instead of "user"' in of(checks, "failed")[0]
 
 
 def test_check_lists_what_fails_without_a_server_and_keeps_the_password() -> None:
