@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stream_dp.counters import DISCRETE
+from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.protocol import CalibratedCounter, Counter, Hits
 from stream_dp.histogram import HistogramState, RunningHistogram, chain_heads
 from stream_dp.noise_table import Pruning
@@ -58,6 +59,8 @@ SIGMA_SQUARED = {"binary": 1.0, "smooth": 1.0, "honaker": 12.0}
 
 
 def mechanism(name: str, tau: int = 9) -> Crafted:
+    if name == "blt":
+        return Crafted(HORIZON, 4, BltMechanism.of(HORIZON, 4, 5.0, 0.01), tau)
     return Crafted(HORIZON, 4, DISCRETE[name].of(HORIZON, 4, SIGMA_SQUARED[name], 0.01), tau)
 
 
@@ -113,7 +116,7 @@ busy_rounds = st.lists(
 )
 
 
-@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("name", [*TREES, "blt"])
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=40)
 @given(
     rounds=some_rounds | busy_rounds,

@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights, squared_sensitivity
-from stream_dp.counters.blt_variances import growth_variance, row_variances
+from stream_dp.counters.blt_variances import growth_variances, row_variances
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.privacy.gaussian_cells import DRAW_DISTANCE, DRAW_ERROR, LARGEST_DRAW
 from stream_dp.privacy.keyed_noise import KeyedNoise
@@ -128,10 +128,9 @@ class BltMechanism(CalibratedCounter, frozen=True, tag="blt"):
         """
         return np.sqrt(self.draw_sd**2 * row_variances(self.gaps, rounds) + 1 / 12)
 
-    def drift(self, rounds: int) -> float:
-        """See `CalibratedCounter.drift`: over the last `rounds` rounds of the horizon, where it is largest."""
-        before = max(0, self.horizon - rounds)
-        return self.draw_sd * sqrt(growth_variance(self.gaps, before, min(rounds, self.horizon)))
+    def drifts(self, start: int, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See `CalibratedCounter.drifts`."""
+        return self.draw_sd * np.sqrt(growth_variances(self.gaps, start, rounds - start))
 
     def counter(self, noise: KeyedNoise) -> "BltCounter":
         """A counter at round 0, without labels."""

@@ -27,14 +27,17 @@ def row_variances(gaps: Gaps, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
     return total
 
 
-def growth_variance(gaps: Gaps, before: int, rounds: int) -> float:
-    """The variance of how much the noise of a count changes in `rounds` rounds that come after `before` rounds."""
-    earlier, later = _lost(gaps, np.array([before, rounds])).T
-    total = 0.0
+def growth_variances(gaps: Gaps, before: int, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The variance of how much the noise of a count changes in so many rounds after `before` rounds."""
+    earlier, later = _lost(gaps, np.array([before])), _lost(gaps, rounds)
+    total = np.zeros(len(rounds))
     for a, b, weight, gap in _pairs(gaps):
-        kept = _lost_together(earlier[a], earlier[b]) * later[a] * later[b]
-        total += weight * ((kept + _lost_together(later[a], later[b])) / gap if gap else rounds)
-    return float(total)
+        if gap:
+            changed = _lost_together(earlier[a], earlier[b]) * (later[a] * later[b])
+            total += weight * (changed + _lost_together(later[a], later[b])) / gap
+        else:
+            total += weight * rounds
+    return total
 
 
 @lru_cache(maxsize=8)

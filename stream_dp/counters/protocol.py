@@ -123,13 +123,9 @@ class CalibratedCounter(msgspec.Struct, frozen=True):
         """A counter at round 0, without labels."""
         raise NotImplementedError
 
-    def drift(self, rounds: int) -> float:
-        """About the standard deviation of how much a count's noise changes within `rounds` rounds, for pruning."""
-        raise NotImplementedError
-
     def drifts(self, start: int, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The same from round `start` to each of `rounds`, which follow it."""
-        return np.full(len(rounds), self.drift(len(rounds)))
+        """The standard deviation of how much a count's noise changes from `start` to each of `rounds` after it."""
+        raise NotImplementedError
 
     def tau(self, round_number: int) -> int:
         """The least noisy count that is released in this round."""
