@@ -38,7 +38,7 @@ from stream_dp.sending import offset_after, producer, stop_client
 from stream_dp.settings import Settings, SettingsError
 from stream_dp.shards.frames import FrameRefused
 from stream_dp.shards.merge import ShardsRefused
-from stream_dp.store.checkpoints import CheckpointStore, Fenced, StateDamaged
+from stream_dp.store.checkpoints import CheckpointStore, Fenced, PreparedCheckpoint, StateDamaged
 from stream_dp.store.ledger import LedgerRefused
 from stream_dp.store.noise_key import NoKey
 
@@ -146,12 +146,14 @@ class Worker:
             self.rounds = pipeline.round
             self.watch.counted(pipeline.round, session.lag)
             if session.checkpoint_due:
-                await session.checkpoint()
+                await session.begin_checkpoint()
+            await session.check_checkpoint()
             await session.confirm()
             await session.tick()
             if self.watch.budget_due and self.settings.metrics_port:
                 await asyncio.to_thread(self.watch.read_budget, self._redis, pipeline.position.next_offset)
-        await session.checkpoint()
+        await session.begin_checkpoint()
+        await session.finish_checkpoint()
         self.rounds = pipeline.round
         self.finished = pipeline.finished and until is None and self.settings.at_horizon == "stop"
         if self.finished:
@@ -175,6 +177,7 @@ class _Session:
         self._outlet = resumed.outlet
         self._checkpointed = (self.pipeline.round, time.monotonic())
         self._in_flight: deque[asyncio.Future[list[None]]] = deque()
+        self._writing: asyncio.Task[None] | None = None
         self._partition = TopicPartition(settings.events, 0)
         by_ticks = settings.rounds == TICKS and not resumed.closing
         self._tick_times = TickTimes(settings.tick_seconds, time.time) if by_ticks else None
@@ -211,6 +214,8 @@ class _Session:
     async def __aexit__(self, *_: object) -> None:
         for unanswered in self._in_flight:
             unanswered.cancel()
+        if self._writing is not None:  # a thread: it cannot be called off
+            await asyncio.wait({self._writing})
         for consumer in (self._consumer, self._reader_of_counted):
             await stop_client(consumer.stop(), consumer._client)
         await stop_client(self._producer.stop(), self._producer.client)
@@ -376,18 +381,35 @@ class _Session:
             new_rounds > 0 and time.monotonic() - at >= self._settings.checkpoint_seconds
         )
 
-    async def checkpoint(self) -> None:
-        """Wait until everything sent is in the broker, write the state to Redis, then commit the offset."""
+    async def begin_checkpoint(self) -> None:
+        """Wait until everything sent is in the broker, copy the state, and write it while work goes on."""
+        await self.finish_checkpoint()
         await self._answered(0)
         await self._check_log()
-        began = time.monotonic()
         checkpoint = self._outlet.checkpoint(self.pipeline, self._resumed.key_check)
+        self._checkpointed = (checkpoint.state.round, time.monotonic())
         labels = len(checkpoint.state.labels)
-        await asyncio.to_thread(self._store.commit, self._store.prepare(checkpoint))
-        self._checkpointed = (self.pipeline.round, time.monotonic())
-        self._watch.checkpointed(self.pipeline.round, labels, self._checkpointed[1] - began)
+        prepared = self._store.prepare(checkpoint)
+        self._writing = asyncio.create_task(self._write(prepared, labels, checkpoint.position.next_offset))
+
+    async def check_checkpoint(self) -> None:
+        """Raise what has gone wrong with the checkpoint that was begun last, if that is known yet."""
+        if self._writing is not None and self._writing.done():
+            await self.finish_checkpoint()
+
+    async def finish_checkpoint(self) -> None:
+        """Wait until the checkpoint that was begun last is in Redis.  Raises `Fenced` or a `RedisError`."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            await writing
+
+    async def _write(self, prepared: PreparedCheckpoint, labels: int, next_offset: int) -> None:
+        """Write the state to Redis, then commit the offset."""
+        round_number, began = self._checkpointed
+        await asyncio.to_thread(self._store.commit, prepared)
+        self._watch.checkpointed(round_number, labels, time.monotonic() - began)
         try:
-            commit = self._consumer.commit({self._partition: self.pipeline.position.next_offset})
+            commit = self._consumer.commit({self._partition: next_offset})
             # Without a limit, aiokafka would wait for a missing broker for ever.
             await asyncio.wait_for(commit, _OFFSET_SECONDS)
         except (KafkaError, TimeoutError) as error:

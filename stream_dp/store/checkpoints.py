@@ -138,6 +138,7 @@ class PreparedCheckpoint:
     """A checkpoint as bytes: the worker may go on while it is written."""
 
     meta: _Meta
+    packed_meta: bytes
     new_labels: list[bytes]
     new_pairs: bytes
     writes: list[_Write]
@@ -286,7 +287,9 @@ class CheckpointStore:
         )
         new_labels = [label.encode() for label in state.labels[self._labels :]]
         new_pairs = bytes(checkpoint.pairs[self._pairs :])
-        return PreparedCheckpoint(meta, new_labels, new_pairs, writes, set(self._held) - set(columns))
+        return PreparedCheckpoint(
+            meta, msgspec.msgpack.encode(meta), new_labels, new_pairs, writes, set(self._held) - set(columns)
+        )
 
     def commit(self, prepared: PreparedCheckpoint) -> None:
         """Write it in one transaction, or nothing of it.
@@ -307,7 +310,7 @@ class CheckpointStore:
             transaction.watch(self._key("fence"), self._key("meta"))
             self._check_fence(transaction.get(self._key("fence")))
             packed: Any = transaction.get(self._key("meta"))
-            if packed == msgspec.msgpack.encode(prepared.meta):
+            if packed == prepared.packed_meta:
                 return
             if (_decode_meta(packed).checkpoint if packed else 0) != prepared.meta.checkpoint - 1:
                 raise Fenced("Redis holds a checkpoint that this worker did not write; it stops")
@@ -331,7 +334,7 @@ class CheckpointStore:
                 transaction.set(self._key(write.name), write.cells)
         if prepared.dead_columns:
             transaction.delete(*(self._key(name) for name in prepared.dead_columns))
-        transaction.set(self._key("meta"), msgspec.msgpack.encode(prepared.meta))
+        transaction.set(self._key("meta"), prepared.packed_meta)
 
 
 def _decode_labels(labels: list[bytes]) -> list[str]:
