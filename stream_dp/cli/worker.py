@@ -46,6 +46,8 @@ def worker(
 ) -> None:
     """Read a stream's events and release its histogram after each, until stopped with Ctrl-C or SIGTERM.
 
+    At its horizon it stops too, unless the setting at_horizon is roll or double: then the next epoch begins.
+
     [bold]Examples[/]
 
       stream-dp worker --stream shop
