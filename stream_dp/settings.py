@@ -51,7 +51,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     horizon: _Positive = 65_535
     items_per_event: _Positive = 4
     items_per_user: _Positive | None = None
-    rounds: Annotated[str, msgspec.Meta(pattern=r"^(per-event|every-[1-9][0-9]{0,6}|ticks)\Z")] = "per-event"
+    rounds: Annotated[str, msgspec.Meta(pattern=r"^(per-event|every-([2-9]|[1-9][0-9]{1,6})|ticks)\Z")] = (
+        "per-event"
+    )
     tick_seconds: Annotated[float, msgspec.Meta(ge=0.1)] = 1.0
     pruning_rounds: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0
     at_horizon: Literal["stop", "roll", "double"] = "stop"

@@ -137,3 +137,26 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsError, match="not valid TOML"):
         load_settings(binary, {})
+
+
+def test_the_user_unit_needs_its_bound_and_only_its_own() -> None:
+    user = {"STREAM_DP_STREAM": "s", "STREAM_DP_UNIT": "user"}
+    found = load_settings(None, user | {"STREAM_DP_ITEMS_PER_USER": "7"})
+    assert (found.unit, found.items_per_unit) == ("user", 7)
+    assert Settings(stream="s", items_per_event=3).items_per_unit == 3
+    with pytest.raises(SettingsError, match="set items_per_user"):
+        load_settings(None, user)
+    with pytest.raises(SettingsError, match='set unit = "user"'):
+        load_settings(None, {"STREAM_DP_STREAM": "s", "STREAM_DP_ITEMS_PER_USER": "7"})
+    with pytest.raises(SettingsError, match="items_per_event bounds nothing"):
+        load_settings(None, user | {"STREAM_DP_ITEMS_PER_USER": "7", "STREAM_DP_ITEMS_PER_EVENT": "4"})
+
+
+@pytest.mark.parametrize(
+    "rounds", ["every-0", "every-1", "every-", "every-1.5", "every-10000000", "tick", "hourly", ""]
+)
+def test_rounds_end_in_three_ways_only(rounds: str) -> None:
+    for known in ("per-event", "every-2", "every-10", "every-9999999", "ticks"):
+        assert load_settings(None, {"STREAM_DP_STREAM": "s", "STREAM_DP_ROUNDS": known}).rounds == known
+    with pytest.raises(SettingsError, match="rounds"):
+        load_settings(None, {"STREAM_DP_STREAM": "s", "STREAM_DP_ROUNDS": rounds})
