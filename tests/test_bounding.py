@@ -1,17 +1,22 @@
 """What of an event may enter any state: compared with dictionaries, for both privacy units."""
 
 import tracemalloc
+from math import e
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.bounding import PAIR_BYTES, EventBound, UserBound
+from stream_dp.calibration import calibrate, coupling_delta
+from stream_dp.privacy.composition import Unit
 from stream_dp.records import BadRecord, Event
 from tests import naive
 from tests.strategies import labels
 
 KEY, NONCE = bytes(range(32)), bytes(range(16))
+UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +96,19 @@ def test_what_one_user_does_decides_nothing_about_another(
     )
     for (user, _), one, other in zip(log, with_user, without, strict=True):
         assert one == other or user == "u"
+
+
+def test_the_noise_of_the_user_unit_is_that_of_as_many_items_of_an_event() -> None:
+    """Only that users are told apart by 128 bits is charged on top, far below what s2 is rounded to."""
+    (event, promised), (user, of_user) = (calibrate(1.0, 1e-6, 65_535, 4, unit=unit) for unit in UNITS)
+    assert user == event
+    assert (of_user.unit, of_user.rho, of_user.delta) == ("user", promised.rho, promised.delta)
+    assert coupling_delta(1.0, 65_535, 4, "user") - coupling_delta(1.0, 65_535, 4, "event") == pytest.approx(
+        (1 + e) * 2.0**-88, rel=1e-6
+    )
+    assert of_user.sentence.startswith("Whether any one user, with all of their events, was in the stream")
+    with pytest.raises(ValueError, match="items_per_user must be between"):
+        calibrate(1.0, 1e-6, 65_535, 0, unit="user")
 
 
 def test_users_and_items_are_kept_under_the_key_and_the_epoch() -> None:
