@@ -72,7 +72,7 @@ def _findings(settings: Settings) -> Iterator[Finding]:
     yield Finding(
         "settings", "ok", f"stream {settings.stream!r}, privacy unit {settings.unit}, {items}, {every}"
     )
-    yield _noise()
+    yield _noise(settings)
     yield _promise(settings)
     yield from _kafka(settings)
     yield from _redis(settings)
@@ -86,11 +86,15 @@ def _attempt(name: str, error: Exception) -> Finding:
     return Finding(name, "failed", told)
 
 
-def _noise() -> Finding:
+def _noise(settings: Settings) -> Finding:
     from stream_dp.privacy.keyed_noise import check_golden_draw
 
     try:
         check_golden_draw()
+        if settings.mechanism == "blt":
+            from stream_dp.privacy.gaussian_noise import check_golden_gaussian
+
+            check_golden_gaussian()
     except RuntimeError as error:
         return Finding("noise", "failed", str(error))
     return Finding("noise", "ok", "the golden draw is drawn here as everywhere")

@@ -12,12 +12,14 @@ from msgspec import structs
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from stream_dp.counters.blt import BltMechanism
+from stream_dp.calibration import calibrate, coupling_delta
+from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
 from stream_dp.counters.blt_counter import BltCounter
 from stream_dp.counters.blt_exact import Doubles, LawOfState
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights
 from stream_dp.counters.blt_recursion import add_up
 from stream_dp.counters.protocol import Column, CounterState, Hits
+from stream_dp.privacy.accounting import gaussian_delta
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from tests.counters.blocks import Arrivals, arrivals, feed, histories, ids
@@ -401,3 +403,33 @@ def test_what_computing_costs_is_small_and_grows_with_what_is_computed() -> None
 
 def test_gaps_are_read_back_in_their_order() -> None:
     assert SMALL.gaps == best_gaps(60) == Gaps(SMALL.theta_gaps, SMALL.hat_gaps)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "horizon", "items"),
+    [(1.0, 1e-6, 65_535, 4), (0.5, 1e-9, 100, 1), (8.0, 1e-3, 511, 3)],
+)
+def test_the_noise_is_the_least_that_keeps_the_promise(
+    epsilon: float, delta: float, horizon: int, items: int
+) -> None:
+    """By the exact conversion of one Gaussian, at what the threshold, computing and collisions leave of delta."""
+    mechanism, guarantee = calibrate(epsilon, delta, horizon, items, "blt")
+    assert isinstance(mechanism, BltMechanism)
+    charged = coupling_delta(epsilon, horizon, items, mechanism="blt")
+    left = delta / 2 - charged - NUMERICAL_SHARE * delta
+    assert gaussian_delta(mechanism.rho, epsilon) <= left < gaussian_delta(mechanism.rho * 1.0001, epsilon)
+    assert (1 + np.exp(epsilon)) * mechanism.failure_probability < NUMERICAL_SHARE * delta
+    assert 8 * items**2 * horizon**3 / 2.0**128 <= charged / (1 + np.exp(epsilon)) < 1e-15
+    assert (guarantee.rho, guarantee.threshold_delta, guarantee.conversion) == (
+        mechanism.rho,
+        delta / 2,
+        "exact",
+    )
+
+
+def test_a_delta_that_computing_could_exceed_is_refused_in_a_sentence() -> None:
+    with pytest.raises(
+        ValueError, match=r"exactly enough for a delta of at least .* here, not 1e-12: raise delta, lower"
+    ):
+        calibrate(1.0, 1e-12, 1 << 20, 16, "blt")
+    calibrate(1.0, 1e-12, 1 << 18, 4, "blt")
