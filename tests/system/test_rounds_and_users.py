@@ -146,6 +146,30 @@ def test_a_new_epoch_takes_the_open_round_along(make: MakeStream) -> None:
         assert stream.checkpoint().position.next_offset == 40
 
 
+def test_rolling_epochs_of_several_events_a_round_count_each_event_once_and_users_anew(
+    make: MakeStream,
+) -> None:
+    """A user brings their items again in the next epoch, which is charged for it."""
+    own = b'{"items": ["a", "b", "c", "d"], "user": "u"}'
+    with make(rounds="every-4", horizon=3, at_horizon="roll", **USERS) as stream:
+        stream.feed([own] * 33)
+        worker = stream.start()
+        stream.wait_until(lambda: released(stream, epoch=3) == {1, 2}, worker)
+        worker.terminate()
+        assert ended(worker) == 0
+        assert released(stream, 1) == released(stream, 2) == {1, 2, 3}
+        found = stream.checkpoint()
+        assert (found.position.next_offset, found.state.labels) == (32, ["a", "b", "c"])
+        assert found.state.counts.tolist() == [1, 1, 1]
+        with stream.redis() as client:
+            charges = Ledger(client, stream.settings.data_source).charges()
+        assert [(charge.first_offset, charge.end_offset) for charge in charges] == [
+            (0, 12),
+            (12, 24),
+            (24, None),
+        ]
+
+
 @pytest.mark.parametrize("rounds", [{"rounds": "every-8"}, TICKS])
 def test_lost_state_is_rebuilt_and_an_open_round_stays_open(
     make: MakeStream, rounds: dict[str, object]
