@@ -29,6 +29,7 @@ class Epochs:
     def __init__(self, settings: Settings, store: CheckpointStore, redis: Redis) -> None:
         self._settings = settings
         self._store = store
+        self._redis = redis
         self._ledger = JournaledLedger(settings.kafka_address, redis, settings.data_source)
         self.journal = EpochJournal(settings)
 
@@ -126,7 +127,7 @@ class Epochs:
         epoch = opened.epoch
         self._store.check_hold()
         try:
-            self._ledger.charge(_charge(epoch))
+            self._ledger_of(epoch).charge(_charge(epoch))
         except LedgerRefused as refusal:
             self.journal.append(EpochClosed(epoch.number, epoch.first_offset))
             raise EpochRefused(
@@ -151,13 +152,18 @@ class Epochs:
             return end_offset
         if self.journal.last_is_open:
             self.journal.append(EpochClosed(last.epoch.number, max(end_offset, last.epoch.first_offset)))
-        charge = _charge(last.epoch)
-        charged = charge.id in {
-            made.id for made in self._ledger.ledger.charges()
-        }  # a refused epoch never was
+        charge, ledger = _charge(last.epoch), self._ledger_of(last.epoch)
+        charged = charge.id in {made.id for made in ledger.ledger.charges()}  # a refused epoch never was
         if charged and not _is_derived(last.epoch):
-            self._ledger.close(charge.id, self.journal.closed[last.epoch.number].end_offset)
+            ledger.close(charge.id, self.journal.closed[last.epoch.number].end_offset)
         return max(closed.end_offset for closed in self.journal.closed.values())
+
+    def _ledger_of(self, epoch: Epoch) -> JournaledLedger:
+        """The ledger that the epoch is charged to, which is another one if the setting `source` was changed since."""
+        source = epoch.privacy["data_source"]
+        if source == self._settings.data_source:
+            return self._ledger
+        return JournaledLedger(self._settings.kafka_address, self._redis, source)
 
 
 def _is_derived(epoch: Epoch) -> bool:

@@ -6,12 +6,10 @@ everything else would promise more than holds.  docs/replay.md tells the rules t
 
 from kafka import KafkaAdminClient
 
-from stream_dp import log
 from stream_dp.connections import Kafka, kafka_options
 from stream_dp.journal import EpochJournal
 from stream_dp.replay_source import ReplayRefused
 from stream_dp.settings import Settings
-from stream_dp.store.ledger_records import read_journal
 
 _OURS = (".releases", ".epochs", ".ledger", ".dead-letters", ".results", ".jobs")
 
@@ -43,7 +41,7 @@ def check_target(settings: Settings, into: str, topic: str | None, name: str | N
             f'{origin!r}\'s: put source = "{origin}" into the settings of a stream for the replay'
         )
     if settings.epochs in known:
-        _check_charged(settings, known)
+        _check_charged(settings)
 
 
 def _origin(known: set[str], topic: str | None, name: str | None) -> str:
@@ -66,24 +64,21 @@ def _origin(known: set[str], topic: str | None, name: str | None) -> str:
     return name or topic
 
 
-def _check_charged(settings: Settings, known: set[str]) -> None:
-    """Refuse if the open epoch, which would count the events, is on another source's account."""
+def _check_charged(settings: Settings) -> None:
+    """Refuse if the open epoch, which would count the events, is on another source's account.
+
+    It may be so new that it is on record and not charged yet: it will be, before it releases anything.
+    """
     journal = EpochJournal(settings)
     if journal.last is None or not journal.last_is_open:
         return
-    epoch, ledger = journal.last.epoch, f"{settings.data_source}.ledger"
-    charge = f"{settings.stream}/epoch/{epoch.number}/{epoch.nonce.hex()}"
-    if ledger in known:
-        held = log.offsets(settings.kafka_address, ledger)
-        for record in log.read(settings.kafka_address, ledger, held.first, held.end):
-            entry = read_journal(settings.data_source, record.value or b"")
-            if entry.charge.id == charge:
-                return
-    raise ReplayRefused(
-        f"epoch {epoch.number} of stream {settings.stream!r} is open and was not charged to "
-        f"{settings.data_source!r}: replay into a stream of its own, or open another epoch first with "
-        "`stream-dp worker --new-epoch`"
-    )
+    epoch = journal.last.epoch
+    if epoch.privacy["data_source"] != settings.data_source:
+        raise ReplayRefused(
+            f"epoch {epoch.number} of stream {settings.stream!r} is open and was not charged to "
+            f"{settings.data_source!r}: replay into a stream of its own, or open another epoch first with "
+            "`stream-dp worker --new-epoch`"
+        )
 
 
 def _topics(kafka: Kafka) -> set[str]:

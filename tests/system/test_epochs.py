@@ -167,6 +167,18 @@ def test_a_derived_stream_spends_its_source_whole_and_for_good(stream: Stream) -
     assert "data_source" in stream.refusal()  # an epoch stays with the source it was charged to
 
 
+def test_an_epoch_ends_in_the_ledger_that_it_was_charged_to(stream: Stream) -> None:
+    """The setting `source` is changed with the next epoch."""
+    stream.feed(some_events(30, seed=27))
+    assert stream.run(until_round=30) == 0
+    source = f"{stream.settings.stream}-source.events"
+    run_epoch(stream, 0, 2, NewEpoch(), source=source)
+    assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, 30)]
+    with stream.redis() as client:
+        made = Ledger(client, source).charges()
+    assert [(charge.first_offset, charge.end_offset) for charge in made] == [(0, None)]
+
+
 def test_a_budget_without_room_refuses_the_epoch_and_releases_nothing(stream: Stream) -> None:
     with stream.redis() as client:
         Ledger(client, stream.settings.data_source).set_budget(
