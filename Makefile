@@ -9,7 +9,7 @@ WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-kafka lint bench soak fuzz clean
+.PHONY: help install demo test test-kafka lint bench bench-accuracy soak fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ lint: .venv/.installed-lint ## check style, format and types
 bench: install .venv/.installed-bench ## measure speed and accuracy
 	.venv/bin/python -m benchmarks
 
+bench-accuracy: install .venv/.installed-bench-accuracy .venv/.tensorflow-privacy ## measure accuracy, beside OpenDP, jax-privacy and TensorFlow Privacy
+	.venv/bin/python -m benchmarks.accuracy
+
 soak: install ## kill workers 400 times, half of them on Apache Kafka, and audit 20 times (takes long)
 	.venv/bin/python -m tests.system.soak --kills 200
 	.venv/bin/python -m stream_dp.audit --repeat 20
@@ -51,6 +54,13 @@ clean: ## remove what make and the tools made; .stream-dp (state and privacy led
 .venv/.installed-%: pyproject.toml | .venv/.created
 	@echo "Installing stream_dp and its $* dependencies into .venv ..."
 	@PYTHONWARNINGS='ignore:Editable installation' $(PIP) install --editable . --group $*
+	@touch $@
+
+# TensorFlow Privacy pins numpy 1 and dp-accounting 0.4, so it has an environment of its own; it ends with Python 3.11.
+.venv/.tensorflow-privacy: | .venv/.created
+	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info >= (3, 12))'; then \
+		.venv/bin/python -m venv .venv/tensorflow && .venv/tensorflow/bin/python -m pip --quiet \
+		--disable-pip-version-check install 'tensorflow-privacy==0.9.0' 'tensorflow<2.16'; fi
 	@touch $@
 
 # pip reads dependency groups from 25.1 on; the one that Python brings along is often older.

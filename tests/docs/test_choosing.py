@@ -8,11 +8,13 @@ from math import e
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from stream_dp.calibration import LARGEST_HORIZON
+from stream_dp.calibration import LARGEST_HORIZON, calibrate
 from stream_dp.cli import app
+from stream_dp.counters import MECHANISMS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "choosing.md").read_text()
@@ -28,16 +30,47 @@ def told(words: list[str]) -> dict[str, Any]:
     return json.loads(result.stdout)
 
 
+COMPARED = re.findall(r"^\| ([a-z]+) \| ([\d.]+(?: \| [\d.]+)*) \|$", PAGE, re.MULTILINE)
+
+
 def shown(words: list[str]) -> list[str]:
     """The last three cells of the row for these options."""
-    report = told(["--mechanism", "binary", *words])
+    report = told(["--mechanism", "blt", *words])
     sd, tau = report["sd"], report["tau"]
     return [f"{sd['mean']:.1f}", f"{tau['mean']:.1f}", str(tau["max"])]
 
 
-def test_all_four_tables_are_checked() -> None:
-    assert len(ROWS) == PAGE.count("\n| ") - PAGE.count("\n| epsilon | delta |") == 22
+def test_every_row_of_figures_is_checked() -> None:
+    in_figures = len(re.findall(r"^\| .*\d \|$", PAGE, re.MULTILINE)) - PAGE.count(
+        "\n| idea |"
+    )  # which ends in a year
+    assert in_figures == len(ROWS) + len(COMPARED) == 26
     assert all(len(row) == 7 for row in ROWS)
+
+
+def test_the_comparison_is_what_the_command_beside_it_says() -> None:
+    report = told(command("--plot")[:-2])
+    rows = {"survey": report["survey"], **report["mechanisms"]}
+    assert [name for name, _ in COMPARED] == list(rows)
+    for name, cells in COMPARED:
+        sd, tau, seen = (
+            rows[name]["sd"],
+            rows[name]["tau"],
+            (rows[name]["seen_half"], rows[name]["seen_mostly"]),
+        )
+        shown = [
+            f"{sd['mean']:.1f}",
+            f"{sd['max']:.1f}",
+            f"{tau['mean']:.1f}",
+            *map(str, (tau["max"], *seen)),
+        ]
+        assert cells.split(" | ") == shown
+    assert PAGE.count(f"that is {rows['blt']['seen_mostly']}, which is ") == 1
+    assert f"which is {rows['blt']['seen_mostly'] / 65_535:.1%} of 65,535 events" in PAGE
+    assert f"with `binary` it is {rows['binary']['seen_mostly']}." in PAGE
+    assert rows["blt"]["tau"]["max"] < min(row["tau"]["mean"] for name, row in rows.items() if name != "blt")
+    assert rows["smooth"]["tau"]["max"] < rows["honaker"]["tau"]["max"]
+    assert rows["honaker"]["sd"]["mean"] / rows["binary"]["sd"]["mean"] == pytest.approx(0.75, abs=0.02)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: ",".join(row[:4]))
@@ -51,16 +84,17 @@ def sd(epsilon: str = "1", delta: str = "1e-6", horizon: str = "65535", items: s
 
 def test_the_remarks_follow_from_the_tables() -> None:
     steps = [sd(delta=b) / sd(delta=a) for a, b in (("1e-4", "1e-6"), ("1e-6", "1e-8"), ("1e-8", "1e-10"))]
-    assert [round(steps[0], 2), round(steps[-1], 2)] == [1.30, 1.14]
+    assert [round(steps[0], 2), round(steps[-1], 2)] == [1.30, 1.15]
     assert steps == sorted(steps, reverse=True)
-    assert "costs 14% to 30% more noise" in PAGE
+    assert "costs 15% to 30% more noise" in PAGE
     for epsilon in ("0.5", "1", "2", "4"):
         assert 1.8 < sd(epsilon=epsilon) / sd(epsilon=f"{2 * float(epsilon):g}") < 2
-    assert round(sd(horizon="1048575") / sd(), 2) == 1.25
+    assert round(sd(horizon="1048575") / sd(), 2) == 1.20
+    assert "costs 1.20 times the noise" in PAGE
+    assert sd(horizon="65536") == sd()
     assert sd(items="16") / sd() == pytest.approx(2, rel=0.001)
     assert sd(items="8") / sd() == pytest.approx(1.4, abs=0.02)
     assert f"{LARGEST_HORIZON:,} is the largest horizon" in PAGE
-    assert f"{972 / 65_535:.1%} of 65,535 events" in PAGE
     factors = [e**0.5, e, e**2]
     assert [f"{factor:.1f}" for factor in factors] == ["1.6", "2.7", "7.4"]
     assert "At 0.5 the factor is 1.6, at 1 it is 2.7, at 2 it is 7.4, at 4 it is " in PAGE
@@ -74,8 +108,16 @@ def command(option: str) -> list[str]:
 
 
 def test_the_two_rounds_are_what_the_shown_command_says() -> None:
-    assert told(command("--rounds"))["tau"]["rounds"] == {"4095": 842, "4096": 244}
+    assert told(command("--rounds"))["mechanisms"]["binary"]["tau"]["rounds"] == {"4095": 842, "4096": 244}
     assert "tau is 842 in round 4,095 and 244 in round 4,096" in PAGE
+
+
+def test_blt_has_the_lowest_threshold_in_all_but_few_rounds() -> None:
+    rounds = np.arange(1, 65_536)
+    taus = {name: calibrate(1, 1e-6, 65_535, 4, name)[0].taus(rounds) for name in MECHANISMS}
+    beaten = {name: int(np.sum(taus[name] < taus["blt"])) for name in MECHANISMS}
+    assert max(beaten.values()) == 63
+    assert "in all but a few rounds (63 of 65,535 at the settings above)" in PAGE
 
 
 def title(picture: Path) -> str:
@@ -97,7 +139,7 @@ def test_the_picture_was_made_by_the_command_beside_it(tmp_path: Path) -> None:
     told([*words[:-1], str(drawn)])
     assert title(drawn) == title(committed)
     assert f"]({committed.relative_to(DOCS)})" in PAGE
-    assert "tau 682.2 on average, highest 972" in title(drawn)
+    assert "binary 682.2 on average, highest 972; " in title(drawn)
 
 
 def test_a_picture_of_other_settings_would_be_noticed(tmp_path: Path) -> None:
