@@ -10,6 +10,7 @@ from stream_dp.calibration import Guarantee, calibrate
 from stream_dp.counters import Mechanism
 from stream_dp.noise_table import Pruning
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
+from stream_dp.release_schedule import ReleaseSchedule
 from stream_dp.rounds import events_of
 from stream_dp.settings import Settings
 
@@ -96,6 +97,11 @@ class Epoch:
         """Where noise is drawn only for labels in reach; None where it is drawn for all."""
         block_rounds = self.privacy["pruning_rounds"]
         return Pruning(block_rounds, events_of(self.privacy["rounds"]) or 0) if block_rounds else None
+
+    @property
+    def release_schedule(self) -> ReleaseSchedule:
+        """Which rounds are released."""
+        return ReleaseSchedule.of(self.privacy["release"])
 
     def noise(self, key: bytes) -> KeyedNoise:
         """The noise of this epoch under the noise key `key`."""

@@ -35,14 +35,14 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class ReleasedBlock:
-    """The snapshots of the rounds from `first` on, as columns: round first + i released `sizes[i]` labels.
+    """The snapshots of some rounds, as columns: round `rounds[i]` released `sizes[i]` labels.
 
     `ranks` and `counts` (integers) hold them one round after the other, each in the order of its release; a rank is a
     position in `labels`, the labels released so far by this process in label order.  `labels` is replaced,
     never changed, when another label is released for the first time.
     """
 
-    first: int
+    rounds: NDArray[np.int64]
     sizes: NDArray[np.int64]
     ranks: NDArray[Any]
     counts: NDArray[Any]
@@ -52,8 +52,8 @@ class ReleasedBlock:
         """The same, a round at a time."""
         ends = np.cumsum(self.sizes)
         return [
-            Snapshot(self.first + i, self.labels[self.ranks[end - size : end]], self.counts[end - size : end])
-            for i, (size, end) in enumerate(zip(self.sizes, ends, strict=True))
+            Snapshot(int(number), self.labels[self.ranks[end - size : end]], self.counts[end - size : end])
+            for number, size, end in zip(self.rounds, self.sizes, ends, strict=True)
         ]
 
 
@@ -149,27 +149,34 @@ class RunningHistogram:
         return [snapshot for block in self.blocks(rounds) for snapshot in block.snapshots()]
 
     def blocks(
-        self, rounds: Sequence[Sequence[str]], histories: Sequence[bytes] | None = None
+        self,
+        rounds: Sequence[Sequence[str]],
+        histories: Sequence[bytes] | None = None,
+        wanted: NDArray[np.bool_] | None = None,
     ) -> Iterator[ReleasedBlock]:
         """Close `rounds`, whatever their number, a block at a time.
 
         `histories`: the heads of the hash chain after each of them, where these labels are only some of those that the
-        rounds admitted.  Raises as `observe_block` does.
+        rounds admitted.  `wanted`: which of them to release, where not all are.  Raises as `observe_block` does.
         """
         self._check_room(len(rounds))
         heads = self._histories(rounds) if histories is None else histories
         start = 0
         while start < len(rounds):
             size = self.block_rounds(rounds[start : start + _MOST_ROUNDS])
-            yield self.observe_block(rounds[start : start + size], heads[start : start + size])
+            chosen = None if wanted is None else wanted[start : start + size]
+            yield self.observe_block(rounds[start : start + size], heads[start : start + size], chosen)
             start += size
 
     def observe_block(
-        self, rounds: Sequence[Sequence[str]], histories: Sequence[bytes] | None = None
+        self,
+        rounds: Sequence[Sequence[str]],
+        histories: Sequence[bytes] | None = None,
+        wanted: NDArray[np.bool_] | None = None,
     ) -> ReleasedBlock:
         """Close `rounds`, all as one matrix.  A round that admitted nothing is a round like any other.
 
-        `histories` are those of `blocks`.
+        `histories` and `wanted` are those of `blocks`.
         Raises `HorizonReached` before anything is changed when the epoch has no room for all of them.
         """
         self._check_room(len(rounds))
@@ -199,7 +206,10 @@ class RunningHistogram:
         new = table.columns_of(np.arange(known, labels))
         seen = np.zeros(noisy.shape[1], np.int64)
         seen[new[new >= 0]] = first_seen[new >= 0]
-        return self._release(first, noisy, seen)
+        numbers = np.arange(first, first + len(rounds))
+        if wanted is not None and not wanted.all():
+            numbers, noisy = numbers[wanted], noisy[wanted]
+        return self._release(numbers, noisy, seen)
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next event."""
@@ -234,9 +244,10 @@ class RunningHistogram:
         """The heads of the hash chain after each of the rounds to come."""
         return chain_heads(self._noise, self._history, self.round + 1, rounds)
 
-    def _release(self, first: int, noisy: NDArray[np.int32], first_seen: NDArray[np.int64]) -> ReleasedBlock:
-        """Threshold and sort a block's noisy table; a label is released from the round it was first seen in."""
-        rounds = np.arange(first, first + len(noisy))
+    def _release(
+        self, rounds: NDArray[np.int64], noisy: NDArray[np.int32], first_seen: NDArray[np.int64]
+    ) -> ReleasedBlock:
+        """Threshold and sort the noisy table of `rounds`; a label is released from the round it was first seen in."""
         tau = self.mechanism.taus(rounds)
         visible = self._visible
         shown = np.flatnonzero(np.any(_released(noisy, tau, rounds, first_seen), axis=0))
@@ -248,7 +259,7 @@ class RunningHistogram:
         sizes = released.sum(axis=1)
         ranks, counts = _sorted_by_count(noisy, released, sizes)
         return ReleasedBlock(
-            first, sizes, drawn[ranks] if len(drawn) < len(columns) else ranks, counts, visible.labels
+            rounds, sizes, drawn[ranks] if len(drawn) < len(columns) else ranks, counts, visible.labels
         )
 
 
@@ -260,6 +271,8 @@ def _released(
 ) -> NDArray[np.bool_]:
     """Which cells reach their round's `tau`, from the round on in which their label was first seen."""
     released = noisy >= tau[:, None]
+    if not len(rounds):
+        return released
     late = np.flatnonzero(first_seen > rounds[0])
     released[:, late] &= rounds[:, None] >= first_seen[late]
     return released

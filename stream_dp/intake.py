@@ -12,19 +12,22 @@ from stream_dp.bounding import Bound, EventBound, UserBound
 from stream_dp.epoch import Epoch
 from stream_dp.log_digest import NOTHING, LogDigest, LogDigester
 from stream_dp.records import BadRecord, DeadLetter, Record, decode_event
-from stream_dp.rounds import PER_EVENT, RoundCutter, TickCodec, events_of
+from stream_dp.release_schedule import NEVER
+from stream_dp.rounds import RoundCutter, TickCodec, events_of
 
 
 @dataclass(frozen=True)
 class Position:
     """How far the events topic has been applied: the next offset, and a commitment to all before it.
 
-    It only ever stands at the end of a round.  `tick` is the number of the tick that closed the last one.
+    It only ever stands at the end of a round.  `tick` is the number of the tick that closed the last one, `closed` the
+    broker's timestamp of the record that did.
     """
 
     next_offset: int
     log: LogDigest = NOTHING
     tick: int = 0
+    closed: int = NEVER
 
 
 @dataclass
@@ -57,7 +60,7 @@ class Intake:
         self.ticks = TickCodec(key, epoch.privacy["stream"])
         self._bound = _bound(epoch, key, pairs)
         self._cutter = RoundCutter(
-            events_of(epoch.privacy.get("rounds", PER_EVENT)),
+            events_of(epoch.privacy["rounds"]),
             self.ticks,
             self.position.next_offset,
             self.position.tick,
@@ -91,7 +94,8 @@ class Intake:
         if rounds:
             applied = chain.from_iterable(each.records for each in rounds)
             log = self._digester.extend(self.position.log, applied)
-            self.position = Position(rounds[-1].records[-1].offset + 1, log, rounds[-1].tick)
+            last = rounds[-1].records[-1]
+            self.position = Position(last.offset + 1, log, rounds[-1].tick, last.timestamp)
         return closed
 
     def _admitted(self, record: Record, closed: ClosedRounds) -> list[str]:

@@ -4,12 +4,12 @@ Every host drives this one pipeline: it reads and writes nothing, and its output
 the epoch and the records alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from stream_dp.epoch import Epoch
-from stream_dp.histogram import HistogramState, RunningHistogram
+from stream_dp.histogram import HistogramState, ReleasedBlock, RunningHistogram
 from stream_dp.intake import Intake, Position
 from stream_dp.records import DeadLetter, Record, ReleaseEncoder
 
@@ -59,6 +59,7 @@ class Pipeline:
         self.epoch = epoch
         self.intake = Intake(epoch, key, topic, position, pairs)
         self.histogram = RunningHistogram(epoch.mechanism, epoch.noise(key), state, epoch.pruning)
+        self._schedule = epoch.release_schedule
         self._encoder = ReleaseEncoder(
             epoch.privacy["stream"], epoch.number, epoch.nonce, epoch.mechanism, epoch.guarantee
         )
@@ -87,14 +88,22 @@ class Pipeline:
 
         Records that were taken before are skipped; those beyond the horizon are left.
         """
+        before, first = self.position.closed, self.round + 1
         closed = self.intake.process(records, self.histogram.rounds_left)
         output = Output(dead_letters=closed.dead_letters)
-        first = self.round + 1
-        for block in self.histogram.blocks(closed.admitted):
-            start = block.first - first
-            timestamps = closed.timestamps[start : start + len(block.sizes)]
-            for round_number, parts in enumerate(self._encoder.encode(block, timestamps), block.first):
-                output.releases += [
-                    ReleasedPart(round_number, part, value) for part, value in enumerate(parts, 1)
-                ]
+        times = closed.timestamps
+        wanted = self._schedule.wanted(first, times, before, self.epoch.mechanism.horizon)
+        for block in self.histogram.blocks(closed.admitted, wanted=wanted):
+            output.releases += released_parts(self._encoder, block, first, times)
         return output
+
+
+def released_parts(
+    encoder: ReleaseEncoder, block: ReleasedBlock, first: int, timestamps: Sequence[int]
+) -> Iterator[ReleasedPart]:
+    """The messages that release a block; `timestamps` are those of the rounds from `first` on."""
+    rounds = block.rounds.tolist()
+    encoded = encoder.encode(block, [timestamps[number - first] for number in rounds])
+    for number, parts in zip(rounds, encoded, strict=True):
+        for part, value in enumerate(parts, 1):
+            yield ReleasedPart(number, part, value)

@@ -153,7 +153,7 @@ def _take_first(block: ReleasedBlock, first: dict[str, int]) -> None:
     ends = np.cumsum(block.sizes)
     for rank in np.flatnonzero(new):
         place = int(np.argmax(block.ranks == rank))
-        first[block.labels[rank]] = block.first + int(np.searchsorted(ends, place, side="right"))
+        first[block.labels[rank]] = int(block.rounds[np.searchsorted(ends, place, side="right")])
 
 
 def _recall(top: list[str], each: Run) -> float:

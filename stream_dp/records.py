@@ -188,13 +188,12 @@ class ReleaseEncoder:
         )
 
     def encode(self, block: ReleasedBlock, timestamps: Sequence[int]) -> list[list[bytes]]:
-        """The parts of each round's release; round i of `block` was closed by a record of `timestamps[i]`."""
-        rounds = np.arange(block.first, block.first + len(block.sizes))
-        noise = zip(self._mechanism.sds(rounds).tolist(), self._mechanism.taus(rounds).tolist(), strict=True)
-        closings = zip(timestamps, noise, strict=True)
+        """The parts of each round's release; its round `rounds[i]` was closed by a record of `timestamps[i]`."""
+        rounds = block.rounds
+        sds, taus = self._mechanism.sds(rounds).tolist(), self._mechanism.taus(rounds).tolist()
         openings = [
             self._opening_of(round_number, timestamp, _noise_fields(sd, tau))
-            for round_number, (timestamp, (sd, tau)) in enumerate(closings, block.first)
+            for round_number, timestamp, sd, tau in zip(rounds.tolist(), timestamps, sds, taus, strict=True)
         ]
         return self._parts.encode(block, openings)
 

@@ -56,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     )
     tick_seconds: Annotated[float, msgspec.Meta(ge=0.1)] = 1.0
     pruning_rounds: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0
+    release: Annotated[str, msgspec.Meta(pattern=r"^every-(round|[1-9][0-9]{0,6}(ms)?)\Z")] = "every-round"
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
     shards: _Shards = 0
@@ -161,11 +162,13 @@ PRIVACY = (
     "items_per_user",
     "rounds",
     "pruning_rounds",
+    "release",
 )
 """Settings whose change under a running epoch would break its promise.
 
-`rounds` is one of them because the same log cut otherwise is another release under the same noise; `tick_seconds` is
-not, because ticks end rounds where they stand in the log, however often they are written.
+`rounds` is one of them because the same log cut otherwise is another release under the same noise, and `release` so
+that what is missing can be told from what is left out; `tick_seconds` is not, because ticks end rounds where they stand
+in the log, however often they are written.
 """
 
 

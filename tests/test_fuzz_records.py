@@ -14,7 +14,7 @@ from stream_dp.records import LONGEST_LABEL, BadRecord, Record, decode_event, de
 from stream_dp.settings import Settings, SettingsError, load_settings
 
 MECHANISM, GUARANTEE = calibrate(20.0, 1e-6, 1023, 4)
-EPOCH = Epoch(1, bytes(16), 0, {"stream": "s"}, MECHANISM, GUARANTEE)
+EPOCH = Epoch(1, bytes(16), 0, Settings(stream="s").privacy, MECHANISM, GUARANTEE)
 KEY = bytes(32)
 
 scalars = (

@@ -85,7 +85,7 @@ def run_block(
     shown, counts = np.zeros(shape, bool), np.zeros(shape, np.int32)
     for block in _blocks(histogram, situation, items, runs):
         cells = np.array([int(label) for label in block.labels], np.int64)[block.ranks]
-        rows = np.repeat(np.arange(len(block.sizes)), block.sizes) + (block.first - 1)
+        rows = np.repeat(block.rounds, block.sizes) - 1
         shown[rows, cells], counts[rows, cells] = True, block.counts
     return shown.reshape(-1, runs, items), counts.reshape(-1, runs, items)
 

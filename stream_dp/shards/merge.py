@@ -144,7 +144,11 @@ class RoundMerger:
         ranks = self._ranked(labels)
         order = np.lexsort((ranks, -counts))
         return ReleasedBlock(
-            first.round, np.array([len(labels)]), ranks[order].astype(np.uint32), counts[order], self._labels
+            np.array([first.round]),
+            np.array([len(labels)]),
+            ranks[order].astype(np.uint32),
+            counts[order],
+            self._labels,
         )
 
     def parts(self, releases: Sequence[ShardRelease]) -> list[bytes]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState, RunningHistogram
 from stream_dp.intake import Position
-from stream_dp.pipeline import ReleasedPart
+from stream_dp.pipeline import ReleasedPart, released_parts
 from stream_dp.records import ReleaseEncoder
 from stream_dp.shards.frames import Frame, FrameRefused
 
@@ -27,6 +27,7 @@ class Shard:
         self.number, self.shards = number, shards
         self.position = position or Position(0)
         self.histogram = RunningHistogram(epoch.mechanism, epoch.noise(key), state, epoch.pruning)
+        self._schedule = epoch.release_schedule
         self._encoder = ReleaseEncoder(
             epoch.privacy["stream"],
             epoch.number,
@@ -53,7 +54,7 @@ class Shard:
         rounds: list[list[str]] = []
         histories: list[bytes] = []
         timestamps: list[int] = []
-        reached, history = self.round, self.histogram.history
+        reached, history, before = self.round, self.histogram.history, self.position.closed
         for offset, frame in frames:
             rest = self._rest(frame, reached, history)
             if rest is not None:
@@ -62,16 +63,12 @@ class Shard:
                 timestamps += rest.timestamps
                 reached, history = rest.last, histories[-1]
             if not self._parts:  # else a checkpoint must not pass over the parts that came before
-                self.position = Position(offset + 1)
+                closed = timestamps[-1] if timestamps else before
+                self.position = Position(offset + 1, closed=closed)
         first = self.round + 1
-        for block in self.histogram.blocks(rounds, histories):
-            start = block.first - first
-            closings = timestamps[start : start + len(block.sizes)]
-            yield [
-                ReleasedPart(round_number, part, value)
-                for round_number, parts in enumerate(self._encoder.encode(block, closings), block.first)
-                for part, value in enumerate(parts, 1)
-            ]
+        wanted = self._schedule.wanted(first, timestamps, before, self.epoch.mechanism.horizon)
+        for block in self.histogram.blocks(rounds, histories, wanted):
+            yield list(released_parts(self._encoder, block, first, timestamps))
 
     def _rest(self, frame: Frame, reached: int, history: bytes) -> Frame | None:
         """What `frame` says beyond round `reached`, whose head of the hash chain is `history`; None if nothing."""

@@ -20,6 +20,23 @@ KILLS = (
 )
 
 
+def test_rounds_that_are_left_out_are_not_missed(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    changed = {"release": "every-7", "delta": 0.2, "checkpoint_rounds": 11}
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **changed) as stream:
+        stream.feed(some_events(140, seed=6))
+        for kill in KILLS:
+            assert stream.run(kill) == -signal.SIGKILL, f"{kill} was never reached:\n{stream.logged()}"
+        assert stream.run(until_round=140) == 0
+        stream.check_everything()
+        assert {decode_release(record.value or b"").round for record in stream.releases()} == {
+            *range(7, 141, 7)
+        }
+        with stream.redis() as redis:
+            assert verify_epoch(stream.settings, redis).certificate.verdict is Verdict.IDENTICAL
+
+
 @pytest.mark.parametrize("pruning_rounds", [0, 16])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_killed_worker_releases_what_an_uninterrupted_one_does(

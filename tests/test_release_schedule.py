@@ -1,0 +1,79 @@
+"""Are the rounds that are released those of the schedule, and the same bytes as if all were?"""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from stream_dp.epoch import Epoch
+from stream_dp.pipeline import Pipeline
+from stream_dp.records import Record
+from stream_dp.release_schedule import NEVER, ReleaseSchedule
+from stream_dp.settings import Settings, SettingsError, load_settings
+
+KEY = bytes(range(32))
+ROUNDS = 90
+
+
+def epoch(release: str) -> Epoch:
+    settings = Settings(stream="s", epsilon=30.0, delta=0.1, horizon=95, release=release, pruning_rounds=16)
+    opened = Epoch.open(settings, 1, 0)
+    return Epoch(1, bytes(16), 0, opened.privacy, opened.mechanism, opened.guarantee)
+
+
+def records() -> list[Record]:
+    """Events whose times run forwards, stand still, and once run backwards."""
+    rng, at = random.Random(3), 10_000
+    found = []
+    for offset in range(ROUNDS):
+        at += rng.choice([0, 1, 40, 90, 700]) if offset != 50 else -2_000
+        found.append(Record(offset, at, None, b'{"items": ["a", "b", "c %d"]}' % (offset % 5)))
+    return found
+
+
+def run(release: str, cuts: Sequence[int] = ()) -> dict[tuple[int, int], bytes]:
+    """The releases, by round and part; at each cut the pipeline is made anew from what a checkpoint keeps."""
+    pipeline, found = Pipeline(epoch(release), KEY, "s.events"), {}
+    for start, end in zip([0, *cuts], [*cuts, ROUNDS], strict=True):
+        output = pipeline.process(records()[start:end])
+        found |= {(each.round, each.part): each.value for each in output.releases}
+        pipeline = Pipeline(
+            epoch(release), KEY, "s.events", pipeline.position, pipeline.state(), pipeline.intake.pairs
+        )
+    return found
+
+
+def by_hand(release: str) -> set[int]:
+    times = [record.timestamp for record in records()]
+    if release.endswith("ms"):
+        stretch = int(release[6:-2])
+        stretches = [time // stretch for time in times]
+        return {1 + i for i, each in enumerate(stretches) if i == 0 or each != stretches[i - 1]}
+    every = 1 if release == "every-round" else int(release[6:])
+    return {number for number in range(1, ROUNDS + 1) if number % every == 0}
+
+
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=25)
+@given(
+    st.sampled_from(
+        ["every-round", "every-7", "every-90", "every-1000", "every-1ms", "every-100ms", "every-5000ms"]
+    ),
+    st.lists(st.integers(0, ROUNDS), max_size=5).map(sorted),
+)
+def test_releases_are_the_scheduled_rounds_of_all(release: str, cuts: list[int]) -> None:
+    found, everything = run(release, cuts), run("every-round")
+    assert {number for number, _ in found} == by_hand(release)
+    assert found == {place: value for place, value in everything.items() if place[0] in by_hand(release)}
+
+
+def test_the_last_round_of_an_epoch_is_released() -> None:
+    assert ReleaseSchedule(10).wanted(91, [0] * 5, NEVER, 95).tolist() == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize("release", ["every", "every-0", "every-ms", "every-1s", "10", ""])
+def test_other_schedules_are_refused(release: str) -> None:
+    with pytest.raises(SettingsError, match="release"):
+        load_settings(environment={}, stream="s", release=release)
