@@ -125,7 +125,8 @@ class BltCounter:
     def subset(self, rows: NDArray[np.int64]) -> "BltCounter":
         """See `Counter.subset`."""
         part = copy(self)
-        part._high, part._low, part.labels = self._high[:, rows], self._low[:, rows], len(rows)
+        part._high, part._low = self._high.take(rows, axis=1), self._low.take(rows, axis=1)
+        part.labels = len(rows)
         return part
 
     def join(self, others: "BltCounter") -> None:

@@ -13,7 +13,10 @@ from numba.extending import intrinsic
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` as machine code, kept on disk where that is possible: compiling takes a second or more."""
+    """`function` as machine code, kept on disk where that is possible: compiling takes a second or more.
+
+    It is compiled anew when its own file changes, not when what it uses of another file does.
+    """
     try:
         return njit(nogil=True, cache=True)(function)
     except RuntimeError:  # neither the package's folder nor the user's cache can be written

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from stream_dp.calibration import calibrate, coupling_delta
+from stream_dp.counters import blt_recursion
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
 from stream_dp.counters.blt_counter import BltCounter
 from stream_dp.counters.blt_exact import Doubles, LawOfState
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights
-from stream_dp.counters.blt_recursion import add_up
+from stream_dp.counters.blt_recursion import add_up, jump
 from stream_dp.counters.protocol import Column, CounterState, Hits
 from stream_dp.privacy.accounting import gaussian_delta
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise
@@ -165,6 +166,18 @@ def test_labels_may_start_at_the_round_where_the_counter_stands_also_after_a_res
 
     assert end(False, 6) == end(True, 6) == end(True, 6, block=0)
     assert end(False, 6) != end(False, 7)
+
+
+def test_everything_runs_on_one_compiled_form_of_each_loop() -> None:
+    """An array laid out otherwise would be compiled for anew, for seconds, and be slow."""
+    counter = BltCounter(SMALL, NOISE)
+    feed(counter, MANY_IDS[:9], [0] * 9, [4])
+    part = counter.subset(np.array([2, 5]))
+    part.advance(MANY_IDS[[2, 5, 7]], histories(5, 7), NONE, np.array([6]))
+    part.join(part.subset(np.array([1])))
+    part.current()
+    counter.follow(part, np.array([2, 5]), MANY_IDS[:9], bytes(32))
+    assert [len(loop.signatures) for loop in (blt_recursion.advance, add_up, jump)] == [1, 1, 1]
 
 
 def test_no_lane_of_a_round_is_used_for_two_purposes(monkeypatch: pytest.MonkeyPatch) -> None:
