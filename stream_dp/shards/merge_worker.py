@@ -28,7 +28,6 @@ from stream_dp.shards.group import membership, require_shards
 from stream_dp.shards.merge import (
     Place,
     RoundMerger,
-    ShardRelease,
     ShardsRefused,
     WholeRounds,
     decode_shard_release,
@@ -228,13 +227,12 @@ class _Rounds:
         """The parts of the rounds that are complete and not released yet.  Raises `ShardsRefused`."""
         for releases in self.whole.take():
             values = self._merger.parts(releases)
-            if self._newest is not None and releases[0].place == self.last:
-                self._compare(values, self._newest)
+            newest, self._newest = self._newest, None
+            if newest is not None and newest.epoch == releases[0].epoch:
+                self._compare(values, newest)
             else:
-                self._check_follows(releases[0])
                 self.last = releases[0].place
                 yield from values
-            self._newest = None
 
     def _compare(self, values: Iterable[bytes], newest: WholeRelease) -> None:
         together = WholeReleases()
@@ -242,18 +240,8 @@ class _Rounds:
         again = wholes[-1]
         if again is None or msgspec.to_builtins(again) != msgspec.to_builtins(newest):
             raise ShardsRefused(
-                f"round {newest.round} was merged with other content than the shards' releases give now: they or the "
-                "releases were changed; nothing is sent"
-            )
-
-    def _check_follows(self, release: ShardRelease) -> None:
-        epoch, round_number = self.last
-        if (epoch, round_number) == (0, 0):
-            return
-        if release.place != (epoch, round_number + 1) and not (release.epoch > epoch and release.round == 1):
-            raise ShardsRefused(
-                f"after round {round_number} of epoch {epoch} the shards' releases go on with round {release.round} of "
-                f"epoch {release.epoch}: releases were lost from their topic; restore it"
+                f"the releases end with round {newest.round}, which the shards' releases do not give again: some of "
+                "them were lost, or they or the releases were changed; nothing is sent"
             )
 
 

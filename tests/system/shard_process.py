@@ -9,6 +9,8 @@ import sys
 import threading
 from typing import Any
 
+from aiokafka import AIOKafkaProducer
+
 from stream_dp import worker
 from stream_dp.settings import Settings
 from stream_dp.shards import group, merge_worker, owned_shard, sequencer, shard_worker
@@ -34,7 +36,7 @@ STEPS: dict[str, dict[str, tuple[Any, str]]] = {
         **_OF_ALL,
         "read what is published": (FramesOutlet, "published_since"),
         "compute": (sequencer.Sequencer, "process"),
-        "send a batch": (worker._Session, "send"),
+        "hand a batch to the producer": (AIOKafkaProducer, "send_batch"),
         "hear that a partition has it": (worker._Session, "_stored"),
     },
     "shard": {

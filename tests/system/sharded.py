@@ -6,6 +6,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
+from kafka import KafkaProducer
 
 from stream_dp import log
 from stream_dp.pipeline import Pipeline
@@ -16,7 +17,7 @@ from tests.system.shard_process import run_role
 from tests.system.streams import Stream, as_values, wait_until
 from tests.system.worker_process import PROCESSES, Interruption
 
-QUICK_SESSION, KAFKAS_SESSION = 1_000, 6_000
+QUICK_SESSION, KAFKAS_SESSION = 500, 6_000
 """Milliseconds; the embedded broker takes any, Apache Kafka no less than six seconds."""
 
 
@@ -41,6 +42,11 @@ class ShardedStream(Stream):
         kafka = self.settings.kafka
         held = log.offsets(kafka, topic, partition)
         return list(log.read(kafka, topic, held.first, held.end, partition))
+
+    def append(self, topic: str, partition: int, value: bytes) -> None:
+        """Write one record, as somebody may who should not."""
+        with KafkaProducer(bootstrap_servers=self.settings.kafka) as producer:
+            producer.send(topic, value, partition=partition).get(timeout=30)
 
     def shard_checkpoint(self, shard: int) -> Checkpoint | None:
         """What Redis holds of a shard."""

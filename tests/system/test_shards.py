@@ -1,12 +1,25 @@
-"""A stream in shards on real servers: what subscribers read is what one worker would have released, byte for byte."""
+"""A stream in shards on real servers: what subscribers read is what one worker would have released, byte for byte.
 
+`check_everything` compares the releases topic and Redis with what a pipeline in this process makes of the log.
+"""
+
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kafka import KafkaAdminClient
 
+from stream_dp.journal import EpochJournal
+from stream_dp.pipeline import Pipeline
+from stream_dp.records import decode_release
+from stream_dp.shards.frames import decode_frame
+from tests.system.shard_process import STEPS
 from tests.system.sharded import KAFKAS_SESSION, QUICK_SESSION, ShardedStream, sharded_stream
-from tests.system.streams import ended, some_events
+from tests.system.streams import AnyWorker, ended, some_events, wait_until, wake_up
+from tests.system.worker_process import Kill, Pause
+
+REFUSED = 2
 
 
 @pytest.fixture
@@ -22,11 +35,182 @@ def stream(
         yield stream
 
 
-def test_two_members_of_the_group_and_a_merge_release_what_one_worker_releases(stream: ShardedStream) -> None:
-    stream.feed(some_events(300, seed=1))
-    processes = [stream.run_in_role(role) for role in ("worker", "shard", "shard", "merge")]
-    stream.wait_until_round(300)
+def finish(stream: ShardedStream, rounds: int, *processes: AnyWorker) -> None:
+    """Wait for the last round, stop everything, and compare."""
+    stream.wait_until_round(rounds)
+    stream.wait_until_saved(rounds)
     for process in processes:
         process.terminate()
         assert ended(process) == 0, stream.logged()
     stream.check_everything()
+
+
+@pytest.mark.parametrize("shards", [1, 2, 8])
+def test_any_number_of_shards_releases_what_one_worker_releases(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, session: int, shards: int
+) -> None:
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, session, shards) as stream:
+        stream.feed(some_events(200, seed=shards))
+        processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+        finish(stream, 200, *processes)
+
+
+def test_shards_move_when_members_come_and_go(stream: ShardedStream) -> None:
+    """Members are added, stopped and killed while events come, and the sequencer dies in mid-frame twice."""
+    merge = stream.run_in_role("merge")
+    sequencer = stream.run_in_role("worker", Kill("hear that a partition has it", nth=7, after=True))
+    members = [stream.run_in_role("shard")]
+    stream.feed(some_events(100, seed=1))
+    assert ended(sequencer) < 0
+    sequencer = stream.run_in_role("worker", Kill("hear that a partition has it", nth=42, after=True))
+    members.append(stream.run_in_role("shard"))
+    stream.feed(some_events(100, seed=2))
+    assert ended(sequencer) < 0
+    sequencer = stream.run_in_role("worker")
+    stream.wait_until_round(150)
+    members[0].kill()
+    members.append(stream.run_in_role("shard"))
+    stream.feed(some_events(100, seed=3))
+    stream.wait_until_round(300)
+    members[1].terminate()
+    assert ended(members[1]) == 0
+    merge.kill()
+    stream.feed(some_events(100, seed=4))
+    finish(stream, 400, sequencer, members[2], stream.run_in_role("merge"))
+
+
+def test_killed_at_every_step_a_member_leaves_nothing_out_and_nothing_twice(stream: ShardedStream) -> None:
+    """One member after the other dies before or after a step, and the last one finishes."""
+    rng = random.Random(5)
+    sequencer, merge = stream.run_in_role("worker"), stream.run_in_role("merge")
+    steps = [step for step in STEPS["shard"] if step != "begin an epoch"]
+    kills = [Kill("begin an epoch"), Kill("begin an epoch", after=True)]  # there is no checkpoint before
+    kills += [Kill(step, rng.randint(1, 3), rng.random() < 0.5) for step in rng.sample(steps, len(steps))]
+    for number, kill in enumerate(kills):
+        stream.feed(some_events(20, seed=number))
+        assert ended(stream.run_in_role("shard", kill)) < 0, f"{kill} was never reached"
+    finish(stream, 20 * len(kills), sequencer, merge, stream.run_in_role("shard"))
+
+
+@pytest.mark.parametrize("asleep_at", ["hand a batch to the producer", "write a checkpoint"])
+def test_a_sequencer_that_slept_can_only_say_again_what_its_successor_says(
+    stream: ShardedStream, asleep_at: str
+) -> None:
+    """It wakes up with frames in its hands, cut into other ranges than those of its successor."""
+    others = [stream.run_in_role("shard"), stream.run_in_role("merge")]
+    stream.feed(some_events(100, seed=1))
+    zombie = stream.run_in_role("worker", Pause(asleep_at, nth=3 if asleep_at.startswith("write") else 22))
+    stream.wait_until_asleep(zombie)
+    successor = stream.run_in_role("worker", batch_rounds=5)
+    stream.feed(some_events(60, seed=2))
+    stream.wait_until_round(160)
+    before = [len(stream.records_of(stream.settings.frames, shard)) for shard in range(4)]
+    wake_up(zombie)
+    assert ended(zombie) == REFUSED
+    after = [len(stream.records_of(stream.settings.frames, shard)) for shard in range(4)]
+    assert before != after or not asleep_at.startswith("hand"), "it was to send what it had in its hands"
+    stream.feed(some_events(20, seed=3))
+    finish(stream, 180, successor, *others)
+    for shard in range(4):
+        said: dict[int, tuple[bytes, int, list[str]]] = {}
+        for record in stream.records_of(stream.settings.frames, shard):
+            frame = decode_frame(record.value)
+            told = zip(frame.histories(), frame.timestamps, frame.admitted(), strict=True)
+            for round_number, (head, closed, labels) in enumerate(told, frame.first):
+                assert (head, closed, labels) == said.setdefault(round_number, (head, closed, labels))
+
+
+@pytest.mark.parametrize("asleep_at", ["compute", "wait for the broker", "write a checkpoint"])
+def test_a_member_that_slept_finds_its_shards_taken_over(stream: ShardedStream, asleep_at: str) -> None:
+    """It gives them up, and is a member like any other again."""
+    others = [stream.run_in_role("worker"), stream.run_in_role("merge")]
+    stream.feed(some_events(100, seed=1))
+    zombie = stream.run_in_role("shard", Pause(asleep_at, nth=6))
+    stream.wait_until_asleep(zombie)
+    stream.feed(some_events(60, seed=2))
+    successor = stream.run_in_role("shard")
+    stream.wait_until_round(160)
+    wake_up(zombie)
+    stream.feed(some_events(60, seed=3))
+    finish(stream, 220, successor, zombie, *others)
+
+
+@pytest.mark.parametrize("asleep_at", ["merge", "hear that the broker has it"])
+def test_of_two_merges_one_works_and_the_other_takes_its_place(stream: ShardedStream, asleep_at: str) -> None:
+    others = [stream.run_in_role("worker"), stream.run_in_role("shard")]
+    zombie = stream.run_in_role("merge", Pause(asleep_at))
+    stream.feed(some_events(100, seed=1))
+    stream.wait_until_asleep(zombie)
+    successor = stream.run_in_role("merge")
+    stream.feed(some_events(60, seed=2))
+    stream.wait_until_round(160)
+    wake_up(zombie)
+    stream.feed(some_events(20, seed=3))
+    finish(stream, 180, successor, zombie, *others)
+
+
+def test_a_shard_whose_redis_is_lost_is_made_again_from_its_frames(stream: ShardedStream) -> None:
+    others = [stream.run_in_role("worker"), stream.run_in_role("merge")]
+    stream.feed(some_events(150, seed=1))
+    member = stream.run_in_role("shard")
+    stream.wait_until_round(150)
+    member.kill()
+    with stream.redis() as client:
+        for name in client.keys(f"stream_dp:{{{stream.settings.stream}/2}}:*"):
+            client.delete(name)
+    released = len(stream.records_of(stream.settings.shard_releases, 2))
+    stream.feed(some_events(50, seed=2))
+    finish(stream, 200, stream.run_in_role("shard"), *others)
+    assert len(stream.records_of(stream.settings.shard_releases, 2)) == released + 50
+
+
+def test_epochs_follow_one_another_in_all_shards(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, session: int
+) -> None:
+    changed = {"horizon": 63, "at_horizon": "roll"}
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, session, 2, **changed) as stream:
+        stream.feed(some_events(150, seed=1))
+        for role in ("worker", "shard", "merge"):
+            stream.run_in_role(role)
+        wait_until(lambda: len(stream.releases()) >= 150, stream.logged)
+        expected = []
+        for opened in EpochJournal(stream.settings).opened:
+            pipeline = Pipeline(opened.epoch, stream.key(), stream.settings.events)
+            expected += [part.value for part in pipeline.process(stream.events()).releases]
+        assert expected == [record.value for record in stream.releases()]
+        assert {1, 2, 3} == {decode_release(value).epoch for value in expected}
+
+
+@pytest.mark.parametrize("shards", [0, 2])
+def test_the_number_of_shards_is_fixed_while_an_epoch_runs(stream: ShardedStream, shards: int) -> None:
+    processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+    stream.feed(some_events(30, seed=1))
+    finish(stream, 30, *processes)
+    assert f"runs with shards = 4 and the settings say shards = {shards}" in stream.refusal(shards=shards)
+
+
+def test_frames_that_were_lost_are_noticed(stream: ShardedStream) -> None:
+    processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+    stream.feed(some_events(30, seed=1))
+    finish(stream, 30, *processes)
+    frames = stream.settings.frames
+    with KafkaAdminClient(bootstrap_servers=stream.settings.kafka) as admin:
+        admin.delete_topics([frames])
+        wait_until(lambda: frames not in admin.list_topics(), lambda: "the topic is not deleted")
+    assert "has lost frames that were sent" in stream.refusal()
+
+
+def test_a_shard_does_not_go_on_after_releases_that_its_frames_do_not_give(stream: ShardedStream) -> None:
+    sequencer = stream.run_in_role("worker")
+    stream.feed(some_events(60, seed=1))
+    assert ended(stream.run_in_role("shard", Kill("write a checkpoint", nth=6))) < 0
+    topic = stream.settings.shard_releases
+    for shard in range(4):
+        last = stream.records_of(topic, shard)[-1].value
+        if last is not None:
+            changed = last.replace(b'"tau":', b'"tau":1')
+            stream.append(topic, shard, changed)
+    member = stream.run_in_role("shard")
+    assert ended(member) == REFUSED
+    assert "two different releases" in stream.logged()
+    sequencer.terminate()
