@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from kafka import KafkaProducer
@@ -11,52 +12,93 @@ from rich.console import Console
 from rich.table import Table
 
 from stream_dp import log
-from stream_dp.dev.servers import Servers, embedded
+from stream_dp.dev.servers import embedded
+from stream_dp.release_schedule import ReleaseSchedule
 from stream_dp.settings import Settings
 from stream_dp.worker import Worker
+from tests.apache_kafka.server import KafkaUnavailableError, apache_kafka
 
-LABELS = 100
-WARM_UP, EVENTS = 3_000, 20_000
+
+class Case(NamedTuple):
+    """A stream of `events` events over so many labels, all of which are released."""
+
+    labels: int
+    release: str
+    events: int
+
+
+CASES = (
+    Case(100, "every-round", 20_000),
+    Case(1_000, "every-round", 8_000),
+    Case(100, "every-100", 60_000),
+)
+WARM_UP = 4_000
 TURNS = 3
 
 
 def main(console: Console) -> None:
-    """Print events a second through the embedded broker for both loops, turn by turn."""
-    table = Table("turn", "worker: events/s", "bare loop: events/s", "worker / bare", title=TITLE)
+    """Print events a second through both brokers, turn by turn; Apache Kafka where Java and Maven are there."""
+    table = Table(
+        "broker",
+        "labels",
+        "released",
+        "worker: events/s",
+        "bare loop: events/s",
+        "worker / bare",
+        title=TITLE,
+    )
     with tempfile.TemporaryDirectory() as folder, embedded(Path(folder)) as servers:
-        for turn in range(1, TURNS + 1):
-            settings = Settings(
-                stream=f"bench-{turn}",
-                kafka=servers.kafka,
-                redis=servers.redis_url,
-                epsilon=10.0,
-                horizon=2**16 - 1,
-            )
-            _write_events(settings)
-            worker = asyncio.run(_worker_rate(settings))
-            release = _last_release(settings)
-            bare = asyncio.run(_bare_rate(settings, servers, release))
-            table.add_row(str(turn), f"{worker:,.0f}", f"{bare:,.0f}", f"{worker / bare:.2f}")
+        _turns(table, "embedded", servers.kafka, servers.redis_url)
+        try:
+            with apache_kafka(Path(folder) / "apache") as kafka:
+                _turns(table, "Apache Kafka", kafka, servers.redis_url)
+        except KafkaUnavailableError as reason:
+            console.print(f"Without Apache Kafka: {reason}")
     console.print(table)
 
 
-TITLE = f"End to end: a snapshot of {LABELS} labels after every event, embedded broker on this machine"
+TITLE = "End to end: events to releases on this machine, beside a loop that moves the same bytes"
 
 
-def _write_events(settings: Settings) -> None:
+def _turns(table: Table, broker: str, kafka: str, redis_url: str) -> None:
+    for number, case in enumerate(CASES):
+        for turn in range(1, TURNS + 1):
+            settings = Settings(
+                stream=f"bench-{broker.split()[0]}-{number}-{turn}",
+                kafka=kafka,
+                redis=redis_url,
+                epsilon=20.0,
+                delta=0.01,
+                horizon=2**16 - 1,
+                release=case.release,
+            )
+            _write_events(settings, case)
+            worker = asyncio.run(_worker_rate(settings, case))
+            bare = asyncio.run(_bare_rate(settings, case, _last_release(settings, case)))
+            table.add_row(
+                broker,
+                f"{case.labels:,}",
+                case.release,
+                f"{worker:,.0f}",
+                f"{bare:,.0f}",
+                f"{worker / bare:.2f}",
+            )
+
+
+def _write_events(settings: Settings, case: Case) -> None:
     log.create_topics(settings.kafka, settings.events)
     with KafkaProducer(bootstrap_servers=settings.kafka, batch_size=1 << 18, linger_ms=20) as producer:
-        for i in range(WARM_UP + EVENTS):
-            items = ",".join(f'"label {(i * 4 + j) * 7 % LABELS}"' for j in range(4))
+        for i in range(WARM_UP + case.events):
+            items = ",".join(f'"label {(i * 4 + j) * 7 % case.labels}"' for j in range(4))
             producer.send(settings.events, b'{"items":[%b]}' % items.encode())
 
 
-async def _worker_rate(settings: Settings) -> float:
+async def _worker_rate(settings: Settings, case: Case) -> float:
     worker = Worker(settings)
     running = asyncio.create_task(worker.run())
     await _rounds(worker, running, WARM_UP)
     first, start = worker.rounds, perf_counter()
-    await _rounds(worker, running, WARM_UP + EVENTS)
+    await _rounds(worker, running, WARM_UP + case.events)
     rate = (worker.rounds - first) / (perf_counter() - start)
     worker.stop()
     await running
@@ -70,23 +112,23 @@ async def _rounds(worker: Worker, running: asyncio.Task[None], rounds: int) -> N
             running.result()
 
 
-def _last_release(settings: Settings) -> bytes:
+def _last_release(settings: Settings, case: Case) -> bytes:
     end = log.offsets(settings.kafka, settings.releases).end
     (last,) = log.read(settings.kafka, settings.releases, end - 1, end)
     value = last.value or b""
-    if value.count(b'"label ') != LABELS:
-        raise RuntimeError(f"the last release should hold {LABELS} labels")
+    if value.count(b'"label ') != case.labels:
+        raise RuntimeError(f"the last release should hold {case.labels} labels")
     return value
 
 
-async def _bare_rate(settings: Settings, servers: Servers, release: bytes) -> float:
+async def _bare_rate(settings: Settings, case: Case, release: bytes) -> float:
     """Consume the same events and produce as many bytes, with the clients set as the worker sets them."""
     partition = TopicPartition(settings.events, 0)
     topic = f"{settings.stream}.bare"
     await asyncio.to_thread(log.create_topics, settings.kafka, topic)
-    consumer = AIOKafkaConsumer(bootstrap_servers=servers.kafka, isolation_level="read_committed")
+    consumer = AIOKafkaConsumer(bootstrap_servers=settings.kafka, isolation_level="read_committed")
     producer = AIOKafkaProducer(
-        bootstrap_servers=servers.kafka,
+        bootstrap_servers=settings.kafka,
         acks="all",
         enable_idempotence=True,
         max_batch_size=1 << 20,
@@ -96,9 +138,11 @@ async def _bare_rate(settings: Settings, servers: Servers, release: bytes) -> fl
         consumer.assign([partition])
         consumer.seek(partition, WARM_UP)
         moved, start = 0, perf_counter()
-        while moved < EVENTS:
+        every = ReleaseSchedule.of(case.release).rounds
+        while moved < case.events:
             found = await consumer.getmany(partition, timeout_ms=200, max_records=settings.batch_rounds)
-            answers = [await producer.send(topic, release) for _ in found.get(partition, ())]
+            records = found.get(partition, ())
+            answers = [await producer.send(topic, release) for _ in range(0, len(records), every)]
             await asyncio.gather(*answers)
-            moved += len(answers)
+            moved += len(records)
         return moved / (perf_counter() - start)
