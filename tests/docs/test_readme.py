@@ -121,6 +121,14 @@ def test_the_table_of_settings_is_what_calibrate_says(row: list[str]) -> None:
     assert row[4:] == [f"{sd['mean']:.1f}", f"{tau['mean']:.1f}", str(tau["max"])]
 
 
+def test_what_the_better_counter_needs_is_what_calibrate_says() -> None:
+    names = ["--epsilon", "1", "--delta", "1e-6", "--horizon", "65535", "--items-per-event", "4", "--json"]
+    result = CliRunner().invoke(app, ["calibrate", "--mechanism", "blt", *names])
+    assert result.exit_code == 0, result.output
+    assert f"more than a noisy count of {json.loads(result.stdout)['tau']['max']} to show a label" in README
+    assert f"needs up to {CALIBRATIONS[0][-1]} for the same promise" in README
+
+
 def test_the_remarks_on_the_table_follow_from_it() -> None:
     sd = {tuple(row[:4]): float(row[4]) for row in CALIBRATIONS}
     base = sd["1", "1e-6", "65535", "4"]
