@@ -69,7 +69,7 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def standard(name: str, horizon: int) -> tuple[float, float]:
     """Largest and mean sd of one count over the rounds, at rho = 1 and one item an event."""
     mechanism, _ = calibrate(1.0, 1e-6, horizon, 1, mechanism=name)
-    sd, scale = over_rounds(mechanism.sds, horizon), math.sqrt(mechanism.rho)
+    sd, scale = over_rounds(mechanism.sds, horizon, horizon), math.sqrt(mechanism.rho)
     return sd.max * scale, sd.mean * scale
 
 

@@ -21,7 +21,7 @@ from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.discrete_gaussian import variance
 
-ROUNDS_LOOKED_AT = 2**20
+ROUNDS_LOOKED_AT = 2**18
 """Up to this horizon means and maxima are over every round; beyond it over so many, spread evenly."""
 
 PAPERS_CONVERSION = "rho + 2 sqrt(rho ln(1/delta))"
@@ -102,10 +102,12 @@ def calibrate_each(
     return calibrated, refused
 
 
-def over_rounds(value: Callable[[NDArray[np.int64]], NDArray[Any]], horizon: int) -> OverRounds:
-    """Mean and maximum of a value of rounds."""
+def over_rounds(
+    value: Callable[[NDArray[np.int64]], NDArray[Any]], horizon: int, most: int = ROUNDS_LOOKED_AT
+) -> OverRounds:
+    """Mean and maximum of a value of rounds, of which at most so many are looked at."""
     total, count, largest = 0.0, 0, -float("inf")
-    rounds = spread(1, horizon, ROUNDS_LOOKED_AT)
+    rounds = spread(1, horizon, most)
     for start in range(0, len(rounds), _ROUNDS_AT_ONCE):
         values = value(rounds[start : start + _ROUNDS_AT_ONCE])
         total += float(values.sum(dtype=np.float64))

@@ -80,7 +80,7 @@ def test_without_a_name_all_mechanisms_are_compared_under_the_surveys_statement(
 
 
 def test_the_whole_comparison_is_there_at_the_longest_horizon() -> None:
-    """Beyond 2^20 rounds so many of them are looked at."""
+    """Beyond 2^18 rounds so many of them are looked at."""
     assert set(told("--horizon", str(2**24), mechanism=None)["mechanisms"]) == set(MECHANISMS)
 
 
