@@ -91,7 +91,7 @@ def test_a_file_is_told_from_others_by_its_content(tmp_path: Path) -> None:
         ("a.txt", b"", "no known kind"),
         ("a.parquet.gz", b"", "no known kind"),
         ("a.csv", b"fruit\npear\n", "no column items"),
-        ("a.jsonl.gz", gzip.compress(b'{"items": ["a"]}\n' * 99)[:-9], "it is damaged"),
+        ("a.jsonl.gz", gzip.compress(b'{"items": ["a"]}\n' * 99, mtime=0)[:-9], "it is damaged"),
         ("a.parquet", b"PAR1 not", "it is damaged"),
         ("b/a.jsonl", None, "No such file"),
     ],
