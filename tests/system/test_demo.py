@@ -1,5 +1,6 @@
 """`stream-dp demo` as a newcomer meets it: real flights, real servers, a clean end."""
 
+import fcntl
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,14 @@ from stream_dp.dev.flights import flight_events
 
 DEMO = [sys.executable, "-m", "stream_dp.cli", "demo"]
 SECONDS = 120
+
+
+@pytest.fixture(autouse=True)
+def _one_demo_at_a_time(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests run side by side, and two demos that look for a free port for their pages at once find the same."""
+    with (tmp_path_factory.getbasetemp().parent / "demo.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def processes_of(folder: Path) -> dict[int, str]:
