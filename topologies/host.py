@@ -1,12 +1,53 @@
 """The Faust app around one service: Faust keeps its lifecycle, the signals and the web port, and nothing else."""
 
+import asyncio
 import tempfile
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import faust
 from faust.app.base import BootStrategy
 
+from stream_dp.operations.watch import Watch
 from stream_dp.settings import Settings
+from stream_dp.worker import REFUSALS
+
+
+class Runs(Protocol):
+    """What `WorkerService` hosts: it works until `stop`, or gives up with one of the `REFUSALS`."""
+
+    settings: Settings
+    watch: Watch
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class WorkerService(faust.Service):
+    """A worker as a Faust service; `refusal` says why it gave up, if it did."""
+
+    def __init__(self, worker: Runs) -> None:
+        super().__init__()
+        self.worker = worker
+        self.refusal: Exception | None = None
+        self._ended = asyncio.Event()
+
+    @faust.Service.task
+    async def _work(self) -> None:
+        try:
+            await self.worker.run()
+        except REFUSALS as refusal:
+            self.log.error("%s", refusal)
+            self.refusal = refusal
+        finally:
+            self._ended.set()
+        if not self.should_stop and self.beacon.root is not None:
+            self.loop.create_task(self.beacon.root.data.stop())
+
+    async def on_stop(self) -> None:
+        """Stop gracefully: what was sent is saved before the process ends."""
+        self.worker.stop()
+        await self._ended.wait()
 
 
 def hosted(service: faust.Service, name: str, settings: Settings) -> faust.App:

@@ -26,6 +26,7 @@ from stream_dp.cli import (
     plan,
     preview,
     replay,
+    shards,
     tail,
     verify,
     worker,
@@ -58,6 +59,8 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("worker")(worker.worker)
+app.command("shard")(shards.shard)
+app.command("merge")(shards.merge)
 app.command("tail")(tail.tail)
 app.command("replay")(replay.replay)
 app.command("dashboard")(dashboard.dashboard)

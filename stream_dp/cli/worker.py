@@ -2,13 +2,18 @@
 
 import logging
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.settings import load_settings
+
+if TYPE_CHECKING:
+    import faust
+
+    from topologies.host import WorkerService
 
 
 class LogFormat(StrEnum):
@@ -27,6 +32,12 @@ class LogLevel(StrEnum):
     error = "error"
 
 
+LogLevelOption = Annotated[LogLevel, typer.Option(help="The least serious messages to show.")]
+LogFormatOption = Annotated[
+    LogFormat, typer.Option(help="Lines for people, or one JSON object a line for machines.")
+]
+
+
 def worker(
     settings: options.SettingsFile = None,
     stream: options.Stream = None,
@@ -39,14 +50,13 @@ def worker(
         bool,
         typer.Option("--recount", help="With --new-epoch: count the events topic again from its beginning."),
     ] = False,
-    log_level: Annotated[LogLevel, typer.Option(help="The least serious messages to show.")] = LogLevel.info,
-    log_format: Annotated[
-        LogFormat, typer.Option(help="Lines for people, or one JSON object a line for machines.")
-    ] = LogFormat.text,
+    log_level: LogLevelOption = LogLevel.info,
+    log_format: LogFormatOption = LogFormat.text,
 ) -> None:
     """Read a stream's events and release its histogram after each, until stopped with Ctrl-C or SIGTERM.
 
     At its horizon it stops too, unless the setting at_horizon is roll or double: then the next epoch begins.
+    Where the setting shards is not 0, it hands the rounds on to them: see stream-dp shard and stream-dp merge.
 
     [bold]Examples[/]
 
@@ -60,20 +70,27 @@ def worker(
     """
     if recount and not new_epoch:
         raise Mistake("--recount says where a new epoch begins: give --new-epoch with it")
+    from stream_dp.resume import NewEpoch
+    from stream_dp.worker import Worker
+    from topologies.host import WorkerService
+    from topologies.running_histogram import create_app
+
+    chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
+    service = WorkerService(Worker(chosen, NewEpoch(recount) if new_epoch else None))
+    run_hosted(service, create_app(service), log_level, log_format)
+
+
+def run_hosted(
+    service: "WorkerService", app: "faust.App", log_level: LogLevel, log_format: LogFormat
+) -> None:
+    """Run the app in this process until it is stopped; raises why its service gave up, if it did."""
     import faust  # it takes a second to import, which no other command should wait for
 
     from stream_dp.operations.logs import json_logging
-    from stream_dp.resume import NewEpoch
-    from topologies.running_histogram import RunningHistogram, create_app
 
-    wish = NewEpoch(recount) if new_epoch else None
-    running_histogram = RunningHistogram(
-        load_settings(settings, stream=stream, kafka=kafka, redis=redis), wish
-    )
-    app = create_app(running_histogram)
     config = None
     if log_format is LogFormat.json:
-        config = json_logging(log_level.value, running_histogram.worker.watch.facts)
+        config = json_logging(log_level.value, service.worker.watch.facts)
     host = faust.Worker(
         app, loglevel=log_level.value, logging_config=config, quiet=True, redirect_stdouts=False
     )
@@ -82,6 +99,6 @@ def worker(
     try:
         host.execute_from_commandline()
     except SystemExit as ended:
-        if running_histogram.refusal is not None:
-            raise running_histogram.refusal from None
+        if service.refusal is not None:
+            raise service.refusal from None
         raise typer.Exit(int(ended.code or 0)) from None

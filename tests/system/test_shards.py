@@ -214,3 +214,18 @@ def test_a_shard_does_not_go_on_after_releases_that_its_frames_do_not_give(strea
     assert ended(member) == REFUSED
     assert "two different releases" in stream.logged()
     sequencer.terminate()
+
+
+def test_the_commands_do_the_same(stream: ShardedStream) -> None:
+    stream.feed(some_events(50, seed=1))
+    command = ("-c", "from stream_dp.cli import main; main()")
+    processes = [stream.start_faust(*command, role) for role in ("worker", "shard", "merge")]
+    finish(stream, 50, *processes)
+
+
+@pytest.mark.parametrize("role", ["shard", "merge"])
+def test_a_stream_that_is_not_divided_has_nothing_for_shards_to_do(stream: ShardedStream, role: str) -> None:
+    process = stream.start_faust("-c", "from stream_dp.cli import main; main()", role, shards=0)
+    assert ended(process) == REFUSED
+    assert "set shards to their number" in stream.logged()
+    assert "Traceback" not in stream.logged()

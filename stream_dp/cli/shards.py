@@ -1,0 +1,57 @@
+"""`stream-dp shard` and `stream-dp merge`: what a stream in shards needs beside its worker."""
+
+from stream_dp.cli import options
+from stream_dp.cli.worker import LogFormat, LogFormatOption, LogLevel, LogLevelOption, run_hosted
+from stream_dp.settings import load_settings
+
+
+def shard(
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    redis: options.Redis = None,
+    log_level: LogLevelOption = LogLevel.info,
+    log_format: LogFormatOption = LogFormat.text,
+) -> None:
+    """Work for a stream's shards, as many as Kafka gives to this process, until stopped with Ctrl-C or SIGTERM.
+
+    Start it as often as there are cores to use, on any machine, at most as often as there are shards.
+
+    [bold]Examples[/]
+
+      stream-dp shard --stream shop
+
+      stream-dp shard --settings stream.toml --log-format json
+    """
+    from stream_dp.shards.shard_worker import ShardWorker
+    from topologies.host import WorkerService
+    from topologies.shard import create_app
+
+    service = WorkerService(ShardWorker(load_settings(settings, stream=stream, kafka=kafka, redis=redis)))
+    run_hosted(service, create_app(service), log_level, log_format)
+
+
+def merge(
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    log_level: LogLevelOption = LogLevel.info,
+    log_format: LogFormatOption = LogFormat.text,
+) -> None:
+    """Join what a stream's shards release into whole rounds, until stopped with Ctrl-C or SIGTERM.
+
+    It writes the releases topic as one worker would, so everything that reads releases works as before.
+    Start a second one if another should take its place when it fails.
+
+    [bold]Examples[/]
+
+      stream-dp merge --stream shop
+
+      stream-dp merge --settings stream.toml --log-format json
+    """
+    from stream_dp.shards.merge_worker import MergeWorker
+    from topologies.host import WorkerService
+    from topologies.merge import create_app
+
+    service = WorkerService(MergeWorker(load_settings(settings, stream=stream, kafka=kafka)))
+    run_hosted(service, create_app(service), log_level, log_format)
