@@ -71,44 +71,49 @@ class Subscription:
         position: str | None = None,
     ) -> None:
         """Begin as `subscribe` says.  Raises `BadPosition`, `LogRefused`, ValueError or KafkaError."""
-        from stream_dp.releases_topic import ReleasesTopic
-
         if isinstance(start, str) and start not in ("earliest", "latest"):
             raise ValueError(f"start is earliest, latest, a round or a datetime, not {start!r}")
         self._epoch = epoch
         self._ready: list[WholeRelease] = []
         self._using = Lock()  # a cancelled task leaves its thread behind, which still reads
         self._closed = False
+        self._begin(kafka, topic, start, position)
+
+    def _begin(self, kafka: Kafka, topic: str, start: str | int | datetime, position: str | None) -> None:
+        from stream_dp.releases_topic import ReleasesTopic
+
         self._topic = ReleasesTopic(kafka, topic)
         try:
-            after, begin = _beginning(self._topic, start, epoch, position)
+            after, begin = beginning(self._topic, start, self._epoch, position)
             self._releases = WholeReleases(after)
             self._topic.seek(begin)
         except BaseException:
-            self._topic.close()
+            self._leave()
             raise
 
     def poll(self, seconds: float) -> list[WholeRelease]:
-        """The whole releases that have come, or none if none come in this time.  Raises `LogRefused`."""
+        """The whole releases that have come, or none if none come in this time.
+
+        Raises `LogRefused`, or `ShardsRefused` where those of shards do not make up rounds.
+        """
         with self._using:
             if self._closed:
                 raise ValueError("the subscription is closed")
-            parts = self._topic.poll(seconds)
-            return [
-                whole
-                for part in parts
-                if (whole := self._releases.add(part)) is not None and self._asked(whole)
-            ]
+            return [whole for whole in self._wholes(seconds) if self._epoch in (None, whole.epoch)]
 
-    def _asked(self, whole: Release) -> bool:
-        return self._epoch in (None, whole.epoch)
+    def _wholes(self, seconds: float) -> list[WholeRelease]:
+        wholes = map(self._releases.add, self._topic.poll(seconds))
+        return [whole for whole in wholes if whole is not None]
+
+    def _leave(self) -> None:
+        self._topic.close()
 
     def close(self) -> None:
         """Leave the broker; waits for a poll that another thread has not finished."""
         with self._using:
             if not self._closed:
                 self._closed = True
-                self._topic.close()
+                self._leave()
 
     def __enter__(self) -> Subscription:
         return self
@@ -154,6 +159,7 @@ def subscribe(
     *,
     epoch: int | None = None,
     position: str | None = None,
+    shards: bool = False,
 ) -> Subscription:
     """The releases of `stream`, whole, in order and each once, from the brokers `kafka`: "host:port,host:port",
     or a `stream_dp.connections.KafkaAddress` for TLS and credentials.
@@ -161,12 +167,17 @@ def subscribe(
     `start`: the "latest" release there is, the "earliest" that is kept, a round of the newest epoch (or of `epoch`),
     or what was newest at a moment (a datetime; without a zone, UTC).  `epoch` leaves out all others.
     `position`, of a release that was handled, goes on after it instead.
+    `shards` reads what the shards of a stream release and puts the rounds together here; nobody needs to merge them.
 
         for release in stream_dp.subscribe("localhost:9092", "shop"):
             print(release.round, release.histogram)
 
     Raises `BadPosition`, `LogRefused` for a topic that is not there or holds something else, ValueError or KafkaError.
     """
+    if shards:
+        from stream_dp.shards.subscription import ShardsSubscription
+
+        return ShardsSubscription(kafka, f"{stream}.shards", start, epoch, position)
     return Subscription(kafka, f"{stream}.releases", start, epoch, position)
 
 
@@ -216,7 +227,7 @@ def _newest_at(releases: ReleasesTopic, moment: datetime | None, epoch: int | No
     return newest if newest is not None and epoch in (None, newest.epoch) else None
 
 
-def _beginning(
+def beginning(
     releases: ReleasesTopic, start: str | int | datetime, epoch: int | None, position: str | None
 ) -> tuple[tuple[int, int], int]:
     """The (epoch, round) after which to begin, and the offset from which to read."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from stream_dp import records as records_module
 from stream_dp.counters import MECHANISMS
+from stream_dp.epoch import Epoch
 from stream_dp.pipeline import Pipeline
 from stream_dp.records import decode_release
 from stream_dp.shards import frames as frames_module
@@ -35,6 +36,7 @@ VALUES = [
     b'{"items": ["tea"]',
     None,
 ]
+LEAVING_ROUNDS_OUT = epoch(release="every-5ms")
 some_values = st.lists(st.sampled_from(VALUES), min_size=1, max_size=60)
 some_cuts = st.lists(st.integers(0, 60), max_size=6)
 
@@ -66,6 +68,14 @@ def test_a_round_may_hold_many_events_and_a_label_many_times() -> None:
     assert expected == in_shards(records, 4, range(0, 600, 37), of).merged()
 
 
+@pytest.mark.parametrize("release", ["every-9", "every-25ms"])
+def test_rounds_that_are_not_released_are_left_out_by_all_shards(release: str) -> None:
+    records, of = log_of(many_values(300, seed=7)), epoch(release=release)
+    expected = one_worker(records, of)
+    assert 10 < len({part.round for part in expected}) < 40
+    assert expected == in_shards(records, 4, range(0, 300, 37), of).merged()
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("pruning_rounds", [0, 16])
 def test_any_counter_with_and_without_pruning(mechanism: str, pruning_rounds: int) -> None:
@@ -94,17 +104,17 @@ def test_any_log_in_any_batches(values: list[bytes | None], cuts: list[int], sha
 
 
 @settings(deadline=None, max_examples=60)
-@given(some_values, st.sampled_from((2, 4)), st.data())
+@given(some_values, st.sampled_from((2, 4)), st.sampled_from((EPOCH, LEAVING_ROUNDS_OUT)), st.data())
 def test_a_sequencer_that_dies_in_mid_frame_and_shards_that_die_anywhere(
-    values: list[bytes | None], shards: int, data: st.DataObject
+    values: list[bytes | None], shards: int, of: Epoch, data: st.DataObject
 ) -> None:
     """Each life of the sequencer begins at some checkpoint of an earlier one, cuts the log anew, and reaches only some
     of the partitions with its last frames; each life of a shard ends after some frames, checkpointed or not."""
     records = log_of(values)
-    topics, checkpoints = Topics(shards), [sequencer(shards)]
+    topics, checkpoints = Topics(shards), [sequencer(shards, of=of)]
     lives = data.draw(st.integers(1, 4))
     for life in range(lives):
-        sequencing = sequencer(shards, data.draw(st.sampled_from(checkpoints)))
+        sequencing = sequencer(shards, data.draw(st.sampled_from(checkpoints)), of)
         batches = cut(records[sequencing.round :], data.draw(some_cuts))
         last = len(batches) if life == lives - 1 else data.draw(st.integers(0, len(batches)))
         for number, batch in enumerate(batches[:last], 1):
@@ -112,18 +122,18 @@ def test_a_sequencer_that_dies_in_mid_frame_and_shards_that_die_anywhere(
             if number == last and life < lives - 1:
                 frames = frames[: data.draw(st.integers(0, len(frames)))]  # dies with the others in its hands
             else:
-                checkpoints.append(sequencer(shards, sequencing))
+                checkpoints.append(sequencer(shards, sequencing, of))
             topics.write(frames)
     for number in range(shards):
-        kept = Shard(EPOCH, KEY, number, shards)
+        kept = Shard(of, KEY, number, shards)
         while kept.position.next_offset < len(topics.frames[number]):
-            shard = Shard(EPOCH, KEY, number, shards, kept.position, kept.histogram.state())
+            shard = Shard(of, KEY, number, shards, kept.position, kept.histogram.state())
             end = data.draw(st.integers(kept.position.next_offset + 1, len(topics.frames[number])))
             frames_read = topics.read(number, kept.position.next_offset, end)
             topics.released[number] += [part.value for part in release(shard, frames_read)]
             if data.draw(st.booleans()) or end == len(topics.frames[number]):
                 kept = shard
-    assert one_worker(records) == topics.merged()
+    assert one_worker(records, of) == topics.merged()
 
 
 @pytest.mark.parametrize("shards", [1, 4])

@@ -5,14 +5,17 @@
 
 import random
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from kafka import KafkaAdminClient
 
+import stream_dp
 from stream_dp.journal import EpochJournal
 from stream_dp.pipeline import Pipeline
 from stream_dp.records import decode_release
+from stream_dp.releases_topic import BadPosition
 from stream_dp.shards.frames import decode_frame
 from tests.system.shard_process import STEPS
 from tests.system.sharded import KAFKAS_SESSION, QUICK_SESSION, ShardedStream, sharded_stream
@@ -147,6 +150,26 @@ def test_of_two_merges_one_works_and_the_other_takes_its_place(stream: ShardedSt
     wake_up(zombie)
     stream.feed(some_events(20, seed=3))
     finish(stream, 180, successor, zombie, *others)
+
+
+def test_subscribers_may_put_the_rounds_together_themselves(stream: ShardedStream) -> None:
+    """From anywhere, and exactly as those who read what a merge has written."""
+    stream.feed(some_events(120, seed=1))
+    processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+    finish(stream, 120, *processes)
+    place = stream.settings.kafka, stream.settings.stream
+    with stream_dp.subscribe(*place, "earliest") as merged:
+        expected = list(islice(merged, 120))
+    assert max(len(release.labels) for release in expected) == 4
+    with stream_dp.subscribe(*place, "earliest", shards=True) as own:
+        assert expected == list(islice(own, 120))
+    for start, first in (("latest", 119), (70, 69)):
+        with stream_dp.subscribe(*place, start, shards=True) as own:
+            assert expected[first:] == list(islice(own, 120 - first))
+    with stream_dp.subscribe(*place, position=expected[30].position, shards=True) as own:
+        assert next(own) == expected[31]
+    with pytest.raises(BadPosition), stream_dp.subscribe(*place, position="1.5.00", shards=True):
+        pass
 
 
 def test_a_shard_whose_redis_is_lost_is_made_again_from_its_frames(stream: ShardedStream) -> None:
