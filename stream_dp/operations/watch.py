@@ -105,10 +105,10 @@ class Watch:
         self.operator.unsaved.set(closed_rounds - self._saved_round)
 
     def checkpointed(self, closed_rounds: int, labels: int, seconds: float) -> None:
-        """A checkpoint of `labels` labels after so many rounds has taken so long."""
+        """A checkpoint of `labels` labels after so many rounds has taken so long; more may be closed by now."""
         self.beat()
         self._saved_round = closed_rounds
-        self.operator.unsaved.set(0)
+        self.operator.unsaved.set(max(0, self.facts.round - closed_rounds))
         self.operator.labels.set(labels)
         self.operator.checkpoints.observe(seconds)
         self.operator.checkpointed.set_to_current_time()
