@@ -54,7 +54,7 @@ def create_topics(kafka: Kafka, *topics: str, partitions: int = 1) -> None:
                 names = ", ".join(sorted(missing))
                 raise KafkaTimeoutError(
                     f"{names} cannot be created: Kafka does not list what it was asked for; give this user the "
-                    f"right to create and describe topics, or create them with {_partitions(partitions)} each"
+                    f"right to create and describe topics, or create them with {partitions_text(partitions)} each"
                 )
             try:
                 admin.create_topics(dict.fromkeys(missing, options), wait_for_metadata=True)
@@ -83,7 +83,8 @@ def read_only_consumer(kafka: Kafka, **settings: Any) -> KafkaConsumer:
     return consumer
 
 
-def _partitions(number: int) -> str:
+def partitions_text(number: int) -> str:
+    """So many partitions, in words."""
     return "one partition" if number == 1 else f"{number} partitions"
 
 
@@ -96,13 +97,15 @@ def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0, partitions: in
     """
     with KafkaAdminClient(**kafka_options(kafka), **_CLIENT) as admin:
         if topic not in admin.list_topics():
-            raise LogRefused(f"the topic {topic!r} does not exist: create it with {_partitions(partitions)}")
+            raise LogRefused(
+                f"the topic {topic!r} does not exist: create it with {partitions_text(partitions)}"
+            )
         found_partitions = len(admin.describe_topics([topic])[0]["partitions"])
         if found_partitions < partitions or (partitions == 1 and found_partitions > 1):
             why = "so its records have no single order" if partitions == 1 else "one for each shard is needed"
             raise LogRefused(
-                f"the topic {topic!r} has {_partitions(found_partitions)}, {why}: "
-                f"use a topic with {_partitions(partitions)}"
+                f"the topic {topic!r} has {partitions_text(found_partitions)}, {why}: "
+                f"use a topic with {partitions_text(partitions)}"
             )
         names = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(names))

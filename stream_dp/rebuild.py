@@ -8,15 +8,16 @@ from redis import Redis
 
 from stream_dp import log
 from stream_dp.epoch import Epoch, EpochRefused
+from stream_dp.histogram import HistogramState
 from stream_dp.journal import EpochJournal
 from stream_dp.log_digest import NOTHING
-from stream_dp.pipeline import Pipeline, ReleasedPart
+from stream_dp.pipeline import Pipeline, Position, ReleasedPart
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.published import published, value_digest
 from stream_dp.records import Record, decode_release
 from stream_dp.resume import take_over
 from stream_dp.settings import Settings
-from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Sharding
 from stream_dp.store.noise_key import noise_key
 from stream_dp.verify import Outcome, verify
 
@@ -88,6 +89,8 @@ def rebuild(
     promise = find_promise(settings, redis)
     if promise.end_offset is not None:
         raise EpochRefused(f"epoch {promise.epoch.number} is closed: there is nothing to rebuild")
+    if settings.shards:
+        return _restart_sequencer(settings, store, promise)
     released = _Released(_published(settings, promise), promise.releases_offset)
     pipeline = Pipeline(promise.epoch, promise.key, settings.events)
     records = _records(settings, promise, progress)
@@ -107,6 +110,26 @@ def rebuild(
         released.next_offset,
         key_check(promise.key),
         pipeline.intake.pairs,
+    )
+    store.start_over()
+    store.commit(store.prepare(checkpoint))
+    return checkpoint
+
+
+def _restart_sequencer(settings: Settings, store: CheckpointStore, promise: Promise) -> Checkpoint:
+    """Put the sequencer of a stream in shards back to the beginning of its epoch.
+
+    When it starts, it computes all rounds again and compares them with the frames that are there, as after any start.
+    Each shard does the same with its releases.
+    """
+    epoch = promise.epoch
+    checkpoint = Checkpoint(
+        epoch,
+        HistogramState.before_any_round(),
+        Position(epoch.first_offset, tick=epoch.first_tick),
+        promise.releases_offset,
+        key_check(promise.key),
+        sharding=Sharding(settings.shards, [0] * settings.shards),
     )
     store.start_over()
     store.commit(store.prepare(checkpoint))

@@ -237,8 +237,8 @@ def _check_sharding(settings: Settings, checkpoint: Checkpoint) -> None:
     if shards != settings.shards:
         raise EpochRefused(
             f"epoch {checkpoint.epoch.number} of stream {settings.stream!r} runs with shards = {shards} and the "
-            f"settings say shards = {settings.shards}: restore the setting, or open a new epoch, which is charged, with "
-            "--new-epoch"
+            f"settings say shards = {settings.shards}: restore the setting, or open a new epoch, which is charged, "
+            "with --new-epoch"
         )
 
 

@@ -131,6 +131,7 @@ def _kafka(settings: Settings) -> Iterator[Finding]:
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
+    from stream_dp import log
     from stream_dp.cli.reach import require_kafka
     from stream_dp.connections import kafka_options
 
@@ -142,16 +143,21 @@ def _kafka(settings: Settings) -> Iterator[Finding]:
         yield _attempt("kafka", error)
         return
     yield Finding("kafka", "ok", f"answers at {settings.kafka}")
-    for topic in (settings.events, settings.releases, settings.dead_letters):
+    topics = dict.fromkeys((settings.events, settings.releases, settings.dead_letters), 1)
+    if settings.shards:
+        topics |= dict.fromkeys((settings.frames, settings.shard_releases), settings.shards)
+    for topic, partitions in topics.items():
         if topic in existing:
-            yield _topic(settings, topic)
+            yield _topic(settings, topic, partitions)
         elif settings.create_topics:
             yield Finding("topic", "ok", f"{topic} does not exist yet: the worker will make it")
         else:
-            yield Finding("topic", "failed", f"{topic} does not exist: create it with one partition")
+            yield Finding(
+                "topic", "failed", f"{topic} does not exist: create it with {log.partitions_text(partitions)}"
+            )
 
 
-def _topic(settings: Settings, topic: str) -> Finding:
+def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
     from kafka.errors import KafkaError
 
     from stream_dp import log
@@ -161,13 +167,16 @@ def _topic(settings: Settings, topic: str) -> Finding:
         return Finding("topic", "ok", f"{topic} exists; it holds raw data: restrict who may read it")
     try:
         warnings = log.check_topic(
-            settings.kafka_address, topic, LARGEST_BATCH if topic == settings.releases else 0
+            settings.kafka_address,
+            topic,
+            0 if topic == settings.events else LARGEST_BATCH,
+            partitions,
         )
     except (log.LogRefused, KafkaError) as error:
         return _attempt("topic", error)
     if warnings:
         return Finding("topic", "warning", "; ".join(warnings))
-    return Finding("topic", "ok", f"{topic} has one partition and forgets nothing")
+    return Finding("topic", "ok", f"{topic} has {log.partitions_text(partitions)} and forgets nothing")
 
 
 def _redis(settings: Settings) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from kafka import KafkaAdminClient
 import stream_dp
 from stream_dp.journal import EpochJournal
 from stream_dp.pipeline import Pipeline
+from stream_dp.rebuild import rebuild, verify_epoch
 from stream_dp.records import decode_release
 from stream_dp.releases_topic import BadPosition
 from stream_dp.shards.frames import decode_frame
@@ -185,6 +186,25 @@ def test_a_shard_whose_redis_is_lost_is_made_again_from_its_frames(stream: Shard
     stream.feed(some_events(50, seed=2))
     finish(stream, 200, stream.run_in_role("shard"), *others)
     assert len(stream.records_of(stream.settings.shard_releases, 2)) == released + 50
+
+
+def test_all_that_redis_held_but_the_key_can_be_made_again(stream: ShardedStream) -> None:
+    processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+    stream.feed(some_events(100, seed=1))
+    stream.wait_until_round(100)
+    for process in processes:
+        process.kill()
+    key = f"stream_dp:{{{stream.settings.stream}}}:key".encode()
+    with stream.redis() as client:
+        lost = [name for name in client.keys(f"stream_dp:{{{stream.settings.stream}*") if name != key]
+        client.delete(*lost)
+        assert len(lost) > 20
+        assert "Redis has no state" in stream.refusal()
+        rebuild(stream.settings, client)
+    stream.feed(some_events(50, seed=2))
+    finish(stream, 150, *(stream.run_in_role(role) for role in ("worker", "shard", "merge")))
+    with stream.redis() as client:
+        assert verify_epoch(stream.settings, client).certificate.sound
 
 
 def test_epochs_follow_one_another_in_all_shards(
