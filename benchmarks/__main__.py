@@ -5,7 +5,18 @@ from importlib import import_module
 
 from rich.console import Console
 
-NAMES = ("noise", "engine", "end_to_end", "recovery", "batch", "jobs", "dashboard", "pruning", "checkpoint", "scaling")
+NAMES = (
+    "noise",
+    "engine",
+    "end_to_end",
+    "recovery",
+    "batch",
+    "jobs",
+    "dashboard",
+    "pruning",
+    "checkpoint",
+    "scaling",
+)
 
 
 def main(names: list[str]) -> None:
