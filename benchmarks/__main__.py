@@ -7,6 +7,7 @@ from rich.console import Console
 
 NAMES = (
     "noise",
+    "counters",
     "engine",
     "end_to_end",
     "recovery",
