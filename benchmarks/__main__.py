@@ -17,6 +17,7 @@ NAMES = (
     "pruning",
     "checkpoint",
     "scaling",
+    "shards",
 )
 
 
