@@ -6,6 +6,7 @@ A start reads everything it needs to be sure of before anything is sent.
 import logging
 from dataclasses import dataclass
 
+import msgspec
 from redis import Redis
 
 from stream_dp import log
@@ -89,7 +90,7 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
     and the next one opened.  Raises one of the worker's `REFUSALS`.
     """
     epochs = take_over(settings, store, redis)
-    outlet: Outlet = FramesOutlet(settings) if settings.shards else ReleasesOutlet(settings)
+    outlet = outlet_of(settings, settings.shards)
     if wish is not None and epochs.journal.last is not None:
         events = log.offsets(settings.kafka_address, settings.events)
         epochs.check_room(events.first if wish.recount else events.end, events.end)
@@ -105,15 +106,16 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
         key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
         _check_key(checkpoint, key)
         _check_epoch(checkpoint, epochs)
-        _check_sharding(settings, checkpoint)
         if wish is None:
+            _check_sharding(settings, checkpoint)
             checkpoint.epoch.check_settings(settings)
         _check_log(settings, checkpoint.position, LogDigester(key))
     except (EpochRefused, NoKey, StateDamaged, log.LogRefused) as lost:
         if wish is None:
             raise
         logger.warning("the old epoch ends where it stands: %s", lost)
-        return open_next(settings, store, redis, epochs, outlet, wish)
+        return open_next(settings, store, redis, epochs, wish)
+    outlet = outlet_of(settings, _shards(checkpoint))
     outlet.published_since(checkpoint)
     # Asked last: another worker may still be releasing, and whatever it has released came from records before this end.
     events_end = log.offsets(settings.kafka_address, settings.events).end
@@ -133,7 +135,6 @@ def open_next(
     store: CheckpointStore,
     redis: Redis,
     epochs: Epochs,
-    outlet: Outlet,
     wish: NewEpoch,
     counted: Position | None = None,
 ) -> Resumed:
@@ -147,6 +148,7 @@ def open_next(
     key = noise_key(settings.noise_key, redis, settings.stream, may_create=True)
     first_offset = events.first if wish.recount else max(ended, events.first)
     checkpoint = epochs.open_next(first_offset, key_check(key), None if wish.recount else counted)
+    outlet = outlet_of(settings, settings.shards)
     return Resumed(
         outlet.pipeline(checkpoint, key),
         checkpoint.key_check,
@@ -228,12 +230,23 @@ def _check_epoch(checkpoint: Checkpoint, epochs: Epochs) -> None:
         raise EpochRefused(f"epoch {number} is closed: open the next one, which is charged, with --new-epoch")
 
 
+def outlet_of(settings: Settings, shards: int) -> Outlet:
+    """Where a worker writes whose epoch is divided into so many shards, which the settings may want to change."""
+    return (
+        FramesOutlet(msgspec.structs.replace(settings, shards=shards)) if shards else ReleasesOutlet(settings)
+    )
+
+
+def _shards(checkpoint: Checkpoint) -> int:
+    return checkpoint.sharding.shards if checkpoint.sharding else 0
+
+
 def _check_sharding(settings: Settings, checkpoint: Checkpoint) -> None:
     """Raise `EpochRefused` unless the labels of the checkpoint's epoch are divided as the settings say.
 
     A label that changed its owner would be counted from zero there, under the noise that it had before.
     """
-    shards = checkpoint.sharding.shards if checkpoint.sharding else 0
+    shards = _shards(checkpoint)
     if shards != settings.shards:
         raise EpochRefused(
             f"epoch {checkpoint.epoch.number} of stream {settings.stream!r} runs with shards = {shards} and the "

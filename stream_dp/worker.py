@@ -118,9 +118,7 @@ class Worker:
                 self.watch.ended()
         if self._new_epoch is not None and resumed.closing and not self._stopping.is_set():
             counted = resumed.pipeline.position
-            await asyncio.to_thread(
-                open_next, *place, resumed.epochs, resumed.outlet, self._new_epoch, counted
-            )
+            await asyncio.to_thread(open_next, *place, resumed.epochs, self._new_epoch, counted)
             self._new_epoch = None
 
     async def _work(self, session: "_Session", until: int | None) -> None:

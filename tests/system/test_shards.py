@@ -17,6 +17,7 @@ from stream_dp.pipeline import Pipeline
 from stream_dp.rebuild import rebuild, verify_epoch
 from stream_dp.records import decode_release
 from stream_dp.releases_topic import BadPosition
+from stream_dp.resume import NewEpoch
 from stream_dp.shards.frames import decode_frame
 from tests.system.shard_process import STEPS
 from tests.system.sharded import KAFKAS_SESSION, QUICK_SESSION, ShardedStream, sharded_stream
@@ -222,6 +223,28 @@ def test_epochs_follow_one_another_in_all_shards(
             expected += [part.value for part in pipeline.process(stream.events()).releases]
         assert expected == [record.value for record in stream.releases()]
         assert {1, 2, 3} == {decode_release(value).epoch for value in expected}
+
+
+def test_another_epoch_may_have_another_number_of_shards(stream: ShardedStream) -> None:
+    """First none, then four, then two; each epoch is counted to its end with the shards that it began with."""
+    for number, shards in enumerate((0, 4, 2)):
+        stream.feed(some_events(50, seed=number))
+        wish = NewEpoch() if number else None
+        worker = stream.start(new_epoch=wish, shards=shards)
+        others = [stream.run_in_role(role) for role in ("shard", "merge") if shards]
+        stream.feed(some_events(50, seed=10 + number))
+        wait_until(lambda: len(stream.releases()) == 100 * (number + 1), stream.logged)  # noqa: B023
+        for process in (worker, *others):
+            process.terminate()
+            assert ended(process) == 0, stream.logged()
+    journal, expected = EpochJournal(stream.settings), []
+    for opened in journal.opened:
+        number, first = opened.epoch.number, opened.epoch.first_offset
+        end = journal.closed[number].end_offset if number in journal.closed else 300
+        pipeline = Pipeline(opened.epoch, stream.key(), stream.settings.events)
+        expected += [part.value for part in pipeline.process(stream.events()[first:end]).releases]
+    assert len(journal.opened) == 3
+    assert expected == [record.value for record in stream.releases()]
 
 
 @pytest.mark.parametrize("shards", [0, 2])
