@@ -1,6 +1,10 @@
 """How members of the stream's consumer groups present themselves to Kafka, and how soon a silent one is replaced."""
 
+import asyncio
 from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
 
 from stream_dp.connections import aiokafka_options
 from stream_dp.settings import Settings, SettingsError
@@ -9,6 +13,7 @@ SESSION_MILLISECONDS = 6_000
 """A member that is silent for so long is out: the least that Kafka allows by default."""
 
 _HEARTBEAT_MILLISECONDS = 500
+_ANSWER_SECONDS = 3.0
 
 
 def membership(settings: Settings, group: str) -> dict[str, Any]:
@@ -28,3 +33,12 @@ def require_shards(settings: Settings) -> None:
         raise SettingsError(
             "the stream is not divided into shards: set shards to their number, for the stream's worker too"
         )
+
+
+async def answers(consumer: AIOKafkaConsumer, place: TopicPartition) -> bool:
+    """Whether Kafka answers a question about this partition: its clients wait in silence for a broker that is away."""
+    try:
+        await asyncio.wait_for(consumer.end_offsets([place]), _ANSWER_SECONDS)
+    except (KafkaError, TimeoutError):
+        return False
+    return True

@@ -7,6 +7,7 @@ them.
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
@@ -24,10 +25,11 @@ from stream_dp.releases_topic import ReleasesTopic, WholeRelease
 from stream_dp.resume import prepare_topics_of_shards
 from stream_dp.sending import LARGEST_BATCH, batches, offset_after, producer, stop_client
 from stream_dp.settings import Settings
-from stream_dp.shards.group import membership, require_shards
+from stream_dp.shards.group import answers, membership, require_shards
 from stream_dp.shards.merge import (
     Place,
     RoundMerger,
+    ShardRelease,
     ShardsRefused,
     WholeRounds,
     decode_shard_release,
@@ -39,7 +41,7 @@ logger = logging.getLogger(__name__)
 _POLL_MILLISECONDS, _STANDBY_MILLISECONDS = 200, 500
 _PARTS_AT_ONCE, _BYTES_AT_ONCE = 500, 4 << 20
 _BATCHES_IN_FLIGHT = 2
-_OFFSET_SECONDS = 5.0
+_OFFSET_SECONDS, _CONFIRM_SECONDS = 5.0, 2.0
 
 
 class MergeWorker:
@@ -92,6 +94,8 @@ class _Merging(ConsumerRebalanceListener):
         self._working = asyncio.Lock()
         self._in_flight: deque[asyncio.Future[int]] = deque()
         self._end = 0
+        self._confirmed = 0.0
+        self._told = 0  # rounds of `_rounds` that the metrics have counted
         self._turn = AIOKafkaConsumer(**membership(settings, "merge"), auto_offset_reset="latest")
         self._reader = AIOKafkaConsumer(
             **aiokafka_options(settings.kafka_address),
@@ -143,8 +147,11 @@ class _Merging(ConsumerRebalanceListener):
                 if self._rounds is None:
                     await self._begin()
                 await self._merge()
-            elif not self._turn.assignment():
-                self._watch.answered(True)  # in reserve
+        if time.monotonic() - self._confirmed > _CONFIRM_SECONDS:
+            self._watch.answered(
+                await answers(self._reader, TopicPartition(self._settings.shard_releases, 0))
+            )
+            self._confirmed = time.monotonic()
 
     async def _begin(self) -> None:
         rounds, starts = await asyncio.to_thread(_go_on, self._settings)
@@ -152,7 +159,7 @@ class _Merging(ConsumerRebalanceListener):
         self._reader.assign(places)
         for place, start in zip(places, starts, strict=True):
             self._reader.seek(place, start)
-        self._rounds = rounds
+        self._rounds, self._told = rounds, 0
         logger.info("stream %s: merging after round %d", self._settings.stream, rounds.last[1])
 
     async def _merge(self) -> None:
@@ -173,8 +180,17 @@ class _Merging(ConsumerRebalanceListener):
                 stored = await self._producer.send_batch(batch, self._settings.releases, partition=0)
                 self._in_flight.append(asyncio.ensure_future(offset_after(stored, batch.record_count())))
             await self._answered(_BATCHES_IN_FLIGHT)
-        self._watch.answered(True)
-        self._watch.counted(rounds.last[1], 0)
+        self._tell(rounds)
+
+    def _tell(self, rounds: "_Rounds") -> None:
+        """Say how far the releases are."""
+        newest, facts = rounds.merged_last, self._watch.facts
+        if newest is not None:
+            facts.epoch, facts.horizon = newest.epoch, newest.horizon
+            facts.epsilon, facts.delta = newest.epsilon, newest.delta
+            facts.releases += rounds.merged - self._told
+            self._told = rounds.merged
+            self._watch.counted(newest.round, 0)
 
     async def _still_has_turn(self) -> bool:
         """Ask the group by a commit, which it takes from its present members only: a process may have slept."""
@@ -212,6 +228,8 @@ class _Rounds:
         self.last: Place = (newest.epoch, newest.round) if newest else (0, 0)
         self.whole = WholeRounds(shards, (newest.epoch, newest.round - 1) if newest else (0, 0))
         self._merger = RoundMerger()
+        self.merged = 0
+        self.merged_last: ShardRelease | None = None
 
     def add(self, value: bytes | None, partition: int, offset: int) -> None:
         """Take a record of the topic of the shards.  Raises `ShardsRefused`."""
@@ -232,6 +250,7 @@ class _Rounds:
                 self._compare(values, newest)
             else:
                 self.last = releases[0].place
+                self.merged, self.merged_last = self.merged + 1, releases[0]
                 yield from values
 
     def _compare(self, values: Iterable[bytes], newest: WholeRelease) -> None:

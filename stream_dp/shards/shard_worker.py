@@ -23,7 +23,7 @@ from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.resume import prepare_topics_of_shards
 from stream_dp.sending import producer, stop_client
 from stream_dp.settings import Settings
-from stream_dp.shards.group import membership, require_shards
+from stream_dp.shards.group import answers, membership, require_shards
 from stream_dp.shards.owned_shard import OwnedShard
 from stream_dp.store.checkpoints import Fenced
 
@@ -33,7 +33,7 @@ _POLL_MILLISECONDS = 200
 _FRAMES_AT_ONCE = 64
 _REDIS_SECONDS = 30.0
 _OFFSET_SECONDS = 5.0
-_CONFIRM_SECONDS, _CONFIRM_ANSWER_SECONDS = 2.0, 3.0
+_CONFIRM_SECONDS = 2.0
 _FENCED_SECONDS = 1.0
 
 
@@ -138,8 +138,10 @@ class _Member(ConsumerRebalanceListener):
                 shard = self._shards.get(place.partition)
                 if shard is not None:
                     frames = [(record.offset, record.value) for record in records]
+                    before = shard.round
                     with self._watch.batch():
                         await self._guarded(place.partition, shard.take(frames, self._producer))
+                    self._watch.facts.releases += max(0, shard.round - before)
             for number, shard in list(self._shards.items()):
                 if shard.checkpoint_due:
                     await self._guarded(number, self._save(shard))
@@ -204,13 +206,7 @@ class _Member(ConsumerRebalanceListener):
         async with self._working:
             for number, shard in list(self._shards.items()):
                 await self._guarded(number, asyncio.to_thread(shard.check_hold))
-        try:
-            asked = self._consumer.end_offsets([TopicPartition(self._settings.frames, 0)])
-            await asyncio.wait_for(asked, _CONFIRM_ANSWER_SECONDS)
-        except (KafkaError, TimeoutError):
-            self._watch.answered(False)
-        else:
-            self._watch.answered(True)
+        self._watch.answered(await answers(self._consumer, TopicPartition(self._settings.frames, 0)))
         self._confirmed = time.monotonic()
 
     def _tell(self) -> None:
