@@ -1,7 +1,19 @@
 # Two commands are enough: `make demo` shows it, `make test` proves it.  `make` alone lists the rest.
 
 PYTHON ?= python3
-PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check
+
+# uv unpacks what its cache holds in seconds.  It does not read pip's settings, so pip stands in where uv gets nothing;
+# pip reads dependency groups from 25.1 on, and the one that Python brings along is often older.
+UV := $(or $(shell command -v uv),.venv/bin/uv)
+PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check
+add = $(UV) pip install --quiet --python .venv/bin/python $(1) || \
+	{ $(PIP) --upgrade 'pip>=25.1' && PYTHONWARNINGS='ignore:Editable installation' $(PIP) $(1); }
+
+# What one process has compiled is there for the next.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Tests wait more than they compute: four files at a time keep two processors busy.
+PYTEST := .venv/bin/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # Chromium is installed by .ci/run, and cannot be installed from here; everything else is tested without it too.
 WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
@@ -16,16 +28,15 @@ help: ## list these targets
 
 install: .venv/.installed-test ## make .venv with everything needed to run and to test
 
-demo: install ## watch private histograms of real flights, with an embedded broker and Redis
+demo: .venv/.installed ## watch private histograms of real flights, with an embedded broker and Redis
 	@.venv/bin/stream-dp demo
 
 test: install ## run all tests; broker and Redis are started for you
 	@[ -z "$(WITHOUT_BROWSER)" ] || echo "No Chromium: the dashboard's page is not tested (Debian: apt-get install chromium chromium-driver)."
-	.venv/bin/python -m pytest tests/test_metrics.py  # sets up logging for a whole process, so it has one of its own
-	.venv/bin/python -m pytest --ignore tests/test_metrics.py $(WITHOUT_BROWSER)
+	$(PYTEST) $(WITHOUT_BROWSER)
 
 test-kafka: install ## run the system tests against Apache Kafka (needs Java 17, Maven and a Redis with TLS)
-	.venv/bin/python -m pytest tests/system --kafka apache $(WITHOUT_BROWSER)
+	$(PYTEST) tests/system --kafka apache
 
 lint: .venv/.installed-lint ## check style, format and types
 	.venv/bin/ruff check
@@ -50,11 +61,17 @@ clean: ## remove what make and the tools made; .stream-dp (state and privacy led
 	rm -rf .venv .kafka build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A stamp for each dependency group: a changed pyproject.toml installs it again.
+# The demo needs no dependency group.  Each group has a stamp; a changed pyproject.toml installs it again.
+.venv/.installed: pyproject.toml | .venv/.created
+	@echo "Installing stream_dp into .venv ..."
+	@$(call add,--editable .)
+	@touch $@
+
 .venv/.installed-%: pyproject.toml | .venv/.created
 	@echo "Installing stream_dp and its $* dependencies into .venv ..."
-	@PYTHONWARNINGS='ignore:Editable installation' $(PIP) install --editable . --group $*
-	@touch $@
+	@$(call add,--editable . --group $*)
+	@.venv/bin/python -m compileall -qq -j 0 .venv/lib || true  # some packages hold files that are not to be compiled
+	@touch $@ .venv/.installed
 
 # TensorFlow Privacy pins numpy 1 and dp-accounting 0.4, so it has an environment of its own; it ends with Python 3.11.
 .venv/.tensorflow-privacy: | .venv/.created
@@ -63,12 +80,11 @@ clean: ## remove what make and the tools made; .stream-dp (state and privacy led
 		--disable-pip-version-check install 'tensorflow-privacy==0.9.0' 'tensorflow<2.16'; fi
 	@touch $@
 
-# pip reads dependency groups from 25.1 on; the one that Python brings along is often older.
 .venv/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "stream_dp needs Python 3.11 or newer: try make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 		{ echo "$(PYTHON) cannot make virtual environments: install its venv package (Debian: apt-get install python3-venv)." >&2; exit 1; }
 	@$(PYTHON) -m venv .venv
-	@$(PIP) install --upgrade 'pip>=25.1'
+	@[ -x $(UV) ] || $(PIP) uv || echo "There is no uv for this machine: pip installs the rest."
 	@touch $@

@@ -1,5 +1,7 @@
 """Which Kafka the tests meet: the embedded broker (default), or a real Apache Kafka node."""
 
+import signal
+
 import pytest
 
 from tests.apache_kafka.server import KafkaUnavailableError, jars
@@ -15,7 +17,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Fetch the jars before any test's clock runs; what is missing is said in one line."""
+    """Fetch the jars before any test's clock runs; what is missing is said in one line.
+
+    A shell ignores Ctrl-C for what it runs in the background, and so would every process that the tests start.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("kafka") == "apache":
         try:
             jars()

@@ -12,6 +12,26 @@ from stream_dp.dev import redis_server
 from stream_dp.dev.servers import BrokerProcess, Servers, embedded, start_broker
 from tests.apache_kafka.server import Broker, apache_kafka, free_ports
 
+SAME_ON_ANY_BROKER = {
+    "test_dashboard_browser": "a browser meets the dashboard, never the broker",
+    "test_dashboard_server": "the dashboard reads as test_subscribe does",
+    "test_demo": "the demo starts embedded servers",
+    "test_dev_commands": "the commands start embedded servers",
+    "test_embedded_broker": "that is the one which is tested",
+    "test_embedded_redis": "Redis alone",
+    "test_metrics": "what a worker shows, whoever its broker",
+    "test_secrets": "what a worker writes, whoever its broker",
+    "test_verify_commands": "words for what test_epochs and test_log_identity ask",
+}
+"""Files that a run on Apache Kafka leaves out, because it would be the same test again, and why."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On Apache Kafka, keep what could depend on it."""
+    if config.getoption("kafka") == "apache":
+        config.hook.pytest_deselected(items=[item for item in items if item.path.stem in SAME_ON_ANY_BROKER])
+        items[:] = [item for item in items if item.path.stem not in SAME_ON_ANY_BROKER]
+
 
 @pytest.fixture(scope="session")
 def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
