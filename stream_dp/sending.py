@@ -15,10 +15,11 @@ LARGEST_BATCH = 1 << 20
 """Most bytes that go to a partition at once: a little below Kafka's default limit."""
 
 
-def producer(kafka: Kafka) -> AIOKafkaProducer:
-    """A producer whose batches are stored once and in order, or not at all."""
+def producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
+    """A producer whose batches are stored once and in order, or not at all; `compression` is that of the settings."""
     return AIOKafkaProducer(
         **aiokafka_options(kafka),
+        compression_type=None if compression == "none" else compression,
         acks="all",
         enable_idempotence=True,
         max_batch_size=LARGEST_BATCH,

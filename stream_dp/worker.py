@@ -194,7 +194,7 @@ class _Session:
             auto_offset_reset="none",
             isolation_level="read_committed",
         )
-        self._producer = producer(settings.kafka_address)
+        self._producer = producer(settings.kafka_address, settings.compression)
 
     async def __aenter__(self) -> "_Session":
         try:

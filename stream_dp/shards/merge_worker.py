@@ -103,7 +103,7 @@ class _Merging(ConsumerRebalanceListener):
             auto_offset_reset="earliest",
             isolation_level="read_committed",
         )
-        self._producer = producer(settings.kafka_address)
+        self._producer = producer(settings.kafka_address, settings.compression)
 
     async def __aenter__(self) -> "_Merging":
         try:

@@ -87,7 +87,7 @@ class _Member(ConsumerRebalanceListener):
             isolation_level="read_committed",
             partition_assignment_strategy=(StickyPartitionAssignor,),
         )
-        self._producer = producer(settings.kafka_address)
+        self._producer = producer(settings.kafka_address, settings.compression)
 
     async def __aenter__(self) -> "_Member":
         try:

@@ -1,10 +1,11 @@
-"""Producers choose how they compress; the worker reads and counts them all."""
+"""Producers choose how they compress, and so does the worker: all of it is read."""
 
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from stream_dp.sending import producer
 from tests.system.streams import GIVE_UP_SECONDS, small_stream, some_events
 
 
@@ -13,9 +14,31 @@ def test_compressed_events_count_like_others(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, codec: str
 ) -> None:
     with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        producer = Producer({"bootstrap.servers": kafka, "compression.type": codec, "linger.ms": 50})
+        sender = Producer({"bootstrap.servers": kafka, "compression.type": codec, "linger.ms": 50})
         for value in some_events(60, seed=1):
-            producer.produce(stream.settings.events, value, b"key")
-        assert producer.flush(GIVE_UP_SECONDS) == 0
+            sender.produce(stream.settings.events, value, b"key")
+        assert sender.flush(GIVE_UP_SECONDS) == 0
         assert stream.run(until_round=60) == 0
         stream.check_everything()
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_releases_are_read_like_others(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, codec: str
+) -> None:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, compression=codec) as stream:
+        stream.feed(some_events(60, seed=1))
+        assert stream.run(until_round=60) == 0
+        stream.check_everything()
+
+
+async def test_the_setting_reaches_the_producer(kafka: str) -> None:
+    for codec, bits in (("none", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)):
+        sender = producer(kafka, codec)
+        await sender.start()
+        try:
+            batch = sender.create_batch()
+            batch.append(key=None, value=b"x" * 100, timestamp=None)
+            assert batch._build()[22] & 7 == bits  # the attributes of a batch of format 2
+        finally:
+            await sender.stop()
