@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 STREAM = "flights"
 EPSILON, DELTA, HORIZON = 2.0, 1e-6, 65_535
 _RATE = 200.0  # events a second that people can follow
-_AT_ONCE = 2_000  # events before that pace begins: until labels reach the threshold there is nothing to follow
+_AT_ONCE = 2_000  # events before that pace begins: until labels are seen there is nothing to follow
 _MOST_AHEAD = 5_000  # events fed that are not released yet
 _POLL_SECONDS = 0.05
 _SNIPPET = """\
