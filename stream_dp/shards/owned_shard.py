@@ -24,7 +24,7 @@ from stream_dp.sending import batches, offset_after
 from stream_dp.settings import Settings
 from stream_dp.shards.frames import Frame, FrameRefused, decode_frame
 from stream_dp.shards.shard import Shard
-from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Sharding
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, PreparedCheckpoint, Sharding
 from stream_dp.store.noise_key import noise_key
 
 _BYTES_AT_ONCE, _RELEASES_AT_ONCE = 4 << 20, 500
@@ -58,6 +58,7 @@ class OwnedShard:
         self._unsent: list[bytes] = []
         self._unsaved = 0
         self._saved = (self.next_offset, time.monotonic())
+        self._writing: asyncio.Task[float] | None = None
 
     @property
     def shard(self) -> Shard | None:
@@ -201,14 +202,18 @@ class OwnedShard:
         late = time.monotonic() - at >= self._settings.checkpoint_seconds
         return self._unsaved >= self._settings.checkpoint_rounds or (late and self.next_offset > offset)
 
-    async def checkpoint(self) -> bool:
-        """Wait until everything sent is in the broker, then write the state to Redis.  Raises `Fenced`.
+    async def begin_checkpoint(self) -> None:
+        """Wait until everything sent is in the broker, copy the state, and write it to Redis while work goes on.
 
-        Returns whether it did: while something published is still to be compared, what is in Redis stays.
+        While something published is still to be compared, what is in Redis stays.
         """
+        await self.finish_checkpoint()
         await self._answered(0)
         if self._shard is None or self._published or self.next_offset == self._saved[0]:
-            return False
+            return
+        if self._is_new:
+            await asyncio.to_thread(self._store.start_over)
+            self._is_new = False
         shard = self._shard
         checkpoint = Checkpoint(
             shard.epoch,
@@ -218,15 +223,31 @@ class OwnedShard:
             self._key_check,
             sharding=Sharding(shard.shards),
         )
-        await asyncio.to_thread(self._write, checkpoint)
         self._unsaved, self._saved = 0, (self.next_offset, time.monotonic())
-        return True
+        self._writing = asyncio.create_task(self._write(self._store.prepare(checkpoint)))
 
-    def _write(self, checkpoint: Checkpoint) -> None:
-        if self._is_new:
-            self._store.start_over()
-            self._is_new = False
-        self._store.commit(self._store.prepare(checkpoint))
+    async def _write(self, prepared: PreparedCheckpoint) -> float:
+        began = time.monotonic()
+        await asyncio.to_thread(self._store.commit, prepared)
+        return time.monotonic() - began
+
+    @property
+    def is_written(self) -> bool:
+        """Whether a checkpoint was begun that may be finished without waiting."""
+        return self._writing is not None and self._writing.done()
+
+    async def finish_checkpoint(self) -> float | None:
+        """Wait until the checkpoint that was begun last is in Redis.  Raises `Fenced` or a `RedisError`.
+
+        Returns how many seconds it took to write, or None if there was none.
+        """
+        writing, self._writing = self._writing, None
+        return None if writing is None else await writing
+
+    @property
+    def saved_offset(self) -> int:
+        """Where the frames after the checkpoint that was begun last are."""
+        return self._saved[0]
 
     async def _answered(self, at_most: int) -> None:
         """Wait until at most so many batches are without the broker's answer."""
@@ -235,6 +256,8 @@ class OwnedShard:
             self._in_flight.popleft()
 
     def drop(self) -> None:
-        """Wait for nothing more."""
+        """Wait for nothing more.  A checkpoint that is being written is the last, and in Redis or not."""
+        if self._writing is not None:
+            self._writing.cancel()
         for unanswered in self._in_flight:
             unanswered.cancel()

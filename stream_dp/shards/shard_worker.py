@@ -143,8 +143,10 @@ class _Member(ConsumerRebalanceListener):
                         await self._guarded(place.partition, shard.take(frames, self._producer))
                     self._watch.facts.releases += max(0, shard.round - before)
             for number, shard in list(self._shards.items()):
-                if shard.checkpoint_due:
-                    await self._guarded(number, self._save(shard))
+                if shard.is_written:
+                    await self._guarded(number, self._finish(shard))
+                elif shard.checkpoint_due:
+                    await self._guarded(number, shard.begin_checkpoint())
         await self._confirm()
         self._tell()
 
@@ -187,15 +189,18 @@ class _Member(ConsumerRebalanceListener):
             self._to_open[number] = time.monotonic() + _FENCED_SECONDS
 
     async def _save(self, shard: OwnedShard) -> None:
-        began = time.monotonic()
-        if not await shard.checkpoint():
+        await shard.begin_checkpoint()
+        await self._finish(shard)
+
+    async def _finish(self, shard: OwnedShard) -> None:
+        """Wait for the shard's checkpoint, then tell Kafka how far it is, which only monitors read."""
+        seconds = await shard.finish_checkpoint()
+        if seconds is None:
             return
-        self._watch.checkpointed(
-            shard.round, sum(each.labels for each in self._shards.values()), time.monotonic() - began
-        )
+        self._watch.checkpointed(shard.round, sum(each.labels for each in self._shards.values()), seconds)
         try:
             place = TopicPartition(self._settings.frames, shard.number)
-            await asyncio.wait_for(self._consumer.commit({place: shard.next_offset}), _OFFSET_SECONDS)
+            await asyncio.wait_for(self._consumer.commit({place: shard.saved_offset}), _OFFSET_SECONDS)
         except (KafkaError, TimeoutError) as error:
             logger.info("the group's offset, which only monitors read, was not committed: %r", error)
 
