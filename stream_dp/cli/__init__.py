@@ -16,6 +16,7 @@ from stream_dp.cli import (
     audit,
     budget,
     calibrate,
+    changes,
     check,
     dashboard,
     demo,
@@ -62,6 +63,7 @@ app.command("worker")(worker.worker)
 app.command("shard")(shards.shard)
 app.command("merge")(shards.merge)
 app.command("tail")(tail.tail)
+app.command("changes")(changes.changes)
 app.command("replay")(replay.replay)
 app.command("dashboard")(dashboard.dashboard)
 app.command("calibrate")(calibrate.calibrate)

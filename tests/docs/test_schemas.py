@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend
 
+from stream_dp.changes import Change, derive
 from stream_dp.epoch import Epoch
 from stream_dp.pipeline import Pipeline
 from stream_dp.records import (
@@ -25,6 +26,7 @@ from stream_dp.records import (
     decode_release,
     decode_tick,
 )
+from stream_dp.releases_topic import WholeRelease
 from stream_dp.settings import Settings
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -224,6 +226,19 @@ def test_releases_in_the_user_unit_say_how_much_of_a_user_counts() -> None:
     assert [(letter.offset, letter.reason) for letter in dead_letters] == [
         (1, "the event names no user, and the privacy unit of this stream is the user")
     ]
+
+
+def test_the_schema_of_changes_is_what_is_written() -> None:
+    releases, _ = worked_off(b'{"items": ["tea"]}', b'{"items": ["tea", "milk"]}')
+    before, after = (msgspec.json.decode(value, type=WholeRelease) for value in releases)
+    for earlier, later in ((None, before), (before, after)):
+        for change in derive(earlier, later):
+            value = json.loads(msgspec.json.encode(change))
+            schema("change").validate(value)
+            assert list(value) == read_schema("change")["required"]
+    [example] = read_schema("change")["examples"]
+    schema("change").validate(example)
+    assert msgspec.convert(example, Change).left == ["decaf"]
 
 
 def test_dead_letters_carry_the_headers_that_the_page_lists_and_no_part_of_the_record() -> None:

@@ -1,0 +1,49 @@
+"""`stream-dp changes`: what changed from release to release, in a topic of its own."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from stream_dp.cli import options
+from stream_dp.settings import load_settings
+
+_POLL_SECONDS = 0.25
+
+
+def changes(
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="End after this many releases.")] = None,
+) -> None:
+    """Write what changes from one release to the next into `<stream>.changes`, until stopped with Ctrl-C.
+
+    It reads released values only, needs neither key nor Redis, and goes on where it stopped.
+
+    [bold]Examples[/]
+
+      stream-dp changes --stream shop
+
+      stream-dp changes --stream shop --kafka broker:9092 --rounds 100
+    """
+    from stream_dp.changes import ChangesWriter
+    from stream_dp.cli.reach import await_topic, require_kafka
+
+    found = load_settings(settings, stream=stream, kafka=kafka)
+    console = Console(stderr=True, highlight=False)
+    done = 0
+    try:
+        require_kafka(found.kafka)
+        await_topic(
+            found.kafka_address,
+            found.releases,
+            f"Waiting for the topic {found.releases!r}, which the worker of the stream {found.stream!r} makes when it "
+            "starts; --stream names another one.",
+        )
+        with ChangesWriter(found.kafka_address, found.stream) as writer:
+            console.print(f"Writing {found.stream}.changes; Ctrl-C ends it.")
+            while rounds is None or done < rounds:
+                done += writer.write(_POLL_SECONDS)
+    except KeyboardInterrupt:
+        console.print(f"{done:,} releases done.")

@@ -1,0 +1,84 @@
+"""The changes topic on real servers: it follows a worker from epoch to epoch, and a writer that died goes on."""
+
+from pathlib import Path
+
+import msgspec
+from typer.testing import CliRunner
+
+from stream_dp import log
+from stream_dp.changes import Change, ChangesWriter
+from stream_dp.cli import app
+from stream_dp.records import decode_release
+from stream_dp.resume import NewEpoch
+from tests.system.streams import Stream, ended, small_stream, some_events
+from tests.test_changes import applied
+
+
+def written(stream: Stream) -> list[Change]:
+    topic = f"{stream.settings.stream}.changes"
+    held = log.offsets(stream.settings.kafka, topic)
+    records = log.read(stream.settings.kafka, topic, held.first, held.end)
+    return [msgspec.json.decode(record.value or b"", type=Change) for record in records]
+
+
+def released(stream: Stream) -> dict[tuple[int, int], dict[str, int]]:
+    found = [decode_release(record.value or b"") for record in stream.releases()]
+    return {(each.epoch, each.round): dict(zip(each.labels, each.counts, strict=True)) for each in found}
+
+
+def check(stream: Stream) -> None:
+    """Whoever follows the changes has every release."""
+    held: dict[str, int] = {}
+    followed = {}
+    for change in written(stream):
+        held = applied(held, [change])
+        if change.part == change.parts:
+            followed[change.epoch, change.round] = held
+    assert followed == released(stream)
+
+
+def test_changes_follow_the_releases_and_go_on_after_the_writer_died(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, delta=0.1) as stream:
+        stream.feed(some_events(40, seed=1))
+        assert stream.run(until_round=40) == 0
+        name = stream.settings.stream
+        first = CliRunner().invoke(app, ["changes", "--stream", name, "--kafka", kafka, "--rounds", "1"])
+        assert first.exit_code == 0, first.output
+        check(stream)
+        stream.feed(some_events(30, seed=2))
+        worker = stream.start(new_epoch=NewEpoch())
+        stream.wait_until_logged("epoch 2")
+        stream.feed(some_events(20, seed=3))
+        stream.wait_until(lambda: (2, 20) in released(stream), worker)
+        worker.terminate()
+        assert ended(worker) == 0
+        with ChangesWriter(kafka, name) as writer:
+            while writer.write(1.0):
+                continue
+        check(stream)
+        rounds = [(change.epoch, change.round) for change in written(stream)]
+        assert rounds == sorted(set(rounds)), "nothing is written twice by writers that ended in peace"
+
+
+def test_a_change_of_which_only_a_part_was_written_is_written_again(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, delta=0.1) as stream:
+        stream.feed(some_events(40, seed=1))
+        assert stream.run(until_round=40) == 0
+        name = stream.settings.stream
+        with ChangesWriter(kafka, name) as writer:
+            while writer.write(1.0):
+                continue
+        whole = written(stream)
+        torn = msgspec.structs.replace(whole[-1], part=1, parts=2)
+        stream.write(f"{name}.changes", [log_record(torn)])
+        with ChangesWriter(kafka, name) as writer:
+            assert writer.write(2.0) == 1
+        assert written(stream)[-1] == whole[-1]
+
+
+def log_record(change: Change) -> "log.Record":
+    return log.Record(0, 1, b"s", msgspec.json.encode(change))
