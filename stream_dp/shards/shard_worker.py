@@ -202,7 +202,9 @@ class _Member(ConsumerRebalanceListener):
             place = TopicPartition(self._settings.frames, shard.number)
             await asyncio.wait_for(self._consumer.commit({place: shard.saved_offset}), _OFFSET_SECONDS)
         except (KafkaError, TimeoutError) as error:
-            logger.info("the group's offset, which only monitors read, was not committed: %r", error)
+            logger.info(
+                "the group's offset, which only monitors read, was not committed: %s", type(error).__name__
+            )
 
     async def _confirm(self) -> None:
         """Now and then, ask Redis who holds the shards and Kafka whether it is there."""
