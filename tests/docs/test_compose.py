@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -36,6 +37,7 @@ from tests.docs.commands import NoSuchCommandLine, parse
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 PASSWORD = "0123456789abcdef"
+PATIENCE_SECONDS = 120
 SECRETS = {"REDIS_PASSWORD", "OPERATOR_TOKEN", "GRAFANA_PASSWORD"}
 TEXT = re.sub(r"^ *#.*$", "", COMPOSE.read_text(), flags=re.MULTILINE)
 FILE: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
@@ -324,8 +326,16 @@ def started(service: str, folder: Path, reachable: dict[str, str]) -> Iterator[C
             stdout=output,
             stderr=output,
         )
+
+    def wait() -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not healthy(service, ports):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, f"{service} is not healthy:\n{log.read_text()}"
+            time.sleep(0.3)  # every check is a process, which takes time from those that start
+
     try:
-        yield lambda: wait_until(lambda: healthy(service, ports), process, log, service)
+        yield wait
     finally:
         process.terminate()
         process.wait(60)
