@@ -7,7 +7,7 @@ PYTHON ?= python3
 UV := $(or $(shell command -v uv),.venv/bin/uv)
 PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check
 add = $(UV) pip install --quiet --python .venv/bin/python $(1) || \
-	{ $(PIP) --upgrade 'pip>=25.1' && PYTHONWARNINGS='ignore:Editable installation' $(PIP) $(1); }
+	{ $(PIP) --upgrade 'pip>=25.1' && PYTHONWARNINGS='ignore:Editable installation' $(PIP) --no-compile $(1); }
 
 # What one process has compiled is there for the next.
 unexport PYTHONDONTWRITEBYTECODE
