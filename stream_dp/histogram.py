@@ -293,9 +293,14 @@ def _sorted_by_count(
     keys: NDArray[Any] = np.subtract(largest, noisy, dtype=signed).view(unsigned)
     keys <<= unsigned(bits)
     keys |= np.arange(noisy.shape[1], dtype=unsigned)
-    np.copyto(keys, np.iinfo(unsigned).max, where=~released)
+    everything = int(sizes.sum()) == keys.size
+    if not everything:
+        np.copyto(keys, np.iinfo(unsigned).max, where=~released)
     keys.sort(axis=1)
-    keys = np.concatenate([row[:size] for row, size in zip(keys, sizes, strict=True)])
+    if everything:
+        keys = keys.reshape(-1)
+    else:
+        keys = np.concatenate([row[:size] for row, size in zip(keys, sizes, strict=True)])
     columns = keys & unsigned((1 << bits) - 1)
     keys >>= unsigned(bits)
     return columns, np.subtract(largest, keys.view(signed), dtype=signed)
