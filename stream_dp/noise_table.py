@@ -112,6 +112,9 @@ class PrunedTable:
         self._events_per_round = pruning.events_per_round
         self._active: Counter | None = None
         self._histories: list[bytes] = []
+        self._noise_at_start: NDArray[np.int32] | None = (
+            None  # of all labels, where the last block's end has told it
+        )
         self._all = True  # whether the last round returned a column for every label
         self._rows = _NONE  # of the active labels
         self._columns = np.empty(0, np.int64)  # of a label's row: its column among the active ones, or -1
@@ -172,7 +175,8 @@ class PrunedTable:
             self._everyone.follow(active, self._rows, ids, self._histories[-1])
             self._columns[self._rows] = -1
             self._active, self._histories, self._rows = None, [], _NONE
-            noise = self._everyone.current()[None, :]
+            self._noise_at_start = self._everyone.current()
+            noise = self._noise_at_start[None, :].copy()
         return noise
 
     def state(self) -> tuple[CounterState, BlockState | None]:
@@ -192,7 +196,9 @@ class PrunedTable:
 
     def _begin(self, counts: NDArray[np.int32]) -> Counter:
         everyone = self._everyone
-        rows = np.flatnonzero(self._in_reach(everyone.current() + counts[: everyone.labels]))
+        noise = everyone.current() if self._noise_at_start is None else self._noise_at_start
+        self._noise_at_start = None
+        rows = np.flatnonzero(self._in_reach(noise + counts[: everyone.labels]))
         return self._activate(rows, everyone.subset(rows))
 
     def _activate(self, rows: NDArray[np.int64], active: Counter) -> Counter:
