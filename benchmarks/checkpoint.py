@@ -10,10 +10,11 @@ from redis import Redis
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.pruning import BLOCK_ROUNDS, far_along
+from benchmarks.pruning import BLOCK_ROUNDS, IN_REACH
 from stream_dp.dev import redis_server
 from stream_dp.epoch import Epoch
 from stream_dp.pipeline import Pipeline, Position
+from stream_dp.plan import far_along
 from stream_dp.privacy.keyed_noise import KEY_BYTES
 from stream_dp.records import Record
 from stream_dp.settings import Settings
@@ -27,7 +28,8 @@ _SETTINGS = Settings(stream="checkpoint", horizon=2**20 - 1, pruning_rounds=BLOC
 def main(console: Console) -> None:
     """Print the medians of several checkpoints, each after so many events that one label in a hundred has changed."""
     epoch, key = Epoch.open(_SETTINGS, 1, 0), bytes(KEY_BYTES)
-    state = far_along(epoch.mechanism, epoch.noise(key), LABELS)
+    names = [f"label {i}" for i in range(LABELS)]
+    state = far_along(epoch.mechanism, epoch.noise(key), names, IN_REACH)
     pipeline = Pipeline(epoch, key, _SETTINGS.events, Position(state.round), state)
     stalls, writes = [], []
     with (

@@ -13,18 +13,16 @@ from rich.table import Table
 
 from stream_dp.calibration import calibrate
 from stream_dp.counters.binary import BinaryMechanism
-from stream_dp.counters.protocol import CounterState, Hits
-from stream_dp.histogram import HistogramState, RunningHistogram
+from stream_dp.histogram import RunningHistogram
 from stream_dp.noise_table import Pruning
+from stream_dp.plan import far_along
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 from stream_dp.records import ReleaseEncoder
 from tests.real_events import real_events
 
 BLOCK_ROUNDS = 256
 IN_REACH = 5_000
-START = 0b10101010100000000  # five nodes in the prefix: neither the best nor the worst place of a stream
 _ROUNDS = 4 * BLOCK_ROUNDS
-_NONE = np.empty(0, np.int64)
 
 
 def main(console: Console) -> None:
@@ -54,26 +52,12 @@ def main(console: Console) -> None:
     _differences(console)
 
 
-def far_along(mechanism: BinaryMechanism, noise: KeyedNoise, labels: int) -> HistogramState:
-    """A stream at round `START` with `labels` labels, `IN_REACH` of which are well above the threshold."""
-    state = HistogramState.before_any_round([f"label {i}" for i in range(labels)])
-    state.counts[:IN_REACH] = 5_000
-    ids = noise.label_ids(name.encode() for name in state.labels)
-    everyone = mechanism.counter(noise)
-    everyone.restore(CounterState(), labels)
-    ahead = everyone.subset(_NONE)
-    ahead.advance(ids[:0], [bytes(32)] * START, Hits(_NONE, _NONE), _NONE)
-    everyone.follow(ahead, _NONE, ids, bytes(32))
-    state.counter = everyone.state()
-    return state
-
-
 def measure(labels: int) -> tuple[float, int, float]:
     """Rounds a second of processor time, releases encoded, how many labels were in reach, and megabytes resident."""
     mechanism, guarantee = calibrate(1.0, 1e-6, 2**20 - 1, 4)
     noise = KeyedNoise(bytes(KEY_BYTES), "bench", bytes(NONCE_BYTES))
-    state = far_along(mechanism, noise, labels)
-    names = state.labels
+    names = [f"label {i}" for i in range(labels)]
+    state = far_along(mechanism, noise, names, IN_REACH)
     histogram = RunningHistogram(mechanism, noise, state, Pruning(BLOCK_ROUNDS))
     encoder = ReleaseEncoder("bench", 1, bytes(NONCE_BYTES), mechanism, guarantee)
     rng = np.random.default_rng(0)

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stream_dp.counters.protocol import Counter, Hits
+from stream_dp.counters.protocol import Column, Counter, CounterState, Hits
 from stream_dp.privacy.keyed_noise import KeyedNoise
 
 Arrivals = tuple[int, list[int], list[int]]
@@ -53,3 +54,15 @@ def feed(
         noise[before - start : last - start, :labels] = block
     noise[np.arange(start + 1, cuts[-1] + 1)[:, None] < seen] = 0
     return noise
+
+
+def copied(state: CounterState) -> CounterState:
+    """A state that the counter does not change any more."""
+    columns = [Column(column.name, column.version, column.cells.copy()) for column in state.columns]
+    return CounterState(state.round, columns, dict(state.tweaks))
+
+
+def as_lists(state: CounterState) -> Any:
+    """All of a state in a form that compares."""
+    columns = {column.name: (column.version, column.cells.tolist()) for column in state.columns}
+    return state.round, columns, state.tweaks

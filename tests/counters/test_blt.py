@@ -19,11 +19,11 @@ from stream_dp.counters.blt_counter import BltCounter
 from stream_dp.counters.blt_exact import Doubles, LawOfState
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights
 from stream_dp.counters.blt_recursion import add_up, jump
-from stream_dp.counters.protocol import Column, CounterState, Hits
+from stream_dp.counters.protocol import Hits
 from stream_dp.privacy.accounting import gaussian_delta
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise
 from stream_dp.privacy.keyed_noise import KeyedNoise
-from tests.counters.blocks import Arrivals, arrivals, feed, histories, ids
+from tests.counters.blocks import Arrivals, arrivals, as_lists, copied, feed, histories, ids
 from tests.statistics import NORMAL_CRITICAL, rate_at_most
 
 NOISE = KeyedNoise(bytes(range(32)), "blt", bytes(16))
@@ -131,16 +131,6 @@ def test_the_cuts_of_a_stream_do_not_matter_nor_does_a_restart(stream: Arrivals,
     for some in (restored, counter):
         assert whole[rounds:].tolist() == feed(some, identities, first_seen, [rounds + more]).tolist()
     assert as_lists(counter.state()) == as_lists(restored.state())
-
-
-def copied(state: CounterState) -> CounterState:
-    columns = [Column(column.name, column.version, column.cells.copy()) for column in state.columns]
-    return CounterState(state.round, columns, dict(state.tweaks))
-
-
-def as_lists(state: CounterState) -> Any:
-    columns = {column.name: (column.version, column.cells.tolist()) for column in state.columns}
-    return state.round, columns, state.tweaks
 
 
 def test_many_labels_at_once_are_as_each_alone() -> None:

@@ -20,7 +20,7 @@ from stream_dp.counters.protocol import Column, CounterState, Hits
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, pmf, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.privacy.wide_gaussian import square_factors
-from tests.counters.blocks import Arrivals, arrivals, feed, histories, ids
+from tests.counters.blocks import Arrivals, arrivals, as_lists, copied, feed, histories, ids
 from tests.statistics import fits, rate_at_most, uncorrelated
 
 NOISE = KeyedNoise(bytes(range(32)), "honaker", bytes(16))
@@ -106,16 +106,6 @@ def test_the_cuts_of_a_stream_do_not_matter_nor_does_a_restart(stream: Arrivals,
         further = feed(some, identities, first_seen, [rounds + more])
         assert whole[rounds:].tolist() == further.tolist()
     assert as_lists(counter.state()) == as_lists(restored.state())
-
-
-def copied(state: CounterState) -> CounterState:
-    columns = [Column(column.name, column.version, column.cells.copy()) for column in state.columns]
-    return CounterState(state.round, columns, dict(state.tweaks))
-
-
-def as_lists(state: CounterState) -> Any:
-    columns = {column.name: (column.version, column.cells.tolist()) for column in state.columns}
-    return state.round, columns, state.tweaks
 
 
 def test_a_column_keeps_its_version_exactly_as_long_as_its_cells() -> None:
