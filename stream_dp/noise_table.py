@@ -112,10 +112,7 @@ class PrunedTable:
         self._events_per_round = pruning.events_per_round
         self._active: Counter | None = None
         self._histories: list[bytes] = []
-        self._noise_at_start: NDArray[np.int32] | None = (
-            None  # of all labels, where the last block's end has told it
-        )
-        self._all = True  # whether the last round returned a column for every label
+        self._noise_at_start: NDArray[np.int32] | None = None  # known where the last block's end has told it
         self._rows = _NONE  # of the active labels
         self._columns = np.empty(0, np.int64)  # of a label's row: its column among the active ones, or -1
 
@@ -128,6 +125,11 @@ class PrunedTable:
     def rounds_left(self) -> int:
         """Rounds until other labels have columns: the rounds of a block before its last one, or that one."""
         return max(1, self._block_rounds - 1 - len(self._histories))
+
+    @property
+    def _all(self) -> bool:
+        """Whether every label had a column last: no block has begun since."""
+        return self._active is None
 
     @property
     def _at_the_last(self) -> bool:
@@ -164,14 +166,14 @@ class PrunedTable:
                 f"{len(histories)} rounds at once, but only {self.rounds_left} have the same columns"
             )
         active = self._active or self._begin(counts)
-        self._all = self._at_the_last
+        last_round = self._at_the_last
         if len(ids) > self._everyone.labels:
             self._add_labels(ids, active)
         columns = self._columns[hits.rows]
         mine = Hits(hits.rounds[columns >= 0], columns[columns >= 0])
         noise = active.advance(ids[self._rows], histories, mine, _NONE)
         self._histories += histories
-        if self._all:
+        if last_round:
             self._everyone.follow(active, self._rows, ids, self._histories[-1])
             self._columns[self._rows] = -1
             self._active, self._histories, self._rows = None, [], _NONE
