@@ -108,7 +108,8 @@ def test_each_kind_of_bad_record_closes_one_round_and_becomes_a_dead_letter(stre
     assert len(records) == rounds
     assert stream.run(until_round=rounds) == 0
     bad = [record for record in records if is_bad(record)]
-    assert [*list(BAD.values()), *list(BAD.values())[:12], b"{"] == [record.value for record in bad]
+    kinds = {value: kind for kind, value in BAD.items()} | {b"{": "with a long key"}
+    assert [kinds[record.value] for record in bad] == [*BAD, *list(BAD)[:12], "with a long key"]
     stream.check_everything()
     check_dead_letters(stream, bad)
     left_out = [letter for letter in stream.dead_letters(at_least=len(bad)) if "left-out" in letter.headers]
