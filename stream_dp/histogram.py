@@ -7,6 +7,7 @@ is cut into blocks.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, filterfalse
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def chain_heads(
     """The heads of the hash chain after each of `rounds`, of which `first` follows `history`."""
     heads = []
     for round_number, admitted in enumerate(rounds, first):
-        history = noise.extend_history(history, round_number, [label.encode() for label in admitted])
+        history = noise.extend_history(history, round_number, admitted)
         heads.append(history)
     return heads
 
@@ -135,14 +136,15 @@ class RunningHistogram:
         """Rounds that the epoch still has room for."""
         return self.mechanism.horizon - self.round
 
-    def block_rounds(self, rounds: Sequence[Sequence[str]]) -> int:
-        """How many of `rounds`, at least one, to observe at once: their matrices fit into the cache.
+    def block_rounds(self, rounds: Sequence[Sequence[str]], wanted: NDArray[np.bool_] | None = None) -> int:
+        """How many of `rounds`, at least one, to observe at once: the matrices of those `wanted` fit into the cache.
 
         Every label counts as a new one, so this is known before any of them is looked up.
         """
-        rounds = rounds[: min(self._table.rounds_left, max(1, _CELLS_AT_ONCE // max(1, self._table.width)))]
-        labels = self._table.width + np.cumsum([len(admitted) for admitted in rounds])
-        return max(1, int(np.searchsorted(labels * np.arange(1, len(rounds) + 1), _CELLS_AT_ONCE, "right")))
+        rounds = rounds[: self._table.rounds_left]
+        released = np.arange(len(rounds)) if wanted is None else np.cumsum(wanted[: len(rounds)])
+        labels = self._table.width + np.cumsum(list(map(len, rounds)))
+        return max(1, int(np.searchsorted(labels * (released + 1), _CELLS_AT_ONCE, "right")))
 
     def observe(self, rounds: Sequence[Sequence[str]]) -> list[Snapshot]:
         """Close `rounds`, whatever their number, and return their snapshots."""
@@ -163,9 +165,10 @@ class RunningHistogram:
         heads = self._histories(rounds) if histories is None else histories
         start = 0
         while start < len(rounds):
-            size = self.block_rounds(rounds[start : start + _MOST_ROUNDS])
-            chosen = None if wanted is None else wanted[start : start + size]
-            yield self.observe_block(rounds[start : start + size], heads[start : start + size], chosen)
+            part = slice(start, start + _MOST_ROUNDS)
+            size = self.block_rounds(rounds[part], None if wanted is None else wanted[part])
+            part = slice(start, start + size)
+            yield self.observe_block(rounds[part], heads[part], None if wanted is None else wanted[part])
             start += size
 
     def observe_block(
@@ -181,34 +184,44 @@ class RunningHistogram:
         """
         self._check_room(len(rounds))
         first, known = self.round + 1, len(self._labels)
-        hit: dict[str, int] = {}  # the labels that occur in the block, numbered as they come
-        cells = [hit.setdefault(label, len(hit)) for admitted in rounds for label in admitted]
-        columns = np.array(cells, np.int64)
-        steps = np.repeat(np.arange(len(rounds)), [len(admitted) for admitted in rounds])
         heads = self._histories(rounds) if histories is None else histories
-        self._register([label for label in hit if label not in self._rows])
-        rows = np.fromiter((self._rows[label] for label in hit), np.int64, len(hit))
+        admitted = list(chain.from_iterable(rounds))
+        steps = np.repeat(np.arange(len(rounds)), np.fromiter(map(len, rounds), np.int64, len(rounds)))
+        self._register(list(dict.fromkeys(filterfalse(self._rows.__contains__, admitted))))
+        rows = np.fromiter(map(self._rows.__getitem__, admitted), np.int64, len(admitted))
 
         labels = len(self._labels)
-        growth = np.zeros((len(rounds), len(hit)), np.int32)
-        np.add.at(growth, (steps, columns), 1)
         first_seen = np.zeros(labels - known, np.int64)
-        first_seen[rows[rows >= known] - known] = first + np.argmax(growth[:, rows >= known] > 0, axis=0)
+        late = np.flatnonzero(rows >= known)[
+            ::-1
+        ]  # backwards: a label's first round is written last, and stays
+        first_seen[rows[late] - known] = first + steps[late]
+        released = np.arange(len(rounds)) if wanted is None else np.flatnonzero(wanted)
+        hit, places = np.unique(rows, return_inverse=True)
+        growth = np.zeros(
+            (len(released) + 1, len(hit)), np.int32
+        )  # up to each released round, and after the last
+        np.add.at(growth, (released.searchsorted(steps), places), 1)
         np.cumsum(growth, axis=0, out=growth)
-        table, hits = self._table, Hits(first + steps, rows[columns])
-        noisy = table.advance(self._ids[:labels], self._counts[:labels], heads, hits, first_seen)
+
+        table, hits, numbers = self._table, Hits(first + steps, rows), first + released
+        noisy = table.advance(
+            self._ids[:labels],
+            self._counts[:labels],
+            heads,
+            hits,
+            first_seen,
+            numbers if len(numbers) < len(rounds) else None,
+        )
         noisy += table.by_column(self._counts)
-        columns = table.columns_of(rows)
-        noisy[:, columns[columns >= 0]] += growth[:, columns >= 0]
-        self._counts[rows] += growth[-1]
+        columns = table.columns_of(hit)
+        noisy[:, columns[columns >= 0]] += growth[:-1, columns >= 0]
+        self._counts[hit] += growth[-1]
         if heads:
             self._history = heads[-1]
         new = table.columns_of(np.arange(known, labels))
         seen = np.zeros(noisy.shape[1], np.int64)
         seen[new[new >= 0]] = first_seen[new >= 0]
-        numbers = np.arange(first, first + len(rounds))
-        if wanted is not None and not wanted.all():
-            numbers, noisy = numbers[wanted], noisy[wanted]
         return self._release(numbers, noisy, seen)
 
     def state(self) -> HistogramState:

@@ -82,13 +82,14 @@ class WholeTable:
         histories: Sequence[bytes],
         hits: Hits,
         first_seen: NDArray[np.int64],
+        wanted: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int32]:
         """The noise of the labels that have a column in the next rounds, int32 of shape (rounds, columns).
 
         `counts` are those of all labels before the first of these rounds, 0 for the new ones.  For the rest see
         `Counter.advance`.
         """
-        return self._counter.advance(ids, histories, hits, first_seen)
+        return self._counter.advance(ids, histories, hits, first_seen, wanted)
 
     def state(self) -> tuple[CounterState, BlockState | None]:
         """What a checkpoint keeps."""
@@ -159,6 +160,7 @@ class PrunedTable:
         histories: Sequence[bytes],
         hits: Hits,
         first_seen: NDArray[np.int64],
+        wanted: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int32]:
         """See `WholeTable.advance`; the rounds may be at most `rounds_left`."""
         if len(histories) > self.rounds_left:
@@ -171,14 +173,14 @@ class PrunedTable:
             self._add_labels(ids, active)
         columns = self._columns[hits.rows]
         mine = Hits(hits.rounds[columns >= 0], columns[columns >= 0])
-        noise = active.advance(ids[self._rows], histories, mine, _NONE)
+        noise = active.advance(ids[self._rows], histories, mine, _NONE, wanted)
         self._histories += histories
         if last_round:
             self._everyone.follow(active, self._rows, ids, self._histories[-1])
             self._columns[self._rows] = -1
             self._active, self._histories, self._rows = None, [], _NONE
             self._noise_at_start = self._everyone.current()
-            noise = self._noise_at_start[None, :].copy()
+            noise = np.tile(self._noise_at_start, (len(noise), 1))
         return noise
 
     def state(self) -> tuple[CounterState, BlockState | None]:
@@ -227,7 +229,7 @@ class PrunedTable:
         if not len(late):
             return
         part = everyone.subset(late)
-        part.advance(ids[late], self._histories, _NO_HITS, _NONE)
+        part.advance(ids[late], self._histories, _NO_HITS, _NONE, wanted=_NONE)
         active.join(part)
         self._columns[late] = np.arange(len(self._rows), len(self._rows) + len(late))
         self._rows = np.concatenate([self._rows, late])

@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -13,13 +15,27 @@ from stream_dp.pipeline import Pipeline
 from stream_dp.records import Record
 from stream_dp.release_schedule import NEVER, ReleaseSchedule
 from stream_dp.settings import Settings, SettingsError, load_settings
+from tests.counters.blocks import as_lists
 
 KEY = bytes(range(32))
 ROUNDS = 90
 
 
-def epoch(release: str) -> Epoch:
-    settings = Settings(stream="s", epsilon=30.0, delta=0.1, horizon=95, release=release, pruning_rounds=16)
+class Kind(NamedTuple):
+    """What could make a difference to which noise is drawn where not all rounds are released."""
+
+    mechanism: str
+    pruning_rounds: int
+
+
+KINDS = [
+    Kind(mechanism, pruning) for mechanism in ("binary", "smooth", "honaker", "blt") for pruning in (0, 16)
+]
+
+
+@cache
+def epoch(release: str, kind: Kind) -> Epoch:
+    settings = Settings(stream="s", epsilon=30.0, delta=0.1, horizon=95, release=release, **kind._asdict())
     opened = Epoch.open(settings, 1, 0)
     return Epoch(1, bytes(16), 0, opened.privacy, opened.mechanism, opened.guarantee)
 
@@ -34,16 +50,20 @@ def records() -> list[Record]:
     return found
 
 
-def run(release: str, cuts: Sequence[int] = ()) -> dict[tuple[int, int], bytes]:
-    """The releases, by round and part; at each cut the pipeline is made anew from what a checkpoint keeps."""
-    pipeline, found = Pipeline(epoch(release), KEY, "s.events"), {}
+def run(release: str, kind: Kind, cuts: Sequence[int] = ()) -> tuple[dict[tuple[int, int], bytes], Any]:
+    """The releases, by round and part, and the state at the end, in plain values.
+
+    At each cut the pipeline is made anew from what a checkpoint keeps.
+    """
+    of, found = epoch(release, kind), {}
+    pipeline = Pipeline(of, KEY, "s.events")
     for start, end in zip([0, *cuts], [*cuts, ROUNDS], strict=True):
         output = pipeline.process(records()[start:end])
         found |= {(each.round, each.part): each.value for each in output.releases}
-        pipeline = Pipeline(
-            epoch(release), KEY, "s.events", pipeline.position, pipeline.state(), pipeline.intake.pairs
-        )
-    return found
+        pipeline = Pipeline(of, KEY, "s.events", pipeline.position, pipeline.state(), pipeline.intake.pairs)
+    state = pipeline.state()
+    block = state.block and (state.block.rows.tolist(), as_lists(state.block.counter), state.block.histories)
+    return found, (state.history, state.labels, state.counts.tolist(), as_lists(state.counter), block)
 
 
 def by_hand(release: str) -> set[int]:
@@ -56,17 +76,20 @@ def by_hand(release: str) -> set[int]:
     return {number for number in range(1, ROUNDS + 1) if number % every == 0}
 
 
-@hypothesis_settings(deadline=None, derandomize=True, max_examples=25)
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=60)
 @given(
     st.sampled_from(
         ["every-round", "every-7", "every-90", "every-1000", "every-1ms", "every-100ms", "every-5000ms"]
     ),
+    st.sampled_from(KINDS),
     st.lists(st.integers(0, ROUNDS), max_size=5).map(sorted),
 )
-def test_releases_are_the_scheduled_rounds_of_all(release: str, cuts: list[int]) -> None:
-    found, everything = run(release, cuts), run("every-round")
+def test_releases_are_the_scheduled_rounds_of_all(release: str, kind: Kind, cuts: list[int]) -> None:
+    found, left = run(release, kind, cuts)
+    everything, state = run("every-round", kind)
     assert {number for number, _ in found} == by_hand(release)
     assert found == {place: value for place, value in everything.items() if place[0] in by_hand(release)}
+    assert left == state
 
 
 def test_the_last_round_of_an_epoch_is_released() -> None:

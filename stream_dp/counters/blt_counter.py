@@ -50,6 +50,7 @@ class BltCounter:
         histories: Sequence[bytes],
         hits: Hits,
         first_seen: NDArray[np.int64],
+        wanted: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int32]:
         """See `Counter.advance`.  The rounds are cut where labels start."""
         old = self.labels
@@ -65,7 +66,7 @@ class BltCounter:
             self._start(starts.get(end), ids)
             if end in starts:
                 noise[end - first - 1] = self.current()
-        return noise
+        return noise if wanted is None else noise[wanted - first - 1]
 
     def _grow(self, labels: int) -> None:
         """Room for that many labels; the new ones have no noise yet."""

@@ -188,6 +188,7 @@ class HonakerCounter:
         histories: Sequence[bytes],
         hits: Hits,
         first_seen: NDArray[np.int64],
+        wanted: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int32]:
         """See `Counter.advance`.  Noise exists in every round, also before a label is first seen."""
         old, self.labels = self.labels, len(ids)
@@ -195,9 +196,10 @@ class HonakerCounter:
             node.scaled, node.prefix = grown(node.scaled, self.labels), grown(node.prefix, self.labels)
         starts = {int(start): old + np.flatnonzero(first_seen == start) for start in np.unique(first_seen)}
         self._start(starts.get(self.round), ids)
+        first = self.round + 1
         tweaks = [
             self._noise.tweak(round_number, lane, history)
-            for round_number, history in enumerate(histories, self.round + 1)
+            for round_number, history in enumerate(histories, first)
             for lane in range(level_of(round_number) + 1)
         ]
         draws = self._noise.draw(self._gaussian, ids, tweaks)
@@ -211,7 +213,7 @@ class HonakerCounter:
             used += level + 1
             self._start(starts.get(self.round), ids)
             noise[row] = self.current()
-        return noise
+        return noise if wanted is None else noise[wanted - first]
 
     def current(self) -> NDArray[np.int32]:
         """See `Counter.current`."""

@@ -56,13 +56,15 @@ class Counter(Protocol):
         histories: Sequence[bytes],
         hits: Hits,
         first_seen: NDArray[np.int64],
+        wanted: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int32]:
         """Process the next len(histories) rounds as one matrix; `histories` are the heads H_round of their hash chain.
 
         `ids`: identities of all labels, shape (labels, 2).  Those beyond `self.labels` are new, and `first_seen`, of
         shape (new labels,), holds the round that admits each of them first, or `self.round`: their noise starts there.
-        Returns the noise of every label's running count after each round, int32 of shape (rounds, labels), which does
-        not depend on how a stream is cut into blocks; in the rounds before a label is first seen it means nothing.
+        Returns the noise of every label's running count after each of the rounds `wanted` (in order, default: all of
+        them), int32 of shape (rounds, labels), which does not depend on how a stream is cut into blocks; in the rounds
+        before a label is first seen it means nothing.
         """
         ...
 

@@ -67,30 +67,28 @@ class TreeCounter:
         histories: Sequence[bytes],
         hits: Hits,
         first_seen: NDArray[np.int64],
+        wanted: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int32]:
         """See `Counter.advance`.  Noise exists in every round, also before a label is first seen."""
         self._add_labels(ids[self.labels :])
         first, last = self.round + 1, self.round + len(histories)
-        tweaks = [
-            self._noise.tweak(round_number, 0, history)
-            for round_number, history in enumerate(histories, first)
-        ]
-        noise = self._noise.draw(self._gaussian, ids, tweaks)
+        parents = self._completed(first, last, wanted)
+        tweaks = {a: self._noise.tweak(a, 0, histories[a - first]) for a in parents}
+        draws = self._noise.draw(self._gaussian, ids, [*tweaks.values()])
+        noise = dict(zip(parents, draws, strict=True))
         nodes = self._tree.chain(last)
-        completed = {a: noise[a - first].copy() for a in nodes if a >= first}
+        completed = {a: noise[a].copy() for a in nodes if a >= first}
         before = self._prefix_noise()
-        parents = self._tree.parents(first, last)
-        for row, parent in enumerate(parents):
-            if parent >= first:
-                noise[row] += noise[parent - first]
-            elif parent:
-                noise[row] += before[parent]
+        for a, parent in parents.items():
+            if parent:
+                noise[a] += noise[parent] if parent >= first else before[parent]
         self.live = [
-            Node(a, tweaks[a - first], self._merged_sums(a, parents[a - first], hits), completed[a])
-            for a in completed
+            Node(a, tweaks[a], self._merged_sums(a, parents[a], hits), own) for a, own in completed.items()
         ] + [node for node in self.live if node.round in nodes]
         self.round = last
-        return noise
+        if wanted is None:
+            return draws
+        return draws[np.searchsorted(np.fromiter(parents, np.int64, len(parents)), wanted)]
 
     def current(self) -> NDArray[np.int32]:
         """See `Counter.current`."""
@@ -158,6 +156,19 @@ class TreeCounter:
                     cells[f"noise:{slot}"].copy(),
                 )
             )
+
+    def _completed(self, first: int, last: int, wanted: NDArray[np.int64] | None) -> dict[int, int]:
+        """The nodes to draw noise for in the rounds `first` to `last`, in order, each with its parent.
+
+        Where not all rounds are wanted, most nodes are never looked at: their noise is not drawn.
+        """
+        if wanted is None:
+            return dict(zip(range(first, last + 1), self._tree.parents(first, last), strict=True))
+        parents: dict[int, int] = {}
+        for end in (*wanted.tolist(), last):
+            nodes = self._tree.chain(end)
+            parents.update(zip(nodes, (*nodes[1:], 0), strict=False))
+        return {a: parents[a] for a in sorted(parents) if a >= first}
 
     def _add_labels(self, ids: NDArray[np.uint64]) -> None:
         """Append labels: sums 0, and the noise of the live nodes only."""

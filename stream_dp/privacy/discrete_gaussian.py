@@ -111,25 +111,27 @@ class DiscreteGaussian:
         number that depends on n alone, so that time does not tell how many draws lay near a table edge,
         which is where the rare large ones lie.
         """
-        high = np.ascontiguousarray(bits[:, 0])
-        values = self._guide[(high >> np.uint64(64 - _GUIDE_BITS)).view(np.int64)]
+        top = bits.view(np.dtype("<u2"))[:, 3].astype(np.intp)
+        values = self._guide.take(top, mode="clip")  # every index is in range: clip spares the check
         slow = np.flatnonzero(values == _AMBIGUOUS)
         filler = self.slow_budget(len(values)) - len(slow)
         if filler > 0:
             slow = np.concatenate([slow, np.arange(filler)])
-        values[slow] = self._search(high[slow], bits[slow, 1])
+        words = bits.take(slow, axis=0)
+        values[slow] = self._search(words[:, 0], words[:, 1])
         return values
 
     def _search(self, high: NDArray[np.uint64], low: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The least k with (high, low) < cumulative(k), by binary search; the low words break ties."""
-        index = np.searchsorted(self._high, high, side="right")
+        index = self._high.searchsorted(high, side="right")
         if not len(self._high):
             return index
-        tied = np.flatnonzero(self._high[np.maximum(index, 1) - 1] == high)
+        tied = np.flatnonzero(self._high.take(index - 1, mode="clip") == high)
         for i in tied:
             start = int(np.searchsorted(self._high, high[i], side="left"))
             index[i] = start + np.searchsorted(self._low[start : index[i]], low[i], side="right")
-        return index + self._least
+        index += self._least
+        return index
 
 
 def _cumulative(sigma_squared: float) -> list[int]:

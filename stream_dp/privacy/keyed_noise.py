@@ -13,6 +13,7 @@ reads the releases.  Chance that two cells that matter share their bits: see `co
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 
@@ -72,11 +73,13 @@ class KeyedNoise:
         tweak.update(_PLACE.pack(round_number, lane) + history)
         return tweak.digest()
 
-    def extend_history(self, history: bytes, round_number: int, admitted: Iterable[bytes]) -> bytes:
-        """H_round from H_(round - 1) and the labels that `round_number` admitted, in any order, an entry an event."""
-        framed = [_LENGTH.pack(len(label)) + label for label in sorted(admitted)]
+    def extend_history(self, history: bytes, round_number: int, admitted: Iterable[str]) -> bytes:
+        """H_round from H_(round - 1) and the labels that `round_number` admitted, in any order, an entry an event.
+
+        Labels enter as UTF-8, in the order of their bytes, which is that of their code points.
+        """
         extended = self._history_hash.copy()
-        extended.update(history + _ROUND.pack(round_number) + b"".join(framed))
+        extended.update(b"".join((history, _ROUND.pack(round_number), *map(_framed, sorted(admitted)))))
         return extended.digest()
 
     def draw(
@@ -114,6 +117,12 @@ class KeyedNoise:
                 yield top, left, np.frombuffer(self._bits, _WORD, 2 * size).reshape(len(block), -1, 2)
 
 
+@lru_cache(maxsize=1 << 14)
+def _framed(label: str) -> bytes:
+    text = label.encode()
+    return _LENGTH.pack(len(text)) + text
+
+
 def subkey(key: bytes, purpose: bytes) -> bytes:
     """32 bytes for one purpose: no two purposes ever use the same key."""
     return blake2b(purpose, key=key, digest_size=32, person=b"stream_dp").digest()
@@ -143,7 +152,7 @@ def collision_probability(items_per_event: int, horizon: int) -> float:
 def check_golden_draw() -> None:
     """Draw 4,096 known values; raise RuntimeError where this machine or its libraries compute others."""
     noise = KeyedNoise(bytes(range(KEY_BYTES)), "golden", bytes(NONCE_BYTES))
-    history = noise.extend_history(EMPTY_HISTORY, 1, [b"b", b"a"])
+    history = noise.extend_history(EMPTY_HISTORY, 1, ["b", "a"])
     tweaks = [noise.tweak(round_number, 0, history) for round_number in range(1, 65)]
     draws = noise.draw(DiscreteGaussian(1000.25), noise.label_ids(b"%d" % i for i in range(64)), tweaks)
     digest = blake2b(draws.astype("<i4").tobytes(), digest_size=16).hexdigest()
