@@ -42,9 +42,6 @@ class Cost:
         return epsilon
 
 
-FREE = Cost(0.0, 0.0)
-
-
 def pure(epsilon: float, delta: float = 0.0) -> Cost:
     """The cost of an (epsilon, delta)-DP mechanism: delta-approximate epsilon^2 / 2 -zCDP (Bun and Steinke)."""
     return Cost(epsilon**2 / 2, delta, (epsilon, delta))

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import Cost, require_count, require_delta, require_noise_scale
@@ -122,13 +121,3 @@ def _thresholded(
     items, noisy = items[passed], noisy[passed]
     order = np.lexsort((items, -noisy))
     return BatchResult(items[order], parameters.cost, noisy[order], parameters.sd)
-
-
-def continuous_laplace_threshold(parameters: Histogram) -> float:
-    """Dinf + b ln(D0 / (2 d)), for real-valued noise only (survey Theorem 7)."""
-    return parameters.count_change - parameters.scale * math.log(2 * parameters.tail)
-
-
-def continuous_gaussian_threshold(parameters: Histogram) -> float:
-    """Dinf + sigma Phi^-1(1 - d / D0), for real-valued noise only (survey Theorem 7)."""
-    return parameters.count_change + parameters.scale * float(norm.isf(parameters.tail))

@@ -1,7 +1,6 @@
 """Thresholds of set union: what keeps a label that only one user holds from being released.
 
 A user alone may give weight to t novel labels, for some t that the threshold must cover; the largest over t counts.
-The `continuous_*` functions are the papers' for real-valued noise; the integer ones are what is shipped.
 """
 
 import math
@@ -24,7 +23,7 @@ def novel_chance(delta: float, novel: int) -> float:
 def shared_budget_tau(epsilon: float, delta: float, items_per_user: int, unit: int) -> int:
     """The least integer weight to release, where a user spreads `unit` evenly: at most ceil(unit / t) on each of t.
 
-    Discrete Laplace noise of scale unit / epsilon. The integer form of `continuous_policy_laplace`.
+    Discrete Laplace noise of scale unit / epsilon. Source: Gopi et al. 2020, there for real-valued noise.
     """
     return max(
         -(-unit // novel) + laplace_tails.tail_point(unit / epsilon, novel_chance(delta, novel))
@@ -37,31 +36,6 @@ def shared_budget_gaussian(sigma: float, delta: float, items_per_user: int) -> f
     novel = np.arange(1, items_per_user + 1)
     chances = -np.expm1(np.log1p(-delta * _SAFE) / novel)
     return float(np.max(1 / np.sqrt(novel) - sigma * ndtri(chances)))
-
-
-def continuous_policy_laplace(epsilon: float, delta: float, items_per_user: int) -> float:
-    """max over t <= D0 of 1/t + ln(1 / (2 (1 - (1 - d)^(1/t)))) / epsilon (Gopi et al. 2020)."""
-    return max(
-        1 / novel - math.log(2 * novel_chance(delta, novel)) / epsilon
-        for novel in range(1, items_per_user + 1)
-    )
-
-
-def continuous_greedy(epsilon: float, delta: float, tokens: int) -> float:
-    """The least R >= 1 with, for all t <= K and q = exp(-epsilon R) / 2,
-
-    1 - (1 - q e^(epsilon (1 - (t-1)/K))) (1 - q e^(epsilon/K))^(t-1) <= d.
-    """
-
-    def excess(threshold: float) -> float:
-        return _worst(
-            delta,
-            np.exp(epsilon * (1 - np.arange(tokens) / tokens - threshold)) / 2,
-            math.exp(epsilon / tokens - epsilon * threshold) / 2,
-        )
-
-    highest = 2 - math.log(delta / tokens) / epsilon
-    return float(brentq(excess, 1.0, highest, xtol=1e-14, rtol=1e-14)) if excess(1.0) > 0 else 1.0
 
 
 def greedy_tau(epsilon: float, delta: float, tokens: int) -> int:

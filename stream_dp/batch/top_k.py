@@ -21,8 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.stats import norm
 
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import Cost, require_count, require_delta, require_noise_scale
@@ -127,17 +125,3 @@ def _above_threshold(
     items, noisy = top.items[passed], noisy[passed]
     order = np.lexsort((items, -noisy))
     return BatchResult(items[order], parameters.cost, noisy[order], parameters.sd)
-
-
-def continuous_laplace_offset(epsilon: float, threshold_delta: float, items_per_user: int) -> float:
-    """1 + y / epsilon with D (2 + y) / 4 exp(-y) = d: exact for real-valued Laplace noise on item and threshold."""
-    log_tail = math.log(threshold_delta / items_per_user)
-    y = brentq(lambda y: math.log((2 + y) / 4) - y - log_tail, 0.0, 4 - 2 * log_tail, xtol=1e-14, rtol=1e-14)
-    return 1 + float(y) / epsilon
-
-
-def continuous_gaussian_offset(
-    epsilon: float, threshold_delta: float, items_per_user: int, kbar: int
-) -> float:
-    """1 + sqrt(2) / epsilon * Phi^-1(1 - d / min(D0, kbar)), for real-valued noise only (survey Theorem 8)."""
-    return 1 + math.sqrt(2) / epsilon * float(norm.isf(threshold_delta / min(items_per_user, kbar)))

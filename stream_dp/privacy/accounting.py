@@ -41,19 +41,6 @@ class Conversion:
     rho: float
 
 
-def zcdp_delta(rho: float, epsilon: float) -> float:
-    """Least delta such that every rho-zCDP mechanism is (epsilon, delta)-DP by Canonne-Kamath-Steinke.
-
-    min over a > 1 of exp((a-1)(a rho - epsilon)) (1 - 1/a)^a / (a-1). Any a is valid, so an inexact minimiser
-    is safe.
-    """
-    _check_rho(rho)
-    _check_epsilon(epsilon)
-    if rho == 0:
-        return 0.0
-    return min(1.0, math.exp(min(0.0, _zcdp_log_delta(rho, epsilon))) * (1 + _SAFETY))
-
-
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Least epsilon >= 0 such that rho-zCDP implies (epsilon, delta)-DP by Canonne-Kamath-Steinke."""
     _check_rho(rho)
@@ -238,7 +225,11 @@ def _grid_index(value: float) -> int:
 
 
 def _zcdp_log_delta(rho: float, epsilon: float) -> float:
-    """ln of the Canonne-Kamath-Steinke bound for rho > 0; may be above 0."""
+    """ln of the least delta that Canonne-Kamath-Steinke give every rho-zCDP mechanism, rho > 0; may be above 0.
+
+    min over a > 1 of exp((a-1)(a rho - epsilon)) (1 - 1/a)^a / (a-1). Any a is valid, so an inexact minimiser
+    is safe.
+    """
     b = _best_order(rho, epsilon)
     return b * ((1 + b) * rho - epsilon) + _order_term(b)
 

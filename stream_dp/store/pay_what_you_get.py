@@ -21,41 +21,16 @@ from stream_dp.store.ledger import Ledger
 from stream_dp.store.ledger_records import BudgetExceeded, Change, ChargeConflict, Marks, Query, State
 
 
-def open_budget(
-    ledger: Ledger,
-    budget_id: str,
-    budget: PayWhatYouGet,
-    *,
-    unit: Unit,
-    first_offset: int = 0,
-    end_offset: int | None = None,
-) -> PayWhatYouGet:
-    """Charge the whole of `budget` for the offsets its queries may read; returns what is left of it.
-
-    Opening it again, with the same parameters, changes nothing.  Raises like `Ledger.charge`.
-    """
-    charge = charge_of(budget_id, budget, unit=unit, first_offset=first_offset, end_offset=end_offset)
-    ledger.charge(charge, Marks(budget, {}))
-    return left(ledger, budget_id)
-
-
-def charge_of(
-    budget_id: str,
-    budget: PayWhatYouGet,
-    *,
-    unit: Unit,
-    first_offset: int = 0,
-    end_offset: int | None = None,
-) -> Charge:
-    """What opening `budget` costs."""
+def charge_of(budget_id: str, budget: PayWhatYouGet, *, unit: Unit) -> Charge:
+    """What opening `budget` costs: its queries may read every offset."""
     return Charge(
         id=budget_id,
         what=f"pay-what-you-get: {budget.marks} marks in {budget.queries} queries at epsilon {budget.epsilon:g}",
         unit=unit,
         rho=budget.cost.rho,
         delta=budget.cost.delta,
-        first_offset=first_offset,
-        end_offset=end_offset,
+        first_offset=0,
+        end_offset=None,
         exact=budget.cost.alone,
         digest=f"{budget.marks}:{budget.queries}:{budget.epsilon!r}:{budget.threshold_delta!r}",
     )

@@ -10,13 +10,12 @@ from stream_dp.batch.histogram import (
     GaussianHistogram,
     Histogram,
     LaplaceHistogram,
-    continuous_gaussian_threshold,
-    continuous_laplace_threshold,
     gaussian_histogram,
     laplace_histogram,
 )
 from stream_dp.privacy.discrete_gaussian import pmf
 from stream_dp.privacy.thresholds import sum_tail
+from tests.batch import real_valued
 from tests.batch.evidence import counts_agree, noise, share_agrees
 from tests.shared import vectors
 
@@ -29,10 +28,10 @@ def test_continuous_thresholds_and_cost_are_those_of_the_vectors(case: dict) -> 
     parameters = Histogram(*settings)
     assert float(case["laplace_scale"]) == pytest.approx(parameters.scale, rel=1e-9)
     assert float(case["laplace_threshold"]) == pytest.approx(
-        continuous_laplace_threshold(parameters), rel=1e-9
+        real_valued.laplace_threshold(parameters), rel=1e-9
     )
     assert float(case["gaussian_threshold"]) == pytest.approx(
-        continuous_gaussian_threshold(parameters), rel=1e-9
+        real_valued.gaussian_threshold(parameters), rel=1e-9
     )
     assert float(case["rho"]) == pytest.approx(LaplaceHistogram(*settings).cost.rho, rel=1e-9)
     assert float(case["rho"]) == pytest.approx(GaussianHistogram(*settings).cost.rho, rel=1e-9)
@@ -95,7 +94,7 @@ def test_an_item_of_one_user_passes_with_the_delta_of_its_threshold(kind, run) -
 
 def test_the_continuous_gaussian_quantile_would_exceed_delta_for_integers() -> None:
     parameters = GaussianHistogram(1.0, 1e-6, 1)
-    at_quantile = int(np.ceil(continuous_gaussian_threshold(parameters)))
+    at_quantile = int(np.ceil(real_valued.gaussian_threshold(parameters)))
     assert sum_tail(1.0, 1, at_quantile - 1) > 1e-6
     assert sum_tail(1.0, 1, parameters.tau - 1) <= 1e-6
 

@@ -24,12 +24,12 @@ from stream_dp.batch.sequential_weights import fill_evenly, fill_greedily, move_
 from stream_dp.batch.set_union import UNIT
 from stream_dp.batch.set_union_thresholds import (
     analytic_gaussian_sigma,
-    continuous_greedy,
     greedy_tau,
     shared_budget_gaussian,
     shared_budget_tau,
     tokens_at_no_cost,
 )
+from tests.batch import real_valued
 from tests.batch.evidence import hockey_stick_of_coins, noise, share_agrees
 from tests.batch.plain_set_union import (
     chained_users,
@@ -93,7 +93,7 @@ def test_one_user_moves_the_weights_by_one_budget_whoever_follows(
 )
 def test_greedy_thresholds_are_those_of_the_vectors(case: dict, discrete: dict) -> None:
     settings_ = (float(case["eps"]), float(case["delta"]), case["tokens"])
-    assert float(case["threshold"]) == pytest.approx(continuous_greedy(*settings_), rel=1e-9)
+    assert float(case["threshold"]) == pytest.approx(real_valued.greedy(*settings_), rel=1e-9)
     assert float(case["paper_threshold"]) == pytest.approx(posters_threshold(*settings_[:2]), rel=1e-9)
     assert discrete["tau_in_tokens"] == greedy_tau(*settings_)
 
@@ -123,8 +123,8 @@ def test_tokens_up_to_the_limit_leave_the_posters_threshold_as_it_is() -> None:
     for epsilon in (2.0, 3.0, 4.0):
         tokens = tokens_at_no_cost(epsilon)
         single = posters_threshold(epsilon, 1e-6)
-        assert continuous_greedy(epsilon, 1e-6, tokens) == pytest.approx(single, rel=1e-5)
-        assert continuous_greedy(epsilon, 1e-6, 2 * tokens) > single * 1.005
+        assert real_valued.greedy(epsilon, 1e-6, tokens) == pytest.approx(single, rel=1e-5)
+        assert real_valued.greedy(epsilon, 1e-6, 2 * tokens) > single * 1.005
 
 
 def novel_delta(with_user: dict, without_user: dict, epsilon: float, threshold: float) -> float:

@@ -25,7 +25,6 @@ from stream_dp.batch.set_union import (
 )
 from stream_dp.batch.set_union_thresholds import (
     analytic_gaussian_sigma,
-    continuous_policy_laplace,
     novel_chance,
     shared_budget_gaussian,
     shared_budget_tau,
@@ -33,6 +32,7 @@ from stream_dp.batch.set_union_thresholds import (
 from stream_dp.batch.sips import Sips, sips
 from stream_dp.privacy.accounting import gaussian_delta
 from stream_dp.privacy.one_shot_noise import OneShotNoise
+from tests.batch import real_valued
 from tests.batch.evidence import hockey_stick_of_coins, noise, share_agrees
 from tests.batch.plain_set_union import grouped
 from tests.shared import vectors
@@ -41,7 +41,7 @@ from tests.shared import vectors
 @pytest.mark.parametrize("case", vectors()["set_union_policy_laplace"])
 def test_the_continuous_threshold_is_that_of_the_vectors(case: dict) -> None:
     settings = (float(case["eps"]), float(case["delta"]), case["l0"])
-    assert float(case["threshold"]) == pytest.approx(continuous_policy_laplace(*settings), rel=1e-9)
+    assert float(case["threshold"]) == pytest.approx(real_valued.policy_laplace(*settings), rel=1e-9)
     assert shared_budget_tau(*settings, UNIT) / UNIT == pytest.approx(float(case["threshold"]), rel=1e-5)
 
 

@@ -14,13 +14,12 @@ from stream_dp.batch.ranking import head
 from stream_dp.batch.top_k import (
     GaussianTopK,
     LaplaceTopK,
-    continuous_gaussian_offset,
-    continuous_laplace_offset,
     gaussian_top_k,
     laplace_top_k,
 )
 from stream_dp.privacy.discrete_gaussian import pmf
 from stream_dp.privacy.thresholds import sum_tail
+from tests.batch import real_valued
 from tests.batch.evidence import breaks_privacy, counts_agree, noise, outcomes, share_agrees
 from tests.shared import vectors
 
@@ -43,12 +42,12 @@ def test_the_head_is_that_of_a_sorted_list(counts: list[int], kbar: int) -> None
 @pytest.mark.parametrize("case", vectors()["top_k_laplace"])
 def test_the_continuous_laplace_offset_is_that_of_the_vectors(case: dict) -> None:
     settings_ = (float(case["eps"]), float(case["delta"]), int(case["l0"]))
-    assert float(case["offset"]) == pytest.approx(continuous_laplace_offset(*settings_), rel=1e-9)
-    assert continuous_laplace_offset(*settings_) > float(case["paper_offset_with_eps"])
+    assert float(case["offset"]) == pytest.approx(real_valued.laplace_offset(*settings_), rel=1e-9)
+    assert real_valued.laplace_offset(*settings_) > float(case["paper_offset_with_eps"])
 
 
 def test_the_continuous_gaussian_offset_solves_its_equation() -> None:
-    offset = continuous_gaussian_offset(0.5, 1e-6, 4, 3)
+    offset = real_valued.gaussian_offset(0.5, 1e-6, 4, 3)
     assert norm.sf((offset - 1) / (2**0.5 / 0.5)) == pytest.approx(1e-6 / 3, rel=1e-9)
 
 

@@ -9,10 +9,16 @@ from stream_dp.batch.gumbel_top_k import PayWhatYouGet
 from stream_dp.dev import redis_server
 from stream_dp.store.ledger import BudgetExceeded, ChargeConflict, Ledger
 from stream_dp.store.ledger_records import Marks
-from stream_dp.store.pay_what_you_get import left, open_budget, reserve, spend
+from stream_dp.store.pay_what_you_get import charge_of, left, reserve, spend
 
 SOURCE = "shop.events"
 BUDGET = PayWhatYouGet(epsilon=0.02, threshold_delta=1e-8, marks=20, queries=5)
+
+
+def open_budget(ledger: Ledger, budget_id: str, budget: PayWhatYouGet) -> PayWhatYouGet:
+    """Charge all that the budget's queries may return; returns what is left of it."""
+    ledger.charge(charge_of(budget_id, budget, unit="user"), Marks(budget, {}))
+    return left(ledger, budget_id)
 
 
 @pytest.fixture
@@ -20,7 +26,7 @@ def ledger(redis: Redis) -> Ledger:
     """A ledger of users with one pay-what-you-get budget, `analyst`."""
     ledger = Ledger(redis, SOURCE)
     ledger.set_budget(1.0, 1e-6, "user")
-    open_budget(ledger, "analyst", BUDGET, unit="user")
+    open_budget(ledger, "analyst", BUDGET)
     return ledger
 
 
@@ -31,13 +37,13 @@ def remains(ledger: Ledger) -> tuple[int, int]:
 
 
 def test_opening_charges_the_whole_budget_once(ledger: Ledger, redis: Redis) -> None:
-    assert open_budget(Ledger(redis, SOURCE), "analyst", BUDGET, unit="user") == BUDGET
+    assert open_budget(Ledger(redis, SOURCE), "analyst", BUDGET) == BUDGET
     [charged] = ledger.charges()
     assert (charged.rho, charged.delta) == (20 * 0.02**2 / 8, 5e-8)
     with pytest.raises(ChargeConflict):
-        open_budget(ledger, "analyst", PayWhatYouGet(0.02, 1e-8, 21, 5), unit="user")
+        open_budget(ledger, "analyst", PayWhatYouGet(0.02, 1e-8, 21, 5))
     with pytest.raises(BudgetExceeded):
-        open_budget(ledger, "greedy", PayWhatYouGet(0.02, 1e-7, 20, 6), unit="user")
+        open_budget(ledger, "greedy", PayWhatYouGet(0.02, 1e-7, 20, 6))
     assert remains(ledger) == (20, 5)
 
 
@@ -50,7 +56,7 @@ def test_a_query_pays_for_what_it_returned_and_survives_restarts(ledger: Ledger,
     reserve(ledger, "analyst", "q1", 8)
     assert remains(Ledger(redis, SOURCE)) == (17, 4)
     assert len(ledger.charges()) == 1
-    assert open_budget(ledger, "analyst", BUDGET, unit="user") == left(ledger, "analyst")
+    assert open_budget(ledger, "analyst", BUDGET) == left(ledger, "analyst")
 
 
 def test_a_query_beyond_what_is_left_is_refused_before_it_is_computed(ledger: Ledger) -> None:
@@ -110,7 +116,7 @@ def test_a_budget_that_lost_its_queries_is_not_opened_anew(ledger: Ledger, redis
     redis.flushall()
     ledger.restore(journal)
     with pytest.raises(ChargeConflict, match="restored without its queries"):
-        open_budget(ledger, "analyst", BUDGET, unit="user")
+        open_budget(ledger, "analyst", BUDGET)
     with pytest.raises(ChargeConflict, match="does not exist"):
         reserve(ledger, "nobody", "q1", 1)
 
