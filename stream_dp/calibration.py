@@ -106,8 +106,17 @@ def guarantee_of(
     items_per_event: int,
     mechanism: str = "binary",
 ) -> tuple[Mechanism, Guarantee]:
-    """What given noise promises: epsilon at a delta of twice `threshold_delta`, split as in `calibrate`."""
+    """What given noise promises: epsilon at a delta of twice `threshold_delta`, split as in `calibrate`.
+
+    Raises ValueError for a parameter out of range, and OverflowError where epsilon would be beyond all numbers.
+    """
     _check(mechanism, horizon, items_per_event, "event")
+    if mechanism not in DISCRETE:
+        raise ValueError(f"the noise of {mechanism} is not given by a variance: calibrate it to an epsilon")
+    if not 0 < sigma_squared <= LARGEST_SIGMA_SQUARED:
+        raise ValueError(
+            f"sigma_squared must be above 0 and at most {LARGEST_SIGMA_SQUARED:g}, not {sigma_squared:g}"
+        )
     if not 1e-12 <= threshold_delta <= 0.25:
         raise ValueError(f"threshold_delta must be between 1e-12 and 0.25, not {threshold_delta:g}")
     kind = DISCRETE[mechanism]

@@ -76,9 +76,27 @@ def _above_debug(record: logging.LogRecord) -> bool:
     return record.levelno > logging.DEBUG
 
 
+def places_of(servers: str) -> list[tuple[str, int]]:
+    """Host and port of each Kafka server of `servers`, which have commas between them.  Raises `SettingsError`.
+
+    >>> places_of("broker:9092, [::1]:9093")
+    [('broker', 9092), ('::1', 9093)]
+    """
+    places = []
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65_536):
+            raise SettingsError(
+                f"the Kafka address {server!r} is not HOST:PORT: change the setting kafka, or --kafka"
+            )
+        places.append((host.strip("[]"), int(port)))
+    return places
+
+
 def kafka_options(kafka: Kafka) -> dict[str, Any]:
     """What every client of kafka-python is given.  Raises `SettingsError`."""
     address = KafkaAddress(kafka) if isinstance(kafka, str) else kafka
+    places_of(address.servers)
     for name in _LOGS_OF_FRAMES:
         logging.getLogger(name).addFilter(_above_debug)  # the same one again is none more
     options: dict[str, Any] = {

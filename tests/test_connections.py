@@ -71,6 +71,8 @@ def test_the_clients_do_not_log_the_requests_that_hold_it(
         (LOGIN | {"kafka_sasl_mechanism": None}, "kafka_sasl_mechanism"),
         (LOGIN | {"kafka_password": "env:NOT_SET"}, "NOT_SET"),
         (LOGIN | {"kafka_password": "file:/none"}, "/none"),
+        ({"kafka": "broker"}, "not HOST:PORT"),
+        ({"kafka": "broker:1,broker:abc"}, "'broker:abc' is not HOST:PORT"),
     ],
 )
 def test_what_does_not_fit_together_is_said(changed: dict[str, Any], told: str) -> None:

@@ -60,8 +60,9 @@ def listen(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise Mistake(f"cannot listen on {host!r} ({error.strerror}): change --host") from None
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no host name"
+        raise Mistake(f"cannot listen on {host!r} ({reason}): change --host") from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(place)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from math import isfinite
 from os import environ
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -82,6 +83,8 @@ def demo(
     """
     if as_json and rounds is None:
         raise Mistake("--json prints a summary at the end: say with --rounds when that is")
+    if rate is not None and not isfinite(rate):
+        raise Mistake(f"--rate is a number of events a second, not {rate:g}; 0 is as fast as possible")
     if rounds is not None and rounds > HORIZON:
         raise Mistake(
             f"the demo promises privacy for {HORIZON:,} rounds in all: ask for no more with --rounds"
@@ -112,7 +115,12 @@ def _run(
     console = Console(quiet=as_json)
     console.print("Starting an embedded Kafka and Redis and a worker ...", style="dim")
     started = time.monotonic()
-    settings = _settings(running.enter_context(embedded(folder.absolute())))
+    try:
+        settings = _settings(running.enter_context(embedded(folder.absolute())))
+    except OSError as error:
+        raise Mistake(
+            f"cannot keep data in {folder} ({error.strerror}): name another one with --folder"
+        ) from None
     children = [running.enter_context(_child("worker", settings, folder))]
     port = _page_port() if dashboard else None
     if port is not None:

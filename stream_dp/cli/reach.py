@@ -7,22 +7,20 @@ from urllib.parse import urlsplit
 import typer
 
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.connections import Kafka, kafka_options
+from stream_dp.connections import Kafka, kafka_options, places_of
 
 _SECONDS = 3.0
 _LOOK_AGAIN_SECONDS = 0.5
 
 
 def require_kafka(addresses: str) -> None:
-    """Raise `Mistake` unless one of the comma-separated Kafka addresses accepts a connection."""
+    """Raise `Mistake` unless one of the comma-separated Kafka addresses accepts a connection.
+
+    Raises `SettingsError` for an address that cannot be one.
+    """
     failures = []
-    for address in addresses.split(","):
-        host, _, port = address.strip().rpartition(":")
-        if not host or not port.isdigit():
-            raise Mistake(
-                f"the Kafka address {address!r} is not HOST:PORT: change the setting kafka, or --kafka"
-            )
-        failure = _failure(host.strip("[]"), int(port))
+    for host, port in places_of(addresses):
+        failure = _failure(host, port)
         if failure is None:
             return
         failures.append(failure)
@@ -59,14 +57,14 @@ def await_topic(kafka: Kafka, topic: str, waiting: str) -> None:
 
 def require_redis(url: str) -> None:
     """Raise `Mistake` unless the server of a redis:// or rediss:// URL accepts a connection."""
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        return
     try:
-        host, port = parts.hostname, parts.port or 6379
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port or 6379
     except ValueError:
-        host, port = None, 0
-    if parts.scheme not in ("redis", "rediss") or not host:
+        scheme, host, port = "", None, 0
+    if scheme == "unix":
+        return
+    if scheme not in ("redis", "rediss") or not host:
         raise Mistake("the Redis address is not redis://HOST:PORT/0: change the setting redis, or --redis")
     failure = _failure(host, port)
     if failure is not None:

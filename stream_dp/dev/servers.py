@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
+
 from stream_dp.dev import redis_server
 from stream_dp.dev.atomic_file import write_atomically
 from stream_dp.dev.child_process import (
@@ -149,11 +151,19 @@ def down(folder: Path) -> list[ServerStatus]:
 
 
 def status(folder: Path) -> list[ServerStatus]:
-    """The servers recorded in `folder`, running or not; empty if there are none."""
+    """The servers recorded in `folder`, running or not; empty if there are none.
+
+    Raises ServerFailed if the record cannot be read.
+    """
     recorded = folder / _STATE_FILE
-    if not recorded.exists():
+    try:
+        return msgspec.json.decode(recorded.read_bytes(), type=list[ServerStatus])
+    except FileNotFoundError:
         return []
-    return [ServerStatus(**server) for server in json.loads(recorded.read_text())]
+    except (msgspec.DecodeError, UnicodeError):
+        raise ServerFailed(
+            f"{recorded} is no record of servers: end those that still run there by hand, then delete it"
+        ) from None
 
 
 def _recorded(name: str, server: BrokerProcess | redis_server.RedisServer) -> ServerStatus:

@@ -15,6 +15,7 @@ from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 Integers = NDArray[np.int64]
 
+_LARGEST_EPSILON = 100.0
 MOST_ITEMS = 1_000_000
 """The most that k, kbar and items_per_user may be: above, a threshold and its noise take too much memory."""
 
@@ -88,8 +89,15 @@ def check_sizes(**sizes: int | None) -> None:
                 raise ValueError(f"{name} must be at most {MOST_ITEMS}, not {size}.")
 
 
-def check_promise(epsilon: float, delta: float) -> None:
-    """Refuse an epsilon that is not above 0, and a delta that no mechanism here can keep."""
+def check_epsilon(epsilon: float) -> None:
+    """Refuse an epsilon that is not above 0, or so large that it promises nothing: streams take no more either."""
     require_positive("epsilon", epsilon)
+    if epsilon > _LARGEST_EPSILON:
+        raise ValueError(f"epsilon must be at most {_LARGEST_EPSILON:g}, not {epsilon:g}.")
+
+
+def check_promise(epsilon: float, delta: float) -> None:
+    """Refuse an epsilon that `check_epsilon` refuses, and a delta that no mechanism here can keep."""
+    check_epsilon(epsilon)
     if not 1e-50 <= delta <= 0.1:
         raise ValueError(f"delta must lie between 1e-50 and 0.1, not {delta}.")

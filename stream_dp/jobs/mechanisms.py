@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from stream_dp.batch.cost import epsilon_per_item, epsilon_per_pick, require_positive
+from stream_dp.batch.cost import epsilon_per_item, epsilon_per_pick
 from stream_dp.batch.greedy_set_union import Greedy, greedy, greedy_transfer
 from stream_dp.batch.gumbel_top_k import GumbelTopK, PayWhatYouGet, gumbel_top_k
 from stream_dp.batch.histogram import (
@@ -47,6 +47,7 @@ from stream_dp.jobs.calibrated import (
     Calibrated,
     Outcome,
     SharedBudget,
+    check_epsilon,
     check_promise,
     check_sizes,
     outcome,
@@ -151,7 +152,7 @@ def _stable_fixed_k(epsilon: float, delta: float, k: int, kbar: int = 0, penalty
 
 def _gap(epsilon: float, k: int) -> Calibrated:
     """The rank, up to k, after which the counts fall most; it names no label, so it needs no delta."""
-    require_positive("epsilon", epsilon)
+    check_epsilon(epsilon)
     check_sizes(k=k)
     parameters = LargestGap(epsilon, k)
 
@@ -212,7 +213,7 @@ def _known_histogram(
     epsilon: float, bins: list[str], items_per_user: int = 1, eta: float = 0.0
 ) -> Calibrated:
     """A noisy count of every one of the public bins; with eta, those below the high-pass threshold become 0."""
-    require_positive("epsilon", epsilon)
+    check_epsilon(epsilon)
     check_sizes(items_per_user=items_per_user)
     _check_bins(bins)
     parameters = KnownHistogram(epsilon / items_per_user, len(bins), items_per_user, eta)
@@ -226,7 +227,7 @@ def _known_histogram(
 
 def _sparse_vector(epsilon: float, bins: list[str], threshold: int, most: int) -> Calibrated:
     """The first `most` public bins that reach `threshold`; users may hold any number of items."""
-    require_positive("epsilon", epsilon)
+    check_epsilon(epsilon)
     check_sizes(threshold=threshold, most=most)
     _check_bins(bins)
     parameters = SparseVector(epsilon, len(bins), threshold, most)

@@ -128,11 +128,11 @@ def test_people_see_the_papers_threshold_and_conversion_beside_ours() -> None:
         (["--epsilon", "nan", "--delta", "1e-6"], "epsilon must be above 0"),
         (
             [*BINARY, "--sigma-squared", "-1", "--threshold-delta", "1e-6"],
-            "sigma_squared must be a positive number",
+            "sigma_squared must be above 0",
         ),
         (
             [*BINARY, "--sigma-squared", "nan", "--threshold-delta", "1e-6"],
-            "sigma_squared must be a positive number",
+            "sigma_squared must be above 0",
         ),
         ([*BINARY, "--sigma-squared", "0.3", "--threshold-delta", "0.25"], "promises nothing at all"),
         ([*BINARY, "--sigma-squared", "0.01", "--threshold-delta", "1e-6"], "promises nothing at all"),

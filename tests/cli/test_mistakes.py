@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from kafka.errors import KafkaTimeoutError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from typer.testing import CliRunner
 
+from stream_dp.cli import app
 from stream_dp.cli.mistakes import Mistake, sentence
 from stream_dp.dev.child_process import ServerFailed
 from stream_dp.settings import SettingsError
@@ -29,6 +32,59 @@ def test_a_server_that_fails_is_named(kind: type[Exception]) -> None:
 @pytest.mark.parametrize("defect", [ValueError("x"), KeyError("x"), AssertionError()])
 def test_a_defect_keeps_its_stack_trace(defect: Exception) -> None:
     assert sentence(defect) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("verify --stream x --kafka host:abc", "'host:abc' is not HOST:PORT"),
+        ("worker --stream x --kafka host", "'host' is not HOST:PORT"),
+        ("shard --stream x --kafka host:0", "'host:0' is not HOST:PORT"),
+        ("merge --stream x --kafka h:1,host:65536", "'host:65536' is not HOST:PORT"),
+        ("dashboard --stream x --kafka host:abc", "'host:abc' is not HOST:PORT"),
+        ("jobs worker --stream x --kafka host:abc", "'host:abc' is not HOST:PORT"),
+        ("tail --stream x --kafka host:abc", "'host:abc' is not HOST:PORT"),
+        ("budget show --source x --redis redis://[::1/0", "change the setting redis, or --redis"),
+        ("jobs list --stream x --redis redis://[::1/0", "change the setting redis, or --redis"),
+        (
+            "calibrate --mechanism binary --sigma-squared 1e30 --threshold-delta 1e-8",
+            "sigma_squared must be above 0 and at most 1e+10",
+        ),
+        (
+            "calibrate --mechanism binary --sigma-squared 0 --threshold-delta 1e-8",
+            "sigma_squared must be above",
+        ),
+        ("demo --folder /dev/null/x", "name another one with --folder"),
+        ("demo --rate inf", "--rate is a number"),
+        (f"dashboard --stream x --host {'a' * 70}", "change --host"),
+        ("top-k --stream x --epsilon 1e300 --dry-run", "epsilon must be at most 100"),
+        ("histogram --file x.csv --source x --mechanism known --bins /dev/null --epsilon 101", "at most 100"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_sentence(command: str, told: str) -> None:
+    ran = CliRunner().invoke(app, command.split(), env={"STREAM_DP_SHARDS": "2"})
+    assert ran.exit_code == 2, ran.exception
+    assert told in ran.stderr
+    assert len(ran.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("record", ["{", "{}", "[1]", '[{"name": "kafka"}]', "\udcff"])
+@pytest.mark.parametrize("command", ["status", "up", "down"])
+def test_a_damaged_record_of_servers_is_told(tmp_path: Path, command: str, record: str) -> None:
+    (tmp_path / "servers.json").write_text(record, errors="surrogateescape")
+    ran = CliRunner().invoke(app, ["dev", command, "--folder", str(tmp_path)])
+    assert ran.exit_code == 2, ran.exception
+    assert "servers.json is no record of servers" in ran.stderr
+
+
+def test_check_tells_an_address_that_cannot_be_one() -> None:
+    ran = CliRunner().invoke(
+        app, ["check", "--stream", "x", "--kafka", "host:abc", "--redis", "redis://[::1/0"]
+    )
+    assert ran.exit_code == 2, ran.exception
+    told = " ".join(ran.stdout.split())
+    assert "is not HOST:PORT" in told
+    assert "change the setting redis" in told
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -131,7 +131,8 @@ def test_every_mechanism_finds_what_many_users_hold(job: str, mechanism: str) ->
             "queries must be a whole",
         ),
         ({"mechanism": "laplace", "items_per_user": 0}, "items_per_user must be a whole number"),
-        ({"mechanism": "laplace", "items_per_user": 2, "epsilon": 1e9}, "epsilon per count"),
+        ({"mechanism": "laplace", "items_per_user": 2, "epsilon": 1e300}, "epsilon must be at most 100"),
+        ({"epsilon": 101}, "epsilon must be at most 100"),
     ],
 )
 def test_parameters_out_of_range_are_refused(changed: dict[str, Any], told: str) -> None:
