@@ -1,8 +1,6 @@
 """docs/schemas says about records what the decoders do: on examples, on generated records, on real releases."""
 
 import json
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from jsonschema.protocols import Validator
-from jsonschema.validators import extend
 
 from stream_dp.changes import Change, derive
 from stream_dp.epoch import Epoch
@@ -28,23 +24,7 @@ from stream_dp.records import (
 )
 from stream_dp.releases_topic import WholeRelease
 from stream_dp.settings import Settings
-
-SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
-
-
-def read_schema(name: str) -> dict[str, Any]:
-    return json.loads((SCHEMAS / f"{name}.json").read_text())
-
-
-def _is_written_as_integer(_: object, value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-@cache
-def schema(name: str) -> Validator:
-    """The schema's validator.  `1.0` is no integer, as both schemas say in words and the decoders in deed."""
-    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_written_as_integer)
-    return extend(Draft202012Validator, type_checker=types)(read_schema(name))
+from tests.docs.schemas import SCHEMAS, read_schema, schema
 
 
 def is_event(value: Any) -> bool:

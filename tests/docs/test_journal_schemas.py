@@ -1,0 +1,147 @@
+"""docs/schemas says about epochs, charges, certificates and shards what is written and what the decoders take."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from jsonschema import Draft202012Validator
+
+from stream_dp.batch.gumbel_top_k import PayWhatYouGet
+from stream_dp.counters import MECHANISMS
+from stream_dp.epoch import Epoch
+from stream_dp.journal import EpochClosed, EpochOpened
+from stream_dp.privacy.composition import Budget, Charge
+from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.settings import Settings
+from stream_dp.shards.merge import decode_shard_release
+from stream_dp.store.ledger_records import FORMAT, Entry, Marks, Query
+from stream_dp.store.pay_what_you_get import charge_of
+from stream_dp.verify import Certificate, verify
+from tests.docs.schemas import read_schema, schema
+from tests.shards import pieces
+
+DECODED_AS: dict[str, Any] = {
+    "epoch": EpochOpened | EpochClosed,
+    "charge": Entry,
+    "certificate": Certificate,
+}
+EXAMPLES = [(name, example) for name in DECODED_AS for example in read_schema(name)["examples"]]
+MAY_BE_MISSING = {"noise_version", "first_tick", "exact", "marks", "spent", "q-1"}
+
+
+def is_decoded(name: str, value: Any) -> bool:
+    try:
+        msgspec.json.decode(json.dumps(value).encode(), type=DECODED_AS[name])
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def places(value: Any) -> Iterator[tuple[str, ...]]:
+    """The path of every field, at any depth."""
+    if isinstance(value, dict):
+        for name, content in value.items():
+            yield (name,)
+            yield from ((name, *rest) for rest in places(content))
+
+
+def changed(value: Any, path: tuple[str, ...], change: Callable[[dict[str, Any], str], object]) -> Any:
+    """A copy of `value` after `change`, which is given what holds the last field of `path`, and its name."""
+    result = holder = copy.deepcopy(value)
+    for name in path[:-1]:
+        holder = holder[name]
+    change(holder, path[-1])
+    return result
+
+
+@pytest.mark.parametrize("name", DECODED_AS)
+def test_schemas_are_schemas(name: str) -> None:
+    Draft202012Validator.check_schema(read_schema(name))
+
+
+@pytest.mark.parametrize(("name", "value"), EXAMPLES)
+def test_examples_are_valid_for_schema_and_decoder(name: str, value: Any) -> None:
+    assert (schema(name).is_valid(value), is_decoded(name, value)) == (True, True)
+
+
+@pytest.mark.parametrize(("name", "value"), EXAMPLES)
+def test_schema_and_decoder_agree_on_what_may_be_missing(name: str, value: Any) -> None:
+    for path in places(value):
+        without = changed(value, path, lambda holder, field: holder.pop(field))
+        valid = (path[-1] in MAY_BE_MISSING and path != ("marks", "opened", "marks")) or "privacy" in path[
+            :-1
+        ]
+        assert (schema(name).is_valid(without), is_decoded(name, without)) == (valid, valid), path
+
+
+@pytest.mark.parametrize(("name", "value"), EXAMPLES)
+@pytest.mark.parametrize("wrong", [None, True, "x", 1.5, -1, {}, [0.5], [[]]])
+def test_the_decoder_takes_all_that_the_schema_allows(name: str, value: Any, wrong: Any) -> None:
+    refused = 0
+    for path in places(value):
+        other = changed(value, path, lambda holder, field: holder.update({field: wrong}))
+        assert is_decoded(name, other) or not schema(name).is_valid(other), path
+        refused += not schema(name).is_valid(other)
+    assert refused >= 3
+
+
+def written(name: str, record: Any) -> Any:
+    """What is written of `record`, which must be valid."""
+    value = json.loads(msgspec.json.encode(record))
+    schema(name).validate(value)
+    return value
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(
+    "changes", [{}, {"unit": "user", "items_per_user": 5, "rounds": "ticks", "release": "every-100ms"}]
+)
+def test_epochs_are_written_as_their_schema_says(mechanism: str, changes: dict[str, Any]) -> None:
+    opened = Epoch.open(Settings(stream="shop", horizon=1023, mechanism=mechanism, **changes), 2, 17)
+    value = written("epoch", EpochOpened(opened, key_check(bytes(32)), 3))
+    described = read_schema("epoch")["$defs"]
+    for part, name in ((value["epoch"], "epoch"), (value["epoch"]["guarantee"], "guarantee")):
+        assert set(part) == set(described[name]["properties"])
+    assert set(value["epoch"]["mechanism"]) - {"type"} <= set(described["mechanism"]["properties"])
+    assert list(value["epoch"]["privacy"]) == list(read_schema("epoch")["examples"][0]["epoch"]["privacy"])
+    written("epoch", EpochClosed(2, 17))
+
+
+def test_charges_are_written_as_their_schema_says() -> None:
+    budget = Budget(epsilon=2.0, delta=1e-5, unit="user")
+    charge = Charge(
+        id="a", what="b", unit="user", rho=0.1, delta=1e-6, first_offset=3, end_offset=9, digest="c"
+    )
+    described = read_schema("charge")["properties"]
+    assert set(written("charge", Entry(FORMAT, "shop.events", charge, budget))) == set(described) - {"marks"}
+    opened = PayWhatYouGet(0.02, 1e-8, 20, 5)
+    marks = Marks(opened, {"q-1": Query(8), "q-2": Query(3, 2)})
+    value = written("charge", Entry(FORMAT, "shop.events", charge_of("d", opened, unit="user"), None, marks))
+    assert set(value) == set(described)
+    assert set(value["charge"]) == set(described["charge"]["properties"])
+
+
+def test_certificates_are_written_as_their_schema_says() -> None:
+    log = pieces.log_of([b'{"items": ["tea"]}'] * 9)
+    for releases in (pieces.one_worker(log), pieces.one_worker(log)[:4], []):
+        outcome = verify(pieces.EPOCH, pieces.KEY, pieces.TOPIC, log, releases)
+        assert list(written("certificate", outcome.certificate)) == read_schema("certificate")["required"]
+
+
+def test_releases_of_shards_say_which_shard_they_are_of() -> None:
+    log = pieces.log_of([b'{"items": ["tea", "milk", "oat"]}'] * 40)
+    labels = set()
+    for number, values in enumerate(pieces.in_shards(log, 2).released):
+        for value in map(json.loads, values):
+            schema("release").validate(value)
+            fields = list(value)
+            assert fields[fields.index("part") - 2 : fields.index("part")] == ["shard", "shards"]
+            assert (value.pop("shard"), value["shards"]) == (number, 2)
+            labels |= set(value["labels"])
+            assert not schema("release").is_valid(value), "which shard it is of is not said"
+    assert labels == {"tea", "milk", "oat"}
+    [example] = [each for each in read_schema("release")["examples"] if "shard" in each]
+    assert decode_shard_release(msgspec.json.encode(example)).shards == 2
