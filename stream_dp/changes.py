@@ -93,12 +93,17 @@ def _pieces(entries: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
 class ChangesWriter:
     """Follows `<stream>.releases` and writes `<stream>.changes`, from where the latter stands."""
 
-    def __init__(self, kafka: Kafka, stream: str) -> None:
-        """Raises `LogRefused` where the releases topic is not there or one of the two holds something else."""
+    def __init__(self, kafka: Kafka, stream: str, create_topics: bool = True) -> None:
+        """Raises `LogRefused` where a topic is not there and not to be made, or one of the two holds something else.
+
+        Only the changes topic is made, and only where `create_topics`.
+        """
         self._topic = f"{stream}.changes"
         self._stream = stream
         releases = f"{stream}.releases"
-        log.create_topics(kafka, self._topic)
+        if create_topics:
+            log.create_topics(kafka, self._topic)
+        log.check_topic(kafka, self._topic)
         self._before: WholeRelease | None = None
         self._releases = self._subscription(kafka, releases)
         self._producer = KafkaProducer(

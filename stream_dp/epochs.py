@@ -30,7 +30,7 @@ class Epochs:
         self._settings = settings
         self._store = store
         self._redis = redis
-        self._ledger = JournaledLedger(settings.kafka_address, redis, settings.data_source)
+        self._ledger = self._open_ledger(settings.data_source)
         self.journal = EpochJournal(settings)
 
     def check_room(self, first_offset: int, end_offset: int) -> None:
@@ -163,7 +163,11 @@ class Epochs:
         source = epoch.privacy["data_source"]
         if source == self._settings.data_source:
             return self._ledger
-        return JournaledLedger(self._settings.kafka_address, self._redis, source)
+        return self._open_ledger(source)
+
+    def _open_ledger(self, source: str) -> JournaledLedger:
+        settings = self._settings
+        return JournaledLedger(settings.kafka_address, self._redis, source, settings.create_topics)
 
 
 def _is_derived(epoch: Epoch) -> bool:

@@ -3,6 +3,7 @@
 Neither holds data.  Nonces, offsets and settings are public, and the noise key is only there as its check value.
 """
 
+import logging
 from collections.abc import Iterator
 
 import msgspec
@@ -14,8 +15,10 @@ from stream_dp.connections import Kafka, kafka_options
 from stream_dp.epoch import Epoch
 from stream_dp.privacy.composition import Charge
 from stream_dp.settings import Settings
-from stream_dp.store.ledger import Ledger
+from stream_dp.store.ledger import Ledger, LedgerRefused
 from stream_dp.store.ledger_records import Marks
+
+logger = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 30
 _LOOK_AGAIN_MILLISECONDS = (
@@ -88,18 +91,31 @@ class EpochJournal:
             self.opened.append(entry)
 
 
+def journal_topic(source: str) -> str:
+    """The topic that remembers the charges of a data source."""
+    return f"{source}.ledger"
+
+
 class JournaledLedger:
     """The ledger of a source, with every charge in `<source>.ledger` too before anything is released.
 
     Opening it puts back what a Redis that was lost or rolled back has forgotten.  Without Kafka there is no journal.
     """
 
-    def __init__(self, kafka: Kafka | None, redis: Redis, source: str) -> None:
-        self._kafka, self._topic = kafka, f"{source}.ledger"
+    def __init__(self, kafka: Kafka | None, redis: Redis, source: str, create_topics: bool = True) -> None:
+        """Raises `LedgerRefused`, also where the journal's topic cannot serve; made only where `create_topics`."""
+        self._kafka, self._topic = kafka, journal_topic(source)
         self.ledger = Ledger(redis, source)
         self.restored: list[Charge] = []
         if kafka is not None:
-            log.create_topics(kafka, self._topic)
+            if create_topics:
+                log.create_topics(kafka, self._topic)
+            try:
+                warnings = log.check_topic(kafka, self._topic)
+            except log.LogRefused as refused:
+                raise LedgerRefused(str(refused)) from None
+            for warning in warnings:
+                logger.warning(warning)
             self.restored = self.ledger.restore(_values(kafka, self._topic))
 
     def charge(self, charge: Charge, marks: Marks | None = None) -> Charge:

@@ -41,7 +41,7 @@ def changes(
             f"Waiting for the topic {found.releases!r}, which the worker of the stream {found.stream!r} makes when it "
             "starts; --stream names another one.",
         )
-        with ChangesWriter(found.kafka_address, found.stream) as writer:
+        with ChangesWriter(found.kafka_address, found.stream, found.create_topics) as writer:
             console.print(f"Writing {found.stream}.changes; Ctrl-C ends it.")
             while rounds is None or done < rounds:
                 done += writer.write(_POLL_SECONDS)

@@ -134,6 +134,7 @@ def _kafka(settings: Settings) -> Iterator[Finding]:
     from stream_dp import log
     from stream_dp.cli.reach import require_kafka
     from stream_dp.connections import kafka_options
+    from stream_dp.journal import journal_topic
 
     try:
         require_kafka(settings.kafka)
@@ -143,7 +144,16 @@ def _kafka(settings: Settings) -> Iterator[Finding]:
         yield _attempt("kafka", error)
         return
     yield Finding("kafka", "ok", f"answers at {settings.kafka}")
-    topics = dict.fromkeys((settings.events, settings.releases, settings.dead_letters), 1)
+    topics = dict.fromkeys(
+        (
+            settings.events,
+            settings.releases,
+            settings.dead_letters,
+            settings.epochs,
+            journal_topic(settings.data_source),
+        ),
+        1,
+    )
     if settings.shards:
         topics |= dict.fromkeys((settings.frames, settings.shard_releases), settings.shards)
     for topic, partitions in topics.items():
@@ -165,11 +175,12 @@ def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
 
     if topic == settings.dead_letters:
         return Finding("topic", "ok", f"{topic} exists; it holds raw data: restrict who may read it")
+    batched = settings.releases, settings.frames, settings.shard_releases
     try:
         warnings = log.check_topic(
             settings.kafka_address,
             topic,
-            0 if topic == settings.events else LARGEST_BATCH,
+            LARGEST_BATCH if topic in batched else 0,
             partitions,
         )
     except (log.LogRefused, KafkaError) as error:

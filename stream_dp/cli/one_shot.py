@@ -329,7 +329,8 @@ def _charged(request: "JobRequest", prepared: "Prepared", settings: Settings, jo
     key, charge_id = new_key(), f"job/{prepared.name}/{request.id}"
     with redis_client(settings.redis_address) as redis:
         journaled = request.source.file is None or job.kafka is not None
-        ledger = JournaledLedger(settings.kafka_address if journaled else None, redis, prepared.name)
+        kafka = settings.kafka_address if journaled else None
+        ledger = JournaledLedger(kafka, redis, prepared.name, settings.create_topics)
         cost = cost_of(prepared.calibrated, ledger.ledger.budget())
         pay(prepared, charge_id, key, ledger)
         with Progress(console=Console(stderr=True), transient=True, disable=job.as_json) as bar:

@@ -24,7 +24,6 @@ from stream_dp.jobs.result import JobResult, cost_of, of_request, whole
 from stream_dp.jobs.steps import Prepared, Site, compute, is_paid, located, pay, prepare, settle, source_name
 from stream_dp.jobs.store import JobStore, Plan, Schedule
 from stream_dp.jobs.topic_rows import TopicRange
-from stream_dp.journal import JournaledLedger
 from stream_dp.store.ledger import LedgerRefused, NotDurable
 
 _SECONDS_BETWEEN_REPORTS = 0.5
@@ -88,10 +87,10 @@ class JobRunner:
 
     def _charged(self, prepared: Prepared, plan: Plan) -> JobResult:
         request = prepared.request
-        ledger = JournaledLedger(self._site.kafka, self._redis, prepared.name)
-        cost = cost_of(prepared.calibrated, ledger.ledger.budget())
         charge_id = self._charge_id(request)
         try:
+            ledger = self._site.ledger(self._redis, prepared.name)
+            cost = cost_of(prepared.calibrated, ledger.ledger.budget())
             self._check(request.id)
             self.store.report(request.id, "charging")
             pay(prepared, charge_id, plan.key, ledger)
@@ -113,8 +112,8 @@ class JobRunner:
         plan = self.store.plan(request.id)
         if request.budget is None or plan is None:
             return
-        ledger = JournaledLedger(self._site.kafka, self._redis, source_name(request.source, self._site))
         try:
+            ledger = self._site.ledger(self._redis, source_name(request.source, self._site))
             settle(request, self._charge_id(request), plan.key, whole(stored), ledger)
         except NotDurable:
             raise

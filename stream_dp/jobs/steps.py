@@ -10,6 +10,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
+from redis import Redis
 
 from stream_dp.connections import Kafka
 from stream_dp.jobs.calibrated import Calibrated
@@ -34,7 +35,8 @@ logger = logging.getLogger(__name__)
 class Site:
     """Where jobs run.  `events` is the stream's topic and `data_source` whose budget it spends, if there is a stream.
 
-    `files`: whether files may be read; where a `folder` is given, only from below it.
+    `files`: whether files may be read; where a `folder` is given, only from below it.  `create_topics`: whether the
+    journal of a ledger is made where it is not there.
     """
 
     kafka: Kafka
@@ -42,6 +44,11 @@ class Site:
     data_source: str | None = None
     folder: Path | None = None
     files: bool = True
+    create_topics: bool = True
+
+    def ledger(self, redis: Redis, source: str) -> JournaledLedger:
+        """The ledger of a data source, with its journal.  Raises `LedgerRefused`."""
+        return JournaledLedger(self.kafka, redis, source, self.create_topics)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,14 @@ class JobWorker:
         self._stopping = threading.Event()
         kafka_options(settings.kafka_address)
         self._redis = redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS)
-        site = Site(settings.kafka_address, settings.events, settings.data_source, folder, folder is not None)
+        site = Site(
+            settings.kafka_address,
+            settings.events,
+            settings.data_source,
+            folder,
+            files=folder is not None,
+            create_topics=settings.create_topics,
+        )
         self._runner = JobRunner(site, self._redis, settings.stream, self._interrupt)
         self.store = self._runner.store
         self.requests, self.results = f"{settings.stream}.jobs", f"{settings.stream}.results"

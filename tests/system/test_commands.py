@@ -16,16 +16,18 @@ from redis import Redis
 from typer.testing import CliRunner
 
 from stream_dp import log
+from stream_dp.changes import ChangesWriter
 from stream_dp.cli import app
 from stream_dp.dev import redis_server
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState
+from stream_dp.journal import JournaledLedger
 from stream_dp.pipeline import Position
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.records import Release
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
-from stream_dp.store.ledger import Ledger
+from stream_dp.store.ledger import Ledger, LedgerRefused
 from stream_dp.store.noise_key import noise_key
 from tests.releases import release
 
@@ -197,7 +199,28 @@ def test_check_names_missing_topics_that_the_worker_may_not_make(
     )
     code, checks = checklist("--settings", str(file))
     assert code == 2
-    assert len(of(checks, "failed")) == 3
+    missing = ("events", "releases", "dead-letters", "epochs", "events.ledger")
+    assert [each.split()[1] for each in of(checks, "failed")] == [
+        f"{topic_prefix}.{name}" for name in missing
+    ]
+    log.create_topics(kafka, *(f"{topic_prefix}.{name}" for name in missing))
+    assert of(checklist("--settings", str(file))[1], "failed") == []
+
+
+def test_journal_and_changes_are_not_made_where_that_is_not_wanted(
+    kafka: str, redis_url: str, topic_prefix: str
+) -> None:
+    log.create_topics(kafka, f"{topic_prefix}.releases")
+    with (
+        Redis.from_url(redis_url) as redis,
+        pytest.raises(LedgerRefused, match=r"events\.ledger' does not exist"),
+    ):
+        JournaledLedger(kafka, redis, f"{topic_prefix}.events", create_topics=False)
+    with pytest.raises(log.LogRefused, match="changes' does not exist"):
+        ChangesWriter(kafka, topic_prefix, create_topics=False)
+    assert {topic for topic in topics(kafka) if topic.startswith(topic_prefix)} == {
+        f"{topic_prefix}.releases"
+    }
 
 
 @pytest.fixture
