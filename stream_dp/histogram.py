@@ -141,10 +141,11 @@ class RunningHistogram:
 
         Every label counts as a new one, so this is known before any of them is looked up.
         """
-        rounds = rounds[: self._table.rounds_left]
-        released = np.arange(len(rounds)) if wanted is None else np.cumsum(wanted[: len(rounds)])
-        labels = self._table.width + np.cumsum(list(map(len, rounds)))
-        return max(1, int(np.searchsorted(labels * (released + 1), _CELLS_AT_ONCE, "right")))
+        known, most = self._table.width, min(len(rounds), self._table.rounds_left)
+        rows = np.arange(1, most + 1) if wanted is None else 1 + np.cumsum(wanted[:most])
+        rows = rows[: rows.searchsorted(_CELLS_AT_ONCE // max(1, known), "right")]
+        cells = rows * (known + np.cumsum([len(admitted) for admitted in rounds[: len(rows)]]))
+        return max(1, int(cells.searchsorted(_CELLS_AT_ONCE, "right")))
 
     def observe(self, rounds: Sequence[Sequence[str]]) -> list[Snapshot]:
         """Close `rounds`, whatever their number, and return their snapshots."""
@@ -187,41 +188,34 @@ class RunningHistogram:
         heads = self._histories(rounds) if histories is None else histories
         admitted = list(chain.from_iterable(rounds))
         steps = np.repeat(np.arange(len(rounds)), np.fromiter(map(len, rounds), np.int64, len(rounds)))
-        self._register(list(dict.fromkeys(filterfalse(self._rows.__contains__, admitted))))
+        if new := dict.fromkeys(filterfalse(self._rows.__contains__, admitted)):
+            self._register([*new])
         rows = np.fromiter(map(self._rows.__getitem__, admitted), np.int64, len(admitted))
 
         labels = len(self._labels)
         first_seen = np.zeros(labels - known, np.int64)
-        late = np.flatnonzero(rows >= known)[
-            ::-1
-        ]  # backwards: a label's first round is written last, and stays
+        late = np.flatnonzero(rows >= known)[::-1]  # backwards: the first round is written last, and stays
         first_seen[rows[late] - known] = first + steps[late]
         released = np.arange(len(rounds)) if wanted is None else np.flatnonzero(wanted)
         hit, places = np.unique(rows, return_inverse=True)
         growth = np.zeros(
             (len(released) + 1, len(hit)), np.int32
-        )  # up to each released round, and after the last
+        )  # the last row: after the last released round
         np.add.at(growth, (released.searchsorted(steps), places), 1)
         np.cumsum(growth, axis=0, out=growth)
 
         table, hits, numbers = self._table, Hits(first + steps, rows), first + released
-        noisy = table.advance(
-            self._ids[:labels],
-            self._counts[:labels],
-            heads,
-            hits,
-            first_seen,
-            numbers if len(numbers) < len(rounds) else None,
-        )
+        some = numbers if len(numbers) < len(rounds) else None
+        noisy = table.advance(self._ids[:labels], self._counts[:labels], heads, hits, first_seen, some)
         noisy += table.by_column(self._counts)
         columns = table.columns_of(hit)
         noisy[:, columns[columns >= 0]] += growth[:-1, columns >= 0]
         self._counts[hit] += growth[-1]
         if heads:
             self._history = heads[-1]
-        new = table.columns_of(np.arange(known, labels))
+        columns = table.columns_of(np.arange(known, labels))
         seen = np.zeros(noisy.shape[1], np.int64)
-        seen[new[new >= 0]] = first_seen[new >= 0]
+        seen[columns[columns >= 0]] = first_seen[columns >= 0]
         return self._release(numbers, noisy, seen)
 
     def state(self) -> HistogramState:
@@ -287,7 +281,8 @@ def _released(
     if not len(rounds):
         return released
     late = np.flatnonzero(first_seen > rounds[0])
-    released[:, late] &= rounds[:, None] >= first_seen[late]
+    if len(late):
+        released[:, late] &= rounds[:, None] >= first_seen[late]
     return released
 
 

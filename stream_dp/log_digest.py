@@ -32,7 +32,7 @@ class LogDigester:
     """Extends commitments under one noise key."""
 
     def __init__(self, noise_key: bytes) -> None:
-        self._key = subkey(noise_key, b"log")
+        self._keyed = blake2b(key=subkey(noise_key, b"log"), digest_size=_BYTES)  # copied for every digest
 
     def extend(self, log: LogDigest, records: Iterable[Record]) -> LogDigest:
         """The commitment to `log` followed by `records`."""
@@ -44,18 +44,22 @@ class LogDigester:
         )
         for record in records:
             last = self.in_place(record)
-            content = last[-_BYTES:]
-            sequence = blake2b(sequence + last, key=self._key, digest_size=_BYTES).digest()
-            contents += int.from_bytes(content, "big")
+            place = self._keyed.copy()
+            place.update(sequence + last)
+            sequence = place.digest()
+            contents += int.from_bytes(last[-_BYTES:], "big")
             count += 1
         return LogDigest(count, sequence, (contents % 2 ** (8 * _BYTES)).to_bytes(_BYTES, "big"), last)
 
     def in_place(self, record: Record) -> bytes:
         """The record's offset and timestamp, and a digest of its key and value."""
-        content = blake2b(key=self._key, digest_size=_BYTES)
-        for part in (record.key, record.value):
-            content.update(b"-" if part is None else b"%d:%b" % (len(part), part))
-        return b"%d %d " % (record.offset, record.timestamp) + content.digest()
+        content = self._keyed.copy()
+        content.update(_framed(record.key) + _framed(record.value))
+        return b"%d %d %b" % (record.offset, record.timestamp, content.digest())
+
+
+def _framed(part: bytes | None) -> bytes:
+    return b"-" if part is None else b"%d:%b" % (len(part), part)
 
 
 NOTHING = LogDigest()

@@ -3,7 +3,8 @@
 Everything that decides whether a record is valid lives here.  JSON Schemas: docs/schemas/.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -13,6 +14,7 @@ import msgspec
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from stream_dp.calibration import Guarantee
@@ -22,6 +24,9 @@ from stream_dp.histogram import ReleasedBlock
 VERSION: Literal[1] = 1
 LONGEST_LABEL = 1024
 """Most characters of one item.  A longer one makes its whole record a dead letter."""
+
+DEEPEST_NESTING = 100
+"""Most arrays and objects around any value of an event.  How deep the decoder itself could go depends on its caller."""
 
 LARGEST_PART = 900_000
 """A release of more bytes than this is split into parts, to stay below Kafka's default limit of a message."""
@@ -85,6 +90,7 @@ def decode_tick(key: bytes | None, value: bytes | None) -> Tick | None:
 
 
 _EVENT_DECODER = msgspec.json.Decoder(Event)
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def decode_event(value: bytes | None) -> Event:
@@ -96,11 +102,21 @@ def decode_event(value: bytes | None) -> Event:
     if not value:
         raise BadRecord("the record has no value")
     try:
-        return _EVENT_DECODER.decode(value.decode())  # as text: unread fields must be UTF-8 too
+        text = value.decode()  # unread fields must be UTF-8 too
+        if text.count("[") + text.count("{") > DEEPEST_NESTING and _nesting(text) > DEEPEST_NESTING:
+            raise BadRecord(f"arrays and objects are nested more than {DEEPEST_NESTING} deep")
+        return _EVENT_DECODER.decode(text)
     except msgspec.ValidationError as error:
         raise BadRecord(str(error)) from None
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise BadRecord(f"not valid UTF-8 JSON ({type(error).__name__})") from None
+
+
+def _nesting(text: str) -> int:
+    """How deep arrays and objects lie in each other."""
+    marks = np.frombuffer(_STRING.sub("", text).encode(), np.uint8)
+    opened, closed = ((marks == ord(a)) | (marks == ord(b)) for a, b in ("[{", "]}"))
+    return int(np.cumsum(opened.astype(np.int64) - closed).max(initial=0))
 
 
 def iso_timestamp(milliseconds: int) -> str:
@@ -171,7 +187,6 @@ class ReleaseEncoder:
         """`shard`: which one of how many writes these releases; None for a worker that has the stream alone."""
         self._mechanism = mechanism
         self._parts = PartEncoder()
-        self._shard = b"" if shard is None else SHARD_FIELD + b'%d,"shards":%d' % shard
         promise = {
             "unit": guarantee.unit,
             "mechanism": mechanism.name,
@@ -182,32 +197,21 @@ class ReleaseEncoder:
         }
         if guarantee.unit == "user":
             promise["items_per_user"] = mechanism.items_per_event
-        self._constants = (
-            orjson.dumps({"v": VERSION, "stream": stream, "epoch": epoch, "nonce": nonce.hex()})[:-1],
-            orjson.dumps(promise)[1:-1],
-        )
+        self._epoch = _fields({"v": VERSION, "stream": stream, "epoch": epoch, "nonce": nonce.hex()})
+        self._horizon = _fields({"horizon": mechanism.horizon})
+        self._promise = _fields(promise)
+        self._shard = "" if shard is None else f'{SHARD_FIELD.decode()}{shard[0]},"shards":{shard[1]}'
 
     def encode(self, block: ReleasedBlock, timestamps: Sequence[int]) -> list[list[bytes]]:
         """The parts of each round's release; its round `rounds[i]` was closed by a record of `timestamps[i]`."""
         rounds = block.rounds
         sds, taus = self._mechanism.sds(rounds).tolist(), self._mechanism.taus(rounds).tolist()
         openings = [
-            self._opening_of(round_number, timestamp, _noise_fields(sd, tau))
-            for round_number, timestamp, sd, tau in zip(rounds.tolist(), timestamps, sds, taus, strict=True)
+            f'{{{self._epoch},"round":{number},{self._horizon},"ts":"{iso_timestamp(timestamp)}",'
+            f"{self._promise},{_noise_fields(sd, tau)}{self._shard}".encode()
+            for number, timestamp, sd, tau in zip(rounds.tolist(), timestamps, sds, taus, strict=True)
         ]
         return self._parts.encode(block, openings)
-
-    def _opening_of(self, round_number: int, timestamp: int, noise: bytes) -> bytes:
-        """A release up to what differs between its parts."""
-        return b'%b,"round":%d,"horizon":%d,"ts":"%b",%b,%b%b' % (
-            self._constants[0],
-            round_number,
-            self._mechanism.horizon,
-            iso_timestamp(timestamp).encode(),
-            self._constants[1],
-            noise,
-            self._shard,
-        )
 
 
 def _binaries(values: list[bytes]) -> pa.LargeBinaryArray:
@@ -248,34 +252,40 @@ class PartEncoder:
         if block.labels is not self._labels:
             self._labels = block.labels
             self._quoted = _binaries([orjson.dumps(label) + b"," for label in block.labels])
-        gathered = self._quoted.take(_integers(block.ranks))
+        gathered = pc.take(self._quoted, _integers(block.ranks), boundscheck=False)
         edges = np.frombuffer(gathered.buffers()[1], np.int64)
         columns = _Columns(memoryview(gathered.buffers()[2] or b""), edges, block.counts)
-        releases, start = [], 0
-        for end, opening in zip(np.cumsum(block.sizes).tolist(), openings, strict=True):
-            pieces = list(columns.pieces(start, end))
-            start = end
-            releases.append(
-                [
-                    b"".join(
-                        (
-                            opening,
-                            b',"part":%d,"parts":%d,"labels":[' % (part, len(pieces)),
-                            labels,
-                            b'],"counts":',
-                            counts,
-                            b"}",
-                        )
-                    )
-                    for part, (labels, counts) in enumerate(pieces, 1)
-                ]
+        ends = np.cumsum(block.sizes)
+        places = zip(openings, (ends - block.sizes).tolist(), ends.tolist(), strict=True)
+        return [_parts(opening, columns.pieces(start, end)) for opening, start, end in places]
+
+
+def _parts(opening: bytes, pieces: Sequence[tuple[memoryview, bytes]]) -> list[bytes]:
+    """The parts of one release, each with its piece of the columns."""
+    number = len(pieces)
+    return [
+        b"".join(
+            (
+                opening,
+                b',"part":%d,"parts":%d,"labels":[' % (part, number),
+                labels,
+                b'],"counts":',
+                counts,
+                b"}",
             )
-        return releases
+        )
+        for part, (labels, counts) in enumerate(pieces, 1)
+    ]
 
 
 @lru_cache(maxsize=1024)
-def _noise_fields(sd: float, tau: int) -> bytes:
-    return orjson.dumps({"sd": sd, "tau": tau})[1:-1]
+def _noise_fields(sd: float, tau: int) -> str:
+    return _fields({"sd": sd, "tau": tau})
+
+
+def _fields(values: dict[str, Any]) -> str:
+    """The inside of a JSON object."""
+    return orjson.dumps(values).decode()[1:-1]
 
 
 class _Columns(NamedTuple):
@@ -285,16 +295,15 @@ class _Columns(NamedTuple):
     edges: NDArray[np.int64]
     counts: NDArray[Any]
 
-    def pieces(self, start: int, end: int) -> Iterator[tuple[memoryview, bytes]]:
+    def pieces(self, start: int, end: int) -> list[tuple[memoryview, bytes]]:
         """The two columns of labels `start` to before `end` as JSON, halved until each piece fits into a part."""
-        labels = self.quoted[self.edges[start] : max(self.edges[start], self.edges[end] - 1)]
+        first = self.edges.item(start)
+        labels = self.quoted[first : max(first, self.edges.item(end) - 1)]
         counts = orjson.dumps(self.counts[start:end], option=orjson.OPT_SERIALIZE_NUMPY)
         if len(labels) + len(counts) <= LARGEST_PART or end - start == 1:
-            yield labels, counts
-        else:
-            middle = (start + end) // 2
-            yield from self.pieces(start, middle)
-            yield from self.pieces(middle, end)
+            return [(labels, counts)]
+        middle = (start + end) // 2
+        return self.pieces(start, middle) + self.pieces(middle, end)
 
 
 @dataclass(frozen=True)

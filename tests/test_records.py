@@ -9,6 +9,7 @@ from stream_dp.calibration import calibrate
 from stream_dp.epoch import Epoch
 from stream_dp.pipeline import Pipeline
 from stream_dp.records import (
+    DEEPEST_NESTING,
     LARGEST_PART,
     LONGEST_LABEL,
     BadRecord,
@@ -51,7 +52,8 @@ def test_a_label_may_be_as_long_in_characters_as_it_says() -> None:
         (b"{", "not valid UTF-8 JSON"),
         (b"\xff\xfe", "not valid UTF-8 JSON"),
         (b'{"items":["a"],"note":"\xff"}', "not valid UTF-8 JSON"),
-        (b'{"x":' + b"[" * 1_000_000, "not valid UTF-8 JSON"),
+        (b'{"x":' + b"[" * 1_000_000, "nested more than 100 deep"),
+        (b'{"x":' + b"[" * 90, "not valid UTF-8 JSON"),
         (b"{}", "`items`"),
         (b'{"items":[]}', "length >= 1"),
         (b'{"items":[""]}', "items"),
@@ -64,6 +66,31 @@ def test_a_label_may_be_as_long_in_characters_as_it_says() -> None:
 def test_a_bad_record_says_why(value: bytes | None, reason: str) -> None:
     with pytest.raises(BadRecord, match=reason):
         decode_event(value)
+
+
+def deep(levels: int, opening: bytes = b"[", closing: bytes = b"]") -> bytes:
+    """An event of so many arrays and objects around its innermost value."""
+    return b'{"items":["a"],"x":%b1%b}' % (opening * (levels - 1), closing * (levels - 1))
+
+
+@pytest.mark.parametrize("frames", [0, 600])
+def test_how_deep_an_event_may_be_nested_does_not_depend_on_who_decodes_it(frames: int) -> None:
+    """The decoder alone would stop at a depth that the calls around it have a part in."""
+
+    def decode(value: bytes, frames: int) -> list[str]:
+        return decode(value, frames - 1) if frames else decode_event(value).items
+
+    for opening, closing in ((b"[", b"]"), (b'{"y":', b"}")):
+        assert decode(deep(DEEPEST_NESTING, opening, closing), frames) == ["a"]
+        for levels in (DEEPEST_NESTING + 1, 400, 100_000):
+            with pytest.raises(BadRecord, match="nested more than 100 deep"):
+                decode(deep(levels, opening, closing), frames)
+
+
+def test_brackets_in_labels_and_side_by_side_are_not_nested() -> None:
+    label = "[{" * 200 + '\\"' + "[" * 200
+    assert decode_event(json.dumps({"items": [label]}).encode()).items == [label]
+    assert decode_event(b'{"items":["a"],"x":[%b[]]}' % (b"[]," * 500)).items == ["a"]
 
 
 @pytest.mark.parametrize(

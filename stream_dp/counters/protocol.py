@@ -16,7 +16,7 @@ from stream_dp.privacy.keyed_noise import KeyedNoise
 
 
 class Hits(NamedTuple):
-    """Which labels' counts grow by one in which round: `rounds` and `rows`, int64 of shape (hits,)."""
+    """Which labels' counts grow by one in which round, in order: `rounds` and `rows`, int64 of shape (hits,)."""
 
     rounds: NDArray[np.int64]
     rows: NDArray[np.int64]

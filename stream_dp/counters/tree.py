@@ -193,7 +193,7 @@ class TreeCounter:
 
     def _merged_sums(self, round_number: int, start: int, hits: Hits) -> NDArray[np.int32] | None:
         """The partial sums of the new node, over the rounds after `start`: swallowed nodes and the block's hits."""
-        inside = (hits.rounds > start) & (hits.rounds <= round_number)
+        inside = slice(*hits.rounds.searchsorted([start, round_number], "right"))
         sums = np.bincount(hits.rows[inside], minlength=self.labels).astype(np.int32)
         for node in self.live:
             if node.round > start:
