@@ -6,6 +6,7 @@ The events topic is part of the state: what a worker has applied must stay there
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -15,8 +16,10 @@ from kafka.protocol.consumer import IsolationLevel
 
 from stream_dp.connections import Kafka, kafka_options
 from stream_dp.records import Record
+from stream_dp.times import milliseconds
 
 _POLL_MILLISECONDS = 500
+_RECORDS_AT_ONCE = 1_000
 _GIVE_UP_SECONDS = 30.0
 _CREATE_SECONDS, _LOOK_AGAIN_SECONDS = 30.0, 0.05
 _CLIENT = {"bootstrap_timeout_ms": 5_000}  # the default says nothing of a missing broker for half a minute
@@ -147,24 +150,44 @@ def offsets(kafka: Kafka, topic: str, partition: int = 0) -> Offsets:
     return Offsets(first, end)
 
 
+def offset_at(kafka: Kafka, topic: str, moment: datetime) -> int | None:
+    """The first offset of a topic whose record is not from before `moment`; None if none is."""
+    place = TopicPartition(topic, 0)
+    with read_only_consumer(kafka, retry_backoff_ms=10) as consumer:
+        # kafka-python refuses times before 1970, and no record is from before
+        found = consumer.offsets_for_times({place: max(0, milliseconds(moment))})[place]
+    return None if found is None else int(found.offset)
+
+
 def read(kafka: Kafka, topic: str, start: int, end: int, partition: int = 0) -> Iterator[Record]:
     """The records of a partition of `topic` with offsets from `start` to before `end`, which must exist already.
 
     Raises KafkaError, a time-out included: a broker that goes away does not hold the reader for ever.
     """
+    for _, batch in read_batches(kafka, topic, start, end, partition):
+        for found in batch:
+            yield Record(found.offset, found.timestamp, found.key, found.value)
+
+
+def read_batches(
+    kafka: Kafka, topic: str, start: int, end: int, partition: int = 0
+) -> Iterator[tuple[int, list[Any]]]:
+    """What `read` reads, as kafka-python has it and as it comes, each time with the offset up to which all is read."""
     if start >= end:
         return
     place = TopicPartition(topic, partition)
     # A reader's first look-up always waits once, for as long as retry_backoff_ms, for the topic's metadata.
-    with read_only_consumer(kafka, auto_offset_reset="none", retry_backoff_ms=10) as consumer:
+    with read_only_consumer(
+        kafka, auto_offset_reset="none", retry_backoff_ms=10, max_poll_records=_RECORDS_AT_ONCE
+    ) as consumer:
         consumer.assign([place])
         consumer.seek(place, start)
         reached, since = start, time.monotonic()
-        while (position := consumer.position(place)) < end:
-            if position > reached:
-                reached, since = position, time.monotonic()
+        while reached < end:
+            found = consumer.poll(_POLL_MILLISECONDS).get(place, [])
+            if (position := consumer.position(place)) > reached:
+                reached = position
+                yield min(reached, end), [record for record in found if record.offset < end]
+                since = time.monotonic()  # whoever reads may take as long as they like
             elif time.monotonic() - since > _GIVE_UP_SECONDS:
                 raise KafkaTimeoutError(f"no records of {topic!r} from offset {position} on")
-            for found in consumer.poll(_POLL_MILLISECONDS).get(place, []):
-                if found.offset < end:
-                    yield Record(found.offset, found.timestamp, found.key, found.value)

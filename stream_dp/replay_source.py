@@ -7,12 +7,11 @@ like an empty one: if it were dropped, the number of all later rounds would tell
 import csv
 import gzip
 import io
-import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast
@@ -20,18 +19,17 @@ from typing import IO, Any, NamedTuple, Protocol, cast
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaTimeoutError
 
-from stream_dp.connections import Kafka, kafka_options
+from stream_dp import log
+from stream_dp.connections import Kafka
+from stream_dp.file_kinds import kind_of
 from stream_dp.log import LogRefused
 from stream_dp.records import BadRecord, decode_event
+from stream_dp.times import milliseconds, parse_time
 
 HEADER = "replay"
 """Header of every replayed record: `<digest of its source>:<number of the row>`."""
 
-_POLL_MILLISECONDS = 500
-_GIVE_UP_SECONDS = 30.0
 _ROWS_AT_ONCE = 10_000
 _DAMAGE = (OSError, EOFError, zlib.error, csv.Error, UnicodeError, pa.ArrowException)
 
@@ -101,16 +99,10 @@ class FileSource:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        suffixes = [suffix.lower() for suffix in path.suffixes]
-        self._packed = suffixes[-1:] == [".gz"]
-        self._kind = (suffixes[:-1] if self._packed else suffixes)[-1:]
-        if self._kind not in ([".jsonl"], [".csv"], [".parquet"]) or (
-            self._packed and self._kind == [".parquet"]
-        ):
-            raise ReplayRefused(
-                f"the file {str(path)!r} is of no known kind: its name should end in .jsonl, .csv or .parquet (the "
-                "first two also with .gz)"
-            )
+        try:
+            self._kind, self._packed = kind_of(path)
+        except ValueError as unknown:
+            raise ReplayRefused(str(unknown)) from None
         with self._readable(), path.open("rb") as file:
             digest = blake2b(digest_size=16)
             while block := file.read(1 << 20):
@@ -128,10 +120,10 @@ class FileSource:
                 yield Row(number, _time_of(value), None, value)
 
     def _values(self) -> Iterator[bytes]:
-        if self._kind == [".jsonl"]:
+        if self._kind == "jsonl":
             with self._opened() as lines:
                 yield from (line for each in lines if (line := each.rstrip(b"\r\n")).strip())
-        elif self._kind == [".csv"]:
+        elif self._kind == "csv":
             with (
                 self._opened() as file,
                 io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="") as text,
@@ -185,10 +177,8 @@ def _event(row: dict[str, Any], is_text: bool) -> bytes:
 
 def _time_of(value: bytes) -> int | None:
     try:
-        ts = orjson.loads(value)["ts"]
-        moment = datetime.fromisoformat(ts)
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, TypeError, KeyError, OverflowError):
+        return milliseconds(parse_time(orjson.loads(value)["ts"]))
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
@@ -199,15 +189,13 @@ class TopicSource:
         self, kafka: Kafka, topic: str, start: int | datetime | None = None, end: int | datetime | None = None
     ) -> None:
         self._kafka, self.topic = kafka, topic
-        self._partition = TopicPartition(topic, 0)
         self.digest = blake2b(f"topic {topic}".encode(), digest_size=16).hexdigest()
-        with self._consumer() as consumer:
+        with log.read_only_consumer(kafka) as consumer:
             if len(consumer.partitions_for_topic(topic) or ()) != 1:
                 raise ReplayRefused(f"the topic {topic!r} does not exist, or has more than one partition")
-            first = consumer.beginning_offsets([self._partition])[self._partition]
-            last = consumer.end_offsets([self._partition])[self._partition]
-            self.start = max(first, self._offset(consumer, start, first, last))
-            self.end = min(last, self._offset(consumer, end, last, last))
+        held = log.offsets(kafka, topic)
+        self.start = max(held.first, self._offset(start, held.first, held.end))
+        self.end = min(held.end, self._offset(end, held.end, held.end))
 
     def __len__(self) -> int:
         return max(0, self.end - self.start)
@@ -218,34 +206,13 @@ class TopicSource:
 
     def between(self, start: int, end: int) -> Iterator[Row]:
         """Records of the topic; raises KafkaError where they do not come."""
-        with self._consumer() as consumer:
-            consumer.assign([self._partition])
-            consumer.seek(self._partition, start)
-            reached, since = start, time.monotonic()
-            while start < end and (position := consumer.position(self._partition)) < end:
-                if position > reached:
-                    reached, since = position, time.monotonic()
-                elif time.monotonic() - since > _GIVE_UP_SECONDS:
-                    raise KafkaTimeoutError(f"no records of {self.topic!r} from offset {position} on")
-                for record in consumer.poll(_POLL_MILLISECONDS).get(self._partition, []):
-                    if record.offset < end:
-                        marks = [
-                            value.decode(errors="replace") for name, value in record.headers if name == HEADER
-                        ]
-                        yield Row(record.offset, record.timestamp, record.key, record.value, *marks[:1])
+        for _, batch in log.read_batches(self._kafka, self.topic, start, end):
+            for record in batch:
+                marks = [value.decode(errors="replace") for name, value in record.headers if name == HEADER]
+                yield Row(record.offset, record.timestamp, record.key, record.value, *marks[:1])
 
-    def _consumer(self) -> KafkaConsumer:
-        return KafkaConsumer(
-            **kafka_options(self._kafka),
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            isolation_level="read_committed",
-            allow_auto_create_topics=False,
-        )
-
-    def _offset(self, consumer: KafkaConsumer, asked: int | datetime | None, none: int, last: int) -> int:
+    def _offset(self, asked: int | datetime | None, none: int, last: int) -> int:
         if not isinstance(asked, datetime):
             return none if asked is None else asked
-        moment = asked if asked.tzinfo else asked.replace(tzinfo=UTC)
-        found = consumer.offsets_for_times({self._partition: max(0, int(moment.timestamp() * 1000))})
-        return last if found.get(self._partition) is None else int(found[self._partition].offset)
+        found = log.offset_at(self._kafka, self.topic, asked)
+        return last if found is None else found

@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.file_kinds import KINDS
 from stream_dp.settings import Settings
 
 if TYPE_CHECKING:
@@ -63,9 +64,7 @@ class Job(options.Servers):
     ] = "latest"
     file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="File instead of a topic: .jsonl, .csv or .parquet.", rich_help_panel=_READ
-        ),
+        typer.Option(metavar="FILE", help=f"File instead of a topic: {KINDS}.", rich_help_panel=_READ),
     ] = None
     user_column: Annotated[
         str | None,

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.file_kinds import KINDS
 from stream_dp.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.stru
 def preview(
     events: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="A PUBLIC or made-up log: .jsonl, .csv (also .gz) or .parquet."),
+        typer.Option(metavar="FILE", help=f"A PUBLIC or made-up log: {KINDS}."),
     ],
     public: Annotated[
         bool, typer.Option("--public", help="Everybody may see this log and whatever is computed from it.")

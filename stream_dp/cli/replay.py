@@ -1,7 +1,7 @@
 """`stream-dp replay`: recorded events into an events topic again, at their own pace or another."""
 
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,9 @@ from rich.progress import Progress
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.file_kinds import KINDS
 from stream_dp.settings import Settings, load_settings
+from stream_dp.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,9 +25,7 @@ if TYPE_CHECKING:
 def replay(
     file: Annotated[
         Path | None,
-        typer.Argument(
-            help="A file of events: .jsonl, .csv (both also as .gz) or .parquet.", show_default=False
-        ),
+        typer.Argument(help=f"A file of events: {KINDS}.", show_default=False),
     ] = None,
     topic: Annotated[str | None, typer.Option(help="Replay a topic instead of a file.")] = None,
     start: Annotated[
@@ -106,12 +106,11 @@ def _place(text: str | None, option: str) -> int | datetime | None:
     if text is None or (text.isascii() and text.isdigit()):
         return None if text is None else int(text)
     try:
-        moment = datetime.fromisoformat(text)
+        return parse_time(text)
     except ValueError:
         raise Mistake(
             f"{option} takes an offset such as 1000 or a time such as 2026-01-31T12:00:00Z, not {text!r}"
         ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _replay(

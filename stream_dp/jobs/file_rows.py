@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from stream_dp.file_kinds import kind_of
 from stream_dp.jobs.csv_rows import csv_tables
 from stream_dp.jobs.request import BadRequest, Source, Unit
 from stream_dp.jobs.rows import RowCollector
@@ -77,30 +78,27 @@ def read_file(file: RowFile, unit: Unit, collector: RowCollector, progress: Prog
 
 
 def _with_columns(path: Path, source: Source, unit: Unit) -> RowFile:
-    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
-    kind = suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) == 2 else "".join(suffixes[-1:])
-    if kind in (".jsonl", ".ndjson", ".json"):
+    try:
+        kind, _ = kind_of(path)
+    except ValueError as unknown:
+        raise BadRequest(str(unknown)) from None
+    if kind == "jsonl":
         if source.user is not None or source.item is not None:
             raise BadRequest("a file of JSON Lines holds events, with user and items: leave the columns out")
         return RowFile(path, "jsonl")
-    if kind == ".csv":
+    if kind == "csv":
         columns = _csv_header(path)
         item, user = _chosen(source, unit, columns)
         return RowFile(path, "csv", user, item)
-    if suffixes[-1:] in ([".parquet"], [".pq"]):
-        try:
-            schema = pq.read_schema(path)
-        except pa.ArrowException:
-            raise BadRequest(f"the file {source.file!r} is not in the format Parquet") from None
-        item, user = _chosen(source, unit, schema.names)
-        _check_type(item, schema.field(item).type, may_be_list=True)
-        if user:
-            _check_type(user, schema.field(user).type, may_be_list=False)
-        return RowFile(path, "parquet", user, item)
-    raise BadRequest(
-        f"the file {source.file!r} is of no known kind: its name should end in .jsonl, .csv or .parquet"
-        " (the first two also with .gz)"
-    )
+    try:
+        schema = pq.read_schema(path)
+    except pa.ArrowException:
+        raise BadRequest(f"the file {source.file!r} is not in the format Parquet") from None
+    item, user = _chosen(source, unit, schema.names)
+    _check_type(item, schema.field(item).type, may_be_list=True)
+    if user:
+        _check_type(user, schema.field(user).type, may_be_list=False)
+    return RowFile(path, "parquet", user, item)
 
 
 def _chosen(source: Source, unit: Unit, columns: list[str]) -> tuple[str, str]:

@@ -4,7 +4,7 @@ Schema: docs/schemas/job.json.  Whether a request is valid depends on its own fi
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from difflib import get_close_matches
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from stream_dp.records import LONGEST_LABEL
+from stream_dp.times import parse_time
 
 VERSION = 1
 JobName = Literal["top-k", "set-union", "histogram"]
@@ -32,8 +33,8 @@ class Source(
 ):
     """What to read: the records of a topic between two places, or a file.
 
-    A place is an offset (a whole number), a time (ISO 8601, with a zone), or earliest / latest.  `name` is the data
-    source whose budget is charged; `user` and `item` name the columns of a CSV or Parquet file.
+    A place is an offset (a whole number), a time (ISO 8601, without a zone UTC), or earliest / latest.  `name` is the
+    data source whose budget is charged; `user` and `item` name the columns of a CSV or Parquet file.
     """
 
     topic: _Name | None = None
@@ -141,23 +142,15 @@ def id_in(value: bytes | None) -> str | None:
     return found if isinstance(found, str) and 0 < len(found) <= _LONGEST_ID else None
 
 
-def parse_time(text: str) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time with a zone; raises `BadRequest`.
-
-    >>> parse_time("2026-01-31T12:00:00Z")
-    1769860800000
-    """
+def time_in(text: str) -> datetime:
+    """The moment of a place that is a time (times.py); raises `BadRequest`."""
     try:
-        time = datetime.fromisoformat(text)
+        return parse_time(text)
     except ValueError:
         raise BadRequest(
             f"{text!r} is no place in a topic: give an offset, earliest, latest, or a time such as "
             "2026-01-31T12:00:00Z"
         ) from None
-    if time.tzinfo is None:
-        raise BadRequest(f"the time {text!r} has no zone: put a Z behind it for UTC")
-    since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
 
 
 def nearest(kind: str, name: str, known: Iterable[str]) -> str:
@@ -205,4 +198,4 @@ def _check_place(place: int | str | None) -> None:
         if place < 0:
             raise BadRequest(f"an offset is a whole number from 0 on, not {place}")
     elif place not in (None, "earliest", "latest"):
-        parse_time(place)
+        time_in(place)

@@ -1,27 +1,12 @@
-"""A range of a topic as rows, with kafka-python."""
+"""A range of a topic as rows."""
 
-import time
 from dataclasses import dataclass
 
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaTimeoutError
-
 from stream_dp import log
-from stream_dp.connections import Kafka, kafka_options
+from stream_dp.connections import Kafka
 from stream_dp.jobs.file_rows import Progress
-from stream_dp.jobs.request import BadRequest, Source, Unit, parse_time
+from stream_dp.jobs.request import BadRequest, Source, Unit, time_in
 from stream_dp.jobs.rows import RowCollector
-
-_POLL_MILLISECONDS = 500
-_RECORDS_AT_ONCE = 1_000
-_GIVE_UP_SECONDS = 30.0
-_READER = {
-    "bootstrap_timeout_ms": 5_000,
-    "enable_auto_commit": False,
-    "auto_offset_reset": "none",
-    "isolation_level": "read_committed",
-    "max_poll_records": _RECORDS_AT_ONCE,
-}
 
 
 @dataclass(frozen=True)
@@ -58,20 +43,9 @@ def read_topic(
     kafka: Kafka, chosen: TopicRange, unit: Unit, collector: RowCollector, progress: Progress
 ) -> None:
     """Add the records of a range to `collector`.  Raises KafkaError, a time-out included."""
-    partition = TopicPartition(chosen.topic, 0)
-    with KafkaConsumer(**kafka_options(kafka), **_READER) as consumer:
-        consumer.assign([partition])
-        consumer.seek(partition, chosen.first)
-        reached, heard = chosen.first, time.monotonic()
-        while reached < chosen.end:
-            found = consumer.poll(_POLL_MILLISECONDS).get(partition, [])
-            collector.add_events([record.value for record in found if record.offset < chosen.end], unit)
-            position = consumer.position(partition)
-            if position > reached:
-                reached, heard = position, time.monotonic()
-                progress(min(reached, chosen.end) - chosen.first, chosen.end - chosen.first)
-            elif time.monotonic() - heard > _GIVE_UP_SECONDS:
-                raise KafkaTimeoutError(f"no records of {chosen.topic!r} from offset {position} on")
+    for reached, batch in log.read_batches(kafka, chosen.topic, chosen.first, chosen.end):
+        collector.add_events([record.value for record in batch], unit)
+        progress(reached - chosen.first, chosen.end - chosen.first)
 
 
 def _offset(kafka: Kafka, topic: str, place: int | str | None, default: int, held: log.Offsets) -> int:
@@ -79,7 +53,5 @@ def _offset(kafka: Kafka, topic: str, place: int | str | None, default: int, hel
         return default if place is None else place
     if place in ("earliest", "latest"):
         return held.first if place == "earliest" else held.end
-    partition = TopicPartition(topic, 0)
-    with KafkaConsumer(**kafka_options(kafka), **_READER) as consumer:
-        found = consumer.offsets_for_times({partition: parse_time(place)})[partition]
-    return held.end if found is None else found.offset
+    found = log.offset_at(kafka, topic, time_in(place))
+    return held.end if found is None else found

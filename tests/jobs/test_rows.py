@@ -191,6 +191,8 @@ def test_a_user_who_goes_away_leaves_the_order_of_others_and_of_labels(tmp_path:
         ("x.csv", b"", {}, "no single column 'items'"),
         ("x.csv", b"user,user,item\n", {}, "no single column 'user'"),
         ("x.txt", b"", {}, "of no known kind"),
+        ("x.ndjson", b"", {}, "of no known kind"),
+        ("x.parquet.gz", b"", {}, "of no known kind"),
         ("x.parquet", b"no", {}, "is not in the format Parquet"),
         ("x.jsonl", b"", {"user": "u"}, "leave the columns out"),
         ("none.csv", None, {}, "there is no file"),

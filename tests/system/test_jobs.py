@@ -530,11 +530,14 @@ def test_a_topic_is_read_by_command_between_two_times(place: Place) -> None:
     assert result.exit_code == 0, result.output
     found = decode_result(result.stdout.strip().encode())
     assert (found.first_offset, found.end_offset) == (0, 1200)
-    later = command("top-k", *words, "--unit", UNIT, "--from", "2100-01-01T00:00:00Z")
-    assert later.exit_code == 2
-    assert "is empty" in later.stderr
+    for empty in (["--from", "2100-01-01T00:00:00"], ["--to", "1969-12-31T23:59:59"]):
+        told = command("top-k", *words, "--unit", UNIT, *empty)
+        assert told.exit_code == 2, told.output
+        assert "is empty" in told.stderr
     [charge] = place.charges()
     assert charge.end_offset == 1200
+    [result] = place.answers({"id": "old", **TOP, "source": {"from": "1969-07-20T20:17:40Z"}})
+    assert (result.status, result.first_offset, result.end_offset) == ("done", 0, EVENTS)
 
 
 def test_a_dry_run_needs_no_server_and_reads_nothing(tmp_path: Path) -> None:

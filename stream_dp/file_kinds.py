@@ -1,0 +1,22 @@
+"""Which files of events can be read: one list for all commands."""
+
+from pathlib import Path
+
+KINDS = ".jsonl, .csv (both also as .gz) or .parquet"
+"""The endings, in words."""
+
+
+def kind_of(path: Path) -> tuple[str, bool]:
+    """What a file holds by the end of its name: "jsonl", "csv" or "parquet", and whether it is packed by gzip.
+
+    Raises ValueError, which names the endings that can be read.
+
+    >>> kind_of(Path("history.JSONL.gz"))
+    ('jsonl', True)
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    packed = suffixes[-1:] == [".gz"]
+    kind = "".join(suffixes[-2:-1] if packed else suffixes[-1:])[1:]
+    if kind not in ("jsonl", "csv") and (packed or kind != "parquet"):
+        raise ValueError(f"the file {str(path)!r} is of no known kind: its name should end in {KINDS}")
+    return kind, packed

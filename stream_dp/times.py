@@ -1,0 +1,28 @@
+"""Times as people write them: one rule for commands, requests, files and pages."""
+
+from datetime import UTC, datetime, timedelta
+
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_time(text: str) -> datetime:
+    """The moment of an ISO 8601 time; one without a zone is UTC, and a day is its first moment.
+
+    Digits alone are no time: where a time may stand, an offset or a round may too.  Raises ValueError.
+
+    >>> parse_time("2026-01-31T12:00:00")
+    datetime.datetime(2026, 1, 31, 12, 0, tzinfo=datetime.timezone.utc)
+    """
+    if text.isdigit():
+        raise ValueError(f"{text!r} is no time")
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def milliseconds(moment: datetime) -> int:
+    """Whole milliseconds since 1970, below 0 before; Kafka counts so.
+
+    >>> milliseconds(parse_time("2026-01-31T12:00:00Z"))
+    1769860800000
+    """
+    return (moment - _START) // timedelta(milliseconds=1)
