@@ -1,6 +1,7 @@
 """What of an event may enter any state, so that one privacy unit changes no more than the guarantee allows."""
 
 from hashlib import blake2b
+from itertools import islice
 from typing import Protocol
 
 from stream_dp.privacy.keyed_noise import subkey
@@ -37,12 +38,7 @@ class EventBound:
         >>> EventBound(2).admit(Event(["b", "a", "b", "c"]))
         ['b', 'a']
         """
-        admitted: dict[str, None] = {}
-        for item in event.items:
-            admitted[item] = None
-            if len(admitted) == self.items_per_event:
-                break
-        return list(admitted)
+        return list(islice(dict.fromkeys(event.items), self.items_per_event))
 
 
 class UserBound:
