@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, norm
 
+from stream_dp import noise_table
 from stream_dp.batch.cost import epsilon_per_item
 from stream_dp.batch.histogram import GaussianHistogram, gaussian_histogram
 from stream_dp.bounding import EventBound
@@ -28,11 +30,14 @@ from stream_dp.counters import MECHANISMS
 from stream_dp.counters.binary import BinaryMechanism, levels
 from stream_dp.counters.protocol import CalibratedCounter, Hits
 from stream_dp.dev.flights import flight_events
+from stream_dp.histogram import RunningHistogram
+from stream_dp.noise_table import Pruning
 from stream_dp.preview import PublicLog, Run, run, seen
 from stream_dp.privacy.accounting import zcdp_rho
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 from stream_dp.privacy.one_shot_noise import OneShotNoise
-from tests.shared import RETAIL
+from tests.real_events import INVOICES, REAL_EVENTS, real_events
+from tests.shared import NO_INVOICES, RETAIL
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 TENSORFLOW = Path(sys.prefix) / "tensorflow" / "bin" / "python"
@@ -50,6 +55,12 @@ def main(names: Sequence[str]) -> None:
     unknown = sorted(set(names) - set(SECTIONS))
     if unknown:
         sys.exit(f"no section is called {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    if not RETAIL.exists() and (needing := sorted(ON_INVOICES & set(names or SECTIONS))):
+        rest = " ".join(name for name in SECTIONS if name not in ON_INVOICES)
+        sys.exit(
+            f"{NO_INVOICES}; {', '.join(needing)} cannot be measured without them, and the rest can: "
+            f"python -m benchmarks.accuracy {rest}"
+        )
     page = PAGE.read_text()
     for name in names or SECTIONS:
         told = SECTIONS[name]()
@@ -228,7 +239,7 @@ def escapes(horizon: int = 255, labels: int = 100_000, deltas: Sequence[float] =
 
 @lru_cache
 def retail_log() -> PublicLog:
-    """The invoices; `RETAIL` says where they have to lie."""
+    """The invoices, which must lie where `RETAIL` says."""
     with gzip.open(RETAIL, "rb") as lines:
         return PublicLog.of(lines)
 
@@ -289,6 +300,48 @@ def retail() -> str:
 def flights() -> str:
     """Flights with three items each."""
     return over_time(flights_log(), (0.5, 1.0), 524_287, 3, 1)
+
+
+# Pruning
+
+
+def streams() -> Iterable[tuple[str, list[list[str]], int, int]]:
+    """Name, rounds, items of an event and horizon: real events, and streams made to suffer from pruning."""
+    real = [list(dict.fromkeys(items))[:16] for items in real_events(INVOICES)]
+    yield f"{REAL_EVENTS}, up to 16 items each", real, 16, 32_767
+    steady = [[f"label {i % 40}"] for i in range(16_000)]
+    yield "40 labels that all linger at the threshold", steady, 1, 16_383
+    bursts = [[f"label {i // 400}"] for i in range(16_000)]
+    yield "40 labels, each rising from nothing in 400 rounds", bursts, 1, 16_383
+
+
+def released(
+    mechanism: CalibratedCounter, rounds: Sequence[Sequence[str]], pruning: Pruning | None
+) -> list[dict[str, int]]:
+    """What each round releases, always with the same key."""
+    histogram = RunningHistogram(mechanism, KeyedNoise(bytes(32), "accuracy", bytes(16)), pruning=pruning)
+    return [
+        dict(zip(snapshot.labels.tolist(), snapshot.counts.tolist(), strict=True))
+        for block in histogram.blocks(rounds)
+        for snapshot in block.snapshots()
+    ]
+
+
+def pruning() -> str:
+    """How many releases differ with pruning at epsilon 4, and how many would without a reserve for swings of noise."""
+    rows = []
+    for name, rounds, items, horizon in streams():
+        mechanism, _ = calibrate(4.0, 1e-6, horizon, items)
+        whole = released(mechanism, rounds, None)
+        counts = sum(map(len, whole))
+        for block_rounds in (16, 64, 256):
+            differ = []
+            for deviations in (noise_table._DRIFTS, 0):
+                with patch.object(noise_table, "_DRIFTS", deviations):
+                    pruned = released(mechanism, rounds, Pruning(block_rounds))
+                differ.append(sum(one != other for one, other in zip(whole, pruned, strict=True)))
+            rows.append([name, f"{block_rounds}", *(f"{n:,}" for n in (len(whole), counts, *differ))])
+    return table(["stream", "pruning_rounds", "releases", "counts", "that differ", "broken on purpose"], rows)
 
 
 # Other libraries
@@ -385,11 +438,15 @@ SECTIONS: dict[str, Callable[[], str]] = {
         escapes,
         retail,
         flights,
+        pruning,
         one_shot,
         jax_privacy,
         tensorflow_privacy,
     )
 }
+
+ON_INVOICES = {"retail", "pruning", "one_shot"}
+"""The sections whose tables are of the retail invoices."""
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ import signal
 import pytest
 
 from tests.apache_kafka.server import KafkaUnavailableError, jars
+from tests.real_events import REAL_EVENTS
+from tests.shared import NO_INVOICES, RETAIL
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,3 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"kafka: {config.getoption('kafka')}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A run without the invoices says what it used instead."""
+    if not RETAIL.exists():
+        terminalreporter.write_line(
+            f"Real events were the {REAL_EVENTS}, and what needs the invoices was skipped: {NO_INVOICES}."
+        )

@@ -8,6 +8,12 @@ from stream_dp.dev.flights import flight_events
 from stream_dp.records import decode_event
 from tests.shared import RETAIL
 
+INVOICES = 20_728
+"""How many there are."""
+
+REAL_EVENTS = "retail invoices" if RETAIL.exists() else "flights"
+"""What the real events of this run are."""
+
 
 def real_records(limit: int | None = None) -> Iterator[bytes]:
     """The values of the first `limit` records of an events topic, in time order."""

@@ -20,4 +20,10 @@ def shared(path: str) -> Path:
 
 
 RETAIL = shared("data/online_retail.jsonl.gz")
-"""Real invoices as events of this project's format; a clone alone does not have them."""
+"""Real invoices as events of this project's format, one a line; a clone alone does not have them."""
+
+NO_INVOICES = (
+    f"the retail invoices are missing: they have to lie in {RETAIL}, or in data/ below the folder that the environment "
+    "variable SHARED_FOLDER names"
+)
+"""What to say to who needs them."""

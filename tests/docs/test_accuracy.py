@@ -61,6 +61,13 @@ def test_what_is_said_of_the_invoices_follows_from_their_table() -> None:
     assert len(rows("to 67,356")) == len(table) == 2 * (len(MECHANISMS) + 1)
 
 
+def test_no_release_differs_with_pruning_and_broken_pruning_would_be_noticed() -> None:
+    table = rows("that differ")
+    assert "No release differs." in PAGE
+    assert [row[4] for row in table] == ["0"] * 9
+    assert [row[1] for row in table if row[5] != "0"] == ["16", "64", "16", "16", "64"]
+
+
 def test_other_libraries_agree() -> None:
     for theirs, ours in zip(*[iter(rows("library"))] * 2, strict=True):
         assert (theirs[1], ours[1]) == ("OpenDP", "stream_dp")

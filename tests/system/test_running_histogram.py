@@ -5,7 +5,6 @@ tables and the thresholds are its own.  A naive run over all labels in all round
 labels are followed through all rounds, and all labels are checked in some rounds and at the end.
 """
 
-import gzip
 import json
 import random
 import urllib.error
@@ -22,22 +21,11 @@ from stream_dp.dev.child_process import free_port
 from stream_dp.records import Release, decode_release
 from tests import naive
 from tests.nodes import live_nodes
-from tests.shared import RETAIL
+from tests.real_events import INVOICES, real_records
 from tests.system.streams import Stream, ended, event, small_stream, some_events
 
 HORIZON = 32_767
 ITEMS_PER_EVENT = 4
-
-
-def retail_events() -> list[bytes]:
-    """Every invoice of the retail data; without that file, as many events of the same kind."""
-    if RETAIL.exists():
-        with gzip.open(RETAIL) as lines:
-            return [line.strip() for line in lines]
-    rng = random.Random(1)
-    items = [f"ITEM {number}" for number in range(3_800)]
-    weights = [1 / (1 + number) for number in range(3_800)]
-    return [event(*rng.choices(items, weights, k=rng.randint(1, 40))) for _ in range(20_728)]
 
 
 class SlowReader:
@@ -91,13 +79,13 @@ def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Ite
         yield stream
 
 
-def test_all_of_the_retail_data_through_the_app(
+def test_twenty_thousand_real_events_through_the_app(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     """Stopped once on the way; released, and kept in Redis, is what an independent slow computation gives."""
     promised = {"horizon": HORIZON, "items_per_event": ITEMS_PER_EVENT, "epsilon": 8.0}
     working = {"batch_rounds": 500, "checkpoint_rounds": 5_000, "checkpoint_seconds": 1.0}
-    events = retail_events()
+    events = list(real_records(INVOICES))
     with small_stream(kafka, redis_url, topic_prefix, tmp_path, **promised, **working) as stream:
         stream.feed(events)
         first = stream.start_faust()
