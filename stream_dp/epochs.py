@@ -20,7 +20,7 @@ from stream_dp.privacy.composition import Charge, refused
 from stream_dp.settings import Settings
 from stream_dp.shards.outlet import sharding_now
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
-from stream_dp.store.ledger import LedgerRefused
+from stream_dp.store.ledger import LedgerRefused, NotDurable
 
 
 class Epochs:
@@ -128,6 +128,8 @@ class Epochs:
         self._store.check_hold()
         try:
             self._ledger_of(epoch).charge(_charge(epoch))
+        except NotDurable:  # it may be there, or come to be: only the same call again can tell
+            raise
         except LedgerRefused as refusal:
             self.journal.append(EpochClosed(epoch.number, epoch.first_offset))
             raise EpochRefused(

@@ -12,11 +12,12 @@ from redis.exceptions import RedisError
 
 from stream_dp.operations.watch import Watch
 from stream_dp.settings import Settings
+from stream_dp.store.ledger import NotDurable
 
 logger = logging.getLogger(__name__)
 
-OUTAGES = (KafkaError, AdminError, RedisError, OSError)
-"""What a server that is away raises through the clients."""
+OUTAGES = (KafkaError, AdminError, RedisError, OSError, NotDurable)
+"""What a server that is away, or too slow to be relied on, raises through the clients."""
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
 
@@ -38,7 +39,7 @@ async def persevere(
             if time.monotonic() - started > _LONGEST_WAIT_SECONDS:
                 wait = _FIRST_WAIT_SECONDS
             logger.warning("%s: %s; trying again in %.1f s", _awaited(outage, settings), outage, wait)
-            watch.outage("redis" if isinstance(outage, RedisError) else "kafka")
+            watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
             await pause(stopping, wait)
             wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
 
@@ -53,6 +54,6 @@ async def pause(stopping: asyncio.Event, seconds: float) -> None:
 
 def _awaited(outage: Exception, settings: Settings) -> str:
     """Who does not serve, without the password that an address may hold."""
-    if isinstance(outage, RedisError):
+    if isinstance(outage, RedisError | NotDurable):
         return f"waiting for Redis at {urlsplit(settings.redis).hostname}"
     return f"waiting for Kafka at {settings.kafka}"
