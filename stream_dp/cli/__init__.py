@@ -55,7 +55,16 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Differentially private streaming histograms over labels nobody listed in advance.",
+    help="""Differentially private streaming histograms over labels nobody listed in advance.
+
+    [bold]Examples[/]
+
+      stream-dp demo
+
+      stream-dp worker --stream shop
+
+      stream-dp tail --stream shop
+    """,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)

@@ -61,7 +61,14 @@ class Place:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Show, set and explain the privacy budget of a data source.",
+    help="""Show, set and explain the privacy budget of a data source.
+
+    [bold]Examples[/]
+
+      stream-dp budget set --source shop.events --epsilon 2 --delta 1e-6
+
+      stream-dp budget show --source shop.events
+    """,
 )
 
 

@@ -1,5 +1,6 @@
 """`stream-dp changes`: what changed from release to release, in a topic of its own."""
 
+import json
 from typing import Annotated
 
 import typer
@@ -16,6 +17,9 @@ def changes(
     stream: options.Stream = None,
     kafka: options.Kafka = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="End after this many releases.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="At the end, print a JSON summary, for machines.")
+    ] = False,
 ) -> None:
     """Write what changes from one release to the next into `<stream>.changes`, until stopped with Ctrl-C.
 
@@ -25,7 +29,7 @@ def changes(
 
       stream-dp changes --stream shop
 
-      stream-dp changes --stream shop --kafka broker:9092 --rounds 100
+      stream-dp changes --stream shop --kafka broker:9092 --rounds 100 --json
     """
     from stream_dp.changes import ChangesWriter
     from stream_dp.cli.reach import await_topic, require_kafka
@@ -46,4 +50,8 @@ def changes(
             while rounds is None or done < rounds:
                 done += writer.write(_POLL_SECONDS)
     except KeyboardInterrupt:
+        pass
+    if as_json:
+        typer.echo(json.dumps({"topic": f"{found.stream}.changes", "releases": done}))
+    else:
         console.print(f"{done:,} releases done.")

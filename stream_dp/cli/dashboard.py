@@ -1,5 +1,6 @@
 """`stream-dp dashboard`: a stream's releases on a live web page.  It reads public topics only."""
 
+import json
 import os
 import signal
 import socket
@@ -27,6 +28,7 @@ def dashboard(
     user: Annotated[
         str | None, typer.Option(help=f"Ask for this name and the password in {PASSWORD}.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON, for machines.")] = False,
 ) -> None:
     """Show a stream's running histogram on a live web page, until stopped with Ctrl-C.
 
@@ -35,6 +37,8 @@ def dashboard(
     [bold]Examples[/]
 
       stream-dp dashboard --stream shop
+
+      stream-dp dashboard --stream shop --port 0 --json
 
       STREAM_DASHBOARD_PASSWORD=... stream-dp dashboard --stream shop --host 0.0.0.0 --user anna
     """
@@ -45,7 +49,9 @@ def dashboard(
 
     kafka_options(found.kafka_address)  # a mistake in it is told before anything is served
     listener = listen(host, port)
-    typer.echo(f"Dashboard of {found.stream}: {address(listener)} (Ctrl-C ends it)")
+    url = address(listener)
+    told = json.dumps({"stream": found.stream, "url": url})
+    typer.echo(told if as_json else f"Dashboard of {found.stream}: {url} (Ctrl-C ends it)")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as cleanly as Ctrl-C
     try:
         serve(listener, found.kafka_address, found.releases, f"{found.stream}.results", login)

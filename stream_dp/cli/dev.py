@@ -12,8 +12,18 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.dev import servers
 
 app = typer.Typer(
-    help="Start and stop an embedded Kafka and Redis, for trying out and for tests.",
+    help="""Start and stop an embedded Kafka and Redis, for trying out and for tests.
+
+    [bold]Examples[/]
+
+      stream-dp dev up
+
+      stream-dp dev status --json
+
+      stream-dp dev down
+    """,
     no_args_is_help=True,
+    rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,
 )
 

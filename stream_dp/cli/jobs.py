@@ -1,7 +1,6 @@
 """`stream-dp jobs`: the worker that answers requests for one-shot jobs, and a list of what became of them."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -11,20 +10,28 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli import options
+from stream_dp.cli.hosting import Log, run
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.cli.worker import LogLevel
 from stream_dp.settings import load_settings
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Answer requests for top-k, set-union and histogram jobs, and list them.",
+    help="""Answer requests for top-k, set-union and histogram jobs, and list them.
+
+    [bold]Examples[/]
+
+      stream-dp jobs worker --stream shop
+
+      stream-dp jobs list --stream shop
+    """,
 )
 
 
 @app.command()
 @options.grouped
 def worker(
+    *,
     servers: options.Servers,
     job: Annotated[
         list[str] | None,
@@ -36,7 +43,7 @@ def worker(
         Path | None,
         typer.Option(metavar="FOLDER", help="Let requests read files of this folder; without it, none."),
     ] = None,
-    log_level: Annotated[LogLevel, typer.Option(help="The least serious messages to show.")] = LogLevel.info,
+    log: Log,
 ) -> None:
     """Answer the requests on <stream>.jobs with results on <stream>.results, until Ctrl-C or SIGTERM.
 
@@ -44,11 +51,10 @@ def worker(
 
       stream-dp jobs worker --stream shop
 
-      stream-dp jobs worker --settings stream.toml --job set-union --files /data/exports
+      stream-dp jobs worker --settings stream.toml --job set-union --files /data/exports --json
     """
-    import faust
-
     from stream_dp.jobs.worker import JOBS, JobWorker
+    from stream_dp.operations.open_metrics import PublicFacts
     from topologies.top_k import Jobs, create_app
 
     for name in job or ():
@@ -57,13 +63,7 @@ def worker(
     if files is not None and not files.is_dir():
         raise Mistake(f"there is no folder {files}: name one with --files, or leave it out")
     service = Jobs(JobWorker(servers.load(), job or JOBS, files))
-    host = faust.Worker(create_app(service), loglevel=log_level.value, quiet=True, redirect_stdouts=False)
-    for chatty in ("kafka", "aiokafka"):
-        logging.getLogger(chatty).setLevel(logging.ERROR)
-    try:
-        host.execute_from_commandline()
-    except SystemExit as ended:
-        raise typer.Exit(int(ended.code or 0)) from None
+    raise typer.Exit(run(create_app(service), log, PublicFacts(service.worker.settings.stream)))
 
 
 @app.command("list")

@@ -1,24 +1,32 @@
 """`stream-dp key`: noise keys that are kept outside Redis."""
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 
-app = typer.Typer(no_args_is_help=True, help="Make a noise key that is kept outside Redis.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 
 @app.callback()
 def _key() -> None:
-    """Make a noise key that is kept outside Redis."""
+    """Make a noise key that is kept outside Redis.
+
+    [bold]Example[/]
+
+      stream-dp key new --file noise.key
+    """
 
 
 @app.command("new")
 def new(
     file: Annotated[Path, typer.Option("--file", metavar="PATH", help="Where to put it; must not exist.")],
+    as_json: options.Json = False,
 ) -> None:
     """Draw a noise key and put it into a new file that only its owner may read.  The key is never shown.
 
@@ -27,6 +35,8 @@ def new(
     [bold]Examples[/]
 
       stream-dp key new --file noise.key
+
+      stream-dp key new --file noise.key --json
     """
     from stream_dp.privacy.keyed_noise import new_key
 
@@ -40,4 +50,7 @@ def new(
         opened.write(new_key().hex() + "\n")
         opened.flush()
         os.fsync(descriptor)
-    typer.echo(f'Made {file}.  Put noise_key = "file:{file}" into stream.toml before the first start.')
+    if as_json:
+        typer.echo(json.dumps({"file": str(file), "noise_key": f"file:{file}"}))
+    else:
+        typer.echo(f'Made {file}.  Put noise_key = "file:{file}" into stream.toml before the first start.')

@@ -1,18 +1,12 @@
 """`stream-dp shard` and `stream-dp merge`: what a stream in shards needs beside its worker."""
 
 from stream_dp.cli import options
-from stream_dp.cli.worker import LogFormat, LogFormatOption, LogLevel, LogLevelOption, run_hosted
+from stream_dp.cli.hosting import Log, run_worker
 from stream_dp.settings import load_settings
 
 
-def shard(
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    kafka: options.Kafka = None,
-    redis: options.Redis = None,
-    log_level: LogLevelOption = LogLevel.info,
-    log_format: LogFormatOption = LogFormat.text,
-) -> None:
+@options.grouped
+def shard(servers: options.Servers, log: Log) -> None:
     """Work for a stream's shards, as many as Kafka gives to this process, until stopped with Ctrl-C or SIGTERM.
 
     Start it as often as there are cores to use, on any machine, at most as often as there are shards.
@@ -21,22 +15,23 @@ def shard(
 
       stream-dp shard --stream shop
 
-      stream-dp shard --settings stream.toml --log-format json
+      stream-dp shard --settings stream.toml --json
     """
     from stream_dp.shards.shard_worker import ShardWorker
     from topologies.host import WorkerService
     from topologies.shard import create_app
 
-    service = WorkerService(ShardWorker(load_settings(settings, stream=stream, kafka=kafka, redis=redis)))
-    run_hosted(service, create_app(service), log_level, log_format)
+    service = WorkerService(ShardWorker(servers.load()))
+    run_worker(create_app(service), service, log)
 
 
+@options.grouped
 def merge(
     settings: options.SettingsFile = None,
     stream: options.Stream = None,
     kafka: options.Kafka = None,
-    log_level: LogLevelOption = LogLevel.info,
-    log_format: LogFormatOption = LogFormat.text,
+    *,
+    log: Log,
 ) -> None:
     """Join what a stream's shards release into whole rounds, until stopped with Ctrl-C or SIGTERM.
 
@@ -47,11 +42,11 @@ def merge(
 
       stream-dp merge --stream shop
 
-      stream-dp merge --settings stream.toml --log-format json
+      stream-dp merge --settings stream.toml --json
     """
     from stream_dp.shards.merge_worker import MergeWorker
     from topologies.host import WorkerService
     from topologies.merge import create_app
 
     service = WorkerService(MergeWorker(load_settings(settings, stream=stream, kafka=kafka)))
-    run_hosted(service, create_app(service), log_level, log_format)
+    run_worker(create_app(service), service, log)

@@ -1,48 +1,18 @@
 """`stream-dp worker`: the main job, until it is stopped."""
 
-import logging
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stream_dp.cli import options
+from stream_dp.cli.hosting import Log, run_worker
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.settings import load_settings
-
-if TYPE_CHECKING:
-    import faust
-
-    from topologies.host import WorkerService
 
 
-class LogFormat(StrEnum):
-    """How a line of the log looks."""
-
-    text = "text"
-    json = "json"
-
-
-class LogLevel(StrEnum):
-    """How much to log."""
-
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
-
-
-LogLevelOption = Annotated[LogLevel, typer.Option(help="The least serious messages to show.")]
-LogFormatOption = Annotated[
-    LogFormat, typer.Option(help="Lines for people, or one JSON object a line for machines.")
-]
-
-
+@options.grouped
 def worker(
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    kafka: options.Kafka = None,
-    redis: options.Redis = None,
+    *,
+    servers: options.Servers,
     new_epoch: Annotated[
         bool, typer.Option("--new-epoch", help="Close the running epoch and open another, which is charged.")
     ] = False,
@@ -50,8 +20,7 @@ def worker(
         bool,
         typer.Option("--recount", help="With --new-epoch: count the events topic again from its beginning."),
     ] = False,
-    log_level: LogLevelOption = LogLevel.info,
-    log_format: LogFormatOption = LogFormat.text,
+    log: Log,
 ) -> None:
     """Read a stream's events and release its histogram after each, until stopped with Ctrl-C or SIGTERM.
 
@@ -66,7 +35,7 @@ def worker(
 
       stream-dp worker --stream shop --new-epoch
 
-      stream-dp worker --stream shop --log-format json
+      stream-dp worker --stream shop --json
     """
     if recount and not new_epoch:
         raise Mistake("--recount says where a new epoch begins: give --new-epoch with it")
@@ -75,30 +44,5 @@ def worker(
     from topologies.host import WorkerService
     from topologies.running_histogram import create_app
 
-    chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
-    service = WorkerService(Worker(chosen, NewEpoch(recount) if new_epoch else None))
-    run_hosted(service, create_app(service), log_level, log_format)
-
-
-def run_hosted(
-    service: "WorkerService", app: "faust.App", log_level: LogLevel, log_format: LogFormat
-) -> None:
-    """Run the app in this process until it is stopped; raises why its service gave up, if it did."""
-    import faust  # it takes a second to import, which no other command should wait for
-
-    from stream_dp.operations.logs import json_logging
-
-    config = None
-    if log_format is LogFormat.json:
-        config = json_logging(log_level.value, service.worker.watch.facts)
-    host = faust.Worker(
-        app, loglevel=log_level.value, logging_config=config, quiet=True, redirect_stdouts=False
-    )
-    for chatty in ("kafka", "aiokafka"):
-        logging.getLogger(chatty).setLevel(logging.ERROR)
-    try:
-        host.execute_from_commandline()
-    except SystemExit as ended:
-        if service.refusal is not None:
-            raise service.refusal from None
-        raise typer.Exit(int(ended.code or 0)) from None
+    service = WorkerService(Worker(servers.load(), NewEpoch(recount) if new_epoch else None))
+    run_worker(create_app(service), service, log)

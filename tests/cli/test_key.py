@@ -1,5 +1,6 @@
 """`stream-dp key new`: a key that only its owner may read, that is never shown and never replaced."""
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -32,6 +33,13 @@ def test_a_key_is_for_its_owner_alone_and_not_shown(tmp_path: Path, umask: int) 
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
     assert len(key_in(tmp_path / "key")) == 32
     assert (tmp_path / "key").read_text().strip() not in told
+
+
+def test_machines_are_told_the_setting_and_not_the_key(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    ran = CliRunner().invoke(app, ["key", "new", "--file", str(file), "--json"])
+    assert json.loads(ran.stdout) == {"file": str(file), "noise_key": f"file:{file}"}
+    assert len(key_in(file)) == 32
 
 
 def test_no_two_keys_are_the_same(tmp_path: Path) -> None:

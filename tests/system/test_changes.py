@@ -1,5 +1,6 @@
 """The changes topic on real servers: it follows a worker from epoch to epoch, and a writer that died goes on."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -44,8 +45,13 @@ def test_changes_follow_the_releases_and_go_on_after_the_writer_died(
         stream.feed(some_events(40, seed=1))
         assert stream.run(until_round=40) == 0
         name = stream.settings.stream
-        first = CliRunner().invoke(app, ["changes", "--stream", name, "--kafka", kafka, "--rounds", "1"])
+        words = ["changes", "--stream", name, "--kafka", kafka, "--rounds", "1", "--json"]
+        first = CliRunner().invoke(app, words)
         assert first.exit_code == 0, first.output
+        assert json.loads(first.stdout) == {
+            "topic": f"{name}.changes",
+            "releases": len({change.round for change in written(stream)}),
+        }
         check(stream)
         stream.feed(some_events(30, seed=2))
         worker = stream.start(new_epoch=NewEpoch())

@@ -144,3 +144,9 @@ def test_down_never_ends_a_process_that_took_over_a_recorded_id(folder: Path, po
 @pytest.mark.parametrize("command", ["up", "down", "status"])
 def test_help_shows_an_example(command: str) -> None:
     assert f"stream-dp dev {command}" in CliRunner().invoke(app, ["dev", command, "--help"]).output
+
+
+@pytest.mark.parametrize("group", [[], ["jobs"], ["budget"], ["key"], ["dev"]])
+def test_help_of_a_group_shows_an_example(group: list[str]) -> None:
+    told = CliRunner().invoke(app, [*group, "--help"]).output
+    assert " ".join(["stream-dp", *group]) in told[told.index("Example") :]

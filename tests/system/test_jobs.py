@@ -440,7 +440,7 @@ def test_a_schedule_asks_for_every_period_once(place: Place) -> None:
 @pytest.mark.parametrize(
     ("words", "request_fields"),
     [
-        (["-m", "stream_dp.cli", "jobs", "worker"], TOP),
+        (["-m", "stream_dp.cli", "jobs", "worker", "--json"], TOP),
         (["-m", "faust", "-A", "topologies.top_k", "worker"], TOP),
         (["-m", "faust", "-A", "topologies.set_union", "worker"], UNION),
     ],
@@ -458,10 +458,15 @@ def test_the_faust_apps_answer_what_waited_for_them_and_end_when_asked(
             [result] = place.results(1)
             assert (result.id, result.status) == ("q", "done")
             process.terminate()
-            assert process.wait(60) == 0, (tmp_path / "faust.log").read_text()
+            written = (tmp_path / "faust.log").read_text
+            assert process.wait(60) == 0, written()
         finally:
             process.kill()
             process.wait()
+    if "--json" in words:
+        lines = [json.loads(line) for line in written().splitlines()]
+        assert {line["stream"] for line in lines} == {settings.stream}
+        assert any("job q" in line["event"] for line in lines)
 
 
 def command(*words: str) -> Result:

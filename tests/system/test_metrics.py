@@ -201,7 +201,7 @@ async def test_a_worker_is_ready_only_while_redis_and_kafka_are_there(
 def test_the_command_logs_json_and_refuses_an_operators_port_without_a_token(stream: Stream) -> None:
     stream.feed(some_events(30, seed=3))
     main = "from stream_dp.cli import main; main()"
-    worker = stream.start_faust("-c", main, "worker", "--log-format", "json", operator_token=TOKEN)
+    worker = stream.start_faust("-c", main, "worker", "--json", operator_token=TOKEN)
     stream.wait_until_round(30, worker)
     wait_until(lambda: get(stream.settings.metrics_port, "/readyz")[0] == 200, stream.logged)
     worker.terminate()

@@ -1,0 +1,69 @@
+"""How commands that run until they are stopped are hosted and log."""
+
+import logging
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import faust
+
+    from stream_dp.operations.open_metrics import PublicFacts
+    from topologies.host import WorkerService
+
+
+class LogFormat(StrEnum):
+    """How a line of the log looks."""
+
+    text = "text"
+    json = "json"
+
+
+class LogLevel(StrEnum):
+    """How much to log."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+@dataclass(frozen=True)
+class Log:
+    """What is logged, and how."""
+
+    log_level: Annotated[LogLevel, typer.Option(help="The least serious messages to show.")] = LogLevel.info
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Lines for people, or one JSON object a line for machines.")
+    ] = LogFormat.text
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --log-format json.")] = False
+
+
+def run(app: "faust.App", log: Log, facts: "PublicFacts") -> int:
+    """Run the app in this process until it is stopped; returns the exit status.  Lines of JSON say the `facts` too."""
+    import faust  # it takes a second to import, which no other command should wait for
+
+    from stream_dp.operations.logs import json_logging
+
+    as_json = log.as_json or log.log_format is LogFormat.json
+    config = json_logging(log.log_level.value, facts) if as_json else None
+    host = faust.Worker(
+        app, loglevel=log.log_level.value, logging_config=config, quiet=True, redirect_stdouts=False
+    )
+    for chatty in ("kafka", "aiokafka"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)
+    try:
+        host.execute_from_commandline()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def run_worker(app: "faust.App", service: "WorkerService", log: Log) -> None:
+    """Run the app of `service` until it is stopped; raises why the service gave up, if it did."""
+    status = run(app, log, service.worker.watch.facts)
+    if service.refusal is not None:
+        raise service.refusal
+    raise typer.Exit(status)
