@@ -21,10 +21,10 @@ WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-kafka lint bench bench-accuracy soak fuzz clean
+.PHONY: help install demo test test-kafka lint bench bench-accuracy soak fuzz audit-dependencies clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: .venv/.installed-test ## make .venv with everything needed to run and to test
 
@@ -35,7 +35,7 @@ test: install ## run all tests; broker and Redis are started for you
 	@[ -z "$(WITHOUT_BROWSER)" ] || echo "No Chromium: the dashboard's page is not tested (Debian: apt-get install chromium chromium-driver)."
 	$(PYTEST) $(WITHOUT_BROWSER)
 
-test-kafka: install ## run the system tests against Apache Kafka (needs Java 17, Maven and a Redis with TLS)
+test-kafka: install ## run the system tests that a broker could change against Apache Kafka (needs Java 17, Maven and a Redis with TLS)
 	$(PYTEST) tests/system --kafka apache
 
 lint: .venv/.installed-lint ## check style, format and types
@@ -56,6 +56,9 @@ soak: install ## kill workers 400 times, half of them on Apache Kafka, and audit
 fuzz: install .venv/.installed-fuzz ## look for records and settings that break the decoders, guided by coverage
 	.venv/bin/python -m tests.fuzz.guided records --seconds 60
 	.venv/bin/python -m tests.fuzz.guided settings --seconds 60
+
+audit-dependencies: install .venv/.installed-audit-dependencies ## ask PyPI for known vulnerabilities of what is installed, where it can be reached
+	.venv/bin/python -m tests.dependencies
 
 clean: ## remove what make and the tools made; .stream-dp (state and privacy ledger) stays
 	rm -rf .venv .kafka build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
