@@ -31,6 +31,10 @@ class FrameRefused(Exception):
     """A shard cannot go on with what the frames topic holds; the message says what to do."""
 
 
+class FramesLost(FrameRefused):
+    """Rounds are missing between what a shard has counted and its next frame."""
+
+
 class Frame(msgspec.Struct, frozen=True, array_like=True):
     """The rounds from `first` on for one of `shards` shards.
 

@@ -3,29 +3,36 @@
 It is taken over like a stream: fence off whoever had it, load its checkpoint, compute again what was released since
 and compare, and only then send anything.  A shard without a checkpoint begins with the first frame that is kept, which
 comes to the same releases.
+
+What is left of a closed epoch is passed over where it cannot be counted any more: its key or some of its frames are
+lost, or another version drew its noise.  An operator has opened the next epoch for just that reason.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from redis import Redis
 
 from stream_dp import log
-from stream_dp.epoch import EpochRefused
+from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.journal import EpochJournal
 from stream_dp.pipeline import ReleasedPart
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.published import published, value_digest
 from stream_dp.sending import batches, offset_after
 from stream_dp.settings import Settings
-from stream_dp.shards.frames import Frame, FrameRefused, decode_frame
+from stream_dp.shards.frames import Frame, FrameRefused, FramesLost, decode_frame
 from stream_dp.shards.shard import Shard
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, PreparedCheckpoint, Sharding
 from stream_dp.store.noise_key import noise_key
+
+logger = logging.getLogger(__name__)
 
 _BYTES_AT_ONCE, _RELEASES_AT_ONCE = 4 << 20, 500
 _BATCHES_IN_FLIGHT = 2
@@ -43,18 +50,20 @@ class OwnedShard:
         self._store = CheckpointStore(redis, f"{settings.stream}/{number}")
         self._store.take_over()
         self._shard: Shard | None = None
+        self._epoch = 0  # the newest one of which a frame has come, counted or passed over
         self._key_check = ""
         self._is_new = False  # its epoch has no checkpoint yet
         self._in_flight: deque[asyncio.Future[int]] = deque()
-        kafka = settings.kafka_address
         checkpoint = self._store.load()
-        if checkpoint is not None:
-            self._restore(checkpoint)
         self._releases_end = checkpoint.releases_offset if checkpoint else 0
         self._published = self._published_since(checkpoint)
-        frames = log.offsets(kafka, settings.frames, number)
-        self.next_offset = self._shard.position.next_offset if self._shard else frames.first
+        frames = log.offsets(settings.kafka_address, settings.frames, number)
+        self.next_offset = checkpoint.position.next_offset if checkpoint else frames.first
         self._frames_end = frames.end
+        if checkpoint is not None:
+            self._restore(checkpoint)
+            if self._is_closed(self._epoch):  # since then, the frames topic may have been made anew
+                self.next_offset = frames.first
         self._unsent: list[bytes] = []
         self._unsaved = 0
         self._saved = (self.next_offset, time.monotonic())
@@ -62,7 +71,7 @@ class OwnedShard:
 
     @property
     def shard(self) -> Shard | None:
-        """What it has counted; None before the first frame."""
+        """What it has counted; None before the first frame, and after an epoch that was passed over."""
         return self._shard
 
     @property
@@ -116,17 +125,23 @@ class OwnedShard:
         frames = ((offset, decode_frame(value)) for offset, value in records)
         for epoch, of_epoch in groupby(frames, key=lambda each: each[1].epoch):
             batch = list(of_epoch)
-            if self._shard is None or epoch > self._shard.epoch.number:
-                self._begin_epoch(*batch[0])
-            assert self._shard is not None
-            before = self.round
-            yield from self._shard.process(batch)
-            self._unsaved += self.round - before
-        if self._shard is not None:
-            self.next_offset = self._shard.position.next_offset
+            if epoch > self._epoch:
+                self._begin_epoch(batch[0][1])
+            if self._shard is not None:
+                yield from self._counted(self._shard, batch)
+            self.next_offset = self._shard.position.next_offset if self._shard else batch[-1][0] + 1
         self._check_given_again()
 
-    def _begin_epoch(self, offset: int, frame: Frame) -> None:
+    def _counted(self, shard: Shard, batch: Sequence[tuple[int, Frame]]) -> Iterator[list[ReleasedPart]]:
+        before = shard.round
+        try:
+            yield from shard.process(batch)
+        except FramesLost as lost:  # raised before the first block
+            self._pass_over(shard.epoch.number, lost)
+            self._shard = None
+        self._unsaved += shard.round - before
+
+    def _begin_epoch(self, frame: Frame) -> None:
         """Start from nothing with the first frame of an epoch, which must be on record."""
         opened = [entry for entry in EpochJournal(self._settings).opened if entry.epoch.nonce == frame.nonce]
         if not opened or opened[0].epoch.number != frame.epoch:
@@ -134,26 +149,47 @@ class OwnedShard:
                 f"the frames topic holds frames of an epoch {frame.epoch} that the topic {self._settings.epochs!r} "
                 "does not know: somebody else has written there, or that topic was lost; restore it"
             )
-        epoch, self._key_check = opened[0].epoch, opened[0].key_check
-        epoch.check_noise_version()
-        self._shard = Shard(epoch, self._key(frame.epoch), self.number, frame.shards)
+        older = max((epoch for epoch, _, _ in self._published if epoch < frame.epoch), default=None)
+        if older is not None:
+            self._pass_over(older, FramesLost("the frames do not give again all that it has released"))
+        self._begin(opened[0].epoch, opened[0].key_check, frame.shards)
         self._is_new = True
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         assert checkpoint.sharding is not None
-        checkpoint.epoch.check_noise_version()
-        self._key_check = checkpoint.key_check
-        key, shards = self._key(checkpoint.epoch.number), checkpoint.sharding.shards
         place = checkpoint.position, checkpoint.state
-        self._shard = Shard(checkpoint.epoch, key, self.number, shards, *place)
+        self._begin(checkpoint.epoch, checkpoint.key_check, checkpoint.sharding.shards, *place)
 
-    def _key(self, epoch: int) -> bytes:
+    def _begin(self, epoch: Epoch, check: str, shards: int, *place: Any) -> None:
+        """Count an epoch from `place` on, or pass it over.  Raises `EpochRefused` or `NoKey`."""
+        self._epoch, self._key_check, self._shard = epoch.number, check, None
         key = noise_key(self._settings.noise_key, self._redis, self._settings.stream, may_create=False)
-        if key_check(key) != self._key_check:
-            raise EpochRefused(
-                f"the noise key is not the one that epoch {epoch} was opened with: supply that one"
-            )
-        return key
+        try:
+            epoch.check_noise_version()
+            if key_check(key) != check:
+                raise EpochRefused(
+                    f"the noise key is not the one that epoch {epoch.number} was opened with: supply that one"
+                )
+        except EpochRefused as refused:
+            self._pass_over(epoch.number, refused)
+        else:
+            self._shard = Shard(epoch, key, self.number, shards, *place)
+
+    def _pass_over(self, epoch: int, why: EpochRefused | FrameRefused) -> None:
+        """Expect no more of an epoch and of those before it; raises `why` unless it is closed."""
+        if not self._is_closed(epoch):
+            raise why
+        logger.warning(
+            "stream %s: shard %d leaves out what is left of epoch %d, which is closed: %s",
+            self._settings.stream,
+            self.number,
+            epoch,
+            why,
+        )
+        self._published = {place: each for place, each in self._published.items() if place[0] > epoch}
+
+    def _is_closed(self, epoch: int) -> bool:
+        return epoch in EpochJournal(self._settings).closed
 
     def _published_since(self, checkpoint: Checkpoint | None) -> dict[tuple[int, int, int], bytes]:
         """The digests, by epoch, round and part, of what the shard has released after the checkpoint."""

@@ -7,7 +7,7 @@ from stream_dp.histogram import HistogramState, RunningHistogram
 from stream_dp.intake import Position
 from stream_dp.pipeline import ReleasedPart, released_parts
 from stream_dp.records import ReleaseEncoder
-from stream_dp.shards.frames import Frame, FrameRefused
+from stream_dp.shards.frames import Frame, FrameRefused, FramesLost
 
 
 class Shard:
@@ -87,7 +87,7 @@ class Shard:
         if frame.last <= reached:
             return None
         if frame.first > reached + 1:
-            raise FrameRefused(
+            raise FramesLost(
                 f"the frames of shard {self.number} go from round {reached} to round {frame.first}: frames were lost; "
                 "restore the frames topic, or open a new epoch, which is charged, with --new-epoch"
             )

@@ -1,0 +1,203 @@
+"""What an epoch left behind that cannot be counted any more does not keep its shards from the next one."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import stream_dp.epoch
+from stream_dp import log
+from stream_dp.epoch import Epoch, EpochRefused
+from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened
+from stream_dp.pipeline import Pipeline
+from stream_dp.privacy.keyed_noise import NOISE_VERSION, key_check, new_key
+from stream_dp.records import Record, decode_release
+from stream_dp.resume import NewEpoch, prepare_topics_of_shards
+from stream_dp.sending import producer
+from stream_dp.shards.frames import FramesLost, encode_frame
+from stream_dp.shards.owned_shard import OwnedShard
+from stream_dp.shards.sequencer import Sequencer
+from tests.system.sharded import KAFKAS_SESSION, QUICK_SESSION, ShardedStream, sharded_stream
+from tests.system.streams import ended, some_events, wait_until
+
+SAVED, RELEASED, HANDED_OUT = 10, 20, 30
+"""Rounds of the first epoch: up to the shard's checkpoint, released by it, and in its frames."""
+
+
+@pytest.fixture
+def session(request: pytest.FixtureRequest) -> int:
+    return QUICK_SESSION if request.config.getoption("kafka") == "embedded" else KAFKAS_SESSION
+
+
+class OneShard:
+    """A stream with a single shard that dies in its first epoch; its sequencer is this process."""
+
+    def __init__(self, stream: ShardedStream, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stream, self.monkeypatch, settings = stream, monkeypatch, stream.settings
+        prepare_topics_of_shards(settings)
+        log.create_topics(settings.kafka_address, settings.epochs)
+        self.journal = EpochJournal(settings)
+        self.use(new_key())
+        self.open(1)
+        stream.write(settings.frames, self.frames(some_events(HANDED_OUT, seed=1)))
+
+    def use(self, key: bytes) -> None:
+        """Put a noise key into Redis."""
+        self.key = key
+        with self.stream.redis() as client:
+            client.set(f"stream_dp:{{{self.stream.settings.stream}}}:key", key)
+
+    def open(self, number: int, noise_version: int = NOISE_VERSION) -> None:
+        """Open an epoch."""
+        self.epoch = replace(Epoch.open(self.stream.settings, number, 0), noise_version=noise_version)
+        self.journal.append(EpochOpened(self.epoch, key_check(self.key), 0))
+
+    def frames(self, values: list[bytes | None]) -> list[Record]:
+        """The frames of the newest epoch for events, one a round, each as a record."""
+        self.events = [Record(offset, 1_700_000_000_000, None, value) for offset, value in enumerate(values)]
+        sequencer = Sequencer(self.epoch, self.key, self.stream.settings.events, 1)
+        cut = [frame for event in self.events for frame in sequencer.process([event]).frames]
+        return [Record(0, 1_700_000_000_000, None, encode_frame(frame)) for frame in cut]
+
+    def run(self, end: int, save_after: int = 0) -> None:
+        """Own the shard for its frames before the offset `end`; after some of them, write a checkpoint."""
+        asyncio.run(self._run(end, save_after))
+
+    async def _run(self, end: int, save_after: int) -> None:
+        settings = self.stream.settings
+        with self.stream.redis() as client:
+            shard = await asyncio.to_thread(OwnedShard, settings, client, 0)
+            start = shard.next_offset
+            held = [(each.offset, each.value) for each in self.stream.records_of(settings.frames, 0)]
+            sender = producer(settings.kafka_address, "none")
+            await sender.start()
+            try:
+                await shard.take(held[start : start + save_after], sender)
+                if save_after:
+                    await shard.begin_checkpoint()
+                    await shard.finish_checkpoint()
+                await shard.take(held[start + save_after : end], sender)
+                await shard._answered(0)
+            finally:
+                shard.drop()
+                await sender.stop()
+
+    def released(self, epoch: int) -> list[bytes | None]:
+        """What the shard has released in an epoch."""
+        values = [record.value for record in self.stream.records_of(self.stream.settings.shard_releases, 0)]
+        return [value for value in values if decode_release(value or b"").epoch == epoch]
+
+
+@pytest.fixture
+def shard(
+    kafka: str,
+    redis_url: str,
+    topic_prefix: str,
+    tmp_path: Path,
+    session: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[OneShard]:
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, session, 1) as stream:
+        yield OneShard(stream, monkeypatch)
+
+
+def lose_key(shard: OneShard) -> None:
+    shard.use(new_key())
+
+
+def upgrade(shard: OneShard) -> None:
+    shard.monkeypatch.setattr(stream_dp.epoch, "NOISE_VERSION", NOISE_VERSION + 1)
+
+
+def lose_next_frames(shard: OneShard) -> None:
+    """Those after the checkpoint, which were released, and some more."""
+    topic, frames = shard.stream.settings.frames, shard.stream.records_of(shard.stream.settings.frames, 0)
+    shard.stream.rewrite(topic, frames[: SAVED - 2] + frames[RELEASED + 2 :])
+
+
+def lose_all_frames(shard: OneShard) -> None:
+    shard.stream.rewrite(shard.stream.settings.frames, [])
+
+
+@pytest.mark.parametrize("with_state", [True, False])
+@pytest.mark.parametrize(
+    ("lose", "refused", "told"),
+    [
+        (lose_key, EpochRefused, "the noise key is not the one"),
+        (upgrade, EpochRefused, "draws noise of version"),
+        (lose_next_frames, FramesLost, "frames were lost"),
+        (lose_all_frames, None, "do not give again"),
+    ],
+)
+def test_a_shard_goes_on_in_the_next_epoch(
+    shard: OneShard,
+    lose: Callable[[OneShard], None],
+    refused: type[Exception] | None,
+    told: str,
+    with_state: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shard.run(RELEASED, SAVED)
+    before = shard.released(1)
+    assert len(before) == RELEASED
+    if not with_state:
+        with shard.stream.redis() as client:
+            client.delete(*client.keys(f"stream_dp:{{{shard.stream.settings.stream}/0}}:*"))
+    lose(shard)
+    if refused is not None:  # while the epoch is open
+        with pytest.raises(refused, match=told):
+            shard.run(HANDED_OUT)
+    shard.journal.append(EpochClosed(1, HANDED_OUT))
+    shard.open(2, noise_version=stream_dp.epoch.NOISE_VERSION)
+    frames = shard.frames(some_events(60, seed=2))
+    shard.stream.write(shard.stream.settings.frames, frames)
+    with caplog.at_level("WARNING"):
+        shard.run(end=1000, save_after=1000)
+    assert told in caplog.text
+    assert "shard 0 leaves out what is left of epoch 1, which is closed" in caplog.text
+    assert before == shard.released(1), "nothing more is released under a closed epoch that cannot be counted"
+    alone = Pipeline(shard.epoch, shard.key, shard.stream.settings.events).process(shard.events).releases
+    again = [decode_release(value or b"") for value in shard.released(2)]
+    expected = [decode_release(part.value) for part in alone]
+    assert [(each.round, each.labels, each.counts) for each in expected] == [
+        (each.round, each.labels, each.counts) for each in again
+    ]
+    assert any(each.labels for each in expected)
+    checkpoint = shard.stream.shard_checkpoint(0)
+    assert checkpoint is not None
+    assert (checkpoint.epoch.number, checkpoint.state.round) == (2, 60)
+
+
+def test_after_the_key_was_lost_all_processes_go_on_in_a_new_epoch(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, session: int
+) -> None:
+    """One shard is behind its frames, another has lost its state."""
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, session, 2) as stream:
+        stream.feed(some_events(40, seed=1))
+        processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+        stream.wait_until_round(40)
+        stream.wait_until_saved(40)
+        processes[1].kill()
+        stream.feed(some_events(20, seed=2))
+        wait_until(lambda: stream.checkpoint().state.round == 60, stream.logged)
+        processes[0].terminate()
+        assert ended(processes[0]) == 0
+        with stream.redis() as client:
+            client.delete(f"stream_dp:{{{stream.settings.stream}}}:key")
+            client.delete(*client.keys(f"stream_dp:{{{stream.settings.stream}/1}}:*"))
+        worker = stream.start(new_epoch=NewEpoch())
+        stream.wait_until_logged("epoch 2, round")
+        member = stream.run_in_role("shard")
+        stream.feed(some_events(30, seed=3))
+        wait_until(lambda: len(stream.releases()) >= 70, stream.logged)
+        for process in (worker, member, processes[2]):
+            process.terminate()
+            assert ended(process) == 0, stream.logged()
+        opened = EpochJournal(stream.settings).opened[1].epoch
+        pipeline = Pipeline(opened, stream.key(), stream.settings.events)
+        expected = [part.value for part in pipeline.process(stream.events()[opened.first_offset :]).releases]
+        found = [record.value for record in stream.releases()]
+        assert expected == [value for value in found if decode_release(value or b"").epoch == 2]
+        assert {1, 2} == {decode_release(value or b"").epoch for value in found}
