@@ -56,10 +56,12 @@ def calibrate(
     items_per_event: int,
     mechanism: str = "binary",
     unit: Unit = "event",
+    events_per_round: int | None = 1,
 ) -> tuple[Mechanism, Guarantee]:
     """The least noise that makes a whole epoch (epsilon, delta)-DP.
 
-    Where the unit is the user, the setting items_per_user takes the place of `items_per_event`.
+    Where the unit is the user, the setting items_per_user takes the place of `items_per_event`.  `events_per_round` is
+    None where nothing bounds it; it bounds how many labels there are, which hardly matters.
     Half of delta goes to the threshold, and the other half, less what is charged for computed noise that is not
     the exact one and for colliding cells, to the conversion.  Raises ValueError for a setting out of range,
     naming it.
@@ -70,9 +72,7 @@ def calibrate(
     if not 1e-12 <= delta <= 0.5:
         raise ValueError(f"delta must be between 1e-12 and 0.5, not {delta:g}")
     threshold_delta = delta / 2
-    charged = coupling_delta(epsilon, horizon, items_per_event, unit, mechanism)
-    if mechanism == "blt":
-        charged += NUMERICAL_SHARE * delta
+    charged = program_delta(epsilon, delta, horizon, items_per_event, unit, mechanism, events_per_round)
     conversion_delta = delta - threshold_delta - charged
     if conversion_delta <= 0:
         raise ValueError(
@@ -130,19 +130,38 @@ def guarantee_of(
     )
 
 
+def program_delta(
+    epsilon: float,
+    delta: float,
+    horizon: int,
+    items_per_event: int,
+    unit: Unit = "event",
+    mechanism: str = "binary",
+    events_per_round: int | None = 1,
+) -> float:
+    """The part of `delta` that pays for all differences between ideal noise and what the program computes.
+
+    With `threshold_delta` it is all of an epoch's delta that is not left to the conversion of rho: what a ledger that
+    adds up rho must add up too.
+    """
+    rounding = NUMERICAL_SHARE * delta if mechanism == "blt" else 0.0
+    return coupling_delta(epsilon, horizon, items_per_event, unit, mechanism, events_per_round) + rounding
+
+
 def coupling_delta(
     epsilon: float,
     horizon: int,
     items_per_event: int,
     unit: Unit = "event",
     mechanism: str = "binary",
+    events_per_round: int | None = 1,
 ) -> float:
     """What it costs that draws are neither exactly discrete Gaussian nor certain to be independent.
 
     Of the distance charged for a draw, its table needs a sixteenth at most.  What a counter adds where one draw stands
     for several (privacy/wide_gaussian.py), less than 1e-33 for each of its draws, is covered by the rest.  With blt a
     draw takes two blocks of bits, and an event touches all rounds after it; what its draws and sums lack is charged
-    apart (counters/blt.py).
+    apart (`program_delta`).
     In the user unit also that users are told apart by 128 bits.
     """
     levels = horizon.bit_length()
@@ -156,7 +175,7 @@ def coupling_delta(
         fails += 2.0 * items_per_event * draws * _DRAW_DISTANCE
     # than with one draw a round, and an event in as many of them as there are levels
     more_pairs = draws / horizon * touched / levels
-    fails += collision_probability(items_per_event, horizon) * more_pairs
+    fails += collision_probability(items_per_event, horizon, events_per_round) * more_pairs
     return (1 + exp(epsilon)) * fails
 
 

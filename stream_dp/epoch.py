@@ -58,6 +58,7 @@ class Epoch:
                 settings.items_per_unit,
                 settings.mechanism,
                 settings.unit,
+                events_of(settings.rounds),
             )
         except ValueError as error:
             raise EpochRefused(str(error)) from None

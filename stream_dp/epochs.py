@@ -10,13 +10,14 @@ import msgspec
 from redis import Redis
 
 from stream_dp import log
-from stream_dp.calibration import LARGEST_HORIZON, coupling_delta
+from stream_dp.calibration import LARGEST_HORIZON, program_delta
 from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.histogram import HistogramState
 from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, JournaledLedger
 from stream_dp.log_digest import LogDigest
 from stream_dp.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
+from stream_dp.rounds import events_of
 from stream_dp.settings import Settings
 from stream_dp.shards.outlet import sharding_now
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
@@ -190,12 +191,14 @@ def _charge(epoch: Epoch) -> Charge:
         unit=guarantee.unit,
         rho=guarantee.rho,
         delta=guarantee.threshold_delta
-        + coupling_delta(
+        + program_delta(
             guarantee.epsilon,
+            guarantee.delta,
             mechanism.horizon,
             mechanism.items_per_event,
             guarantee.unit,
             mechanism.name,
+            events_of(epoch.privacy["rounds"]),
         ),
         first_offset=0 if _is_derived(epoch) else epoch.first_offset,
         end_offset=None,

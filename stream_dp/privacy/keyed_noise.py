@@ -30,6 +30,9 @@ KEY_BYTES = 32
 NONCE_BYTES = 16
 EMPTY_HISTORY = bytes(32)
 
+MOST_LABELS = 2.0**40
+"""Twice as many labels as all workers of a stream have room for: the text of 2^39 alone takes 24 TiB of memory."""
+
 _WORD = np.dtype("<u8")
 _PAIR = np.dtype(np.complex128)  # 16 bytes that numpy copies in one move; never computed with
 _BLOCK_BYTES = 16
@@ -143,10 +146,15 @@ def new_nonce() -> bytes:
     return secrets.token_bytes(NONCE_BYTES)
 
 
-def collision_probability(items_per_event: int, horizon: int) -> float:
-    """At most this chance that two of the cells that matter coincide; it is charged to delta."""
+def collision_probability(items_per_event: int, horizon: int, events_per_round: int | None = 1) -> float:
+    """At most this chance that two of the cells that matter coincide; it is charged to delta.
+
+    `items_per_event * levels` cells are shifted, and each could meet those of any label in any round.  There are no
+    more labels than items, nor than `MOST_LABELS`, also where nothing bounds `events_per_round` (None).
+    """
     levels = horizon.bit_length()
-    return 2.0 * items_per_event * levels * items_per_event * horizon * horizon / 2.0**128
+    labels = min(MOST_LABELS, items_per_event * (events_per_round or MOST_LABELS) * horizon)
+    return 2.0 * items_per_event * levels * labels * horizon / 2.0**128
 
 
 def check_golden_draw() -> None:

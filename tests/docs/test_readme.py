@@ -153,8 +153,9 @@ def test_the_charges_for_imperfect_noise_are_as_small_as_the_guarantee_page_says
     assert "add up to less than a millionth of delta" in page
     default = Settings(stream="shop")
     draws = 2 * default.items_per_event * default.horizon
-    failing = draws * 2.0**-100 + collision_probability(default.items_per_event, default.horizon)
-    assert (1 + exp(default.epsilon)) * failing < 1e-6 * default.delta
+    for events in (1, 10**9, None):
+        collide = collision_probability(default.items_per_event, default.horizon, events)
+        assert (1 + exp(default.epsilon)) * (draws * 2.0**-100 + collide) < 1e-6 * default.delta
 
 
 def anchors(page: Path) -> set[str]:

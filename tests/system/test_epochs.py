@@ -5,12 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from stream_dp.counters import DISCRETE, MECHANISMS
+from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
 from stream_dp.epoch import EpochRefused
+from stream_dp.privacy.accounting import discrete_gaussian_delta, gaussian_delta
 from stream_dp.privacy.composition import Charge
 from stream_dp.rebuild import rebuild, verify_epoch
 from stream_dp.records import Release, decode_release
-from stream_dp.resume import NewEpoch
+from stream_dp.resume import NewEpoch, take_over
+from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
 from stream_dp.verify import Verdict
 from tests.system.streams import Stream, ended, small_stream, some_events, wake_up
@@ -152,6 +157,26 @@ def test_a_recount_is_charged_on_top(stream: Stream) -> None:
     assert [release.labels for release in releases(stream, 1)] != [
         release.labels for release in releases(stream, 2)
     ]
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_ledger_is_charged_all_of_delta_that_the_conversion_of_rho_leaves(
+    stream: Stream, name: str
+) -> None:
+    """The ledger converts rho itself: the rest must be in the charge, what computing the noise of blt may cost too."""
+    own = replace(stream.settings, mechanism=name, epsilon=1.0)
+    with stream.redis() as client:
+        epochs = take_over(own, CheckpointStore(client, own.stream), client)
+        epoch = epochs.open_next(0, "0" * 16).epoch
+    [charge] = charges(stream)
+    assert charge.exact == (own.epsilon, own.delta)
+    if isinstance(epoch.mechanism, BltMechanism):
+        assert charge.delta >= own.delta * (1 / 2 + NUMERICAL_SHARE)
+        converted = gaussian_delta(epoch.guarantee.rho, own.epsilon)
+    else:
+        shifts = own.items_per_event * DISCRETE[name].nodes_per_event(own.horizon)
+        converted = discrete_gaussian_delta(epoch.mechanism.sigma_squared, shifts, own.epsilon)
+    assert epoch.guarantee.threshold_delta <= charge.delta <= own.delta - converted
 
 
 def test_a_derived_stream_spends_its_source_whole_and_for_good(stream: Stream) -> None:
