@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 import orjson
-from kafka import KafkaProducer
 
 from stream_dp import log
-from stream_dp.connections import Kafka, kafka_options
+from stream_dp.clients import producer_client
+from stream_dp.connections import Kafka
 from stream_dp.records import LARGEST_PART, VERSION
 from stream_dp.releases_topic import BadPosition, WholeRelease
 from stream_dp.subscribe import Subscription, release_at
@@ -106,9 +106,7 @@ class ChangesWriter:
         log.check_topic(kafka, self._topic)
         self._before: WholeRelease | None = None
         self._releases = self._subscription(kafka, releases)
-        self._producer = KafkaProducer(
-            **kafka_options(kafka), acks="all", enable_idempotence=True, linger_ms=5
-        )
+        self._producer = producer_client(kafka, enable_idempotence=True, linger_ms=5)
 
     def _subscription(self, kafka: Kafka, releases: str) -> Subscription:
         """The releases after the last whole change; all of them where there is none, or the topic is another one."""
@@ -131,7 +129,7 @@ class ChangesWriter:
         for record in log.read(kafka, self._topic, max(held.first, held.end - 1), held.end):
             try:
                 return msgspec.json.decode(record.value or b"", type=Change)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeError, RecursionError):
                 raise log.LogRefused(
                     f"the topic {self._topic!r} holds a record that is no change: only stream_dp may write there"
                 ) from None

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Iterator
 
 import msgspec
-from kafka import KafkaProducer
 from redis import Redis
 
 from stream_dp import log
-from stream_dp.connections import Kafka, kafka_options
+from stream_dp.clients import producer_client
+from stream_dp.connections import Kafka
 from stream_dp.epoch import Epoch
 from stream_dp.privacy.composition import Charge
 from stream_dp.settings import Settings
@@ -149,6 +149,6 @@ def _values(kafka: Kafka, topic: str) -> Iterator[bytes]:
 
 
 def _append(kafka: Kafka, topic: str, value: bytes) -> None:
-    with KafkaProducer(**kafka_options(kafka), acks="all", enable_idempotence=True) as producer:
+    with producer_client(kafka, enable_idempotence=True) as producer:
         producer._metadata.config["retry_backoff_ms"] = _LOOK_AGAIN_MILLISECONDS
         producer.send(topic, value).get(timeout=_ANSWER_SECONDS)

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.errors import KafkaTimeoutError, TopicAlreadyExistsError
 from kafka.protocol.consumer import IsolationLevel
 
-from stream_dp.connections import Kafka, kafka_options
+from stream_dp.clients import admin_client, consumer_client
+from stream_dp.connections import Kafka
 from stream_dp.records import Record
 from stream_dp.times import milliseconds
 
@@ -22,7 +23,6 @@ _POLL_MILLISECONDS = 500
 _RECORDS_AT_ONCE = 1_000
 _GIVE_UP_SECONDS = 30.0
 _CREATE_SECONDS, _LOOK_AGAIN_SECONDS = 30.0, 0.05
-_CLIENT = {"bootstrap_timeout_ms": 5_000}  # the default says nothing of a missing broker for half a minute
 
 
 class LogRefused(Exception):
@@ -50,7 +50,7 @@ def create_topics(kafka: Kafka, *topics: str, partitions: int = 1) -> None:
         "replication_factor": -1,
         "configs": {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
     }
-    with KafkaAdminClient(**kafka_options(kafka), **_CLIENT) as admin:
+    with admin_client(kafka) as admin:
         deadline = time.monotonic() + _CREATE_SECONDS
         while missing := set(topics) - set(admin.list_topics()):
             if time.monotonic() > deadline:
@@ -71,10 +71,9 @@ def read_only_consumer(kafka: Kafka, **settings: Any) -> KafkaConsumer:
     `settings` are kafka-python's; what is no longer kept is passed over unless they say otherwise.
     Raises KafkaError if no broker answers in time.
     """
-    defaults = {**_CLIENT, "auto_offset_reset": "earliest"}
-    consumer = KafkaConsumer(
-        **kafka_options(kafka),
-        **defaults | settings,
+    consumer = consumer_client(
+        kafka,
+        **{"auto_offset_reset": "earliest"} | settings,
         enable_auto_commit=False,
         isolation_level="read_committed",
     )
@@ -98,7 +97,7 @@ def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0, partitions: in
 
     Returns warnings about what it may lose.
     """
-    with KafkaAdminClient(**kafka_options(kafka), **_CLIENT) as admin:
+    with admin_client(kafka) as admin:
         if topic not in admin.list_topics():
             raise LogRefused(
                 f"the topic {topic!r} does not exist: create it with {partitions_text(partitions)}"
@@ -135,14 +134,14 @@ def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0, partitions: in
 
 def partitions_of(kafka: Kafka, topic: str) -> int:
     """How many partitions the topic has."""
-    with KafkaAdminClient(**kafka_options(kafka), **_CLIENT) as admin:
+    with admin_client(kafka) as admin:
         return len(admin.describe_topics([topic])[0]["partitions"])
 
 
 def offsets(kafka: Kafka, topic: str, partition: int = 0) -> Offsets:
     """The range of offsets that a partition of `topic` holds now."""
     place_of = TopicPartition(topic, partition)
-    with KafkaAdminClient(**kafka_options(kafka), **_CLIENT) as admin:
+    with admin_client(kafka) as admin:
         first, end = (
             admin.list_partition_offsets({place_of: place}, IsolationLevel.READ_COMMITTED)[place_of].offset
             for place in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)

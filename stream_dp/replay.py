@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from kafka import KafkaProducer
-
 from stream_dp import log
-from stream_dp.connections import Kafka, kafka_options
+from stream_dp.clients import producer_client
+from stream_dp.connections import Kafka
 from stream_dp.records import decode_tick
 from stream_dp.replay_source import HEADER, FileSource, ReplayRefused, Row, TopicSource
 
@@ -149,9 +148,8 @@ def replay(
     """
     held_before = log.offsets(kafka, into).end
     sent, failed = 0, list[BaseException]()
-    producer = KafkaProducer(
-        **kafka_options(kafka),
-        acks="all",
+    producer = producer_client(
+        kafka,
         enable_idempotence=True,
         linger_ms=5,
         max_request_size=_LARGEST_REQUEST,

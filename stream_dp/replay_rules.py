@@ -4,9 +4,8 @@ Its cost must be charged to the data source that the event comes from, and one e
 everything else would promise more than holds.  docs/replay.md tells the rules to users; each raises `ReplayRefused`.
 """
 
-from kafka import KafkaAdminClient
-
-from stream_dp.connections import Kafka, kafka_options
+from stream_dp.clients import admin_client
+from stream_dp.connections import Kafka
 from stream_dp.journal import EpochJournal
 from stream_dp.replay_source import ReplayRefused
 from stream_dp.settings import Settings
@@ -82,5 +81,5 @@ def _check_charged(settings: Settings) -> None:
 
 
 def _topics(kafka: Kafka) -> set[str]:
-    with KafkaAdminClient(**kafka_options(kafka)) as admin:
+    with admin_client(kafka) as admin:
         return set(admin.list_topics())

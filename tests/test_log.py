@@ -31,13 +31,13 @@ class Admin:
 
 def test_a_topic_that_somebody_else_makes_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     admin = Admin(hidden_for=3)
-    monkeypatch.setattr(log, "KafkaAdminClient", lambda **_: admin)
+    monkeypatch.setattr(log, "admin_client", lambda _: admin)
     log.create_topics("fake:1", "shop.events", "shop.releases")
     assert admin.asked == 3
 
 
 def test_a_topic_that_is_never_listed_is_given_up_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "KafkaAdminClient", lambda **_: Admin(hidden_for=10**9))
+    monkeypatch.setattr(log, "admin_client", lambda _: Admin(hidden_for=10**9))
     monkeypatch.setattr(log, "_CREATE_SECONDS", 0.1)
     with pytest.raises(KafkaTimeoutError, match=r"shop\.events cannot be created.* give this user the right"):
         log.create_topics("fake:1", "shop.events", "shop.releases")

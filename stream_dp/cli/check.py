@@ -128,17 +128,16 @@ def _promise(settings: Settings) -> Finding:
 
 def _kafka(settings: Settings) -> Iterator[Finding]:
     """Whether Kafka answers, and whether each topic is there or may be made, and can be a log."""
-    from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
     from stream_dp import log
     from stream_dp.cli.reach import require_kafka
-    from stream_dp.connections import kafka_options
+    from stream_dp.clients import admin_client
     from stream_dp.journal import journal_topic
 
     try:
         require_kafka(settings.kafka)
-        with KafkaAdminClient(**kafka_options(settings.kafka_address)) as admin:
+        with admin_client(settings.kafka_address) as admin:
             existing = set(admin.list_topics())
     except (Mistake, KafkaError, SettingsError) as error:
         yield _attempt("kafka", error)

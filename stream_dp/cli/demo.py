@@ -241,9 +241,8 @@ class Feed:
 @contextmanager
 def _feed(settings: Settings, rounds: int | None, rate: float) -> Iterator[Feed]:
     """Flights from where an earlier demo of the same folder stopped, to `rounds` more or to the horizon."""
-    from kafka import KafkaProducer
-
     from stream_dp import log
+    from stream_dp.clients import producer_client
     from stream_dp.dev.flights import flight_events
 
     log.create_topics(settings.kafka, settings.events, settings.releases, settings.dead_letters)
@@ -254,7 +253,7 @@ def _feed(settings: Settings, rounds: int | None, rate: float) -> Iterator[Feed]
             f"{already:,} of the {HORIZON:,} rounds that the demo promises privacy for are used up in this folder: "
             "use another --folder, or fewer --rounds"
         )
-    producer = KafkaProducer(bootstrap_servers=settings.kafka, acks="all", linger_ms=5)
+    producer = producer_client(settings.kafka, linger_ms=5)
     try:
         yield Feed(producer, settings.events, flight_events(already), already, rounds or left, rate)
     finally:

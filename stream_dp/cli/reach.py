@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import typer
 
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.connections import Kafka, kafka_options, places_of
+from stream_dp.connections import Kafka, places_of
 
 _SECONDS = 3.0
 _LOOK_AGAIN_SECONDS = 0.5
@@ -32,9 +32,9 @@ def require_kafka(addresses: str) -> None:
 
 def require_topic(kafka: Kafka, topic: str) -> None:
     """Raise `Mistake` unless the topic exists; it is not made."""
-    from kafka import KafkaAdminClient
+    from stream_dp.clients import admin_client
 
-    with KafkaAdminClient(**kafka_options(kafka)) as admin:
+    with admin_client(kafka) as admin:
         known = topic in admin.list_topics()
     if not known:
         raise Mistake(
@@ -45,9 +45,9 @@ def require_topic(kafka: Kafka, topic: str) -> None:
 
 def await_topic(kafka: Kafka, topic: str, waiting: str) -> None:
     """Return once the topic exists and can be read; it is not made.  Says `waiting` on the error output if need be."""
-    from kafka import KafkaAdminClient
+    from stream_dp.clients import admin_client
 
-    with KafkaAdminClient(**kafka_options(kafka)) as admin:
+    with admin_client(kafka) as admin:
         if topic not in admin.list_topics():
             typer.echo(waiting, err=True)
         while topic not in admin.list_topics():

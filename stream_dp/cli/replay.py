@@ -157,11 +157,9 @@ def _replay(
 
 
 def _exists(settings: Settings, topic: str) -> bool:
-    from kafka import KafkaAdminClient
+    from stream_dp.clients import admin_client
 
-    from stream_dp.connections import kafka_options
-
-    with KafkaAdminClient(**kafka_options(settings.kafka_address)) as admin:
+    with admin_client(settings.kafka_address) as admin:
         return topic in admin.list_topics()
 
 

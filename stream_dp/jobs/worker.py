@@ -11,16 +11,18 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 from redis.exceptions import RedisError
 
 from stream_dp import log
+from stream_dp.clients import consumer_client, producer_client
 from stream_dp.connections import kafka_options, redis_client
 from stream_dp.jobs.request import BadRequest, Cancel, JobName, JobRequest, decode_request, id_in
 from stream_dp.jobs.result import JobResult, of_request
@@ -102,9 +104,7 @@ class JobWorker:
             for job_id, schedule in self.store.schedules().items():
                 for request, after in due(schedule, time.time()):
                     if request.job in self.jobs:
-                        with KafkaProducer(
-                            **kafka_options(self.settings.kafka_address), acks="all"
-                        ) as producer:
+                        with producer_client(self.settings.kafka_address) as producer:
                             producer.send(self.requests, request.encode(), request.id.encode()).get(
                                 timeout=_ANSWER_SECONDS
                             )
@@ -177,31 +177,36 @@ class _Session:
         self._name = "+".join(worker.jobs)
         self._partition = TopicPartition(worker.requests, 0)
         self._waiting: deque[Any] = deque()
-        kafka = kafka_options(worker.settings.kafka_address)
-        self._consumer = KafkaConsumer(
-            **kafka,
-            group_id=f"{worker.requests}.{self._name}",
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-        )
-        self._producer = KafkaProducer(**kafka, acks="all", enable_idempotence=True)
-        self._pool = ThreadPoolExecutor(1)
 
     def __enter__(self) -> "_Session":
-        self._consumer.assign([self._partition])
-        known = (
-            self._worker.store.next_offset(self._name) or 0,
-            self._consumer.committed(self._partition) or 0,
-        )
-        held = log.offsets(self._worker.settings.kafka_address, self._worker.requests)
-        self._consumer.seek(self._partition, max(held.first, min(max(known), held.end)))
+        worker, kafka = self._worker, self._worker.settings.kafka_address
+        with ExitStack() as opened:
+            self._consumer = opened.enter_context(
+                closing(
+                    consumer_client(
+                        kafka,
+                        group_id=f"{worker.requests}.{self._name}",
+                        enable_auto_commit=False,
+                        auto_offset_reset="earliest",
+                        isolation_level="read_committed",
+                    )
+                )
+            )
+            self._producer = producer_client(kafka, enable_idempotence=True)
+            opened.callback(self._producer.close, timeout=_ANSWER_SECONDS)
+            self._pool = opened.enter_context(ThreadPoolExecutor(1))
+            self._consumer.assign([self._partition])
+            known = (
+                worker.store.next_offset(self._name) or 0,
+                self._consumer.committed(self._partition) or 0,
+            )
+            held = log.offsets(kafka, worker.requests)
+            self._consumer.seek(self._partition, max(held.first, min(max(known), held.end)))
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown()
-        self._consumer.close()
-        self._producer.close(timeout=_ANSWER_SECONDS)
+        self._opened.close()
 
     def work(self, stopping: threading.Event) -> None:
         """Answer one request after the other; reads on meanwhile."""

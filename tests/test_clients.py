@@ -1,0 +1,104 @@
+"""A client of Kafka that could not be made leaves no thread and no open file behind, however often that is tried."""
+
+import ast
+import gc
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError
+from kafka.net.compat import KafkaNetClient
+
+import stream_dp
+from stream_dp import clients
+
+PLAIN: dict[Callable[..., Any], Callable[..., Any]] = {
+    clients.admin_client: KafkaAdminClient,
+    clients.consumer_client: KafkaConsumer,
+    clients.producer_client: KafkaProducer,
+}
+ATTEMPTS = 6
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of something that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed() -> Iterator[str]:
+    """The address of a port at which nobody listens, and nobody will."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{holder.getsockname()[1]}"
+
+
+@pytest.fixture
+def nothing_else_keeps_or_frees(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Log records keep errors, and those keep connections; and a collector that comes by chance proves nothing."""
+    caplog.set_level(logging.CRITICAL + 1, "kafka")
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def left_behind(attempt: Callable[[], object]) -> tuple[int, int]:
+    """Threads and open files more after some failed attempts than after the first."""
+    found = []
+    for _ in range(1 + ATTEMPTS):
+        with pytest.raises(KafkaError):
+            attempt()
+        found.append((threading.active_count(), len(os.listdir("/proc/self/fd"))))
+    (threads, files), (threads_then, files_then) = found[0], found[-1]
+    return threads_then - threads, files_then - files
+
+
+@pytest.mark.usefixtures("nothing_else_keeps_or_frees")
+@pytest.mark.parametrize("make", PLAIN, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("where", ["closed", "silent"])
+def test_a_client_that_cannot_be_made_leaves_nothing_behind(
+    make: Callable[..., Any], where: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "BOOTSTRAP_MILLISECONDS", 50)
+    address = request.getfixturevalue(where)
+    threads, files = left_behind(lambda: make(address))
+    assert threads == 0
+    assert files < ATTEMPTS / 2  # those of the latest attempt go with the next one
+
+
+@pytest.mark.usefixtures("nothing_else_keeps_or_frees")
+@pytest.mark.parametrize("kind", PLAIN.values(), ids=lambda kind: kind.__name__)
+def test_the_clients_of_kafka_python_do_leave_something(kind: Callable[..., Any], closed: str) -> None:
+    opened: list[KafkaNetClient] = []
+
+    def connections(**options: Any) -> KafkaNetClient:
+        opened.append(KafkaNetClient(**options))
+        return opened[-1]
+
+    options = {"bootstrap_servers": closed, "bootstrap_timeout_ms": 50, "kafka_client": connections}
+    threads, files = left_behind(lambda: kind(**options))
+    for each in opened:
+        each.close()
+    assert threads == (0 if kind is KafkaProducer else ATTEMPTS)
+    assert files >= 3 * ATTEMPTS
+
+
+def test_every_client_is_made_there() -> None:
+    kinds = {kind.__name__ for kind in PLAIN.values()}
+    package = Path(stream_dp.__file__).parent
+    makers = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in kinds
+    }
+    assert makers == set()
