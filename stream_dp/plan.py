@@ -1,9 +1,7 @@
 """What a stream of a given size needs: shards, memory, Redis and bandwidth, from what the work costs on this machine.
 
-The model, with S shards, R rounds a second, V visible labels of N, k items a round, and pruning blocks of B rounds:
-
-    processor seconds a second, sequencer:  events * decode  +  R * (sequence + S * frame)
-    processor seconds a second, one shard:  R * (round  +  V/S * visible  +  N/S/B * idle  +  k/S * item)
+The model is `FORMULAS`, with S shards, E events and R rounds a second, i items an event and k a round, N labels of L
+bytes, V of them visible, pruning blocks of B rounds, and the `Costs` by their names.
 
 Visible labels are drawn for, sorted and encoded in every round; idle ones are looked at once a block.  A process may be
 busy for `UTILISATION` of the time at most, so that it catches up after a restart.  `benchmarks/scaling.py` holds the
@@ -26,6 +24,17 @@ from stream_dp.records import Record, ReleaseEncoder
 from stream_dp.settings import Settings
 from stream_dp.shards.frames import encode_frame
 from stream_dp.shards.sequencer import Sequencer
+
+FORMULAS = {
+    "sequencer": "E * decode + R * (sequence + S * frame)",
+    "a shard": "R * (round + (V * visible + N / B * idle + k * item) / S)",
+    "memory of a shard": "process_bytes + N / S * (memory_per_label + L)",
+    "Redis": "N * (redis_per_label + L)",
+    "Kafka, events": "E * (i * (L + 3) + 80)",
+    "Kafka, frames": "R * S * 48 + E * i * (L + 4)",
+    "Kafka, releases": "R * (S * release + V * (release_per_label + L))",
+}
+"""Processor seconds a second, bytes, bytes a second.  With one shard there are no frames, and one worker is both."""
 
 UTILISATION = 0.8
 PRUNING_ROUNDS = 256
@@ -73,6 +82,10 @@ class Costs:
     redis_per_label: float = 80.0
     release_per_label: float = 9.0
     release: float = 400.0
+
+
+MEASURED = ("decode", "sequence", "frame", "round", "visible", "idle", "item")
+"""The costs that `measure_costs` measures; the others are fixed."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,23 @@
 """Does the plan follow from its model, and does the model grow as the work does?"""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
-from stream_dp.plan import UTILISATION, Costs, Workload, measure_costs, plan, sequencer_busy, shard_busy
+from stream_dp.plan import (
+    FORMULAS,
+    UTILISATION,
+    Costs,
+    Workload,
+    measure_costs,
+    plan,
+    sequencer_busy,
+    shard_busy,
+)
 
 COSTS = Costs(
     decode=7e-6, sequence=6e-6, frame=2e-8, round=1e-5, visible=4e-8, idle=2e-8, item=5e-7
@@ -36,6 +46,38 @@ def test_one_worker_that_has_time_for_both_is_enough() -> None:
     assert (found.shards, found.frames_bandwidth) == (1, 0)
     assert found.sequencer_busy + found.shard_busy <= UTILISATION
     assert found.redis == 100_000 * 96
+
+
+@pytest.mark.parametrize("shards", [1, 8])
+def test_the_plan_is_what_the_formulas_say(shards: int) -> None:
+    work = Workload(10_000_000, 2_000, 40_000.0 if shards > 1 else 400.0, 500, 3, 2**24, 21)
+    found = plan(work, replace(COSTS, visible=4e-6) if shards > 1 else COSTS)
+    assert (found.shards or 0) > 1 if shards > 1 else found.shards == 1
+    costs = asdict(replace(COSTS, visible=4e-6)) if shards > 1 else asdict(COSTS) | {"frame": 0.0}
+    size = {"S": found.shards, "E": work.events_per_second, "R": work.rounds_per_second, "i": 3, "k": 1_500}
+    names = costs | size | {"N": work.labels, "V": work.visible, "L": 21, "B": 256}
+    said = {name: eval(formula, {}, names) for name, formula in FORMULAS.items()}
+    if shards == 1:
+        said["Kafka, frames"] = 0
+    assert list(said.values()) == pytest.approx(
+        [
+            *(found.sequencer_busy, found.shard_busy, found.shard_memory, found.redis),
+            *(found.events_bandwidth, found.frames_bandwidth, found.releases_bandwidth),
+        ]
+    )
+
+
+def test_the_page_and_the_command_show_the_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream_dp.plan.measure_costs", lambda *_: COSTS)
+    told = CliRunner().invoke(app, ["plan", "--labels", "50000", "--events-per-second", "500"])
+    assert told.exit_code == 0, told.output
+    page = (Path(__file__).parents[1] / "docs/scaling.md").read_text()
+    for formula in FORMULAS.values():
+        assert formula in told.stdout
+        assert formula in page
+    assert "E = 500 events and R = 500 rounds" in told.stdout
+    assert "decode 7, sequence 6, frame 0.02, round 10, visible 0.04" in told.stdout
+    assert "process_bytes 150,000,000" in told.stdout
 
 
 @pytest.mark.parametrize(

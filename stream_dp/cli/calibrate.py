@@ -177,6 +177,8 @@ def _report(noise: "CalibratedCounter", guarantee: "Guarantee", rounds: list[int
     drawn = {name: getattr(noise, name) for name in ("sigma_squared",) if hasattr(noise, name)}
     if kind is not None:
         drawn["nodes_per_event"] = kind.nodes_per_event(noise.horizon)
+    if noise.name == "binary":
+        drawn["levels"] = drawn["nodes_per_event"]  # of its tree, in each of which an event is in one node
     seen = asdict(sight(noise, guarantee))
     if rounds:
         seen["tau"]["rounds"] = {str(number): noise.tau(number) for number in rounds}

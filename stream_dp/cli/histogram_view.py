@@ -82,7 +82,7 @@ def picture(release: Release, width: int, most_labels: int, status: str = "") ->
     shown = min(most_labels, len(release.labels))
     hidden = f"{len(release.labels) - shown:,} more released" if len(release.labels) > shown else ""
     return Group(
-        _heading(release, width, status),
+        _heading(release, status),
         Text(),
         _ranking(release, shown, width),
         Text(hidden if release.labels else "No label has reached tau yet.", style="dim"),
@@ -90,7 +90,7 @@ def picture(release: Release, width: int, most_labels: int, status: str = "") ->
     )
 
 
-def _heading(release: Release, width: int, status: str) -> RenderableType:
+def _heading(release: Release, status: str) -> RenderableType:
     """Which stream, how far, and how far to go."""
     table = Table.grid(expand=True)
     table.add_column()

@@ -42,7 +42,7 @@ def plan(
     """
     from stream_dp.calibration import LARGEST_HORIZON
     from stream_dp.counters import MECHANISMS
-    from stream_dp.plan import MEASUREMENTS, Workload, measure_costs
+    from stream_dp.plan import FORMULAS, MEASUREMENTS, Workload, measure_costs
     from stream_dp.plan import plan as planned
 
     if mechanism not in MECHANISMS:
@@ -58,13 +58,16 @@ def plan(
         costs = measure_costs(mechanism, lambda: progress.advance(task))
     found = planned(work, costs)
     if as_json:
-        typer.echo(json.dumps({"workload": asdict(work), "costs": asdict(costs), "plan": asdict(found)}))
+        told = {"workload": asdict(work), "formulas": FORMULAS, "costs": asdict(costs), "plan": asdict(found)}
+        typer.echo(json.dumps(told))
     else:
         _print(work, costs, found)
 
 
 def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
-    console = Console(highlight=False)
+    from stream_dp.plan import FORMULAS, MEASURED, MOST_SHARDS, PRUNING_ROUNDS
+
+    console = Console(highlight=False, soft_wrap=True)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     rows = [
         ("shards", "no number is enough" if found.shards is None else f"{found.shards:,}"),
@@ -81,10 +84,23 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
     console.print(table)
     for sentence in found.limits:
         console.print(f"[yellow]{sentence}[/]")
+    formulas = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, formula in FORMULAS.items():
+        formulas.add_row(f"[bold]{name}[/]", formula)
+    console.print("\nThe formulas, in processor seconds a second, bytes, and bytes a second:")
+    console.print(formulas)
     console.print(
-        f"\nMeasured here: {costs.decode * 1e6:.1f} us an event, {costs.round * 1e6:.1f} us a round, "
-        f"{costs.visible * 1e9:.0f} ns a visible label and round, {costs.idle * 1e9:.0f} ns an idle label and block."
+        f"\nHere S = {found.shards or MOST_SHARDS:,} shards, E = {work.events_per_second:,.10g} events and "
+        f"R = {work.rounds_per_second:,.10g} rounds a second, i = {work.items_per_event:,} items an event and "
+        f"k = {work.items_per_event * work.events_per_round:,} a round, N = {work.labels:,} labels of "
+        f"L = {work.label_bytes:,} bytes, V = {work.visible:,} of them visible, B = {PRUNING_ROUNDS} rounds a block."
     )
+    measured = ", ".join(f"{name} {getattr(costs, name) * 1e6:.3g}" for name in MEASURED)
+    console.print(f"Measured here, in microseconds: {measured}.")
+    fixed = ", ".join(
+        f"{name} {value:,.10g}" for name, value in asdict(costs).items() if name not in MEASURED
+    )
+    console.print(f"Fixed, in bytes: {fixed}.")
 
 
 def _bandwidth(bytes_per_second: float) -> str:

@@ -38,7 +38,7 @@ def test_given_noise_gives_the_expected_levels_cost_and_thresholds(case: dict[st
         *("--sigma-squared", str(case["sigma_squared"]), "--threshold-delta", case["threshold_delta"]),
         *("--rounds", ",".join(case["tau"])),
     )
-    assert report["nodes_per_event"] == case["levels"]
+    assert report["levels"] == report["nodes_per_event"] == case["levels"]
     assert report["rho"] == pytest.approx(float(case["rho"]), rel=1e-15)
     assert report["sigma_squared"] == case["sigma_squared"]
     assert report["tau"]["rounds"] == case["tau"]
