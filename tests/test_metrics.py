@@ -74,6 +74,17 @@ def names(registry: CollectorRegistry) -> set[str]:
     return {sample.name for family in registry.collect() for sample in family.samples}
 
 
+def test_rounds_that_are_left_out_do_not_count_as_released() -> None:
+    """Twenty rounds, in two batches that begin and end anywhere, of which every fifth is released."""
+    settings = Settings(stream="shop", epsilon=30.0, horizon=63, release="every-5")
+    pipeline = Pipeline(Epoch.open(settings, 1, 0), bytes(32), "shop.events")
+    watch = Watch("shop", "shop.events", Clock())
+    records = [Record(offset, 0, None, value) for offset, value in enumerate(EVENTS)]
+    for batch in (records[:12], records[12:]):
+        watch.sent(pipeline.process(batch))
+    assert watch.facts.releases == 4
+
+
 def test_the_open_port_shows_only_names_of_the_list_and_each_of_them() -> None:
     assert names(worked(EVENTS).open_registry) == OPEN_NAMES
 

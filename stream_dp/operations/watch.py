@@ -93,8 +93,7 @@ class Watch:
 
     def sent(self, output: Output) -> None:
         """The output is on its way to the broker."""
-        if output.releases:  # of consecutive rounds, in order
-            self.facts.releases += output.releases[-1].round - output.releases[0].round + 1
+        self.facts.releases += len({part.round for part in output.releases})
         self.operator.dead_letters.inc(len(output.dead_letters))
 
     def counted(self, closed_rounds: int, lag: int) -> None:

@@ -41,7 +41,8 @@ _BATCHES_IN_FLIGHT = 2
 class OwnedShard:
     """Shard `number`, taken over when this is made, which reads Redis and Kafka.  Raises one of the `REFUSALS`.
 
-    `next_offset` is where to read on in its partition of the frames topic.
+    `next_offset` is where to read on in its partition of the frames topic, `released` in how many rounds it has
+    released anything since it was taken over.
     """
 
     def __init__(self, settings: Settings, redis: Redis, number: int) -> None:
@@ -65,6 +66,7 @@ class OwnedShard:
             if self._is_closed(self._epoch):  # since then, the frames topic may have been made anew
                 self.next_offset = frames.first
         self._unsent: list[bytes] = []
+        self.released = 0
         self._unsaved = 0
         self._saved = (self.next_offset, time.monotonic())
         self._writing: asyncio.Task[float] | None = None
@@ -214,13 +216,14 @@ class OwnedShard:
         for part in block:
             digest = self._published.pop((self._shard.epoch.number, part.round, part.part), None)
             if digest is None:
-                missing.append(part.value)
+                missing.append(part)
             elif digest != value_digest(part.value):
                 raise EpochRefused(
                     f"shard {self.number} released round {part.round} with other content than the frames and the key "
                     "give now: the frames, the key or the releases were changed; nothing is sent"
                 )
-        return missing
+        self.released += len({part.round for part in missing})
+        return [part.value for part in missing]
 
     def _check_given_again(self) -> None:
         """Raise `EpochRefused` if the frames that were there at the start do not give all that is released."""

@@ -138,10 +138,10 @@ class _Member(ConsumerRebalanceListener):
                 shard = self._shards.get(place.partition)
                 if shard is not None:
                     frames = [(record.offset, record.value) for record in records]
-                    before = shard.round
+                    before = shard.released
                     with self._watch.batch():
                         await self._guarded(place.partition, shard.take(frames, self._producer))
-                    self._watch.facts.releases += max(0, shard.round - before)
+                    self._watch.facts.releases += shard.released - before
             for number, shard in list(self._shards.items()):
                 if shard.is_written:
                     await self._guarded(number, self._finish(shard))

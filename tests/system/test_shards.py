@@ -3,6 +3,7 @@
 `check_everything` compares the releases topic and Redis with what a pipeline in this process makes of the log.
 """
 
+import asyncio
 import random
 from collections.abc import Iterator
 from itertools import islice
@@ -17,8 +18,9 @@ from stream_dp.pipeline import Pipeline
 from stream_dp.rebuild import rebuild, verify_epoch
 from stream_dp.records import decode_release
 from stream_dp.releases_topic import BadPosition
-from stream_dp.resume import NewEpoch
+from stream_dp.resume import NewEpoch, prepare_topics_of_shards
 from stream_dp.shards.frames import decode_frame
+from stream_dp.shards.shard_worker import ShardWorker
 from tests.system.shard_process import STEPS
 from tests.system.sharded import KAFKAS_SESSION, QUICK_SESSION, ShardedStream, sharded_stream
 from tests.system.streams import AnyWorker, ended, some_events, wait_until, wake_up
@@ -282,6 +284,28 @@ def test_a_shard_does_not_go_on_after_releases_that_its_frames_do_not_give(strea
     assert ended(member) == REFUSED
     assert "two different releases" in stream.logged()
     sequencer.terminate()
+
+
+def test_rounds_that_are_left_out_do_not_count_as_released(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, session: int
+) -> None:
+    """A hundred rounds of two shards, of which every tenth is released; the member is this process."""
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, session, 2, release="every-10") as stream:
+        stream.feed(some_events(100, seed=1))
+        stream.run_in_role("worker")
+
+        async def until_all_are_counted(member: ShardWorker) -> None:
+            working = asyncio.create_task(member.run())
+            for number in (0, 1):
+                while len(await asyncio.to_thread(stream.records_of, shard_releases, number)) < 10:
+                    await asyncio.sleep(0.05)
+            member.stop()
+            await working
+
+        prepare_topics_of_shards(stream.settings)
+        shard_releases, member = stream.settings.shard_releases, ShardWorker(stream.settings)
+        asyncio.run(until_all_are_counted(member))
+        assert member.watch.facts.releases == 20
 
 
 def test_the_commands_do_the_same(stream: ShardedStream) -> None:
