@@ -153,7 +153,7 @@ class Reader:
         for record in records:
             try:
                 part = decode_release(record.value or b"")
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeError, RecursionError):
                 _LOGGER.warning("the record at offset %d of the releases topic is no release", record.offset)
                 continue
             release = self._whole_release(part)

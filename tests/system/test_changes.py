@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import msgspec
+import pytest
 from typer.testing import CliRunner
 
 from stream_dp import log
 from stream_dp.changes import Change, ChangesWriter
 from stream_dp.cli import app
+from stream_dp.clients import producer_client
 from stream_dp.records import decode_release
 from stream_dp.resume import NewEpoch
 from tests.system.streams import Stream, ended, small_stream, some_events
@@ -84,6 +86,22 @@ def test_a_change_of_which_only_a_part_was_written_is_written_again(
         with ChangesWriter(kafka, name) as writer:
             assert writer.write(2.0) == 1
         assert written(stream)[-1] == whole[-1]
+
+
+@pytest.mark.parametrize(
+    "value", [b'{"stream":"\xff"}', b'{"unknown":' + b"[" * 100_000], ids=["text", "depth"]
+)
+def test_a_record_that_is_no_change_is_told_in_one_sentence(
+    kafka: str, topic_prefix: str, value: bytes
+) -> None:
+    topics = f"{topic_prefix}.releases", f"{topic_prefix}.changes"
+    log.create_topics(kafka, *topics)
+    with producer_client(kafka) as producer:
+        producer.send(topics[1], value).get(30)
+    told = CliRunner().invoke(app, ["changes", "--stream", topic_prefix, "--kafka", kafka, "--rounds", "1"])
+    assert told.exit_code != 0
+    assert isinstance(told.exception, SystemExit)
+    assert "holds a record that is no change: only stream_dp may write there" in " ".join(told.stderr.split())
 
 
 def log_record(change: Change) -> "log.Record":
