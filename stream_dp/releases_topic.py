@@ -6,6 +6,7 @@ no longer than what a worker holds in its hands, so every search looks that far 
 
 import time
 from collections.abc import Iterator
+from math import ceil
 from statistics import NormalDist
 from typing import Any
 
@@ -90,6 +91,7 @@ class ReleasesTopic:
         self._seconds = seconds
         self._skip_foreign = skip_foreign
         self._known: tuple[int, WholeRelease] | None = None
+        self._rounds_per_release = 1.0
         self._consumer = read_only_consumer(kafka, **settings)
         try:
             if not self._consumer.partitions_for_topic(topic):
@@ -120,39 +122,34 @@ class ReleasesTopic:
         """The next parts, or none if none come in this time."""
         return [part for _, part in self._poll(int(seconds * 1000))]
 
-    def offset_of(self, place: Place, a_copy_will_do: bool = False) -> int:
-        """The offset of the first record at or past this (epoch, round); the end if there is none.
-
-        `a_copy_will_do`: the release of this place is wanted and nothing that follows, so that a repetition of it is
-        as good.  Rounds lie at even distances nearly always, so the first guess is nearly always right.
-        """
-        before, at = self.first, self.end
-        guess = (before + at) // 2
-        if self._known is not None and self._known[1].epoch == place[0]:
-            offset, part = self._known
-            guess = offset - part.part + 1 + (place[1] - part.round) * part.parts
-        while before < at:
-            guess = min(max(guess, before), at - 1)
-            found = self._at(guess)
-            if found is not None and _place(found) < place:
-                before = guess + 1
-                guess = (before + at) // 2
-            else:
-                at = guess
-                here = found is not None and _place(found) == place and found.part == 1
-                if here and a_copy_will_do:
-                    return at
-                guess = at - 1 if here else (before + at) // 2
+    def offset_of(self, place: Place) -> int:
+        """The offset of the first record at or past this (epoch, round); the end if there is none."""
+        before = self._search(place)
         past = self._between(
             before - self._reach_back(before), before
         )  # it may stand behind a repetition, or in it
         return next((offset for offset, part in past if _place(part) >= place), before)
+
+    def offset_near(self, place: Place) -> int:
+        """As `offset_of`, by few reads always; where something was sent again, a later round may be there.
+
+        A repetition of the place that is asked for is as good as the first of its kind.
+        """
+        return self._search(place, a_copy_will_do=True)
 
     def offset_after(self, milliseconds: int) -> int:
         """The offset of the first record that was published later than this (milliseconds since 1970)."""
         times = {self._topic: max(0, milliseconds + 1)}
         found = self._consumer.offsets_for_times(times, int(self._seconds * 1000)).get(self._topic)
         return self.end if found is None or not 0 <= found.offset < self.end else int(found.offset)
+
+    def parts_up_to(self, place: Place) -> Iterator[WholeRelease]:
+        """The parts at or before this (epoch, round), as many as surely hold the newest whole release of them."""
+        return (
+            part
+            for part in self.parts_before(self._search((place[0], place[1] + 1)))
+            if _place(part) <= place
+        )
 
     def parts_before(self, end: int) -> Iterator[WholeRelease]:
         """The parts before an offset, as many as surely hold the newest whole release that was there then."""
@@ -167,10 +164,41 @@ class ReleasesTopic:
             start += 1
         yield from (part for _, part in self._between(start, self.end))
 
+    def _search(self, place: Place, a_copy_will_do: bool = False) -> int:
+        """An offset before which the record is of an earlier place than this, while the one at it is not.
+
+        `a_copy_will_do`: or any offset at which the release of this place begins.  Rounds lie at even distances nearly
+        always, so a guess is nearly always right; every third one halves what is left, so that few are needed always.
+        """
+        before, at, guesses, here = self.first, self.end, 0, False
+        while before < at:
+            halve = guesses % 3 == 2 and not here
+            guess = (before + at) // 2 if halve else self._guess(place, (before + at) // 2)
+            guesses += 1
+            guess = min(max(guess, before), at - 1)
+            found = self._at(guess)
+            if found is not None and _place(found) < place:
+                before, here = guess + 1, False
+            else:
+                at = guess
+                here = found is not None and _place(found) == place and found.part == 1
+                if here and a_copy_will_do:
+                    break
+        return at
+
+    def _guess(self, place: Place, otherwise: int) -> int:
+        """Where this place should be, if releases lie as far from each other as the last ones that were looked at."""
+        if self._known is None or self._known[1].epoch != place[0]:
+            return otherwise
+        offset, part = self._known
+        releases = ceil((place[1] - part.round) / self._rounds_per_release - 1e-6)
+        return offset - part.part + 1 + releases * part.parts
+
     def _reach_back(self, end: int) -> int:
         """How many records before `end` may belong to a repetition; where there is none, those of two releases.
 
-        All rounds are released, so without repetitions as many parts lie between two places as between their offsets.
+        Where one round in so many is released, the parts between two places without repetitions follow from the rounds.
+        How many it is, two neighbours show at each end; behind neighbours that differ everything is looked at.
         """
         far = max(self.first, end - LONGEST_REPETITION)
         if end - far < 2:
@@ -178,9 +206,16 @@ class ReleasesTopic:
         last, earlier = self._at(end - 1), self._at(far)
         if last is None or earlier is None:
             return end - far
-        parts_between = (last.round - earlier.round) * last.parts + last.part - earlier.part
-        alike = (last.epoch, last.parts) == (earlier.epoch, earlier.parts)
-        regular = alike and parts_between == end - 1 - far
+        if end - far <= 2 * last.parts:
+            return end - far
+        following, before = self._at(far + earlier.parts), self._at(end - 1 - last.parts)
+        if following is None or before is None:
+            return end - far
+        step = last.round - before.round
+        parts_between = (last.round - earlier.round) * last.parts + (last.part - earlier.part) * step
+        alike = {(part.epoch, part.parts) for part in (earlier, following, before, last)}
+        even = step > 0 and step == following.round - earlier.round
+        regular = len(alike) == 1 and even and parts_between == (end - 1 - far) * step
         return 2 * last.parts if regular else LONGEST_REPETITION + 2 * last.parts
 
     def _between(self, start: int, end: int) -> Iterator[tuple[int, WholeRelease]]:
@@ -202,10 +237,20 @@ class ReleasesTopic:
         heard = time.monotonic()
         while self._consumer.position(self._topic) < self.end:
             for found in self._poll(_POLL_MILLISECONDS, max_records=1):
-                self._known = found
+                self._learn(found)
                 return found[1]
             self._give_up_after(heard)
         return None
+
+    def _learn(self, found: tuple[int, WholeRelease]) -> None:
+        """Remember a part that was looked at, and how far releases lie from each other between it and the last one."""
+        if self._known is not None:
+            (offset, part), (known_at, known) = found, self._known
+            records = (offset - part.part) - (known_at - known.part)
+            rounds = part.round - known.round
+            if (part.epoch, part.parts) == (known.epoch, known.parts) and records * rounds > 0:
+                self._rounds_per_release = rounds * part.parts / records
+        self._known = found
 
     def _give_up_after(self, heard: float) -> None:
         """Raise KafkaTimeoutError if nothing has come since `heard` for too long."""

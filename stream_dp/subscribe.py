@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from stream_dp.connections import Kafka
@@ -164,8 +165,9 @@ def subscribe(
     """The releases of `stream`, whole, in order and each once, from the brokers `kafka`: "host:port,host:port",
     or a `stream_dp.connections.KafkaAddress` for TLS and credentials.
 
-    `start`: the "latest" release there is, the "earliest" that is kept, a round of the newest epoch (or of `epoch`),
-    or what was newest at a moment (a datetime; without a zone, UTC).  `epoch` leaves out all others.
+    `start`: the "latest" release there is, the "earliest" that is kept, a round of the newest epoch (or of `epoch`) or
+    the first one released after it, or what was newest at a moment (a datetime; without a zone, UTC).  `epoch` leaves
+    out all others.
     `position`, of a release that was handled, goes on after it instead.
     `shards` reads what the shards of a stream release and puts the rounds together here; nobody needs to merge them.
 
@@ -182,8 +184,10 @@ def subscribe(
 
 
 def release_at(kafka: Kafka, topic: str, at: int | datetime, epoch: int | None = None) -> WholeRelease | None:
-    """The whole release of a round, or the newest one that was published at a moment; None if the topic has none.
+    """The newest whole release at or before a round, or the newest one that was published by a moment.
 
+    A round that was released gives its own release; where it was not, the answer's `round` is an earlier one.  None if
+    the topic holds nothing as old as that.
     A round is one of the newest epoch or of `epoch`; of a moment, `epoch` means its newest release by then.
     Raises `LogRefused` for a topic that is not there or holds something else, or KafkaError.
     """
@@ -203,12 +207,20 @@ def find_release(
     if not isinstance(at, int):
         return _newest_at(releases, at, epoch)
     place = _epoch_or_newest(releases, epoch), at
-    merged = WholeReleases((place[0], at - 1))
-    for part in releases.parts_from(releases.offset_of(place, a_copy_will_do=True)):
-        whole = merged.add(part)
-        if whole is not None:
-            return whole if (whole.epoch, whole.round) == place else None
-    return None
+    found = release_near(releases, place)
+    if found is None or (found.epoch, found.round) != place:
+        found = _last_whole(releases.parts_up_to(place))
+    return found if found is not None and found.epoch == place[0] else None
+
+
+def release_near(releases: ReleasesTopic, place: tuple[int, int]) -> WholeRelease | None:
+    """The first whole release at or past an (epoch, round), found by few reads always; None if there is none.
+
+    Where a worker has sent something again, it may be a later one.
+    """
+    merged = WholeReleases((place[0], place[1] - 1))
+    wholes = map(merged.add, releases.parts_from(releases.offset_near(place)))
+    return next((whole for whole in wholes if whole is not None), None)
 
 
 def newest_release(releases: ReleasesTopic) -> WholeRelease | None:
@@ -221,10 +233,15 @@ def _newest_at(releases: ReleasesTopic, moment: datetime | None, epoch: int | No
     end = releases.end if moment is None else releases.offset_after(_milliseconds(moment))
     if epoch is not None:
         end = min(end, releases.offset_of((epoch + 1, 0)))
-    merged, newest = WholeReleases(), None
-    for part in releases.parts_before(end):
-        newest = merged.add(part) or newest
+    newest = _last_whole(releases.parts_before(end))
     return newest if newest is not None and epoch in (None, newest.epoch) else None
+
+
+def _last_whole(parts: Iterable[WholeRelease]) -> WholeRelease | None:
+    merged, last = WholeReleases(), None
+    for part in parts:
+        last = merged.add(part) or last
+    return last
 
 
 def beginning(

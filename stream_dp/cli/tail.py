@@ -1,6 +1,6 @@
 """`stream-dp tail`: a stream's releases, live in the terminal or as JSON lines.  It reads the releases topic only."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +9,7 @@ from rich.console import Console
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.settings import Settings, load_settings
+from stream_dp.times import parse_time
 
 if TYPE_CHECKING:
     from stream_dp.subscribe import Subscription
@@ -30,7 +31,7 @@ def tail(
     ] = "latest",
     at: Annotated[
         str | None,
-        typer.Option(metavar="ROUND|TIME", help="Show one release only: of this round, or the newest then."),
+        typer.Option(metavar="ROUND|TIME", help="Show one release only: the newest at or before."),
     ] = None,
     epoch: Annotated[
         int | None,
@@ -76,12 +77,11 @@ def _round_or_time(text: str, option: str, others: str = "") -> int | datetime:
     if text.isascii() and text.isdigit() and 0 < len(text) < 19 and int(text) > 0:
         return int(text)
     try:
-        moment = datetime.fromisoformat(text if not text.isdigit() else "")
+        return parse_time(text)
     except ValueError:
         raise Mistake(
             f"{option} takes {others}a round such as 1000 or a time such as 2026-01-31T12:00:00Z, not {text!r}"
         ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _reach_releases(settings: Settings, may_wait: bool) -> None:
@@ -100,7 +100,7 @@ def _reach_releases(settings: Settings, may_wait: bool) -> None:
 
 
 def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bool) -> None:
-    """Print the one release of a round or a time."""
+    """Print the newest release at or before a round or a time."""
     import msgspec
 
     from stream_dp.cli.histogram_view import HistogramView
@@ -108,7 +108,7 @@ def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bo
 
     release = release_at(settings.kafka_address, settings.releases, at, epoch)
     if release is None:
-        what = f"round {at}" if isinstance(at, int) else f"a release of {at.isoformat()} or before"
+        what = f"a release of {f'round {at}' if isinstance(at, int) else at.isoformat()} or before"
         of = "" if epoch is None else f" of epoch {epoch}"
         raise Mistake(f"the topic {settings.releases!r} does not hold {what}{of}: ask for a later one")
     if as_json:

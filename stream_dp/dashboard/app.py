@@ -80,7 +80,7 @@ class Dashboard:
         return _problem(404, "nothing has been released yet") if release is None else _released(release)
 
     async def release(self, request: Request) -> Response:
-        """The release of one round, or the newest one of a moment, read from the topic."""
+        """The newest release at or before a round, or of a moment, read from the topic."""
         try:
             at, epoch = _place(request.query_params)
         except ValueError as mistake:
@@ -98,7 +98,7 @@ class Dashboard:
             self._lookups -= 1
         if found is not None:
             return _released(found)
-        what = f"round {at}" if isinstance(at, int) else f"a release of {at.isoformat()} or before"
+        what = f"a release of {f'round {at}' if isinstance(at, int) else at.isoformat()} or before"
         of = "" if epoch is None else f" of epoch {epoch}"
         return _problem(404, f"the topic does not hold {what}{of}")
 

@@ -6,9 +6,12 @@ from threading import Lock
 from stream_dp.connections import Kafka
 from stream_dp.records import Release
 from stream_dp.releases_topic import ReleasesTopic
-from stream_dp.subscribe import find_release
+from stream_dp.subscribe import find_release, release_near
 
 _ANSWER_SECONDS = 5.0
+_FETCH_WAIT = (
+    10  # milliseconds; what is looked for is there, and a fetch beyond the end must not hold up the next one
+)
 _FETCH_BYTES = 64 * 1024  # only one release is wanted; the broker sends a whole one in any case
 
 
@@ -29,19 +32,29 @@ class Archive:
                 self._topic = None
 
     def find(self, at: int | datetime, epoch: int | None = None) -> Release | None:
-        """The whole release of this round, of the newest epoch unless one is named, or the newest of this moment.
+        """The newest whole release at or before this round, of the newest epoch unless one is named, or of this moment.
 
-        None if the topic does not hold it.  Raises KafkaError, or `LogRefused` if there is no such topic.
+        None if the topic holds none.  Raises KafkaError, or `LogRefused` if there is no such topic.
         """
         with self._lock:
-            if self._topic is None:
-                self._topic = ReleasesTopic(
-                    self._kafka,
-                    self._name,
-                    seconds=_ANSWER_SECONDS,
-                    skip_foreign=True,
-                    max_partition_fetch_bytes=_FETCH_BYTES,
-                )
-            else:
-                self._topic.look()
-            return find_release(self._topic, at, epoch)
+            return find_release(self._looked(), at, epoch)
+
+    def find_near(self, round_number: int, epoch: int) -> Release | None:
+        """A whole release at or soon after this round, by few reads: see `release_near`.  Raises as `find`."""
+        with self._lock:
+            return release_near(self._looked(), (epoch, round_number))
+
+    def _looked(self) -> ReleasesTopic:
+        """The topic as it is now."""
+        if self._topic is None:
+            self._topic = ReleasesTopic(
+                self._kafka,
+                self._name,
+                seconds=_ANSWER_SECONDS,
+                skip_foreign=True,
+                max_partition_fetch_bytes=_FETCH_BYTES,
+                fetch_max_wait_ms=_FETCH_WAIT,
+            )
+        else:
+            self._topic.look()
+        return self._topic

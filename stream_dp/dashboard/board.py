@@ -124,10 +124,10 @@ class Board:
                 self._version += 1
                 self._epoch.known.update(release.labels)
 
-    def missing(self) -> list[int]:
-        """Rounds that the history lacks, newest first."""
+    def missing(self, since: int) -> list[int]:
+        """Rounds from which on the history lacks releases, if all from `since` on were taken: see `History.missing`."""
         with self._lock:
-            return [] if self._release is None else self._epoch.history.missing(self._release.round)
+            return self._epoch.history.missing(since)
 
     def take_result(self, result: Result) -> None:
         """Show a result; one with the same id takes the place of the earlier one, or continues it as its next part."""

@@ -1,8 +1,9 @@
-"""How the counts of a stream grew: a bounded choice of its releases, the most precise ones.
+"""How the counts of a stream grew: a bounded choice of its releases, one of each stretch of rounds.
 
-Kept are the rounds that are multiples of a power of two, and that power doubles when they become too many.
-Multiples of high powers of two have few binary ones and therefore little noise (docs/releases.md), and the
-choice depends on the round alone: who starts later or starts again keeps the same ones.
+A stretch goes from one multiple of a power of two to before the next one, and that power doubles when there are too
+many.  The first release of each is kept: who starts later or starts again keeps the same ones.  Where all rounds are
+released these are the multiples themselves, which with `mechanism = "binary"` have few binary ones and therefore little
+noise (docs/releases.md).
 """
 
 from collections.abc import Sequence
@@ -28,11 +29,11 @@ class Sample:
 
 
 class History:
-    """At most `MOST_SAMPLES` releases of one epoch, at multiples of `stride`."""
+    """At most `MOST_SAMPLES` releases of one epoch, one of each `stride` rounds; there is none of those before it."""
 
     def __init__(self) -> None:
         self.stride = 1
-        self._samples: dict[int, Sample] = {}
+        self._samples: dict[int, Sample] = {}  # by round // stride
         self._texts: dict[str, str] = {}  # one copy of each label, however many samples hold it
 
     def __len__(self) -> int:
@@ -41,32 +42,39 @@ class History:
     @property
     def last(self) -> int:
         """The newest round kept, 0 for none."""
-        return max(self._samples, default=0)
+        return self._samples[max(self._samples)].round if self._samples else 0
 
     def add(self, release: Release) -> bool:
-        """Keep a whole release if its round is one of those to keep; whether it was."""
+        """Keep a whole release if none before it in its stretch is known; whether it was."""
         while release.round // self.stride > MOST_SAMPLES:
             self._widen()
-        if release.round % self.stride:
+        stretch = release.round // self.stride
+        known = self._samples.get(stretch)
+        if stretch == 0 or (known is not None and known.round <= release.round):
             return False
         texts = self._texts
         pairs = zip(release.labels[:MOST_LABELS], release.counts, strict=False)
         counts = {texts.setdefault(label, label): count for label, count in pairs}
-        self._samples[release.round] = Sample(release.round, release.ts, release.sd, release.tau, counts)
+        self._samples[stretch] = Sample(release.round, release.ts, release.sd, release.tau, counts)
         return True
 
-    def missing(self, newest: int) -> list[int]:
-        """The rounds up to `newest` that should be kept and are not, newest first."""
-        stride = self.stride
-        while newest // stride > MOST_SAMPLES:
-            stride *= 2
-        return [
-            number for number in range(newest // stride * stride, 0, -stride) if number not in self._samples
-        ]
+    def missing(self, since: int) -> list[int]:
+        """Where to look for releases that should be kept, if all from the round `since` on were added as they came.
+
+        These are the beginnings of stretches of which none is known, and of the one of `since`, whose first may not be;
+        those that halve the stream before those that quarter it, so that who has little time gets some of everywhere.
+        """
+        stretches = range(1, max(self._samples, default=0) + 1)
+        known = set(self._samples)
+        joined = self._samples.get(since // self.stride)
+        if joined is not None and joined.round % self.stride:
+            known.remove(since // self.stride)
+        found = (stretch * self.stride for stretch in stretches if stretch not in known)
+        return sorted(found, key=lambda number: number & -number, reverse=True)
 
     def series(self, labels: Sequence[str]) -> dict[str, Any]:
         """The kept counts of these labels as columns, oldest first; None where a label was not released."""
-        samples = [self._samples[number] for number in sorted(self._samples)]
+        samples = [self._samples[stretch] for stretch in sorted(self._samples)]
         return {
             "rounds": [sample.round for sample in samples],
             "ts": [sample.ts for sample in samples],
@@ -80,7 +88,8 @@ class History:
 
     def _widen(self) -> None:
         self.stride *= 2
-        self._samples = {
-            number: sample for number, sample in self._samples.items() if not number % self.stride
-        }
+        samples, self._samples = self._samples, {}
+        for stretch in sorted(samples):
+            if stretch > 1:
+                self._samples.setdefault(stretch // 2, samples[stretch])
         self._texts = {label: label for sample in self._samples.values() for label in sample.counts}

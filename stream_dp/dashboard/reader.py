@@ -43,6 +43,7 @@ class Reader:
         self._reached_at = float("-inf")
         self._whole = WholeReleases()
         self._place = ("", 0)
+        self._since = ("", 0)
         self._live_from = 0
         self._asked_at = 0.0
         self._told: State = "connecting"
@@ -111,6 +112,7 @@ class Reader:
     def _begin(self, consumer: KafkaConsumer) -> None:
         """Show the newest release at once, then fill the history, then go on from there."""
         consumer.assign([self._releases])
+        self._since = ("", 0)
         first = consumer.beginning_offsets([self._releases], timeout_ms=_ANSWER_MILLISECONDS)
         end = self._live_from = self._end_of_releases(consumer)
         begin = max(first[self._releases], end - _BACKLOG)
@@ -129,13 +131,13 @@ class Reader:
         return int(end)
 
     def _fill_history(self) -> None:
-        """Fetch the releases that the sparklines need, newest first, for as long as that takes little time."""
+        """Fetch the releases that the sparklines need, for as long as that takes little time."""
         sight = self.board.sight(time.monotonic())
         deadline = time.monotonic() + _SEEDING_SECONDS
-        for number in self.board.missing():
+        for number in self.board.missing(self._since[1]):
             if sight.release is None or self._stopping.is_set() or time.monotonic() > deadline:
                 return
-            release = self.archive.find(number, sight.release.epoch)
+            release = self.archive.find_near(number, sight.release.epoch)
             if release is not None:
                 self.board.take_past(release)
 
@@ -159,6 +161,8 @@ class Reader:
             release = self._whole_release(part)
             if release is None:
                 continue
+            if release.nonce != self._since[0]:
+                self._since = release.nonce, release.round
             published = record.timestamp / 1000
             behind = max(0, (consumer.highwater(self._releases) or 0) - record.offset - 1)
             live = record.offset >= self._live_from

@@ -96,6 +96,14 @@ class Running:
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.05)
 
+    def wait_for_history(self, label: str, rounds: list[int]) -> Any:
+        """The history of a label, once it has exactly these rounds."""
+        deadline = time.monotonic() + SECONDS
+        while (found := self.get(f"/api/v1/history?label={label}"))["rounds"] != rounds:
+            assert time.monotonic() < deadline, f"{found['rounds']} instead of {rounds}"
+            time.sleep(0.05)
+        return found
+
 
 @contextmanager
 def running(kafka: str, stream: str, folder: Path, login: tuple[str, str] | None = None) -> Iterator[Running]:

@@ -45,11 +45,12 @@ class Topic:
         return self.ready
 
     def find(self, at: int | datetime, epoch: int | None = None) -> Release | None:
-        """A round that is held; of a moment, the round of its minute."""
+        """The newest that is held up to a round; of a moment, the round of its minute."""
         if self.broken is not None:
             raise self.broken
-        number = at if isinstance(at, int) else at.minute
-        return self.held.get(number) if epoch in (None, 1) else None
+        asked = at if isinstance(at, int) else at.minute
+        held = [number for number in self.held if number <= asked]
+        return self.held[max(held)] if held and epoch in (None, 1) else None
 
     def release(self, round_number: int, counts: dict[str, int]) -> Release:
         self.held[round_number] = release(round_number, counts)
@@ -173,7 +174,9 @@ def test_a_question_that_cannot_be_answered_gets_one_sentence(
 def test_rounds_that_are_gone_or_to_come_and_a_silent_broker(topic: Topic, client: TestClient) -> None:
     topic.release(5, {})
     assert client.get("/api/v1/release?round=5").status_code == 200
-    assert client.get("/api/v1/release?round=6").json() == {"error": "the topic does not hold round 6"}
+    assert client.get("/api/v1/release?round=6").json()["round"] == 5
+    told = client.get("/api/v1/release?round=4").json()
+    assert told == {"error": "the topic does not hold a release of round 4 or before"}
     told = client.get("/api/v1/release?at=2026-01-31T12:07&epoch=2").json()["error"]
     assert told == "the topic does not hold a release of 2026-01-31T12:07:00+00:00 or before of epoch 2"
     topic.broken = KafkaTimeoutError("gone")

@@ -64,7 +64,7 @@ def test_every_change_is_noticed() -> None:
     versions = [board.version]
     for change in (
         lambda: board.set_state("unreachable"),
-        lambda: show(board, release(1, {})),
+        lambda: show(board, release(2, {})),
         lambda: board.take_result(result("a")),
         lambda: board.take_past(release(1, {})),
     ):

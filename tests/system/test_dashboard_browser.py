@@ -464,6 +464,30 @@ def test_the_past_by_time_across_epochs(dashboard: Running, stream: Stream, brow
     assert (text(browser, "epsilon"), "e^5" in text(browser, "promise")) == ("5", True)
 
 
+def test_where_few_rounds_are_released_the_slider_shows_the_release_before(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    shown = {number: release(number, {"a": number}) for number in range(100, 1_001, 100)}
+    write(stream, *shown.values())
+    browser.get(dashboard.url)
+    wait_for_round(browser, 1_000)
+    assert "Rounds per second" in browser.find_element(By.ID, "facts").text
+    points = "return document.querySelector('#rows .trend path').getAttribute('d').match(/[ML]/g)?.length"
+    wait_for(browser, lambda: browser.execute_script(points) == 10)
+    slide = (
+        "const it = document.getElementById('slider'); it.value = 555; it.dispatchEvent(new Event('input'))"
+    )
+    browser.execute_script(slide)
+    wait_for_round(browser, 500)
+    assert shown_rows(browser) == expected_rows(shown[500])
+    wait_for(browser, lambda: text(browser, "slider-value") == "round 500")
+    told = text(browser, "notice-text")
+    assert told.startswith("Round 555 was not released. You see round 500 of epoch 1 as it was released, ")
+    browser.execute_script(slide.replace("555", "300"))
+    wait_for_round(browser, 300)
+    wait_for(browser, lambda: text(browser, "notice-text").startswith("You see round 300 of epoch 1"))
+
+
 def test_a_label_grows_a_curve_with_gaps_and_is_called_new_once(
     dashboard: Running, stream: Stream, browser: Chrome
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import re
 import subprocess
 import sys
@@ -18,13 +19,13 @@ from stream_dp import log
 from stream_dp.dashboard.archive import Archive
 from stream_dp.dashboard.promise import promise
 from stream_dp.dev.child_process import free_port
-from stream_dp.records import Record, Release
+from stream_dp.records import Record, Release, decode_release
 from stream_dp.settings import Settings
 from tests.dashboard.running import Running, records, running
 from tests.dashboard.viewer import Viewer
 from tests.releases import release
 from tests.system.conftest import KafkaOfOneTest
-from tests.system.streams import Stream
+from tests.system.streams import Stream, small_stream
 from tests.test_subscribe import parts_of
 
 VIEWERS = 100
@@ -168,12 +169,43 @@ def test_what_it_shows_is_what_the_topic_holds_also_after_a_restart(
         assert dashboard.get(f"/api/v1/release?round={number}") == told(releases[number - 1])
     assert dashboard.get("/api/v1/release?at=9999-12-31") == told(releases[-1])
     assert dashboard.status("/api/v1/release?at=0001-01-01") == 404
-    deadline = time.monotonic() + SECONDS
-    while dashboard.get("/api/v1/history?label=label+1")["rounds"] != list(range(4, 501, 4)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    dashboard.wait_for_history("label+1", list(range(4, 501, 4)))
     after = dashboard.get("/api/v1/history?label=label+1&label=none")
     assert after["series"][0]["counts"][: len(before["rounds"])] == before["series"][0]["counts"]
+
+
+@pytest.mark.parametrize("schedule", ["every-7", "every-250ms"])
+def test_of_a_stream_that_releases_few_rounds_it_shows_a_trend_and_every_round(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, schedule: str
+) -> None:
+    """A worker, ten to a hundred rounds a second, and a dashboard that comes afterwards."""
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, release=schedule) as stream:
+        published, rng = 1_769_860_800_000, random.Random(3)
+        events = []
+        for number, value in enumerate([b'{"items": ["tea"]}'] * 700):
+            published += rng.randint(1, 20) * (10 if number % 300 < 100 else 1)
+            events.append(Record(0, published, None, value))
+        stream.write(stream.settings.events, events)
+        assert stream.run(until_round=680) == 0
+        releases = {
+            each.round: each for each in (decode_release(it.value or b"") for it in stream.releases())
+        }
+        assert 30 < len(releases) < 300
+        with running(kafka, topic_prefix, tmp_path) as dashboard:
+            dashboard.wait_until_round(max(releases))
+            firsts = {number // 8: number for number in sorted(releases, reverse=True)}
+            expected = [number for stretch, number in sorted(firsts.items()) if stretch]
+            trend = dashboard.wait_for_history("tea", expected)
+            histograms = [
+                dict(zip(releases[number].labels, releases[number].counts, strict=True))
+                for number in expected
+            ]
+            assert trend["series"][0]["counts"] == [each.get("tea") for each in histograms]
+            for asked in (min(releases), *range(33, 41), 355, 699, 1023):
+                newest = max(number for number in releases if number <= asked)
+                assert dashboard.get(f"/api/v1/release?round={asked}") == told(releases[newest])
+            if min(releases) > 1:
+                assert dashboard.status("/api/v1/release?round=1") == 404
 
 
 def test_parts_repeats_and_foreign_records_do_not_confuse_it(dashboard: Running, stream: Stream) -> None:
@@ -265,8 +297,9 @@ def test_every_round_and_moment_is_found_and_none_that_is_not_there(stream: Stre
             assert as_dict(archive.find(whole.round, 1)) == as_dict(whole)
         for whole in second:
             assert as_dict(archive.find(whole.round)) == as_dict(whole)
-        for place in ((0, 1), (41, 1), (31, 2), (31, None), (1, 3)):
-            assert archive.find(*place) is None
+        assert [archive.find(*place) for place in ((0, 1), (1, 3))] == [None, None]
+        assert as_dict(archive.find(41, 1)) == as_dict(many(40, 40, labels=6)[0])
+        assert as_dict(archive.find(31, 2)) == as_dict(archive.find(31)) == as_dict(second[-1])
         for at, expected in places.items():
             found = archive.find(datetime.fromtimestamp(at, UTC))
             assert (None if found is None else (found.epoch, found.round)) == expected, at

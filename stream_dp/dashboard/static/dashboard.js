@@ -123,8 +123,8 @@ function status() {
   const release = shown && shown.release;
   if (!connected) return ["warn", heardAt ? "Reconnecting" : "Connecting",
     heardAt && "The server does not answer. What you see is the last release that came; the page goes on by itself."];
-  if (mode === "past") return ["past", "History",
-    lookBack.problem || `You see round ${whole.format(release.round)} of epoch ${release.epoch} as it was released, ${when(release.ts)}.`];
+  if (mode === "past") return ["past", "History", lookBack.problem || `${notReleased(release)}You see round ${
+    whole.format(release.round)} of epoch ${release.epoch} as it was released, ${when(release.ts)}.`];
   if (mode === "paused") return ["past", "Paused", `You see round ${whole.format(release.round)}. The stream goes on meanwhile.`];
   if (heard.state === "unreachable") return ["warn", "Kafka unreachable", "The server cannot reach Kafka. It keeps trying."];
   if (heard.state === "no-topic") return ["wait", "Waiting", "The stream has no releases topic yet: start its worker, or check the stream's name."];
@@ -135,6 +135,16 @@ function status() {
   if (heard.behind > 500) return ["past", "Catching up", `${whole.format(heard.behind)} newer releases are on their way.`];
   if (heard.age + (Date.now() - heardAt) / 1000 > 60) return ["wait", "Idle", null];
   return ["live", "Live", null];
+}
+
+/* Not every round need be released: the answer for one that was not is an earlier release. */
+function notReleased(release) {
+  const asked = askedRound();
+  return asked === null || lookBack.busy || asked === release.round ? "" : `Round ${whole.format(asked)} was not released. `;
+}
+
+function askedRound() {
+  return mode === "past" && lookBack.wanted.startsWith("round=") ? Number(lookBack.wanted.slice(6)) : null;
 }
 
 function drawFacts() {
@@ -161,9 +171,9 @@ function drawFacts() {
   put($("empty"), "No label has reached the threshold yet.");
   $("travel").hidden = false;
   $("slider").max = heard.release.round;
-  const dragged = mode === "past" && lookBack.wanted.startsWith("round=");
-  if (!dragged) $("slider").value = release.round;
-  put($("slider-value"), `round ${whole.format(dragged ? Number($("slider").value) : release.round)}`);
+  const asked = askedRound();
+  if (asked === null) $("slider").value = release.round;
+  put($("slider-value"), `round ${whole.format(asked !== null && (lookBack.busy || lookBack.problem) ? asked : release.round)}`);
 }
 
 /* Which labels have rows, and in which order: pinned ones first, then by count. */
@@ -366,7 +376,7 @@ function setMode(next) {
   draw(true);
 }
 
-/* Ask for a release of the past: of a round, or the newest one of a moment.  Of many questions the last one counts. */
+/* Ask for a release of the past: the newest at or before a round, or of a moment.  Of many questions the last one counts. */
 async function lookBack(question) {
   lookBack.wanted = question;
   if (mode !== "past") setMode("past");  // from now on the slider is the viewer's
@@ -385,6 +395,7 @@ async function lookBack(question) {
     say(lookBack.problem || `Round ${whole.format(shown.release.round)} of epoch ${shown.release.epoch} is shown.`);
   }
   lookBack.busy = false;
+  draw();
 }
 
 function lookBackToMoment() {
