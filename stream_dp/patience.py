@@ -22,6 +22,25 @@ OUTAGES = (KafkaError, AdminError, RedisError, OSError, NotDurable)
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
 
 
+class Backoff:
+    """How long to wait after an attempt that failed: twice as long each time, unless the attempt had lasted."""
+
+    def __init__(self) -> None:
+        self._wait = _FIRST_WAIT_SECONDS
+        self._began = time.monotonic()
+
+    def begin(self) -> None:
+        """An attempt begins."""
+        self._began = time.monotonic()
+
+    def seconds(self) -> float:
+        """The attempt that began last has failed: wait so long before the next."""
+        if time.monotonic() - self._began > _LONGEST_WAIT_SECONDS:
+            self._wait = _FIRST_WAIT_SECONDS
+        wait, self._wait = self._wait, min(2 * self._wait, _LONGEST_WAIT_SECONDS)
+        return wait
+
+
 async def persevere(
     attempt: Callable[[], Awaitable[None]],
     done: Callable[[], bool],
@@ -30,18 +49,16 @@ async def persevere(
     watch: Watch,
 ) -> None:
     """Make one attempt after another until `stopping` or `done`; what is no outage is raised."""
-    wait = _FIRST_WAIT_SECONDS
+    backoff = Backoff()
     while not stopping.is_set() and not done():
-        started = time.monotonic()
+        backoff.begin()
         try:
             await attempt()
         except OUTAGES as outage:
-            if time.monotonic() - started > _LONGEST_WAIT_SECONDS:
-                wait = _FIRST_WAIT_SECONDS
-            logger.warning("%s: %s; trying again in %.1f s", _awaited(outage, settings), outage, wait)
+            wait = backoff.seconds()
+            logger.warning("%s: %s; trying again in %.1f s", awaited(outage, settings), outage, wait)
             watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
             await pause(stopping, wait)
-            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
 
 
 async def pause(stopping: asyncio.Event, seconds: float) -> None:
@@ -52,7 +69,7 @@ async def pause(stopping: asyncio.Event, seconds: float) -> None:
         return
 
 
-def _awaited(outage: Exception, settings: Settings) -> str:
+def awaited(outage: Exception, settings: Settings) -> str:
     """Who does not serve, without the password that an address may hold."""
     if isinstance(outage, RedisError | NotDurable):
         return f"waiting for Redis at {urlsplit(settings.redis).hostname}"

@@ -14,12 +14,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, get_args
-from urllib.parse import urlsplit
 
 from kafka import TopicPartition
-from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
-from redis.exceptions import RedisError
 
 from stream_dp import log
 from stream_dp.clients import consumer_client, producer_client
@@ -29,19 +26,17 @@ from stream_dp.jobs.result import JobResult, of_request
 from stream_dp.jobs.runner import JobRunner
 from stream_dp.jobs.schedule import due
 from stream_dp.jobs.steps import Site
+from stream_dp.patience import OUTAGES, Backoff, awaited
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.records import iso_timestamp
 from stream_dp.settings import Settings
-from stream_dp.store.ledger import NotDurable
 
 JOBS: tuple[str, ...] = get_args(JobName)
 _STRAYS = "top-k"  # whoever does these jobs also answers requests that name no job
-_OUTAGES = (KafkaError, RedisError, OSError, NotDurable)
 _POLL_MILLISECONDS = 100
 _MOST_WAITING = 10_000
 _ANSWER_SECONDS = 30
 _REDIS_SECONDS = 30.0
-_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -79,9 +74,9 @@ class JobWorker:
     def run(self) -> None:
         """Answer requests until `stop`.  An outage of Kafka or Redis is waited out."""
         check_golden_draw()
-        wait = _FIRST_WAIT_SECONDS
+        backoff = Backoff()
         while not self._stopping.is_set():
-            started = time.monotonic()
+            backoff.begin()
             try:
                 if self.settings.create_topics:
                     log.create_topics(
@@ -89,12 +84,11 @@ class JobWorker:
                     )
                 with _Session(self) as session:
                     session.work(self._stopping)
-            except _OUTAGES as outage:
-                if time.monotonic() - started > _LONGEST_WAIT_SECONDS:
-                    wait = _FIRST_WAIT_SECONDS
-                logger.warning("%s: %s; trying again in %.1f s", self._source_of(outage), outage, wait)
+            except OUTAGES as outage:
+                wait = backoff.seconds()
+                told = awaited(outage, self.settings)
+                logger.warning("%s: %s; trying again in %.1f s", told, outage, wait)
                 self._stopping.wait(wait)
-                wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
             except _Stopped:
                 return
 
@@ -109,8 +103,8 @@ class JobWorker:
                                 timeout=_ANSWER_SECONDS
                             )
                         self.store.advance(job_id, after)
-        except _OUTAGES as outage:
-            logger.warning("%s: %s; schedules wait", self._source_of(outage), outage)
+        except OUTAGES as outage:
+            logger.warning("%s: %s; schedules wait", awaited(outage, self.settings), outage)
 
     def answer(self, value: bytes | None, timestamp: int) -> tuple[str | None, list[bytes]] | None:
         """The id and the parts of the result of one request, or None where another worker answers."""
@@ -130,7 +124,7 @@ class JobWorker:
         logger.info("job %s: %s by %s", request.id, request.job, request.mechanism)
         try:
             return request.id, self._runner.answer(request, iso_timestamp(timestamp))
-        except (*_OUTAGES, _Stopped):
+        except (*OUTAGES, _Stopped):
             raise
         except Exception:  # a defect, at which one job may fail but not all that follow it
             logger.exception("job %s failed", request.id)
@@ -162,11 +156,6 @@ class JobWorker:
     def _interrupt(self) -> None:
         if self._stopping.is_set():
             raise _Stopped
-
-    def _source_of(self, outage: Exception) -> str:
-        if isinstance(outage, RedisError | NotDurable):
-            return f"waiting for Redis at {urlsplit(self.settings.redis).hostname}"
-        return f"waiting for Kafka at {self.settings.kafka}"
 
 
 class _Session:
