@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import anyio
@@ -24,6 +24,7 @@ from stream_dp.dashboard.protection import BasicAuth, SafeHeaders
 from stream_dp.dashboard.reader import Reader
 from stream_dp.log import LogRefused
 from stream_dp.records import Release
+from stream_dp.times import parse_time
 
 MOST_VIEWERS = 1_000
 MOST_LABELS = 100
@@ -153,12 +154,11 @@ def _place(asked: QueryParams) -> tuple[int | datetime, int | None]:
     if "round" in asked:
         return _number(asked, "round"), epoch
     try:
-        moment = datetime.fromisoformat(asked["at"])
+        return parse_time(asked["at"]), epoch
     except ValueError:
         raise ValueError(
             f"a time is written like 2026-01-31T12:00:00Z, not {asked['at'][:40]!r}; a + before a zone is %2B here"
         ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC), epoch
 
 
 def _number(asked: QueryParams, name: str) -> int:
