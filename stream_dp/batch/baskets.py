@@ -43,8 +43,8 @@ class Baskets:
 def baskets(users: Integers, items: Integers, item_count: int) -> Baskets:
     """Group rows, int64 arrays of one shape (rows,), users numbered from 0 and items below `item_count`.
 
-    A user's number should stay with the user (63 bits of a keyed hash of the name, say), and items be numbered by
-    their sorted labels: orders and ties go by these numbers and must not depend on who else is present.
+    Items are numbered by their sorted labels: ties go by these numbers, so which of two items comes first must not
+    depend on who else is present.  Users may be numbered in any way (`OneShotNoise.order` says why).
     """
     keys, shift, names = _keys(users, items, item_count)
     keys.sort()
@@ -134,14 +134,15 @@ def _least_marked(
     """True for exactly the `wanted` pairs of least mark of each holder; `sizes`, all above `wanted`, per holder.
 
     Only the leading bits of a mark that fit beside the holder are compared. Values are sorted rather than positions,
-    which is ten times faster; the rare tie at the limit would keep one pair too many and takes the slow way.
+    which is ten times faster; the rare tie at the limit would keep one pair too many and takes the slow way, by whole
+    marks, so that nobody's sample depends on how many holders there are.
     """
     bits = max(1, len(sizes) - 1).bit_length()
     keys = holders.astype(np.uint64) << np.uint64(64 - bits) | marks >> np.uint64(bits)
     limits = np.sort(keys)[np.cumsum(sizes) - sizes + wanted - 1]
     chosen = keys <= limits[holders]
     if np.count_nonzero(chosen) > wanted * len(sizes):
-        order = np.argsort(keys, kind="stable")
+        order = np.lexsort((marks, holders))
         place = np.arange(len(keys)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         chosen[order] = place < wanted
     return chosen

@@ -69,6 +69,16 @@ def require_count(name: str, value: int) -> None:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value}.")
 
 
+def require_cap(alpha: float) -> None:
+    """Refuse an `alpha`, noise scales from a threshold to the cap of a weight, that is not above 0 and at most 100.
+
+    Up to there the gaps of a million items to their caps, in tokens, add up to less than 2^63 (at epsilon 0.0001).
+    """
+    require_positive("alpha", alpha)
+    if alpha > 100:
+        raise ValueError(f"alpha must be at most 100, not {alpha:g}.")
+
+
 def require_delta(name: str, value: float) -> None:
     """Refuse a probability budget outside 1e-100 to 0.1."""
     if not 1e-100 <= value <= 0.1:

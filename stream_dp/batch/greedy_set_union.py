@@ -19,8 +19,8 @@ other users, and its threshold 1 - ln(2 d) / epsilon lets delta grow with their 
 and 10,000 users of 2 items). Tokens bound that number; where K e^(epsilon/K) <= e^epsilon (`tokens_at_no_cost`) the
 threshold stays the poster's. Noise on items of zero weight, as in the authors' code, would be as bad.
 
-Neither the order of users (keyed hash of their number) nor that of a user's items (frequency, then item number)
-depends on the weights or on who else is present.
+The order of users is drawn without looking at the data; what a user who leaves does to it: `OneShotNoise.order`. The
+order of a user's items (frequency, then label) depends neither on the weights nor on who else is present.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.batch.baskets import Baskets
-from stream_dp.batch.cost import Cost, pure, require_count, require_delta, require_positive
+from stream_dp.batch.cost import Cost, pure, require_cap, require_count, require_delta, require_positive
 from stream_dp.batch.result import BatchResult
 from stream_dp.batch.sequential_weights import fill_greedily
 from stream_dp.batch.set_union import released_by_laplace
@@ -58,7 +58,7 @@ class Greedy:
         require_count("tokens", self.tokens)
         if self.tokens > _MOST_TOKENS:
             raise ValueError(f"tokens must be at most {_MOST_TOKENS}, not {self.tokens}.")
-        require_positive("alpha", self.alpha)
+        require_cap(self.alpha)
 
     @property
     def cost(self) -> Cost:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import Cost, pure, require_count, require_noise_scale, require_positive
 from stream_dp.batch.result import BatchResult
-from stream_dp.privacy.one_shot_noise import OneShotNoise
+from stream_dp.privacy.one_shot_noise import LARGEST_SCALE, OneShotNoise
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,11 @@ class SparseVector:
         require_count("bins", self.bins)
         require_count("most", self.most)
         require_count("threshold", self.threshold)
+        if max(self.scales) > LARGEST_SCALE:
+            raise ValueError(
+                f"epsilon {self.epsilon:g} for {self.most} bins needs noise of scale {max(self.scales):.2g}, and at "
+                f"most {LARGEST_SCALE:g} can be drawn: raise epsilon or lower most."
+            )
 
     @property
     def cost(self) -> Cost:

@@ -13,10 +13,11 @@ Source: Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin 2020, "Differential
 
 Made exact: with Laplace noise weights are whole tokens of 2^-20, for which the contraction is proved in
 `sequential_weights.py`, and the threshold is that of discrete Laplace noise. With Gaussian noise weights are doubles: a
-user's move errs by at most 2^-50 (cap sqrt(D0) + D0) in l2 between two histograms, and sigma is enlarged by what 2^27
-users (134 million) add up to, a few parts in 10^5.
+user's move errs by at most 2^-50 (cap sqrt(D0) + D0) in l2 between two histograms, and sigma is enlarged by what 2^31
+users add up to (2.4e-4 at epsilon 1, delta 1e-6 and D0 = 10). More, which are more than Arrow's positions tell apart,
+are refused.
 
-Users come in the order of a keyed hash of their number: it depends neither on the weights nor on who else is there.
+Users come in an order drawn without looking at the data; what a user who leaves does to it: `OneShotNoise.order`.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stream_dp.batch.baskets import Baskets, sample
-from stream_dp.batch.cost import Cost, pure, require_positive
+from stream_dp.batch.cost import Cost, pure, require_cap
 from stream_dp.batch.result import BatchResult
 from stream_dp.batch.sequential_weights import fill_evenly, move_towards
 from stream_dp.batch.set_union import UNIT, SetUnion, released_by_gaussian, released_by_laplace
@@ -35,7 +36,8 @@ from stream_dp.batch.set_union_thresholds import (
 )
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
-_MOST_USERS_ROUNDING = 2.0 ** (27 - 50)
+_MOST_USERS = 2**31
+_ROUNDING = 2.0**-50
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Policy(SetUnion):
 
     def __post_init__(self) -> None:
         SetUnion.__post_init__(self)
-        require_positive("alpha", self.alpha)
+        require_cap(self.alpha)
 
 
 class LaplacePolicy(Policy):
@@ -70,7 +72,7 @@ class GaussianPolicy(Policy):
         sigma = analytic_gaussian_sigma(self.epsilon, self.delta / 2)
         limit = self.items_per_user
         cap = shared_budget_gaussian(sigma, self.delta / 2, limit) + self.alpha * sigma
-        return 1 + _MOST_USERS_ROUNDING * (cap * limit**0.5 + limit)
+        return 1 + _MOST_USERS * _ROUNDING * (cap * limit**0.5 + limit)
 
     @property
     def sigma(self) -> float:
@@ -95,7 +97,9 @@ def laplace_policy(all_baskets: Baskets, parameters: LaplacePolicy, noise: OneSh
 
 
 def gaussian_policy(all_baskets: Baskets, parameters: GaussianPolicy, noise: OneShotNoise) -> BatchResult:
-    """Labels by moves along the straight line; items by rising number."""
+    """Labels by moves along the straight line; items by rising number.  ValueError for more than 2^31 users."""
+    if len(all_baskets.users) > _MOST_USERS:
+        raise ValueError(f"policy-gaussian bounds its rounding for {_MOST_USERS} users: read fewer records.")
     limit, sigma = parameters.items_per_user, parameters.sigma
     kept = sample(all_baskets, limit, noise)
     threshold = shared_budget_gaussian(sigma, parameters.delta / 2, limit)

@@ -16,6 +16,9 @@ from stream_dp.privacy.one_shot_noise import OneShotNoise
 Integers = NDArray[np.int64]
 
 _LARGEST_EPSILON = 100.0
+LEAST_DELTA = 1e-15
+"""The least that a job may promise: what its random draws and thresholds err by is not charged (one_shot_noise.py)."""
+
 MOST_ITEMS = 1_000_000
 """The most that k, kbar and items_per_user may be: above, a threshold and its noise take too much memory."""
 
@@ -97,7 +100,7 @@ def check_epsilon(epsilon: float) -> None:
 
 
 def check_promise(epsilon: float, delta: float) -> None:
-    """Refuse an epsilon that `check_epsilon` refuses, and a delta that no mechanism here can keep."""
+    """Refuse an epsilon that `check_epsilon` refuses, and a delta beside which what draws err by would not vanish."""
     check_epsilon(epsilon)
-    if not 1e-50 <= delta <= 0.1:
-        raise ValueError(f"delta must lie between 1e-50 and 0.1, not {delta}.")
+    if not LEAST_DELTA <= delta <= 0.1:
+        raise ValueError(f"delta must lie between {LEAST_DELTA:g} and 0.1, not {delta:g}.")

@@ -14,21 +14,22 @@ from stream_dp.records import LONGEST_LABEL, BadRecord, decode_event
 
 Integers = NDArray[np.int64]
 
-NAMES = pa.dictionary(pa.int32(), pa.binary())
-"""The Arrow type of a column of names, not yet known to be UTF-8."""
+NAMES = pa.dictionary(pa.int32(), pa.large_binary())
+"""The Arrow type of a column of names, not yet known to be UTF-8: at most 2^31 names, of any length together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
     """What a mechanism reads.
 
-    `users`, `items`: int64 of shape (rows,).  Users are numbered by first appearance, items by their sorted labels
-    (bytes): both keep their order when a user goes away.  `labels`: UTF-8 as Arrow binary, of shape (items,).
+    `users`, `items`: int64 of shape (rows,).  Items are numbered by their sorted labels (bytes), which keep their order
+    when a user goes away.  Users are numbered by first appearance, so others get other numbers then; why that may be:
+    `OneShotNoise.order`.  `labels`: UTF-8 as Arrow large_binary, of shape (items,).
     """
 
     users: Integers
     items: Integers
-    labels: pa.BinaryArray
+    labels: pa.LargeBinaryArray
 
     def baskets(self) -> Baskets:
         """What each user holds."""
@@ -44,14 +45,16 @@ class Rows:
 
     def places(self, labels: list[str]) -> Integers:
         """For every item its place in `labels`, or -1; int64 of shape (items,)."""
-        wanted = pa.array([label.encode() for label in labels], pa.binary())
+        wanted = pa.array([label.encode() for label in labels], self.labels.type)
         return pc.fill_null(pc.index_in(self.labels, wanted), -1).to_numpy().astype(np.int64)
 
     def restricted(self, bins: list[str]) -> "Rows":
         """The rows that name one of `bins`, with items numbered by their place in it."""
         items = self.places(bins)[self.items] if len(self.labels) else self.items
         kept = items >= 0
-        return Rows(self.users[kept], items[kept], pa.array([each.encode() for each in bins], pa.binary()))
+        return Rows(
+            self.users[kept], items[kept], pa.array([each.encode() for each in bins], self.labels.type)
+        )
 
 
 @dataclass
@@ -87,11 +90,11 @@ class RowCollector:
             names += event.items
             edges.append(len(names))
         sizes = np.diff(edges)
-        items = pa.array(names, pa.string())
+        items = pa.array(names, pa.large_string())
         if unit == "event":
             self.add(np.repeat(self.new_units(len(users)), sizes), items)
         else:
-            known = pa.array(users, pa.string()).dictionary_encode()
+            known = pa.array(users, pa.large_string()).dictionary_encode()
             self.add(known.take(pa.array(np.repeat(np.arange(len(users)), sizes))), items)
 
     def new_units(self, count: int) -> Integers:
@@ -102,7 +105,7 @@ class RowCollector:
     def rows(self) -> Rows:
         """Everything that was added and is valid.  Call it once, at the end."""
         if not self._items:
-            return Rows(np.empty(0, np.int64), np.empty(0, np.int64), pa.array([], pa.binary()))
+            return Rows(np.empty(0, np.int64), np.empty(0, np.int64), pa.array([], NAMES.value_type))
         items, labels = _unified(self._items)
         users = self._user_numbers()
         order = pc.sort_indices(labels).to_numpy()
@@ -139,10 +142,10 @@ def _encoded(names: pa.Array) -> pa.DictionaryArray:
 def _as_binary(names: pa.Array) -> pa.Array:
     if pa.types.is_integer(names.type):
         names = names.cast(pa.string())
-    return names.cast(pa.binary())
+    return names.cast(NAMES.value_type)
 
 
-def _unified(chunks: list[pa.DictionaryArray]) -> tuple[Integers, pa.BinaryArray]:
+def _unified(chunks: list[pa.DictionaryArray]) -> tuple[Integers, pa.LargeBinaryArray]:
     """Positions in one dictionary, -1 for nothing, and the dictionary."""
     whole = pa.chunked_array(chunks, NAMES).unify_dictionaries()
     chunks.clear()
@@ -154,10 +157,10 @@ def _unified(chunks: list[pa.DictionaryArray]) -> tuple[Integers, pa.BinaryArray
     return places, whole.chunk(0).dictionary
 
 
-def _valid_labels(labels: pa.BinaryArray) -> NDArray[np.bool_]:
+def _valid_labels(labels: pa.LargeBinaryArray) -> NDArray[np.bool_]:
     """Which labels are UTF-8 of 1 to LONGEST_LABEL characters, bool of shape (labels,)."""
     try:
-        lengths = pc.fill_null(pc.utf8_length(labels.cast(pa.string())), 0).to_numpy()
+        lengths = pc.fill_null(pc.utf8_length(labels.cast(pa.large_string())), 0).to_numpy()
     except pa.ArrowInvalid:
         lengths = np.array([_length(label) for label in labels.to_pylist()], np.int64)
     return (lengths > 0) & (lengths <= LONGEST_LABEL)

@@ -11,11 +11,18 @@ How far each draw is from the law it stands for, in total variation:
   digit j is 1 with probability 1 / (1 + exp(a 2^j)), because P(G = n) is a product over the digits of n.  Each
   digit compares 128 uniform bits with a 128-bit probability, so at most 40 digits of two variables err by 80 * 2^-128,
   and the digits left out are 1 with probability below 2^-130.  The difference of two such G is discrete Laplace.
-- `gumbel`, `exponential`, `gaussian`: doubles computed from 64 bits.  They are only ever compared and never
-  released, so their low bits tell nothing.  The probability of an event "one is larger" is off by the rounding of
-  the doubles, a relative 2^-45 or so, and by at most 2^-63 a draw for what lies outside the reach of 64 bits.  Two
-  compared values are equal doubles with probability below 2^-40; the tie goes to the one that comes first.
-- `passes`: 2^-63, by comparison of 64 bits with the probability itself.
+- `gumbel`, `exponential`, `gaussian`: doubles computed from 128 bits, so that no more than 2^-127 of the law lies
+  outside their reach.  They are only ever compared and never released, so their low bits tell nothing.
+- `passes`: 2^-128, by comparison of 128 bits with the probability itself.
+
+A mechanism makes at most a few million draws, so all of this together is below 2^-100.  It is not charged: the least
+delta of a job is 1e-15, and where a mechanism promises delta = 0, that 0 stands for 2^-100 (and for AES-256).
+
+Rounding is another matter: it is as if counts moved.  A sum of a count and a draw that is about c is rounded by at most
+c 2^-53, which changes who is larger no more than moving one count by c 2^-52 would.  With Gumbel noise that multiplies
+probabilities: epsilon is off by a relative c 2^-51 for two neighbours, or 4.4e-10 at a count of a million.  Ties are
+part of this: at the scale b two sums are equal doubles with probability at most c 2^-54 / b or so, 6e-11 at a million
+and b = 1, and then the larger true count comes first.
 """
 
 import secrets
@@ -34,7 +41,8 @@ from stream_dp.privacy.keyed_noise import KEY_BYTES, subkey
 _WORD = np.dtype("<u8")
 _AT_ONCE = 1 << 14  # draws whose bits stay in the second-level cache
 _LAST_DIGIT = 91  # exp(-91) < 2^-131: no digit beyond a 2^j = 91 is drawn
-_LARGEST_SCALE = 1e9  # of a discrete Laplace draw: 37 digits
+LARGEST_SCALE = 1e9
+"""Of a discrete Laplace draw: 37 digits."""
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -79,7 +87,7 @@ class OneShotNoise:
 
     def exponential(self, count: int) -> Floats:
         """`count` draws of the exponential law of mean 1, exact to the last bits in both tails."""
-        words = self.words(count)
+        words = self.words(2 * count).reshape(2, count)
         low, high = _unit(words), _unit(~words)  # low + high = 1, each with its own full precision
         return np.where(low < 0.5, -np.log1p(-np.minimum(low, 0.5)), -np.log(high))
 
@@ -88,45 +96,52 @@ class OneShotNoise:
         return -scale * np.log(self.exponential(count))
 
     def gaussian(self, sigma: float, count: int) -> Floats:
-        """`count` draws of N(0, sigma^2), to be compared and not released; at most 9.1 sigma from 0."""
-        words = self.words(count)
-        tail = _unit(words << np.uint64(1)) / 2  # in (0, 1/2); the highest bit of the word is the sign
-        return np.where(words >> np.uint64(63), sigma, -sigma) * ndtri(tail)
+        """`count` draws of N(0, sigma^2), to be compared and not released; at most 13.1 sigma from 0."""
+        words = self.words(2 * count).reshape(2, count)
+        signs = words[1] & np.uint64(1)  # the last of the 128 bits: all that _unit sees of it is 2^-128
+        return np.where(signs, sigma, -sigma) * ndtri(_unit(words) / 2)
 
     def passes(self, chance: Floats, missing: Floats) -> NDArray[np.bool_]:
         """Independent coins of probability `chance`, where `missing` is 1 - chance with its own full precision."""
-        rare = np.minimum(chance, missing)  # below 1/2, so 2^64 times it fits a word
-        hit = self.words(len(rare)) < (rare * 2.0**64).astype(np.uint64)
+        rare = np.minimum(chance, missing) * 2.0**64  # at most 2^63, so its whole part fits a word
+        high = rare.astype(np.uint64)
+        low = ((rare - high) * 2.0**64).astype(np.uint64)
+        first, second = self.words(2 * len(rare)).reshape(2, len(rare))
+        hit = (first < high) | ((first == high) & (second < low))
         return hit ^ (missing < chance)
 
     def order(self, identities: Integers) -> NDArray[np.intp]:
-        """The permutation that sorts `identities` (shape (n,)) by a keyed hash of each, ties by the number itself.
+        """The permutation that sorts `identities`, distinct and of shape (n,), by a keyed hash of each.
 
-        Which of two comes first depends on the key and these two alone: removing others changes nothing.
+        The hashes are blocks of AES, so no two are equal, and every order is equally likely whatever the numbers are.
+        Hence the numbers need not stay with the users: when one user leaves and the others are numbered anew, their
+        order has the law that it had among them before.  Give both neighbours the same order of those who remain; a
+        mechanism that keeps its promise for every fixed order then keeps it with an order that it draws.
         """
         marks = self._hash(b"one-shot order", identities, np.zeros_like(identities))
-        order = np.argsort(marks, kind="stable")
-        ordered = marks[order]
+        order = np.argsort(marks[:, 0], kind="stable")
+        ordered = marks[order, 0]
         if (ordered[1:] == ordered[:-1]).any():
-            order = np.lexsort((identities, marks))
+            order = np.lexsort((marks[:, 1], marks[:, 0]))
         return order
 
     def sample_marks(self, stage: int, users: Integers, items: Integers) -> NDArray[np.uint64]:
         """A uniform mark for every (user, item): the items of least mark are a sample that the user draws alone.
 
-        `stage` tells the samples of successive rounds apart.
+        `stage` tells the samples of successive rounds apart.  Marks are independent whatever the numbers are, so the
+        numbers of users need not stay with them, nor those of items; see `order`.
         """
-        return self._hash(b"one-shot sample %d" % stage, users, items)
+        return self._hash(b"one-shot sample %d" % stage, users, items)[:, 0]
 
     def _hash(self, purpose: bytes, first: Integers, second: Integers) -> NDArray[np.uint64]:
-        """64 bits of AES-256 of each pair under a key of its own."""
+        """AES-256 of each pair under a key of its own, as words of shape (pairs, 2)."""
         encryptor = Cipher(algorithms.AES(subkey(self._key, purpose)), modes.ECB()).encryptor()
         blocks = np.empty((len(first), 2), np.dtype("<i8"))
         blocks[:, 0] = first
         blocks[:, 1] = second
         if not len(blocks):
-            return np.empty(0, np.uint64)
-        return np.frombuffer(encryptor.update(blocks.data.cast("B")), _WORD)[::2]
+            return np.empty((0, 2), np.uint64)
+        return np.frombuffer(encryptor.update(blocks.data.cast("B")), _WORD).reshape(-1, 2)
 
     def _geometric(self, digits: NDArray[np.uint64], size: int) -> Integers:
         """`size` draws of G, P(G >= n) = exp(-n / scale), digit by digit; time does not depend on the values."""
@@ -140,8 +155,9 @@ class OneShotNoise:
 
 
 def _unit(words: NDArray[np.uint64]) -> Floats:
-    """(word + 1/2) / 2^64: in (0, 1], of full relative precision near 0."""
-    return words.astype(np.float64) * 2.0**-64 + 2.0**-65
+    """(w + 1/2) / 2^128 for w of two words, high and low: shape (2, n) to (n,), in (0, 1], relatively exact near 0."""
+    high, low = words.astype(np.float64)
+    return high * 2.0**-64 + (low * 2.0**-128 + 2.0**-129)
 
 
 def _in_blocks(count: int, draw: Callable[[int], NDArray[np.signedinteger]]) -> Integers:
@@ -160,7 +176,7 @@ def _gaussian_table(sigma_squared: float) -> DiscreteGaussian:
 @lru_cache(maxsize=64)
 def _digit_probabilities(scale: float) -> NDArray[np.uint64]:
     """1 / (1 + exp(2^j / scale)) in units of 2^-128, rounded down, as (high, low) words: shape (digits, 2)."""
-    if not 0 < scale <= _LARGEST_SCALE:
+    if not 0 < scale <= LARGEST_SCALE:
         raise ValueError(f"the scale of discrete Laplace noise must be above 0 and at most 1e9, not {scale}")
     digits = []
     with localcontext() as context:

@@ -73,6 +73,19 @@ def test_equal_marks_never_keep_one_item_too_many(monkeypatch: pytest.MonkeyPatc
     assert sample(grouped(rows, 6), 2, noise()).sizes.tolist() == [2] * 5
 
 
+@pytest.mark.parametrize("users", [1, 5, 40])
+def test_marks_that_begin_alike_are_compared_to_their_last_bit(
+    users: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many users leave room for however few bits of a mark."""
+    monkeypatch.setattr(
+        "stream_dp.privacy.one_shot_noise.OneShotNoise.sample_marks",
+        lambda self, stage, users, items: (6 - items).astype(np.uint64),
+    )
+    rows = [(user, item) for user in range(users) for item in range(6)]
+    assert contents(sample(grouped(rows, 6), 2, noise())) == {user: [4, 5] for user in range(users)}
+
+
 @given(ROWS, st.sets(st.integers(0, 8)))
 @settings(max_examples=100, deadline=None)
 def test_without_takes_items_out_of_every_basket(rows: list[tuple[int, int]], gone: set[int]) -> None:

@@ -72,6 +72,12 @@ def test_the_sparse_vector_reaches_its_threshold_with_the_chance_of_its_noise() 
     )
 
 
+def test_a_sparse_vector_whose_noise_cannot_be_drawn_is_refused_before_it_is_paid_for() -> None:
+    SparseVector(1e-4, 10, 5, 1_000)
+    with pytest.raises(ValueError, match=r"needs noise of scale 2e\+09, and at most 1e\+09 can be drawn"):
+        SparseVector(1e-4, 10, 5, 100_000)
+
+
 def test_the_sparse_vector_stops_after_its_limit_and_reports_fresh_noise() -> None:
     result = sparse_vector(np.full(50, 1000), SparseVector(5.0, 50, 10, 3), noise(4))
     assert result.items.tolist() == [0, 1, 2]

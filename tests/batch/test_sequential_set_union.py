@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from stream_dp.batch import laplace_tails
+from stream_dp.batch import laplace_tails, policy_set_union
 from stream_dp.batch.greedy_set_union import Greedy, greedy, greedy_transfer, preferred_first
 from stream_dp.batch.policy_set_union import (
     GaussianPolicy,
@@ -25,6 +25,7 @@ from stream_dp.batch.set_union import UNIT
 from stream_dp.batch.set_union_thresholds import (
     analytic_gaussian_sigma,
     greedy_tau,
+    novel_chance,
     shared_budget_gaussian,
     shared_budget_tau,
     tokens_at_no_cost,
@@ -294,10 +295,10 @@ def test_favourites_come_first_whichever_way_they_are_sorted(rows: list[tuple[in
 
 
 def test_the_own_favourite_and_the_public_one_get_the_tokens() -> None:
-    rows = [(user, item) for user in range(60) for item in (0, 0, 1)]  # everybody names item 0 twice
-    own = greedy(grouped(rows, 2), Greedy(5.0, 1e-6, 1, 500.0), noise(1))
+    rows = [(user, item) for user in range(20) for item in (0, 0, 1)]  # everybody names item 0 twice
+    own = greedy(grouped(rows, 2), Greedy(5.0, 1e-6, 1, 100.0), noise(1))
     assert own.items.tolist() == [0]
-    public = greedy_transfer(grouped(rows, 2), np.array([1, 9]), Greedy(5.0, 1e-6, 1, 500.0), noise(1))
+    public = greedy_transfer(grouped(rows, 2), np.array([1, 9]), Greedy(5.0, 1e-6, 1, 100.0), noise(1))
     assert public.items.tolist() == [1]
     with pytest.raises(ValueError, match="one number for each of the 2 items"):
         greedy_transfer(grouped(rows, 2), np.array([1, 9, 3]), Greedy(5.0, 1e-6, 1), noise())
@@ -367,3 +368,30 @@ def test_impossible_parameters_are_refused() -> None:
         Greedy(1.0, 1e-6, 10**6)
     with pytest.raises(ValueError, match="alpha must be a number above 0"):
         LaplacePolicy(1.0, 1e-6, 3, alpha=0.0)
+    for kind in (LaplacePolicy, GaussianPolicy, Greedy):
+        with pytest.raises(ValueError, match="alpha must be at most 100"):
+            kind(1.0, 1e-6, 3, alpha=101.0)
+
+
+def test_gaps_of_the_most_items_to_the_highest_cap_fit_64_bits() -> None:
+    """Beyond, a sum of gaps turns negative, and one user alone lifts all items to the cap and so past the threshold."""
+    most, scale = UNIT, UNIT / 1e-4
+    tau = UNIT + laplace_tails.tail_point(scale, novel_chance(1e-15, most))  # at least that of any share
+    assert most * (tau + round(100 * scale)) < 2**63
+    items = 100_000
+    for cap, lifted in ((2**63 // items - 1, UNIT), (2**63 // items + 1, None)):
+        weights = np.zeros(items, np.int64)
+        fill_evenly(np.array([0]), np.array([0, items]), np.arange(items), UNIT, cap, weights)
+        assert lifted is None or weights.sum() == lifted
+        assert (lifted is None) == (weights == cap).all()
+
+
+def test_more_users_than_the_rounding_is_bounded_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_set_union, "_MOST_USERS", 3)
+    parameters = GaussianPolicy(1.0, 1e-6, 2)
+    assert (
+        gaussian_policy(grouped([(user, 0) for user in range(3)], 1), parameters, noise()).items.tolist()
+        == []
+    )
+    with pytest.raises(ValueError, match="bounds its rounding for 3 users"):
+        gaussian_policy(grouped([(user, 0) for user in range(4)], 1), parameters, noise())

@@ -34,6 +34,9 @@ GIVEN: dict[str, Any] = {
     "marks": 40,
     "queries": 7,
 }
+SPARSE = {"job": "histogram", "mechanism": "sparse-vector", "bins": ["a"], "threshold": 5, "most": 3}
+SPARSE |= {"delta": None, "k": None}
+POLICY = {"job": "set-union", "mechanism": "policy", "items_per_user": 1_000_000, "k": None}
 ALL = [(job, name) for job, mechanisms in MECHANISMS.items() for name in mechanisms]
 
 
@@ -117,6 +120,7 @@ def test_every_mechanism_finds_what_many_users_hold(job: str, mechanism: str) ->
         ({"epsilon": -1}, "epsilon must be a number above 0"),
         ({"delta": 0}, "delta must lie between"),
         ({"delta": 1}, "delta must lie between"),
+        ({"delta": 9e-16}, "delta must lie between 1e-15 and 0.1, not 9e-16"),
         ({"mechanism": "gumble"}, "did you mean 'gumbel'"),
         ({"tokens": 2}, "takes no tokens"),
         ({"mechanism": "laplace"}, "needs items_per_user"),
@@ -133,6 +137,10 @@ def test_every_mechanism_finds_what_many_users_hold(job: str, mechanism: str) ->
         ({"mechanism": "laplace", "items_per_user": 0}, "items_per_user must be a whole number"),
         ({"mechanism": "laplace", "items_per_user": 2, "epsilon": 1e300}, "epsilon must be at most 100"),
         ({"epsilon": 101}, "epsilon must be at most 100"),
+        (SPARSE | {"epsilon": 1e-4, "most": 100_000}, "raise epsilon or lower most"),
+        (SPARSE | {"epsilon": 1e-300}, "raise epsilon or lower most"),
+        (POLICY | {"alpha": 1e300}, "alpha must be at most 100"),
+        (POLICY | {"alpha": 1e6}, "alpha must be at most 100"),
     ],
 )
 def test_parameters_out_of_range_are_refused(changed: dict[str, Any], told: str) -> None:

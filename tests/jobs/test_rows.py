@@ -92,6 +92,7 @@ def test_every_format_gives_the_distinct_users_of_every_item(name: str, tmp_path
     rows, collector = rows_of(tmp_path / name)
     assert counts(rows) == holders(pairs)
     assert rows.labels.to_pylist() == sorted(label.encode() for label in holders(pairs))
+    assert rows.labels.type == pa.large_binary()  # 32-bit positions would end a job at 2 GiB of labels
     assert (collector.malformed, collector.without_user) == (0, 0)
 
 

@@ -1,12 +1,15 @@
 """One-shot noise: the laws it draws from, what the key decides, and orders that survive a removal."""
 
 from collections import Counter
+from collections.abc import Callable
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import expon, gumbel_r, kstest, norm
+from numpy.typing import NDArray
+from scipy.stats import expon, fisher_exact, gumbel_r, kstest, norm
 
 from stream_dp.privacy.discrete_gaussian import pmf
 from stream_dp.privacy.one_shot_noise import OneShotNoise, _digit_probabilities
@@ -62,12 +65,13 @@ def test_continuous_draws_have_their_laws_and_a_scale_3_percent_off_is_rejected(
 
 def test_extreme_words_give_finite_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     extremes = np.array([0, 1, 2**63 - 1, 2**63, 2**64 - 1], dtype=np.uint64)
-    monkeypatch.setattr(OneShotNoise, "words", lambda self, count: extremes)
+    monkeypatch.setattr(OneShotNoise, "words", lambda self, count: np.concatenate([extremes, extremes]))
     source = noise()
     for draws in (source.exponential(5), source.gumbel(2.0, 5), source.gaussian(2.0, 5)):
         assert np.isfinite(draws).all()
-    assert source.exponential(5)[0] == pytest.approx(2.0**-65)
-    assert source.exponential(5)[4] == pytest.approx(65 * np.log(2))
+    assert source.exponential(5)[0] == pytest.approx(2.0**-129, abs=0)
+    assert source.exponential(5)[4] == pytest.approx(129 * np.log(2))
+    assert abs(source.gaussian(2.0, 5)[0]) == pytest.approx(-2 * float(norm.ppf(2.0**-130)))
 
 
 def test_coins_pass_with_their_chance_in_both_tails() -> None:
@@ -75,6 +79,15 @@ def test_coins_pass_with_their_chance_in_both_tails() -> None:
         hits = noise(7).passes(np.full(DRAWS, chance), np.full(DRAWS, 1 - chance)).sum()
         assert share_agrees(int(hits), DRAWS, chance)
         assert not share_agrees(int(hits), DRAWS, chance + 0.03 * (1 if chance < 0.5 else -1))
+
+
+def test_a_coin_as_rare_as_the_least_delta_is_not_rounded_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.array([2.0**-70, 2.0**-70, 1e-30, 2.0**-64 * 1.5, 2.0**-64 * 1.5])
+    high = [0, 0, 0, 1, 1]
+    low = [2**58 - 1, 2**58, int(1e-30 * 2**128) - 1, 2**63 - 1, 2**63]
+    monkeypatch.setattr(OneShotNoise, "words", lambda self, count: np.array(high + low, np.uint64))
+    assert noise().passes(chance, 1 - chance).tolist() == [True, False, True, True, False]
+    assert noise().passes(1 - chance, chance).tolist() == [False, True, False, False, True]
 
 
 def test_a_coin_that_cannot_pass_never_does_and_a_certain_one_always() -> None:
@@ -118,9 +131,39 @@ def test_every_order_is_equally_likely() -> None:
     assert len(seen) == 6
 
 
-def test_equal_hashes_go_by_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OneShotNoise, "_hash", lambda self, purpose, first, second: first % 2)
-    assert noise().order(np.array([7, 4, 3, 2])).tolist() == [3, 1, 2, 0]
+def rotated(source: OneShotNoise, users: NDArray[np.int64]) -> NDArray[np.intp]:
+    """A broken order: where it begins is random, but who follows whom is not."""
+    return np.roll(np.arange(len(users)), -int(source.words(1)[0] % np.uint64(len(users))))
+
+
+def test_numbering_users_anew_when_one_leaves_leaves_the_law_of_their_order() -> None:
+    """Without user 1 those who had the numbers 0, 2 and 3 have 0, 1 and 2."""
+
+    def of_those_who_remain(order: Callable[[OneShotNoise, NDArray[np.int64]], NDArray[np.intp]]) -> bool:
+        before = Counter(
+            tuple(user - (user > 1) for user in order(noise(key), np.arange(4)).tolist() if user != 1)
+            for key in range(6_000)
+        )
+        after = Counter(tuple(order(noise(key), np.arange(3)).tolist()) for key in range(6_000, 12_000))
+        return all(
+            fisher_exact([[seen[one], 6_000 - seen[one]] for seen in (before, after)]).pvalue > FALSE_ALARM
+            for one in before | after
+        )
+
+    assert of_those_who_remain(OneShotNoise.order)
+    assert not of_those_who_remain(rotated)
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=20), st.randoms())
+@settings(max_examples=50, deadline=None)
+def test_users_whose_hashes_begin_alike_go_by_the_rest_of_the_hash(starts: list[int], random: Random) -> None:
+    """Never by their numbers, which may change when another user leaves."""
+    hashes = [(start, place) for place, start in enumerate(starts)]
+    random.shuffle(hashes)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(OneShotNoise, "_hash", lambda *_: np.array(hashes, np.uint64))
+        order = noise().order(np.arange(len(hashes))).tolist()
+    assert [hashes[user] for user in order] == sorted(hashes)
 
 
 def test_samples_of_different_stages_differ() -> None:
