@@ -44,6 +44,7 @@ def csv_tables(file: IO[bytes], columns: int, wanted: list[int]) -> Iterator[Par
 def _blocks(file: IO[bytes]) -> Iterator[bytes]:
     """Whole lines, many at once, also those before a damage; the damage is raised after them."""
     rest = b""
+    damage: Exception | None = None
     try:
         while read := file.read(_BLOCK_BYTES):
             read = rest + read
@@ -52,9 +53,12 @@ def _blocks(file: IO[bytes]) -> Iterator[bytes]:
             rest = rest[:_LONGEST_LINE]  # what is longer is cut, and at most its own line suffers
             if end:
                 yield read[:end]
-    finally:
-        if rest:
-            yield rest + b"\n"
+    except Exception as found:
+        damage = found
+    if rest:
+        yield rest + b"\n"
+    if damage is not None:
+        raise damage
 
 
 def _parse(block: bytes, columns: int, wanted: list[int]) -> Parsed:
