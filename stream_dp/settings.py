@@ -18,9 +18,14 @@ ENVIRONMENT_PREFIX = "STREAM_DP_"
 OPERATOR_TOKEN = "STREAM_DP_OPERATOR_TOKEN"
 """The one variable of that prefix that is no setting: a secret, so it has no place in stream.toml."""
 
+LARGEST_BATCH_ROUNDS = 500
+"""Most rounds that a worker takes at once.  Three such batches, one being sent and two on their way, are what it may
+send again after it slept, and no more than `releases_topic.LONGEST_REPETITION`."""
+
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 _Shards = Annotated[int, msgspec.Meta(ge=0, le=1000)]
+_BatchRounds = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_BATCH_ROUNDS)]
 _Secret = Annotated[str, msgspec.Meta(pattern=r"^(env|file):.+$")]
 
 
@@ -62,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     shards: _Shards = 0
 
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
-    batch_rounds: _Positive = 500
+    batch_rounds: _BatchRounds = LARGEST_BATCH_ROUNDS
     checkpoint_rounds: _Positive = 5_000
     checkpoint_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0
     create_topics: bool = True

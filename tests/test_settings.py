@@ -98,6 +98,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_name(
         "web_port = 65536",
         "checkpoint_seconds = -1",
         "batch_rounds = 0",
+        "batch_rounds = 501",
         'create_topics = "perhaps"',
     ],
 )

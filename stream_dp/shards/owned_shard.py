@@ -105,22 +105,23 @@ class OwnedShard:
             await self._answered(_BATCHES_IN_FLIGHT)
 
     def _next_values(self, blocks: Iterator[list[ReleasedPart]]) -> list[bytes]:
-        """The next few megabytes to be sent, none when there are no more.  Raises `Fenced`.
+        """The next few hundred to be sent, none when there are no more.  Raises `Fenced`.
 
         Nothing is sent before all that was published has been compared.
         """
         size = sum(map(len, self._unsent))
-        for block in blocks:
+        while self._published or (size < _BYTES_AT_ONCE and len(self._unsent) < _RELEASES_AT_ONCE):
+            block = next(blocks, None)
+            if block is None:
+                break
             missing = self._missing(block)
             self._unsent += missing
             size += sum(map(len, missing))
-            if (size > _BYTES_AT_ONCE or len(self._unsent) > _RELEASES_AT_ONCE) and not self._published:
-                break
         if self._published:
             return []
         if self._unsent:
             self.check_hold()
-        values, self._unsent = self._unsent, []
+        values, self._unsent = self._unsent[:_RELEASES_AT_ONCE], self._unsent[_RELEASES_AT_ONCE:]
         return values
 
     def _blocks(self, records: Iterable[tuple[int, bytes | None]]) -> Iterator[list[ReleasedPart]]:

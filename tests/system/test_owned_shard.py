@@ -1,9 +1,10 @@
-"""What an epoch left behind that cannot be counted any more does not keep its shards from the next one."""
+"""A shard in the hands of a process: what a lost epoch left does not keep it from the next, and how much it holds."""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened
 from stream_dp.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, key_check, new_key
 from stream_dp.records import Record, decode_release
+from stream_dp.releases_topic import LONGEST_REPETITION
 from stream_dp.resume import NewEpoch, prepare_topics_of_shards
 from stream_dp.sending import producer
 from stream_dp.shards.frames import FramesLost, encode_frame
@@ -54,11 +56,13 @@ class OneShard:
         self.epoch = replace(Epoch.open(self.stream.settings, number, 0), noise_version=noise_version)
         self.journal.append(EpochOpened(self.epoch, key_check(self.key), 0))
 
-    def frames(self, values: list[bytes | None]) -> list[Record]:
-        """The frames of the newest epoch for events, one a round, each as a record."""
+    def frames(self, values: list[bytes | None], at_once: int = 1) -> list[Record]:
+        """The frames of the newest epoch for events, one a round; each frame, of so many rounds, as a record."""
         self.events = [Record(offset, 1_700_000_000_000, None, value) for offset, value in enumerate(values)]
         sequencer = Sequencer(self.epoch, self.key, self.stream.settings.events, 1)
-        cut = [frame for event in self.events for frame in sequencer.process([event]).frames]
+        starts = range(0, len(self.events), at_once)
+        batches = [self.events[start : start + at_once] for start in starts]
+        cut = [frame for batch in batches for frame in sequencer.process(batch).frames]
         return [Record(0, 1_700_000_000_000, None, encode_frame(frame)) for frame in cut]
 
     def run(self, end: int, save_after: int = 0) -> None:
@@ -168,6 +172,25 @@ def test_a_shard_goes_on_in_the_next_epoch(
     checkpoint = shard.stream.shard_checkpoint(0)
     assert checkpoint is not None
     assert (checkpoint.epoch.number, checkpoint.state.round) == (2, 60)
+
+
+def test_a_shard_far_behind_has_no_more_in_its_hands_than_readers_look_back(shard: OneShard) -> None:
+    """A producer's batch never holds releases of two calls, and at most two of them are on their way."""
+    shard.stream.rewrite(
+        shard.stream.settings.frames, shard.frames(some_events(3_000, seed=2), at_once=1_000)
+    )
+    handed_out: list[int] = []
+    next_values = OwnedShard._next_values
+
+    def counted(*arguments: Any) -> list[bytes]:
+        values = next_values(*arguments)
+        handed_out.append(len(values))
+        return values
+
+    shard.monkeypatch.setattr(OwnedShard, "_next_values", counted)
+    shard.run(end=100_000)
+    assert sum(handed_out) == 3_000
+    assert 3 * max(handed_out) <= LONGEST_REPETITION
 
 
 def test_after_the_key_was_lost_all_processes_go_on_in_a_new_epoch(
