@@ -20,7 +20,7 @@ from stream_dp.privacy.composition import Charge, refused
 from stream_dp.rounds import events_of
 from stream_dp.settings import Settings
 from stream_dp.shards.outlet import sharding_now
-from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
 from stream_dp.store.ledger import LedgerRefused, NotDurable
 
 
@@ -33,6 +33,25 @@ class Epochs:
         self._redis = redis
         self._ledger = self._open_ledger(settings.data_source)
         self.journal = EpochJournal(settings)
+        self._finish_closing()
+
+    def _finish_closing(self) -> None:
+        """Write down the end that a worker before this one has set for the last epoch, if it did not come to that."""
+        last, closing = self.journal.last, self._store.closing()
+        if closing is not None and last is not None and closing.nonce == last.epoch.nonce:
+            self._append_end(last.epoch, closing.end_offset)
+
+    def _close(self, epoch: Epoch, end_offset: int) -> None:
+        """Close the last epoch, at once for every worker that takes over from now on.
+
+        A worker that took over before would count on, so it is asked and told in one transaction: raises `Fenced`.
+        """
+        self._store.mark_closing(Closing(epoch.nonce, end_offset))
+        self._append_end(epoch, end_offset)
+
+    def _append_end(self, epoch: Epoch, end_offset: int) -> None:
+        if self.journal.last_is_open:
+            self.journal.append(EpochClosed(epoch.number, end_offset))
 
     def check_room(self, first_offset: int, end_offset: int) -> None:
         """Raise `EpochRefused` unless the budget has room for an epoch from `first_offset` on.
@@ -132,7 +151,7 @@ class Epochs:
         except NotDurable:  # it may be there, or come to be: only the same call again can tell
             raise
         except LedgerRefused as refusal:
-            self.journal.append(EpochClosed(epoch.number, epoch.first_offset))
+            self._close(epoch, epoch.first_offset)
             raise EpochRefused(
                 f"epoch {epoch.number} of stream {self._settings.stream!r}: {refusal}"
             ) from None
@@ -154,7 +173,7 @@ class Epochs:
         if last is None:
             return end_offset
         if self.journal.last_is_open:
-            self.journal.append(EpochClosed(last.epoch.number, max(end_offset, last.epoch.first_offset)))
+            self._close(last.epoch, max(end_offset, last.epoch.first_offset))
         charge, ledger = _charge(last.epoch), self._ledger_of(last.epoch)
         charged = charge.id in {made.id for made in ledger.ledger.charges()}  # a refused epoch never was
         if charged and not _is_derived(last.epoch):

@@ -56,7 +56,7 @@ class EpochJournal:
         self._read = 0
         self.opened: list[EpochOpened] = []
         self.closed: dict[int, EpochClosed] = {}
-        self._read_on()
+        self.read_on()
 
     @property
     def last(self) -> EpochOpened | None:
@@ -71,9 +71,15 @@ class EpochJournal:
     def append(self, entry: EpochOpened | EpochClosed) -> None:
         """Write `entry`, wait until the broker has it, and read what the topic holds by now."""
         _append(self._kafka, self._topic, msgspec.json.encode(entry))
-        self._read_on()
+        self.read_on()
 
-    def _read_on(self) -> None:
+    @property
+    def end(self) -> int:
+        """Up to which offset of the topic it has been read."""
+        return self._read
+
+    def read_on(self) -> None:
+        """Read what has been appended since.  Raises `LogRefused`."""
         offsets = log.offsets(self._kafka, self._topic)
         for record in log.read(self._kafka, self._topic, max(self._read, offsets.first), offsets.end):
             try:

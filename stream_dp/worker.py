@@ -177,6 +177,7 @@ class _Session:
         self._in_flight: deque[asyncio.Future[list[None]]] = deque()
         self._writing: asyncio.Task[None] | None = None
         self._partition = TopicPartition(settings.events, 0)
+        self._journal = TopicPartition(settings.epochs, 0)
         by_ticks = settings.rounds == TICKS and not resumed.closing
         self._tick_times = TickTimes(settings.tick_seconds, time.time) if by_ticks else None
         self._counted = self._last_counted()
@@ -256,8 +257,9 @@ class _Session:
     async def confirm(self) -> None:
         """Where nothing was sent for a while, ask Redis who holds the stream and Kafka whether it is there.
 
-        A stream without events would otherwise not notice that it cannot go on.  Raises `Fenced`, `LogRefused` or a
-        `RedisError`; Kafka's clients reconnect by themselves, so its absence is only reported.
+        A stream without events would otherwise not notice that it cannot go on.  Raises `Fenced`, `LogRefused`,
+        `EpochRefused` where the epoch was closed meanwhile, or a `RedisError`; Kafka's clients reconnect by themselves,
+        so its absence is only reported.
         """
         if not self._counted[1]:  # nothing was counted yet when this session began
             self._counted = self._last_counted()
@@ -266,13 +268,28 @@ class _Session:
         await asyncio.to_thread(self._store.check_hold)
         await self._check_log()
         try:
-            asked = self._consumer.end_offsets([self._partition])
-            await asyncio.wait_for(asked, _CONFIRM_ANSWER_SECONDS)
+            asked = self._consumer.end_offsets([self._partition, self._journal])
+            ends = await asyncio.wait_for(asked, _CONFIRM_ANSWER_SECONDS)
         except (KafkaError, TimeoutError):
             self._watch.answered(False)
         else:
             self._watch.answered(True)
+            await self._check_open(ends[self._journal])
         self._confirmed = time.monotonic()
+
+    async def _check_open(self, journal_end: int) -> None:
+        """Raise `EpochRefused` if the epochs topic, which ends at `journal_end` by now, says that the epoch is closed.
+
+        Nothing that it counted from there on would be charged.
+        """
+        journal, number = self._resumed.epochs.journal, self.pipeline.epoch.number
+        if journal_end != journal.end:
+            await asyncio.to_thread(journal.read_on)
+        if number in journal.closed:
+            raise EpochRefused(
+                f"epoch {number} was closed at offset {journal.closed[number].end_offset} while it ran: open the next "
+                "one, which is charged, with --new-epoch"
+            )
 
     async def _check_log(self) -> None:
         """Raise `LogRefused` if what was counted when this was asked last is another record now.

@@ -3,6 +3,7 @@
 Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
 
     fence           which worker may write: a random token of the one that took over last
+    closing         the epoch that is about to be closed, and where: the one that took over last has said so
     meta            epoch, round, history, position, columns, number of labels and of bytes of pairs, checkpoint number
     labels          list of labels in the order in which they were first admitted
     pairs           where the privacy unit is the user, which items of which user were admitted: PAIR_BYTES a pair, a
@@ -82,6 +83,13 @@ class Sharding(msgspec.Struct, frozen=True):
 
     shards: int
     frames: list[int] = []
+
+
+class Closing(msgspec.Struct, frozen=True):
+    """The epoch of this nonce ends: whoever holds the stream counts nothing at or after `end_offset` under it."""
+
+    nonce: bytes
+    end_offset: int
 
 
 class _Format(msgspec.Struct):
@@ -245,12 +253,36 @@ class CheckpointStore:
                         for name in transaction.scan_iter(match=self._key(kind))
                     ]
                     transaction.multi()
-                    transaction.delete(*map(self._key, ("meta", "labels", "pairs", "counts")), *columns)
+                    transaction.delete(
+                        *map(self._key, ("closing", "meta", "labels", "pairs", "counts")), *columns
+                    )
                     transaction.execute()
                 break
             except WatchError:  # another worker's write, or only a lost connection: the next look tells
                 continue
         self._checkpoint, self._labels, self._pairs, self._held = 0, 0, 0, {}
+
+    def mark_closing(self, closing: Closing) -> None:
+        """Say that an epoch is about to be closed, so that whoever takes over from now on knows.  Raises `Fenced`."""
+        while True:
+            try:
+                with self._redis.pipeline(transaction=True) as transaction:
+                    transaction.watch(self._key("fence"))
+                    self._check_fence(transaction.get(self._key("fence")))
+                    transaction.multi()
+                    transaction.set(self._key("closing"), msgspec.msgpack.encode(closing))
+                    transaction.execute()
+                return
+            except WatchError:  # somebody takes over, or only a lost connection: the next look tells
+                continue
+
+    def closing(self) -> Closing | None:
+        """What `mark_closing` has said last, and `start_over` has not made needless; None if it cannot be read."""
+        packed: Any = self._redis.get(self._key("closing"))
+        try:
+            return msgspec.msgpack.decode(packed or b"", type=Closing)
+        except msgspec.DecodeError:
+            return None
 
     def check_hold(self) -> None:
         """Raise `Fenced` if another worker has taken the stream over."""
