@@ -15,6 +15,9 @@ from stream_dp.histogram import ReleasedBlock
 from stream_dp.records import SHARD_FIELD, PartEncoder, Release
 from stream_dp.subscribe import WholeReleases
 
+_BYTES_OF_A_RELEASE, _BYTES_OF_A_LABEL = 900, 90
+"""What the objects of a release, and of a label with its count, take in memory beyond what they take in the topic."""
+
 Place = tuple[int, int]
 """An epoch and a round of it."""
 
@@ -58,7 +61,7 @@ class WholeRounds:
     """
 
     def __init__(self, partitions: int, after: Place = (0, 0), most_bytes: int = 256 << 20) -> None:
-        """Rounds up to `after` are dropped; `most_bytes` is about how much of all shards is held.
+        """Rounds up to `after` are dropped; `most_bytes` is about how much memory is taken by what is held.
 
         An epoch may have fewer shards than the topic has partitions.
         """
@@ -78,7 +81,7 @@ class WholeRounds:
                 f"partition {partition} of {len(self._held)} holds a release of shard {release.shard} of "
                 f"{release.shards}: only the shards may write to their topic, each to its partition"
             )
-        self._bytes[partition] += size
+        self._bytes[partition] += size + _BYTES_OF_A_RELEASE + _BYTES_OF_A_LABEL * len(release.labels)
         whole = self._parts[partition].add(release)
         if whole is not None:
             self._held[partition].append((whole, self._bytes[partition]))

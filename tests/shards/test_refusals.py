@@ -1,5 +1,7 @@
 """A shard goes on only with frames that follow its own rounds, a merge only with releases of one and the same round."""
 
+import json
+import tracemalloc
 from hashlib import blake2b
 
 import msgspec
@@ -111,7 +113,7 @@ def released_by(topics: Topics, shard: int) -> list[bytes]:
 
 
 def test_a_merge_waits_for_the_slowest_shard_and_says_who_is_ahead() -> None:
-    topics, rounds = topics_of(TEA), WholeRounds(2, most_bytes=4_000)
+    topics, rounds = topics_of(TEA), WholeRounds(2, most_bytes=20_000)
     for value in released_by(topics, 0):
         rounds.add(decode_shard_release(value), 0, len(value))
     assert list(rounds.take()) == []
@@ -120,6 +122,27 @@ def test_a_merge_waits_for_the_slowest_shard_and_says_who_is_ahead() -> None:
     value = released_by(topics, 1)[0]
     rounds.add(decode_shard_release(value), 1, len(value))
     assert [whole[0].round for whole in rounds.take()] == [1]
+
+
+@pytest.mark.parametrize(("labels", "letters"), [(0, 0), (10, 8), (300, 3), (300, 40)])
+def test_a_merge_that_waits_takes_the_memory_that_it_may(labels: int, letters: int) -> None:
+    """What is held of a fast shard is measured, whatever the releases are made of."""
+    [value] = released_by(topics_of(TEA[:1], shards=1), 0)
+    fields = json.loads(value)
+    fields["labels"] = [f"{number:0{letters}}" for number in range(labels)]
+    fields["counts"] = [100_000 + number for number in range(labels)]
+    shard = {name: fields.pop(name) for name in ("shard", "shards", "part", "parts", "labels", "counts")}
+    rounds, allowed, number = WholeRounds(1, most_bytes=2_000_000), 2_000_000, 0
+    tracemalloc.start()
+    try:
+        while not rounds.is_ahead(0):
+            number += 1
+            value = json.dumps({**fields, "round": number, **shard}, separators=(",", ":")).encode()
+            rounds.add(decode_shard_release(value), 0, len(value))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.7 * allowed < held < 1.1 * allowed
 
 
 def test_what_comes_twice_is_merged_once() -> None:
