@@ -1,6 +1,5 @@
 """Jobs against a real broker and a real Redis: each request answered once and charged once, whatever happens."""
 
-import gzip
 import json
 import os
 import signal
@@ -8,121 +7,42 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from kafka import KafkaProducer
-from redis import Redis
-from typer.testing import CliRunner
 
-from stream_dp import log
-from stream_dp.cli import app
 from stream_dp.jobs import runner
 from stream_dp.jobs.request import JobRequest, decode_request
-from stream_dp.jobs.result import JobResult, decode_result, whole
+from stream_dp.jobs.result import JobResult, whole
 from stream_dp.jobs.steps import Site, compute, prepare
 from stream_dp.jobs.store import JobStore
-from stream_dp.jobs.worker import JOBS, JobWorker
 from stream_dp.journal import JournaledLedger
-from stream_dp.privacy.composition import Charge
-from stream_dp.settings import Settings
 from stream_dp.store import pay_what_you_get
 from stream_dp.store.ledger import Ledger
-from stream_dp.store.pay_what_you_get import left
 from tests.jobs.worker_process import PROCESSES, STEPS, run_worker
 from tests.real_events import real_records
-from tests.shared import RETAIL
+from tests.system.job_place import (
+    COUNTS,
+    EVENTS,
+    PAID_BY_MARKS,
+    TOP,
+    UNION,
+    UNIT,
+    Place,
+    anna,
+    job_place,
+    marks_of,
+)
 from tests.system.streams import wait_until
 from tests.system.worker_process import Kill
-
-UNIT = "user" if RETAIL.exists() else "event"  # flights have no user
-TOP = {"job": "top-k", "mechanism": "gumbel", "epsilon": 4, "delta": 1e-6, "k": 5, "unit": UNIT}
-UNION = {
-    "job": "set-union",
-    "mechanism": "sips",
-    "epsilon": 4,
-    "delta": 1e-6,
-    "items_per_user": 10,
-    "unit": UNIT,
-}
-COUNTS = {"job": "histogram", "mechanism": "gaussian", "epsilon": 4, "delta": 1e-6, "items_per_user": 5}
-EVENTS = 1_500
-
-
-class Place:
-    """One stream with real events; requests go in, results come out."""
-
-    def __init__(self, kafka: str, redis_url: str, name: str, folder: Path) -> None:
-        self.settings = Settings(stream=name, kafka=kafka, redis=redis_url)
-        self.redis = Redis.from_url(redis_url)
-        self.store = JobStore(self.redis, name)
-        self.log_file = folder / "jobs.log"
-        self.producer = KafkaProducer(bootstrap_servers=kafka, acks="all")
-        log.create_topics(kafka, self.settings.events, f"{name}.jobs", f"{name}.results")
-
-    def feed(self, values: Sequence[bytes]) -> None:
-        for value in values:
-            self.producer.send(self.settings.events, value)
-        self.producer.flush()
-
-    def ask(self, **fields: Any) -> None:
-        self.send(json.dumps({"v": 1, **fields}).encode())
-
-    def send(self, value: bytes) -> None:
-        self.producer.send(f"{self.settings.stream}.jobs", value).get(30)
-
-    def published(self) -> list[bytes]:
-        topic = f"{self.settings.stream}.results"
-        offsets = log.offsets(self.settings.kafka, topic)
-        return [
-            each.value or b"" for each in log.read(self.settings.kafka, topic, offsets.first, offsets.end)
-        ]
-
-    def results(self, at_least: int) -> list[JobResult]:
-        found: list[bytes] = []
-
-        def enough() -> bool:
-            found[:] = self.published()
-            return len(found) >= at_least
-
-        wait_until(enough, lambda: f"{len(found)} results instead of {at_least}")
-        return [decode_result(value) for value in found]
-
-    def charges(self, source: str | None = None) -> list[Charge]:
-        return Ledger(self.redis, source or self.settings.events).charges()
-
-    @contextmanager
-    def worker(self, jobs: Sequence[str] = JOBS, folder: Path | None = None) -> Iterator[JobWorker]:
-        running = JobWorker(self.settings, jobs, folder)
-        thread = threading.Thread(target=running.run)
-        thread.start()
-        try:
-            yield running
-        finally:
-            running.stop()
-            thread.join(60)
-            assert not thread.is_alive()
-
-    def answers(self, *requests: dict[str, Any]) -> list[JobResult]:
-        """What a worker answers to these requests, one each."""
-        before = len(self.published())
-        for request in requests:
-            self.ask(**request)
-        with self.worker():
-            return self.results(before + len(requests))[before:]
 
 
 @pytest.fixture
 def place(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Place]:
-    made = Place(kafka, redis_url, topic_prefix, tmp_path)
-    made.feed(list(real_records(EVENTS)))
-    yield made
-    made.producer.close()
-    made.redis.close()
+    with job_place(kafka, redis_url, topic_prefix, tmp_path) as place:
+        yield place
 
 
 def test_jobs_share_one_ledger_and_say_what_they_cost(place: Place) -> None:
@@ -253,21 +173,6 @@ def test_redis_without_the_job_never_releases_twice_for_one_charge(place: Place)
     assert "use a new id" in (again.reason or "")
 
 
-PAID_BY_MARKS = {**TOP, "mechanism": "pay-what-you-get", "budget": "anna", "marks": 30, "queries": 4}
-
-
-def anna(place: Place) -> tuple[int, int]:
-    """The marks and queries left of the one budget that is charged."""
-    [charge] = place.charges()
-    found = left(Ledger(place.redis, place.settings.events), charge.id)
-    return found.marks, found.queries
-
-
-def marks_of(result: JobResult) -> int:
-    assert result.status == "done", result.reason
-    return len(result.labels) + bool(result.bottom)
-
-
 def test_jobs_that_draw_from_one_budget_are_charged_once_and_pay_for_what_they_return(place: Place) -> None:
     first, second = place.answers(
         {"id": "a", **PAID_BY_MARKS},
@@ -332,38 +237,6 @@ def test_killed_at_every_step_a_job_takes_its_marks_once(
     result = whole(answers(decoded))
     assert anna(place) == (30 - marks_of(result), 3)
     assert result.labels == expected_labels(place, result, request)
-
-
-def test_the_command_draws_from_a_budget_and_shows_what_is_left(place: Place) -> None:
-    settings = place.settings
-    where = ["--stream", settings.stream, "--kafka", settings.kafka, "--redis", settings.redis]
-    words = [
-        "top-k",
-        "--mechanism",
-        "pay-what-you-get",
-        "--budget",
-        "anna",
-        "--marks",
-        "30",
-        "--queries",
-        "4",
-    ]
-    words += ["--epsilon", "4", "-k", "5", "--unit", UNIT, *where]
-    told = CliRunner().invoke(app, [*words, "--dry-run"])
-    assert told.exit_code == 0, told.output
-    assert "all jobs of the budget anna release" in " ".join(told.output.split())
-    assert place.charges() == []
-    ran = CliRunner().invoke(app, [*words, "--json"])
-    assert ran.exit_code == 0, ran.output
-    marks = marks_of(decode_result(ran.stdout.encode()))
-    assert anna(place) == (30 - marks, 3)
-    shown = CliRunner().invoke(app, ["budget", "show", *where[:2], *where[4:]])
-    assert f"budget/anna has left: {30 - marks} of 30 marks, 3 of 4 queries" in " ".join(shown.output.split())
-    listed = json.loads(CliRunner().invoke(app, ["budget", "show", *where[:2], *where[4:], "--json"]).stdout)
-    assert listed["pay_what_you_get"][0]["marks_left"] == 30 - marks
-    refused = CliRunner().invoke(app, [*words, "--marks", "31"])
-    assert refused.exit_code == 2
-    assert "opened with other numbers" in " ".join(refused.stderr.split())
 
 
 def slow_reading(monkeypatch: pytest.MonkeyPatch, reading: threading.Event) -> None:
@@ -467,121 +340,6 @@ def test_the_faust_apps_answer_what_waited_for_them_and_end_when_asked(
         lines = [json.loads(line) for line in written().splitlines()]
         assert {line["stream"] for line in lines} == {settings.stream}
         assert any("job q" in line["event"] for line in lines)
-
-
-def command(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words))
-
-
-def real_file(folder: Path) -> Path:
-    """Real events as a file; where they have no users, every flight's number is one."""
-    file = folder / "events.jsonl.gz"
-    with gzip.open(file, "wb", compresslevel=1) as out:
-        for number, value in enumerate(real_records(20_000)):
-            event = json.loads(value)
-            if UNIT == "event":
-                event["user"] = f"passenger {number}"
-            out.write(json.dumps(event).encode() + b"\n")
-    return file
-
-
-@pytest.fixture(scope="module")
-def events_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return real_file(tmp_path_factory.mktemp("events"))
-
-
-def true_tops(file: Path, k: int) -> list[str]:
-    holders: dict[str, set[str]] = {}
-    with gzip.open(file) as lines:
-        for line in lines:
-            event = json.loads(line)
-            if event.get("user"):
-                for item in event["items"]:
-                    holders.setdefault(item, set()).add(event["user"])
-    return sorted(holders, key=lambda item: -len(holders[item]))[:k]
-
-
-def test_best_sellers_of_a_file_are_found_and_its_source_is_charged(
-    redis_url: str, topic_prefix: str, events_file: Path
-) -> None:
-    words = ("--file", str(events_file), "--source", topic_prefix, "--redis", redis_url)
-    result = command("top-k", *words, "-k", "10", "--epsilon", "4", "--json")
-    assert result.exit_code == 0, result.output
-    labels = decode_result(result.stdout.strip().encode()).labels
-    assert len(set(labels) & set(true_tops(events_file, 20))) >= 8
-    with Redis.from_url(redis_url) as redis:
-        [charge] = Ledger(redis, topic_prefix).charges()
-    assert (charge.first_offset, charge.end_offset) == (0, None)
-
-
-def test_a_set_union_of_a_file_and_a_picture_of_its_counts(
-    redis_url: str, topic_prefix: str, events_file: Path, tmp_path: Path
-) -> None:
-    words = ("--file", str(events_file), "--source", topic_prefix, "--redis", redis_url, "--epsilon", "4")
-    union = command("set-union", *words, "--items-per-user", "20")
-    assert union.exit_code == 0, union.output
-    assert "Whether the data of any one user" in " ".join(union.stdout.split())
-    picture = tmp_path / "counts.png"
-    counts = command("histogram", *words, "--items-per-user", "10", "--plot", str(picture))
-    assert counts.exit_code == 0, counts.output
-    assert "█" in counts.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_topic_is_read_by_command_between_two_times(place: Place) -> None:
-    settings = place.settings
-    words = ("--stream", settings.stream, "--kafka", settings.kafka, "--redis", settings.redis)
-    result = command("top-k", *words, "--unit", UNIT, "--epsilon", "4", "--to", "1200", "--json")
-    assert result.exit_code == 0, result.output
-    found = decode_result(result.stdout.strip().encode())
-    assert (found.first_offset, found.end_offset) == (0, 1200)
-    for empty in (["--from", "2100-01-01T00:00:00"], ["--to", "1969-12-31T23:59:59"]):
-        told = command("top-k", *words, "--unit", UNIT, *empty)
-        assert told.exit_code == 2, told.output
-        assert "is empty" in told.stderr
-    [charge] = place.charges()
-    assert charge.end_offset == 1200
-    [result] = place.answers({"id": "old", **TOP, "source": {"from": "1969-07-20T20:17:40Z"}})
-    assert (result.status, result.first_offset, result.end_offset) == ("done", 0, EVENTS)
-
-
-def test_a_dry_run_needs_no_server_and_reads_nothing(tmp_path: Path) -> None:
-    nowhere = ("--redis", "redis://127.0.0.1:1/0", "--file", str(tmp_path / "none.csv"), "--source", "x")
-    result = command("top-k", *nowhere, "--dry-run", "--json")
-    assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert (told["source"], told["cost"]["delta"]) == ("x", 5e-7)
-    assert told["cost"]["epsilon"] == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["top-k"], "the stream has no name"),
-        (["top-k", "--file", "no.csv"], "must name the data source"),
-        (["top-k", "--file", "no.csv", "--source", "x", "-k", "0"], "k must be a whole number"),
-        (["top-k", "--file", "no.csv", "--source", "x", "--plot", "x.png"], "releases no counts to plot"),
-        (["top-k", "--file", "no.csv", "--source", "x", "--from", "7"], "read whole"),
-        (
-            ["set-union", "--file", "no.csv", "--source", "x", "--mechanism", "greedi"],
-            "did you mean 'greedy'",
-        ),
-        (["histogram", "--file", "no.csv", "--source", "x", "--mechanism", "known"], "needs bins"),
-        (["histogram", "--file", "no.csv", "--source", "x", "--epsilon", "0"], "epsilon"),
-    ],
-)
-def test_mistakes_are_told_in_one_sentence(words: list[str], told: str) -> None:
-    result = command(*words)
-    assert result.exit_code == 2
-    assert told in " ".join(result.stderr.split())
-    assert "Traceback" not in result.output
-
-
-def test_jobs_are_listed(place: Place) -> None:
-    place.answers({"id": "q", **TOP})
-    words = ("--stream", place.settings.stream, "--redis", place.settings.redis, "--json")
-    told = json.loads(command("jobs", "list", *words).stdout)
-    assert told == {"jobs": [{"id": "q", "status": "done", "progress": "done"}], "schedules": []}
 
 
 def test_a_union_of_many_labels_is_published_in_parts(place: Place) -> None:

@@ -1,0 +1,122 @@
+"""A stream with real events for tests of jobs: requests go in, results come out."""
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaProducer
+from redis import Redis
+
+from stream_dp import log
+from stream_dp.jobs.result import JobResult, decode_result
+from stream_dp.jobs.store import JobStore
+from stream_dp.jobs.worker import JOBS, JobWorker
+from stream_dp.privacy.composition import Charge
+from stream_dp.settings import Settings
+from stream_dp.store.ledger import Ledger
+from stream_dp.store.pay_what_you_get import left
+from tests.real_events import real_records
+from tests.shared import RETAIL
+from tests.system.streams import wait_until
+
+UNIT = "user" if RETAIL.exists() else "event"  # flights have no user
+TOP = {"job": "top-k", "mechanism": "gumbel", "epsilon": 4, "delta": 1e-6, "k": 5, "unit": UNIT}
+UNION = {
+    "job": "set-union",
+    "mechanism": "sips",
+    "epsilon": 4,
+    "delta": 1e-6,
+    "items_per_user": 10,
+    "unit": UNIT,
+}
+COUNTS = {"job": "histogram", "mechanism": "gaussian", "epsilon": 4, "delta": 1e-6, "items_per_user": 5}
+EVENTS = 1_500
+PAID_BY_MARKS = {**TOP, "mechanism": "pay-what-you-get", "budget": "anna", "marks": 30, "queries": 4}
+
+
+class Place:
+    """One stream with real events; requests go in, results come out."""
+
+    def __init__(self, kafka: str, redis_url: str, name: str, folder: Path) -> None:
+        self.settings = Settings(stream=name, kafka=kafka, redis=redis_url)
+        self.redis = Redis.from_url(redis_url)
+        self.store = JobStore(self.redis, name)
+        self.log_file = folder / "jobs.log"
+        self.producer = KafkaProducer(bootstrap_servers=kafka, acks="all")
+        log.create_topics(kafka, self.settings.events, f"{name}.jobs", f"{name}.results")
+
+    def feed(self, values: Sequence[bytes]) -> None:
+        for value in values:
+            self.producer.send(self.settings.events, value)
+        self.producer.flush()
+
+    def ask(self, **fields: Any) -> None:
+        self.send(json.dumps({"v": 1, **fields}).encode())
+
+    def send(self, value: bytes) -> None:
+        self.producer.send(f"{self.settings.stream}.jobs", value).get(30)
+
+    def published(self) -> list[bytes]:
+        topic = f"{self.settings.stream}.results"
+        offsets = log.offsets(self.settings.kafka, topic)
+        return [
+            each.value or b"" for each in log.read(self.settings.kafka, topic, offsets.first, offsets.end)
+        ]
+
+    def results(self, at_least: int) -> list[JobResult]:
+        found: list[bytes] = []
+
+        def enough() -> bool:
+            found[:] = self.published()
+            return len(found) >= at_least
+
+        wait_until(enough, lambda: f"{len(found)} results instead of {at_least}")
+        return [decode_result(value) for value in found]
+
+    def charges(self, source: str | None = None) -> list[Charge]:
+        return Ledger(self.redis, source or self.settings.events).charges()
+
+    @contextmanager
+    def worker(self, jobs: Sequence[str] = JOBS, folder: Path | None = None) -> Iterator[JobWorker]:
+        running = JobWorker(self.settings, jobs, folder)
+        thread = threading.Thread(target=running.run)
+        thread.start()
+        try:
+            yield running
+        finally:
+            running.stop()
+            thread.join(60)
+            assert not thread.is_alive()
+
+    def answers(self, *requests: dict[str, Any]) -> list[JobResult]:
+        """What a worker answers to these requests, one each."""
+        before = len(self.published())
+        for request in requests:
+            self.ask(**request)
+        with self.worker():
+            return self.results(before + len(requests))[before:]
+
+
+@contextmanager
+def job_place(kafka: str, redis_url: str, name: str, folder: Path) -> Iterator[Place]:
+    """A stream that holds the first real events."""
+    place = Place(kafka, redis_url, name, folder)
+    place.feed(list(real_records(EVENTS)))
+    yield place
+    place.producer.close()
+    place.redis.close()
+
+
+def anna(place: Place) -> tuple[int, int]:
+    """The marks and queries left of the one budget that is charged."""
+    [charge] = place.charges()
+    found = left(Ledger(place.redis, place.settings.events), charge.id)
+    return found.marks, found.queries
+
+
+def marks_of(result: JobResult) -> int:
+    assert result.status == "done", result.reason
+    return len(result.labels) + bool(result.bottom)
