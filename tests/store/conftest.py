@@ -6,6 +6,8 @@ import pytest
 from redis import Redis
 
 from stream_dp.dev import redis_server
+from stream_dp.store.ledger import Ledger
+from tests.store.charges import SOURCE
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +23,11 @@ def redis(server: redis_server.RedisServer) -> Iterator[Redis]:
     with Redis.from_url(server.url) as client:
         client.flushall()
         yield client
+
+
+@pytest.fixture
+def ledger(redis: Redis) -> Ledger:
+    """A ledger with a budget of epsilon 1 and delta 1e-6 per event."""
+    ledger = Ledger(redis, SOURCE)
+    ledger.set_budget(1.0, 1e-6, "event")
+    return ledger

@@ -1,0 +1,266 @@
+"""The ledger when many charge at once, when its server fails, and when it is damaged, rolled back or restored."""
+
+import logging
+import multiprocessing
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from stream_dp.dev import redis_server
+from stream_dp.store import ledger as ledger_module
+from stream_dp.store.ledger import (
+    Budget,
+    BudgetExceeded,
+    Charge,
+    ChargeConflict,
+    Ledger,
+    LedgerDamaged,
+    NotDurable,
+    UnitMismatch,
+)
+from tests.store.charges import SOURCE, charge, total
+
+CHARGES = f"stream_dp:{{{SOURCE}}}:charges"
+BUDGET = f"stream_dp:{{{SOURCE}}}:budget"
+SHARES = 12
+
+
+def charge_until_refused(url: str, name: str, rho: float, tries: int = 12) -> int:
+    """How many charges of `rho` one process gets accepted."""
+    accepted = 0
+    with Redis.from_url(url) as client:
+        ledger = Ledger(client, SOURCE)
+        for number in range(tries):
+            try:
+                ledger.charge(charge(f"{name}-{number}", rho))
+                accepted += 1
+            except BudgetExceeded:
+                continue
+    return accepted
+
+
+def test_processes_that_charge_at_once_never_overspend(
+    ledger: Ledger, server: redis_server.RedisServer
+) -> None:
+    rho = ledger.room().rho / SHARES
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        accepted = pool.starmap(charge_until_refused, [(server.url, name, rho) for name in "abc"])
+    assert sum(accepted) == SHARES == len(ledger.charges())
+
+
+def test_threads_that_charge_at_once_never_overspend_and_look_then_write_does(
+    ledger: Ledger, redis: Redis, server: redis_server.RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rho = ledger.room().rho / SHARES
+
+    def accepted_of(names: str) -> int:
+        with ThreadPoolExecutor(len(names)) as threads:
+            return sum(threads.map(lambda name: charge_until_refused(server.url, name, rho, 8), names))
+
+    assert accepted_of("abcd") == SHARES == len(ledger.charges())
+    redis.flushall()
+    ledger.set_budget(1.0, 1e-6, "event")
+    together = threading.Barrier(4, timeout=30)
+
+    def look_then_write(
+        self: Ledger, change: Any
+    ) -> Any:  # wrong: nothing holds between the look and the write
+        state = self.state()
+        if not state.stored:
+            together.wait()
+        with self._redis.pipeline(transaction=True) as transaction:
+            self._write(transaction, state, change(state))
+        return state
+
+    monkeypatch.setattr(Ledger, "update", look_then_write)
+    with ThreadPoolExecutor(4) as threads:
+        assert (
+            sum(threads.map(lambda name: charge_until_refused(server.url, name, rho * SHARES, 1), "abcd"))
+            == 4
+        )
+
+
+def test_threads_that_make_the_same_charge_make_it_once(
+    ledger: Ledger, server: redis_server.RedisServer
+) -> None:
+    rho = ledger.room().rho * 0.9
+
+    def same(_: int) -> Charge:
+        with Redis.from_url(server.url) as client:
+            return Ledger(client, SOURCE).charge(charge("same", rho))
+
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(same, range(12))) == [charge("same", rho)] * 12
+    assert len(ledger.charges()) == 1
+
+
+def test_a_charge_whose_answer_was_lost_is_repeated_and_waits_for_the_disk(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int] = []
+    make_durable = Ledger._make_durable
+
+    def lost_once(self: Ledger) -> None:
+        waits.append(len(self.charges()))
+        if len(waits) == 1:
+            raise RedisConnectionError("gone")
+        make_durable(self)
+
+    monkeypatch.setattr(Ledger, "_make_durable", lost_once)
+    with pytest.raises(RedisConnectionError):
+        ledger.charge(charge())
+    ledger.charge(charge())
+    assert waits == [
+        1,
+        1,
+    ]  # the repeated call changed nothing and still did not return before the disk had it
+
+
+def test_a_charge_outlives_a_killed_server(tmp_path: Path) -> None:
+    with redis_server.running(tmp_path, appendfsync="everysec") as first:
+        with Redis.from_url(first.url) as client:
+            Ledger(client, SOURCE).set_budget(1.0, 1e-6, "event")
+            everything = total(client)
+            Ledger(client, SOURCE).charge(everything)
+        first.process.kill()
+        first.process.wait()
+    with redis_server.running(tmp_path) as second, Redis.from_url(second.url) as client:
+        ledger = Ledger(client, SOURCE)
+        assert ledger.charges() == [everything]
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(charge("b", 0.001))
+
+
+def test_what_does_not_reach_the_disk_must_not_be_used(
+    ledger: Ledger, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "_DURABLE_MILLISECONDS", 50)
+    redis.config_set("appendfsync", "no")
+    try:
+        with pytest.raises(NotDurable, match="nothing may be released"):
+            ledger.charge(charge())
+    finally:
+        redis.config_set("appendfsync", "always")
+    assert ledger.charge(charge()) == charge()
+    assert ledger.charges() == [charge()]
+
+
+def test_a_server_that_keeps_no_file_is_warned_about_once(
+    ledger: Ledger, redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis.config_set("appendonly", "no")
+    try:
+        with caplog.at_level(logging.WARNING):
+            ledger.charge(charge("a"))
+            ledger.charge(charge("b"))
+    finally:
+        redis.config_set("appendonly", "yes")
+    assert [record.message for record in caplog.records] == [
+        "charges may be lost when Redis is lost: turn appendonly on"
+    ]
+
+
+def test_a_server_without_waitaof_is_warned_about(
+    ledger: Ledger, redis: Redis, server: redis_server.RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = type(redis.pipeline())
+    original = pipeline.execute_command
+
+    def older(self: Any, *words: Any, **more: Any) -> Any:
+        return original(self, *("NOSUCHCOMMAND" if word == "WAITAOF" else word for word in words), **more)
+
+    with caplog.at_level(logging.WARNING), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "execute_command", older)
+        ledger.charge(charge())
+    assert "cannot tell when a charge is on its disk" in caplog.text
+    assert ledger.charges() == [charge()]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda redis: redis.set(BUDGET, b"\xff"),
+        lambda redis: redis.delete(BUDGET),
+        lambda redis: redis.hset(CHARGES, "a", b"\x00"),
+        lambda redis: redis.hdel(CHARGES, "a"),
+        lambda redis: redis.delete(CHARGES),
+    ],
+    ids=["no-header", "lost-header", "bad-charge", "lost-charge", "lost-charges"],
+)
+def test_a_damaged_ledger_refuses_everything(ledger: Ledger, redis: Redis, damage: Any) -> None:
+    ledger.charge(charge("a"))
+    ledger.charge(charge("b"))
+    damage(redis)
+    for attempt in (
+        ledger.charges,
+        lambda: ledger.charge(charge("c")),
+        lambda: ledger.set_budget(9, 1e-6, "event"),
+    ):
+        with pytest.raises(LedgerDamaged, match="no whole ledger of"):
+            attempt()
+
+
+def test_a_ledger_behind_its_journal_is_noticed_and_restored(ledger: Ledger, redis: Redis) -> None:
+    journal = []
+    for name in "abc":
+        journal.append(ledger.journal_record(ledger.charge(charge(name, end_offset=None))))
+    saved = {key: redis.dump(key) for key in redis.keys("*")}
+    journal.append(ledger.journal_record(ledger.close("b", 70)))
+    journal.append(ledger.journal_record(ledger.charge(total(redis))))
+    whole, budget = ledger.charges(), ledger.budget()
+    assert ledger.behind(journal) == []
+    assert ledger.restore(journal) == []
+
+    redis.flushall()  # rolled back: the close and the last charge are gone
+    for key, value in saved.items():
+        redis.restore(key, 0, value)
+    assert [(each.id, each.end_offset) for each in ledger.behind(journal)] == [("b", 70), ("all", 100)]
+    assert len(ledger.restore(journal)) == 2
+    assert (ledger.charges(), ledger.behind(journal)) == (whole, [])
+
+    redis.flushall()  # lost
+    assert len(ledger.restore(journal)) == 4
+    assert (ledger.charges(), ledger.budget()) == (whole, budget)
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(charge("z", 0.01))
+
+
+def test_the_journal_adds_and_never_takes_away(ledger: Ledger) -> None:
+    old = ledger.journal_record(ledger.charge(charge("a", end_offset=None)))
+    ledger.close("a", 50)
+    ledger.charge(charge("b"))
+    ledger.set_budget(2.0, 1e-6, "event")
+    assert ledger.restore([old, old]) == []
+    assert [(each.id, each.end_offset) for each in ledger.charges()] == [("a", 50), ("b", 100)]
+    assert ledger.budget() == Budget(epsilon=2.0, delta=1e-6, unit="event")
+
+
+def test_what_was_accepted_once_is_restored_beyond_the_budget(ledger: Ledger, redis: Redis) -> None:
+    records = [ledger.journal_record(charge(name, 0.015)) for name in "ab"]
+    assert [each.id for each in ledger.restore(records)] == ["a", "b"]
+    assert ledger.spent().epsilon > 1
+    with pytest.raises(BudgetExceeded, match="nothing is left"):
+        ledger.charge(charge("c", 1e-6))
+
+
+def test_another_journal_is_refused(ledger: Ledger, redis: Redis) -> None:
+    good = ledger.journal_record(charge("a"))
+    other = Ledger(redis, "other.events").journal_record(charge("a"))
+    for records, sentence in (
+        ([other], "is not its journal"),
+        ([b"{}"], "no ledger wrote"),
+        ([b"\xff"], "no ledger wrote"),
+        ([good.replace(b'"v":1', b'"v":2')], "format 2"),
+    ):
+        with pytest.raises(LedgerDamaged, match=sentence):
+            ledger.restore(records)
+    with pytest.raises(UnitMismatch):
+        ledger.restore([ledger.journal_record(charge("a", unit="user"))])
+    with pytest.raises(ChargeConflict):
+        ledger.restore([good, ledger.journal_record(charge("a", 0.5))])
+    assert ledger.charges() == []
