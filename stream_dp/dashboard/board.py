@@ -164,15 +164,19 @@ class Board:
             )
 
     def _rate(self, now: float) -> float | None:
-        """Rounds a second over the last seconds; it falls to zero when nothing comes any more."""
-        marks = self._epoch.marks
-        if marks and self._epoch.heard < now - RATE_SECONDS:
+        """Rounds a second over the last seconds, or between the last releases where these are further apart.
+
+        It falls to zero when nothing comes any more.
+        """
+        marks, heard = self._epoch.marks, self._epoch.heard
+        apart = marks[-1][0] - marks[-2][0] if len(marks) > 1 else 0.0
+        if marks and heard < now - max(RATE_SECONDS, 2 * apart):
             return 0.0
-        while len(marks) > 1 and marks[1][0] < now - RATE_SECONDS:
+        while len(marks) > 2 and marks[1][0] < now - RATE_SECONDS:
             marks.popleft()
         if not marks or self._release is None or now - marks[0][0] < 1:
             return None
-        return (self._release.round - marks[0][1]) / (now - marks[0][0])
+        return (self._release.round - marks[0][1]) / (max(heard, now - apart) - marks[0][0])
 
     @staticmethod
     def _note_labels(epoch: _Epoch, release: Release, live: bool) -> None:

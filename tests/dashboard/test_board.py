@@ -48,6 +48,16 @@ def test_the_rate_is_that_of_the_last_seconds_and_ends_with_the_releases() -> No
     assert board.sight(20.0 + RATE_SECONDS + 1).rate == 0
 
 
+def test_where_releases_are_rare_the_rate_is_that_between_them() -> None:
+    board = Board()
+    for number in range(5):
+        show(board, release(100 + 100 * number, {}), now=20.0 * number)
+    for later in (0, 5, 11, 19.9):
+        assert board.sight(80 + later).rate == pytest.approx(5)
+    assert board.sight(80 + 30).rate == pytest.approx(10 / 3)
+    assert board.sight(80 + 41).rate == 0
+
+
 def test_a_result_comes_once_and_the_newest_are_kept() -> None:
     board = Board()
     for number in range(MOST_RESULTS + 5):

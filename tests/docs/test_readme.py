@@ -143,9 +143,12 @@ def test_the_page_on_releases_knows_which_noise_two_rounds_share() -> None:
     exec(snippet, shown)
     mechanism = BinaryMechanism.of(63, 1, 100.0, 1e-6)
     for first, second in ((6, 7), (7, 8), (12, 12), (63, 32)):
-        releases = [{"round": number, "sd": mechanism.sd(number)} for number in (first, second)]
+        common = {"mechanism": mechanism.name}
+        releases = [common | {"round": number, "sd": mechanism.sd(number)} for number in (first, second)]
         alone = set(chain(first)) ^ set(chain(second))
         assert shown["sd_of_difference"](*releases) == pytest.approx(mechanism.sd(1) * len(alone) ** 0.5)
+        with pytest.raises(ValueError, match="only the mechanism binary"):
+            shown["sd_of_difference"](releases[0], releases[1] | {"mechanism": "blt"})
 
 
 def test_the_charges_for_imperfect_noise_are_as_small_as_the_guarantee_page_says() -> None:
