@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from typing import Any, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 import faust
 from faust.app.base import BootStrategy
@@ -10,6 +10,8 @@ from faust.app.base import BootStrategy
 from stream_dp.operations.watch import Watch
 from stream_dp.settings import Settings
 from stream_dp.worker import REFUSALS
+
+_REFUSED = 2
 
 
 class Runs(Protocol):
@@ -31,6 +33,7 @@ class WorkerService(faust.Service):
         self.worker = worker
         self.refusal: Exception | None = None
         self._ended = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
 
     @faust.Service.task
     async def _work(self) -> None:
@@ -42,12 +45,27 @@ class WorkerService(faust.Service):
         finally:
             self._ended.set()
         if not self.should_stop and self.beacon.root is not None:
-            self.loop.create_task(self.beacon.root.data.stop())
+            self._stopping = self.loop.create_task(self.beacon.root.data.stop())
 
     async def on_stop(self) -> None:
         """Stop gracefully: what was sent is saved before the process ends."""
         self.worker.stop()
         await self._ended.wait()
+
+
+def _command(service: faust.Service) -> type[faust.Worker]:
+    """What the faust command runs the app with: it ends with status 2 where the service gave up."""
+
+    class Command(faust.Worker):
+        def execute_from_commandline(self) -> NoReturn:
+            try:
+                super().execute_from_commandline()
+            except SystemExit:
+                if isinstance(service, WorkerService) and service.refusal is not None:
+                    raise SystemExit(_REFUSED) from None
+                raise
+
+    return Command
 
 
 def hosted(service: faust.Service, name: str, settings: Settings) -> faust.App:
@@ -61,6 +79,7 @@ def hosted(service: faust.Service, name: str, settings: Settings) -> faust.App:
         web_tables_enabled=False,
         web_router_enabled=False,
         autodiscover=False,
+        Worker=_command(service),
     )
     # Decided here, because the faust command turns web_enabled on by itself.
     app.boot_strategy = BootStrategy(app, enable_kafka=False, enable_web=settings.web_port > 0)

@@ -202,6 +202,18 @@ def test_the_faust_command_runs_the_app_and_its_web_port_shows_no_tables(stream:
     stream.check_everything()
 
 
+def test_under_the_faust_command_too_a_refusal_is_one_sentence_and_a_status_of_its_own(
+    stream: Stream,
+) -> None:
+    """A supervisor that starts again what failed must see that it did."""
+    command = ("-m", "faust", "-A", "topologies.running_histogram", "worker", "--without-web")
+    stream.feed(some_events(10, seed=2))
+    assert stream.run(until_round=10) == 0
+    assert ended(stream.start_faust(*command, epsilon=31.0)) == 2
+    assert stream.logged().count("epsilon is 30.0 in the epoch and 31.0 in the settings") == 1
+    assert "Traceback" not in stream.logged()
+
+
 def test_a_release_says_of_itself_what_was_promised(stream: Stream) -> None:
     stream.feed([event("tea")] * 40)
     assert stream.run(until_round=40) == 0
