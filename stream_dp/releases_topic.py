@@ -204,18 +204,16 @@ class ReleasesTopic:
         if end - far < 2:
             return end - far
         last, earlier = self._at(end - 1), self._at(far)
-        if last is None or earlier is None:
-            return end - far
-        if end - far <= 2 * last.parts:
+        if last is None or earlier is None or end - far <= 2 * last.parts:
             return end - far
         following, before = self._at(far + earlier.parts), self._at(end - 1 - last.parts)
         if following is None or before is None:
             return end - far
         step = last.round - before.round
-        parts_between = (last.round - earlier.round) * last.parts + (last.part - earlier.part) * step
+        rounds_by_parts = (last.round - earlier.round) * last.parts + (last.part - earlier.part) * step
         alike = {(part.epoch, part.parts) for part in (earlier, following, before, last)}
         even = step > 0 and step == following.round - earlier.round
-        regular = len(alike) == 1 and even and parts_between == (end - 1 - far) * step
+        regular = len(alike) == 1 and even and rounds_by_parts == (end - 1 - far) * step
         return 2 * last.parts if regular else LONGEST_REPETITION + 2 * last.parts
 
     def _between(self, start: int, end: int) -> Iterator[tuple[int, WholeRelease]]:
