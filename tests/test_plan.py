@@ -99,13 +99,15 @@ def test_costs_are_measured_and_of_the_right_size() -> None:
         assert usual / 100 < getattr(costs, name) < usual * 100, name
 
 
-def test_the_command_prints_the_plan_as_json() -> None:
+def test_the_command_prints_the_plan_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream_dp.plan.measure_costs", lambda *_: COSTS)
     options = ["--labels", "50000", "--events-per-second", "500", "--json"]
     told = CliRunner().invoke(app, ["plan", *options])
     assert told.exit_code == 0, told.output
     found = json.loads(told.stdout)
     work, costs = Workload(**found["workload"]), Costs(**found["costs"])
-    assert work == Workload(50_000, 1_000, 500.0)
+    assert (work, costs) == (Workload(50_000, 1_000, 500.0), COSTS)
+    assert found["formulas"] == FORMULAS
     assert found["plan"]["shards"] == plan(work, costs).shards == 1
 
 
