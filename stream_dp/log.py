@@ -132,6 +132,12 @@ def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0, partitions: in
     return []
 
 
+def topics(kafka: Kafka) -> set[str]:
+    """The names of all topics."""
+    with admin_client(kafka) as admin:
+        return set(admin.list_topics())
+
+
 def partitions_of(kafka: Kafka, topic: str) -> int:
     """How many partitions the topic has."""
     with admin_client(kafka) as admin:

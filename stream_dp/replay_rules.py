@@ -4,8 +4,7 @@ Its cost must be charged to the data source that the event comes from, and one e
 everything else would promise more than holds.  docs/replay.md tells the rules to users; each raises `ReplayRefused`.
 """
 
-from stream_dp.clients import admin_client
-from stream_dp.connections import Kafka
+from stream_dp import log
 from stream_dp.journal import EpochJournal
 from stream_dp.replay_source import ReplayRefused
 from stream_dp.settings import Settings
@@ -32,7 +31,7 @@ def check_target(settings: Settings, into: str, topic: str | None, name: str | N
             f"the topic {into!r} belongs to another stream than the settings, which are of {settings.stream!r}: give "
             f"that stream's with --settings, or name it with --stream {into.removesuffix('.events')}"
         )
-    known = _topics(settings.kafka_address)
+    known = log.topics(settings.kafka_address)
     origin = _origin(known, topic, name)
     if settings.data_source != origin:
         raise ReplayRefused(
@@ -78,8 +77,3 @@ def _check_charged(settings: Settings) -> None:
             f"{settings.data_source!r}: replay into a stream of its own, or open another epoch first with "
             "`stream-dp worker --new-epoch`"
         )
-
-
-def _topics(kafka: Kafka) -> set[str]:
-    with admin_client(kafka) as admin:
-        return set(admin.list_topics())

@@ -11,7 +11,7 @@ offset ln(kbar/d) lacks the 1/epsilon.
 `marks` (returned labels and bottom marks) and of `queries`. All queries together are
 (queries * d)-approximate (marks * epsilon^2 / 8)-zCDP. Source: survey Algorithm 4 and Theorem 10.
 
-A Gumbel draw decides an order and is never released; what its 64 bits mean for ties stands in `one_shot_noise.py`.
+A Gumbel draw decides an order and is never released; what its precision means for ties stands in `one_shot_noise.py`.
 """
 
 import math

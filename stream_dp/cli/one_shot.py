@@ -1,7 +1,9 @@
-"""`stream-dp top-k`, `set-union` and `histogram`: one job over a topic or a file, charged to the ledger in Redis."""
+"""`stream-dp top-k`, `set-union` and `histogram`: one job over a topic or a file, charged to its source's ledger."""
 
 import json
+import os
 import secrets
+import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +16,7 @@ from rich.progress import Progress
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.file_kinds import KINDS
-from stream_dp.settings import Settings
+from stream_dp.settings import ENVIRONMENT_PREFIX, Settings
 
 if TYPE_CHECKING:
     from stream_dp.jobs.request import JobRequest
@@ -286,7 +288,9 @@ def _run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
         if job.dry_run:
             view.show_cost(request, calibrated, cost_of(calibrated, None), name, job.as_json)
             return
-        result = _charged(request, prepare(request, _reachable(request, settings, site)), settings, job)
+        journaled = request.source.file is None or _names_kafka(job)
+        site = _reachable(settings, site, journaled)
+        result = _charged(request, prepare(request, site), settings, job, journaled)
     except BadRequest as refused:
         raise Mistake(str(refused)) from None
     if job.as_json:
@@ -308,17 +312,27 @@ def _site(request: "JobRequest", job: Job) -> "tuple[Settings, Site]":
     return settings, Site(settings.kafka_address, settings.events, settings.data_source)
 
 
-def _reachable(request: "JobRequest", settings: Settings, site: "Site") -> "Site":
+def _names_kafka(job: Job) -> bool:
+    """Whether an option, the environment or the settings file says where Kafka is: a file needs none to be read."""
+    if job.kafka is not None or f"{ENVIRONMENT_PREFIX}KAFKA" in os.environ:
+        return True
+    file = job.settings or Path("stream.toml")
+    return file.exists() and "kafka" in tomllib.loads(file.read_text())
+
+
+def _reachable(settings: Settings, site: "Site", journaled: bool) -> "Site":
     from stream_dp.cli.reach import require_kafka, require_redis
 
     require_redis(settings.redis)
-    if request.source.file is None:
+    if journaled:
         require_kafka(settings.kafka)
     return replace(site, kafka=settings.kafka_address)
 
 
-def _charged(request: "JobRequest", prepared: "Prepared", settings: Settings, job: Job) -> "JobResult":
-    """Charge the ledger, then read and compute.  A file is charged without Kafka unless --kafka is given."""
+def _charged(
+    request: "JobRequest", prepared: "Prepared", settings: Settings, job: Job, journaled: bool
+) -> "JobResult":
+    """Charge the ledger, also in its journal in Kafka where `journaled`, then read and compute."""
     from stream_dp.connections import redis_client
     from stream_dp.jobs.result import cost_of
     from stream_dp.jobs.steps import compute, pay, settle
@@ -327,11 +341,16 @@ def _charged(request: "JobRequest", prepared: "Prepared", settings: Settings, jo
 
     key, charge_id = new_key(), f"job/{prepared.name}/{request.id}"
     with redis_client(settings.redis_address) as redis:
-        journaled = request.source.file is None or job.kafka is not None
         kafka = settings.kafka_address if journaled else None
         ledger = JournaledLedger(kafka, redis, prepared.name, settings.create_topics)
         cost = cost_of(prepared.calibrated, ledger.ledger.budget())
         pay(prepared, charge_id, key, ledger)
+        if not journaled:
+            typer.echo(
+                f"the charge to {prepared.name} is in Redis alone, which may lose it: name Kafka with --kafka, and it "
+                "is in the journal too",
+                err=True,
+            )
         with Progress(console=Console(stderr=True), transient=True, disable=job.as_json) as bar:
             task = bar.add_task("Reading")
             result = compute(

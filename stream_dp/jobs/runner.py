@@ -21,7 +21,18 @@ from redis import Redis
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest
 from stream_dp.jobs.result import JobResult, cost_of, of_request, whole
-from stream_dp.jobs.steps import Prepared, Site, compute, is_paid, located, pay, prepare, settle, source_name
+from stream_dp.jobs.steps import (
+    Prepared,
+    Site,
+    compute,
+    is_paid,
+    located,
+    pay,
+    prepare,
+    require_budget,
+    settle,
+    source_name,
+)
 from stream_dp.jobs.store import JobStore, Plan, Schedule
 from stream_dp.jobs.topic_rows import TopicRange
 from stream_dp.store.ledger import LedgerRefused, NotDurable
@@ -65,6 +76,7 @@ class JobRunner:
         if self.store.is_cancelled(request.id) and plan is None:
             return msgspec.structs.replace(of_request(request, "cancelled"), ts=ts)
         prepared = prepare(request, self._site) if plan is None else self._again(request, plan)
+        require_budget(prepared, self._site, self._redis)
         if plan is None:
             first, end, mark = _place(prepared)
             plan = self.store.admit(request.id, request.digest, request.job, first, end, mark)

@@ -1,7 +1,7 @@
 """The steps of one job, each by itself: prepare, charge, read, compute.  Who calls them: `runner.py` and the commands.
 
 The order is the promise: what a job costs is known from its request alone and is charged before the first record is
-read; from then on nothing in the data makes the job fail.
+read; from then on nothing in the data makes the job fail, unless it outgrows the memory or holds more than 2^31 names.
 """
 
 import logging
@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 from redis import Redis
 
+from stream_dp import log
 from stream_dp.connections import Kafka
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.file_rows import Progress, RowFile, find_file, read_file
@@ -20,12 +21,12 @@ from stream_dp.jobs.request import BadRequest, JobRequest, Source
 from stream_dp.jobs.result import JobResult, ResultCost, done
 from stream_dp.jobs.rows import RowCollector
 from stream_dp.jobs.topic_rows import TopicRange, find_range, read_topic
-from stream_dp.journal import JournaledLedger
+from stream_dp.journal import JournaledLedger, journal_topic
 from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.keyed_noise import key_check, subkey
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 from stream_dp.store import pay_what_you_get
-from stream_dp.store.ledger import ChargeConflict
+from stream_dp.store.ledger import ChargeConflict, LedgerRefused, NotDurable
 from stream_dp.store.ledger_records import Marks
 
 logger = logging.getLogger(__name__)
@@ -94,12 +95,41 @@ def prepare(request: JobRequest, site: Site) -> Prepared:
     name = source_name(source, site)
     place: TopicRange | RowFile
     if source.file is None:
-        place = find_range(site.kafka, source.topic or site.events or "", source)
+        topic = source.topic or site.events or ""
+        if topic not in (site.events, name) and journal_topic(topic) in log.topics(site.kafka):
+            raise BadRequest(
+                f"the topic {topic!r} is a data source of its own: it spends the budget of {topic!r}, not of {name!r}"
+            )
+        place = find_range(site.kafka, topic, source)
     elif not site.files:
         raise BadRequest("this worker reads no files: start it with a folder of files that jobs may read")
     else:
         place = find_file(source, request.unit, site.folder)
     return Prepared(request, calibrated, name, place)
+
+
+def require_budget(prepared: Prepared, site: Site, redis: Redis) -> None:
+    """Refuse a request that chose whose budget it spends, unless an operator has set one there.
+
+    It is for requests that anybody may have written.  The stream's own events are what they are for, and spend the
+    budget of its data source, if there is one.  Raises `BadRequest` and `NotDurable`.
+    """
+    source, name = prepared.request.source, prepared.name
+    if source.file is None and source.topic in (None, site.events):
+        return
+    try:
+        journaled = journal_topic(name) in log.topics(site.kafka)  # it is not made because somebody names it
+        books = JournaledLedger(site.kafka if journaled else None, redis, name, create_topics=False)
+        budget = books.ledger.budget()
+    except NotDurable:
+        raise
+    except LedgerRefused as refused:
+        raise BadRequest(str(refused)) from None
+    if budget is None:
+        raise BadRequest(
+            f"the data source {name!r} has no budget, and a request may choose to spend one only where an operator has "
+            f"set it: `stream-dp budget set --source {name}` does"
+        )
 
 
 def charge_of(prepared: Prepared, charge_id: str, key: bytes) -> Charge:
