@@ -19,7 +19,8 @@ from stream_dp.log import LogRefused, read_only_consumer
 from stream_dp.records import Release
 
 LONGEST_REPETITION = 2_000
-"""Records that a worker may send again: twice its largest usual batch, in parts."""
+"""Records that a worker may send again: the batch that it sends and two on their way, each of at most
+`settings.LARGEST_BATCH_ROUNDS` rounds, and what its successor sends in between."""
 
 _POLL_MILLISECONDS = 500
 Place = tuple[int, int]

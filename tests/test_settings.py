@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.settings import PRIVACY, Settings, SettingsError, load_settings
+from stream_dp.releases_topic import LONGEST_REPETITION
+from stream_dp.settings import LARGEST_BATCH_ROUNDS, PRIVACY, Settings, SettingsError, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +110,11 @@ def test_a_value_out_of_range_is_refused_in_one_sentence_that_names_it(tmp_path:
     assert "\n" not in str(refused.value)
     assert "s3cret" not in str(refused.value)
     assert value
+
+
+def test_the_largest_batches_are_no_more_than_readers_of_the_releases_look_back() -> None:
+    """One is being sent and two are on their way when a worker falls asleep."""
+    assert 3 * LARGEST_BATCH_ROUNDS < LONGEST_REPETITION
 
 
 @pytest.mark.parametrize("stream", ["", ".", "..", "-x", "a b", "a/b", "a{b}", "é", "x" * 202])
