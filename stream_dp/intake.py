@@ -74,6 +74,11 @@ class Intake:
         return self._cutter.next_offset
 
     @property
+    def open_records(self) -> int:
+        """How many records the open round holds by now, all of them in memory."""
+        return self._cutter.open_records
+
+    @property
     def pairs(self) -> bytearray:
         """What the bound remembers at `position`: bytes that only ever grow.  The live ones: copy what is kept."""
         return self._bound.pairs

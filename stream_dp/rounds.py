@@ -75,6 +75,11 @@ class RoundCutter:
     _records: list[Record] = field(default_factory=list)
     _events: list[Record] = field(default_factory=list)
 
+    @property
+    def open_records(self) -> int:
+        """How many records the open round holds by now."""
+        return len(self._records)
+
     def cut(self, records: Sequence[Record], most: int) -> list[Round]:
         """Take records in the order of their offsets; returns the rounds that they closed, at most `most` of them.
 

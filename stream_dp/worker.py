@@ -143,6 +143,7 @@ class Worker:
                     )
             self.rounds = pipeline.round
             self.watch.counted(pipeline.round, session.lag)
+            self.watch.open_round(pipeline.intake.open_records)
             if session.checkpoint_due:
                 await session.begin_checkpoint()
             await session.check_checkpoint()

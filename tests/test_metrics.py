@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 from stream_dp.dev.child_process import free_port
 from stream_dp.epoch import Epoch
+from stream_dp.operations import watch as watch_module
 from stream_dp.operations.logs import JsonLines
 from stream_dp.operations.open_metrics import BudgetFacts, PublicFacts
 from stream_dp.operations.operator_metrics import resident_bytes
@@ -83,6 +84,17 @@ def test_rounds_that_are_left_out_do_not_count_as_released() -> None:
     for batch in (records[:12], records[12:]):
         watch.sent(pipeline.process(batch))
     assert watch.facts.releases == 4
+
+
+def test_a_large_open_round_is_told_once_and_again_when_it_has_doubled(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watch_module, "LARGE_ROUND", 100)
+    watch = Watch("shop", "shop.events", Clock())
+    for records in (0, 99, 100, 150, 199, 230, 399, 0, 101):
+        watch.open_round(records)
+    told = [line.split(" records")[0].rpartition(" ")[2] for line in caplog.messages]
+    assert told == ["100", "230", "101"]
 
 
 def test_the_open_port_shows_only_names_of_the_list_and_each_of_them() -> None:

@@ -1,5 +1,6 @@
 """Where rounds end: compared with a slow reading of the three rules, and what counts as a tick."""
 
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -53,6 +54,23 @@ def slowly(records: list[Record], rounds: str, numbers: dict[int, int]) -> Cut:
             found.append((taken, events, last))
             taken = []
     return found
+
+
+def test_the_records_of_an_open_round_are_counted_and_take_the_memory_that_operators_are_told() -> None:
+    """200 bytes each, says docs/operations, beside key and value."""
+    cutting = cutter("ticks")
+    tracemalloc.start()
+    try:
+        for start in range(0, 50_000, 500):
+            batch = range(start, start + 500)
+            cutting.cut([Record(10**9 + n, 10**12 + n, None, b'{"items": ["%05d"]}' % n) for n in batch], 10)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert cutting.open_records == 50_000
+    assert 180 < held / 50_000 - len(b'{"items": ["12345"]}') < 220
+    assert len(cutting.cut([Record(2 * 10**9, 10**12, *tick(1))], 10)) == 1
+    assert cutting.open_records == 0
 
 
 logs = st.lists(st.none() | st.integers(1, 9), max_size=40)

@@ -1,5 +1,6 @@
 """What the worker calls, a few times per batch, so that others can see how it is.  Nothing is called per event."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,11 @@ from stream_dp.operations.open_metrics import BudgetFacts, PublicFacts, open_reg
 from stream_dp.operations.operator_metrics import OperatorMetrics
 from stream_dp.pipeline import Output
 from stream_dp.store.ledger import Ledger, LedgerRefused
+
+logger = logging.getLogger(__name__)
+
+LARGE_ROUND = 1_000_000
+"""From so many records on, an open round is worth a warning; another one comes whenever they have doubled."""
 
 LIVE_SECONDS = 300.0
 """A worker that has taken no step for so long hangs.  Redis may be silent for 30 s in each of four attempts."""
@@ -47,6 +53,7 @@ class Watch:
         self._answered_at: float | None = None
         self._budget_read: float | None = None
         self._saved_round = 0
+        self._warn_from = LARGE_ROUND
 
     @property
     def alive(self) -> bool:
@@ -102,6 +109,19 @@ class Watch:
         self.facts.round = closed_rounds
         self.operator.lag.set(lag)
         self.operator.unsaved.set(closed_rounds - self._saved_round)
+
+    def open_round(self, records: int) -> None:
+        """The open round holds so many records, which stay in memory until it ends."""
+        if records < LARGE_ROUND:
+            self._warn_from = LARGE_ROUND
+        elif records >= self._warn_from:
+            self._warn_from = 2 * records
+            logger.warning(
+                "stream %s: the open round holds %d records, all of them in memory until it ends: docs/operations says "
+                "under Capacity how many fit",
+                self.facts.stream,
+                records,
+            )
 
     def checkpointed(self, closed_rounds: int, labels: int, seconds: float) -> None:
         """A checkpoint of `labels` labels after so many rounds has taken so long; more may be closed by now."""

@@ -1,5 +1,6 @@
 """Rounds of several events, rounds that end by ticks, and the user as privacy unit: on real servers, and killed."""
 
+import asyncio
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -7,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from stream_dp.operations import watch
 from stream_dp.rebuild import rebuild, verify_epoch
 from stream_dp.records import TICK_KEY, decode_release
 from stream_dp.resume import NewEpoch
 from stream_dp.store.ledger import Ledger
 from stream_dp.verify import Verdict
+from stream_dp.worker import Worker
 from tests.system.streams import Stream, ended, small_stream, some_events, wake_up
 from tests.system.worker_process import Kill, Pause
 
@@ -55,6 +58,26 @@ def check_dead_letters(stream: Stream) -> None:
     found = dead_letters(stream)
     assert expected == set(found)
     assert {len(contents) for contents in found.values()} <= {1}
+
+
+def test_a_round_that_grows_while_no_tick_comes_is_told(
+    make: MakeStream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker, which is this process, finds 300 records waiting: with all of them in memory it says so."""
+    monkeypatch.setattr(watch, "LARGE_ROUND", 100)
+    with make(rounds="ticks", **NO_MORE_TICKS) as stream:
+        stream.feed(some_events(300, seed=1))
+
+        async def until_told() -> None:
+            worker = Worker(stream.settings)
+            working = asyncio.create_task(worker.run())
+            while "the open round holds" not in caplog.text and not working.done():
+                await asyncio.sleep(0.02)
+            worker.stop()
+            await working
+
+        asyncio.run(until_told())
+    assert "the open round holds 104 records, all of them in memory" in caplog.text
 
 
 @pytest.mark.parametrize("unit", [{}, USERS])
