@@ -22,6 +22,10 @@ _LONGEST_ID = 200
 _Id = Annotated[str, msgspec.Meta(pattern=rf"^[A-Za-z0-9][A-Za-z0-9._:@/-]{{0,{_LONGEST_ID - 1}}}$")]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 _Label = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_LABEL)]
+_Mechanism = Annotated[str, msgspec.Meta(max_length=100)]
+_Place = int | Annotated[str, msgspec.Meta(max_length=100)]
+_File = Annotated[str, msgspec.Meta(max_length=4096)]
+_Column = Annotated[str, msgspec.Meta(max_length=LONGEST_LABEL)]
 
 
 class BadRequest(Exception):
@@ -38,12 +42,12 @@ class Source(
     """
 
     topic: _Name | None = None
-    start: int | str | None = None
-    to: int | str | None = None
-    file: str | None = None
+    start: _Place | None = None
+    to: _Place | None = None
+    file: _File | None = None
     name: _Name | None = None
-    user: str | None = None
-    item: str | None = None
+    user: _Column | None = None
+    item: _Column | None = None
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -73,7 +77,7 @@ class JobRequest(Parameters, frozen=True, forbid_unknown_fields=True, omit_defau
     v: Literal[1] = 1
     id: _Id
     job: JobName
-    mechanism: str
+    mechanism: _Mechanism
     unit: Unit = "user"
     source: Source = Source()
     every: Annotated[int, msgspec.Meta(ge=1)] | None = None

@@ -18,6 +18,9 @@ Status = Literal["done", "refused", "cancelled", "scheduled"]
 LARGEST_PART = 900_000
 """A result of more bytes of labels than this is split into parts, to stay below Kafka's default limit of a message."""
 
+LONGEST_REASON = 1_000
+"""Most characters of a reason.  It may quote what others wrote, and a result has to fit into a message."""
+
 _PROTECTED = {"user": "one user, with all that is theirs,", "event": "one event"}
 
 
@@ -66,10 +69,13 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def encode(self) -> list[bytes]:
         """The records' values: one, or several parts where the labels are many."""
-        edges = _edges(self.labels)
+        edges, reason = _edges(self.labels), self.reason
+        if reason is not None and len(reason) > LONGEST_REASON:
+            reason = reason[: LONGEST_REASON - 1] + "…"
         parts = [
             msgspec.structs.replace(
                 self,
+                reason=reason,
                 labels=self.labels[start:end],
                 counts=None if self.counts is None else self.counts[start:end],
                 part=number,

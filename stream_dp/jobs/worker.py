@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from kafka import TopicPartition
+from kafka.errors import MessageSizeTooLargeError
 from kafka.structs import OffsetAndMetadata
 
 from stream_dp import log
@@ -36,6 +37,7 @@ _STRAYS = "top-k"  # whoever does these jobs also answers requests that name no 
 _POLL_MILLISECONDS = 100
 _MOST_WAITING = 10_000
 _ANSWER_SECONDS = 30
+_RESULT_BYTES = 1_048_588  # what Kafka allows unless told otherwise, and every result fits into
 _REDIS_SECONDS = 30.0
 
 logger = logging.getLogger(__name__)
@@ -182,7 +184,7 @@ class _Session:
                 )
             )
             self._producer = producer_client(kafka, enable_idempotence=True)
-            opened.callback(self._producer.close, timeout=_ANSWER_SECONDS)
+            opened.callback(lambda: self._producer.close(timeout=_ANSWER_SECONDS))
             self._pool = opened.enter_context(ThreadPoolExecutor(1))
             self._consumer.assign([self._partition])
             known = (
@@ -225,6 +227,20 @@ class _Session:
         return job.result()
 
     def _publish(self, job_id: str | None, parts: list[bytes]) -> None:
+        """Publish a result; where the topic does not take it, a refusal in its place, and trying again helps nobody."""
+        remedy = (
+            f"the topic {self._worker.results!r} does not take a record as large as this result: set its "
+            f"max.message.bytes to {_RESULT_BYTES} or more, and ask again with the same id, which is not charged again"
+        )
+        for values in (parts, JobResult(id=job_id, status="refused", reason=remedy).encode()):
+            try:
+                return self._send(job_id, values)
+            except MessageSizeTooLargeError:
+                logger.error("job %s: %s", job_id, remedy)
+                self._producer.close(timeout=_ANSWER_SECONDS)  # once refused, it sends nothing more
+                self._producer = producer_client(self._worker.settings.kafka_address, enable_idempotence=True)
+
+    def _send(self, job_id: str | None, parts: list[bytes]) -> None:
         key = None if job_id is None else job_id.encode()
         sent = [self._producer.send(self._worker.results, part, key) for part in parts]
         for each in sent:

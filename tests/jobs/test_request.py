@@ -175,6 +175,12 @@ INVALID: dict[str, Any] = {
     "columns of a file": {**BASE, "source": {"user": "u"}},
     "an offset is": {**BASE, "source": {"from": -1}},
     "is no place": {**BASE, "source": {"to": "tomorrow"}},
+    r"length <= 100 - at `\$\.mechanism": {**BASE, "mechanism": "x" * 101},
+    r"\$\.source\.from": {**BASE, "source": {"from": "x" * 101}},
+    r"\$\.source\.to": {**BASE, "source": {"to": "x" * 101}},
+    r"\$\.source\.file": {**BASE, "source": {"file": "x" * 4097, "name": "x"}},
+    r"\$\.source\.user": {**BASE, "source": {"file": "x.csv", "name": "x", "user": "x" * 1025}},
+    r"\$\.source\.item": {**BASE, "source": {"file": "x.csv", "name": "x", "item": "x" * 1025}},
 }
 IN_WORDS = ("columns of a file", "is no place")
 """What the schema's descriptions say and its keywords do not."""
@@ -274,6 +280,15 @@ def test_a_shared_budget_costs_what_was_promised_however_many_draw_from_it(
         assert (opened.marks, opened.queries, found.cost) == (marks, queries, opened.cost)
         assert 0.99 * epsilon < found.epsilon <= epsilon
         assert found.cost.delta <= delta
+
+
+def test_a_reason_that_quotes_too_much_is_cut() -> None:
+    request = decode_request(json.dumps(BASE).encode())
+    assert isinstance(request, JobRequest)
+    for length, kept in ((1_000, "x" * 1_000), (1_001, "x" * 999 + "…"), (2_000_000, "x" * 999 + "…")):
+        [value] = of_request(request, "refused", "x" * length).encode()
+        assert decode_result(value).reason == kept
+        schema("result").validate(json.loads(value))
 
 
 def test_a_schedule_asks_for_each_period_that_has_ended_and_for_its_own_records() -> None:

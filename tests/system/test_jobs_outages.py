@@ -1,13 +1,21 @@
-"""A worker of jobs that cannot work for a while: what it holds on to, and whether it goes on."""
+"""A worker of jobs that cannot work, or cannot publish: what it holds on to, and whether it goes on."""
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from stream_dp import log
+from stream_dp.clients import admin_client
+from stream_dp.jobs.result import whole
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.settings import Settings
+from stream_dp.store.ledger import Ledger
+from tests.system.streams import wait_until
+from tests.system.test_jobs import TOP, UNION, Place
 
 
 @pytest.fixture
@@ -36,3 +44,54 @@ def test_an_outage_of_redis_costs_no_thread_for_each_attempt(
     running.run()
     assert asked == 3
     assert set(threading.enumerate()) <= before
+
+
+def test_a_request_as_large_as_a_message_is_refused_and_the_next_one_answered(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    place = Place(kafka, redis_url, topic_prefix, tmp_path)
+    long = "\\" * 480_000  # 960 kB of JSON; quoted in a reason, twice that
+    wrong: dict[str, dict[str, object]] = {
+        "from": {"source": {"from": long}},
+        "file": {"source": {"file": long}},
+        "item": {"source": {"file": "x.csv", "name": "x", "item": long}},
+        "mechanism": {"mechanism": long},
+        "field": {long: 1},
+    }
+    for name, fields in wrong.items():
+        place.ask(**{"id": name, **TOP, **fields})
+    place.ask(id="last", **TOP | {"k": 0})
+    with place.worker(folder=tmp_path):
+        found = place.results(6)
+    assert [result.id for result in found] == ["from", "file", "item", "mechanism", "field", "last"]
+    assert {result.status for result in found} == {"refused"}
+    assert all(len(result.reason or "") < 500 for result in found)
+
+
+def test_a_result_that_its_topic_does_not_take_is_told_and_comes_when_the_topic_does(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    results = f"{topic_prefix}.results"
+    with admin_client(kafka) as admin:
+        few = {"num_partitions": 1, "replication_factor": 1, "configs": {"max.message.bytes": "20000"}}
+        admin.create_topics({results: few})
+        place = Place(kafka, redis_url, topic_prefix, tmp_path)
+        place.feed(
+            [json.dumps({"items": [f"{number:04d}" + "x" * 600]}).encode() for number in range(100)] * 30
+        )
+        many = {"id": "many", **UNION, "unit": "event", "epsilon": 8}
+        place.ask(**many)
+        place.ask(id="next", **TOP | {"k": 0})
+        with place.worker():
+            refused, after = place.results(2)
+        assert (refused.id, refused.status, after.id) == ("many", "refused", "next")
+        assert "max.message.bytes to 1048588 or more" in (refused.reason or "")
+        admin.delete_topics([results])  # the embedded broker changes no settings of a topic
+        wait_until(lambda: results not in admin.list_topics(), lambda: f"{results} is not deleted")
+    log.create_topics(kafka, results)
+    place.ask(**many)
+    with place.worker():
+        [published] = place.results(1)
+    assert published == whole(place.store.result("many") or [])
+    assert len(published.labels) == 100
+    assert len(Ledger(place.redis, place.settings.events).charges()) == 1
