@@ -29,7 +29,7 @@ from stream_dp.operations.ports import Ports
 from stream_dp.operations.watch import Watch
 from stream_dp.outlet import Addressed
 from stream_dp.patience import persevere
-from stream_dp.pipeline import Output
+from stream_dp.pipeline import Output, Position
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.records import TICK_KEY, DeadLetter, Record
 from stream_dp.resume import NewEpoch, Resumed, another_log, open_next, resume
@@ -108,16 +108,24 @@ class Worker:
     async def _resume_and_work(self) -> None:
         place = (self.settings, self._store, self._redis)
         resumed = await asyncio.to_thread(resume, *place, self._new_epoch)
+        if not resumed.closing:
+            self._new_epoch = None  # it is open: an outage from here on must not open another one
         self.watch.beat()
-        async with _Session(self.settings, self._store, resumed, self.watch) as session:
-            await session.catch_up()
-            self.watch.began(session.pipeline)
-            try:
-                await self._work(session, resumed.events_end if resumed.closing else None)
-            finally:
-                self.watch.ended()
-        if self._new_epoch is not None and resumed.closing and not self._stopping.is_set():
+        counted: Position | None = None
+        try:
+            async with _Session(self.settings, self._store, resumed, self.watch) as session:
+                await session.catch_up()
+                self.watch.began(session.pipeline)
+                try:
+                    await self._work(session, resumed.events_end if resumed.closing else None)
+                finally:
+                    self.watch.ended()
             counted = resumed.pipeline.position
+        except (EpochRefused, LogRefused, OffsetOutOfRangeError) as lost:
+            if self._new_epoch is None:
+                raise
+            logger.warning("the old epoch cannot be counted to its end: %s", lost)
+        if self._new_epoch is not None and not self._stopping.is_set():
             await asyncio.to_thread(open_next, *place, resumed.epochs, self._new_epoch, counted)
             self._new_epoch = None
 
@@ -130,16 +138,12 @@ class Worker:
         logger.info(
             "stream %s: epoch %d, round %d", self.settings.stream, pipeline.epoch.number, pipeline.round
         )
-        if until is None:
-            self._new_epoch = None
         while not self._stopping.is_set() and not pipeline.finished and not await session.reached(until):
             records = await session.records()
             if records:
                 with self.watch.batch():
-                    await session.send(
-                        pipeline.process(
-                            [record for record in records if until is None or record.offset < until]
-                        )
+                    await session.count(
+                        [record for record in records if until is None or record.offset < until]
                     )
             self.rounds = pipeline.round
             self.watch.counted(pipeline.round, session.lag)
@@ -352,16 +356,26 @@ class _Session:
             missing.releases += output.releases
             missing.frames += output.frames
             missing.dead_letters += output.dead_letters
-        await self.send(missing)
+        await asyncio.to_thread(self._store.check_hold)
+        await self._send(missing)
 
-    async def send(self, output: Output) -> None:
-        """Hand the output to the producer; waits only while too many batches are unanswered.
+    async def count(self, records: list[Record]) -> None:
+        """Count the records and send what they give.  Raises `Fenced`, with nothing sent, where that fails.
 
         A worker that slept finds out here that another one took over: what it can still send was read before that.
+        Redis is asked after the records were read, and answers while they are counted.
         """
+        holds = asyncio.get_running_loop().run_in_executor(None, self._store.check_hold)
+        try:
+            output = self.pipeline.process(records)
+        finally:
+            await holds
+        await self._send(output)
+
+    async def _send(self, output: Output) -> None:
+        """Hand the output to the producer; waits only while too many batches are unanswered."""
         if not (output.releases or output.frames or output.dead_letters):
             return
-        await asyncio.to_thread(self._store.check_hold)
         answers = [asyncio.ensure_future(self._send_letter(letter)) for letter in output.dead_letters]
         for batch in self._outlet.addressed(output, self._producer):
             stored = await self._producer.send_batch(batch.batch, batch.topic, partition=batch.partition)
@@ -432,7 +446,13 @@ class _Session:
             logger.info("the group's offset, which only monitors read, was not committed: %r", error)
 
     async def _answered(self, at_most: int) -> None:
-        """Wait until at most so many batches are without the broker's answer."""
+        """Wait until at most so many batches lack the broker's answer; the producer sends them until it comes."""
         while len(self._in_flight) > at_most:
-            await self._in_flight[0]
+            oldest = self._in_flight[0]
+            while not (await asyncio.wait({oldest}, timeout=_LONGEST_SILENCE_SECONDS))[0]:
+                address, seconds = self._settings.kafka, _LONGEST_SILENCE_SECONDS
+                logger.warning("waiting for Kafka at %s: no answer to a release for %.0f s", address, seconds)
+                self._watch.answered(False)
+                self._watch.outage("kafka")
+            await oldest
             self._in_flight.popleft()
