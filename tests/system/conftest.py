@@ -71,6 +71,8 @@ class KafkaOfOneTest(Protocol):
 
     address: str
 
+    @property
+    def pid(self) -> int: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def kill(self) -> None: ...
@@ -84,6 +86,11 @@ class EmbeddedKafka:
         self.port, _ = free_ports()
         self.address = f"127.0.0.1:{self.port}"
         self._running: BrokerProcess | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._running is not None
+        return self._running.process.pid
 
     def start(self) -> None:
         self._running = start_broker(self.folder, self.port)

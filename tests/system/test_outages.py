@@ -1,16 +1,24 @@
-"""Redis or Kafka away, restarted, full or read-only: the worker says what it waits for, and goes on by itself."""
+"""Redis or Kafka away, frozen, full or read-only: the worker says what it waits for, and goes on by itself."""
 
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from redis import Redis
 
+from stream_dp import sending, worker
+from stream_dp.connections import Kafka, aiokafka_options
 from stream_dp.dev import redis_server
 from stream_dp.dev.child_process import free_port
 from tests.system.conftest import KafkaOfOneTest
-from tests.system.streams import Stream, ended, small_stream, some_events
+from tests.system.streams import Stream, ended, small_stream, some_events, wake_up
+from tests.system.worker_process import PROCESSES, Pause, run_worker
 
 PASSWORD = "open-sesame"
 
@@ -228,3 +236,44 @@ def test_a_worker_whose_broker_is_gone_still_ends_when_asked(
     assert stream.checkpoint().state.round == 50
     own_kafka.start()
     stream.check_everything()
+
+
+def run_impatient_worker(*arguments: Any) -> None:
+    """A worker whose clients wait a second for an answer and not forty, and which says so as soon."""
+
+    def options(kafka: Kafka) -> dict[str, Any]:
+        return aiokafka_options(kafka) | {"request_timeout_ms": 1_000}
+
+    sending.aiokafka_options = worker.aiokafka_options = options  # type: ignore[attr-defined]
+    worker._LONGEST_SILENCE_SECONDS = 1.0
+    run_worker(*arguments)
+
+
+@contextmanager
+def frozen(kafka: KafkaOfOneTest) -> Iterator[None]:
+    """Its connections stay open meanwhile, and nothing that comes in is answered."""
+    os.kill(kafka.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(kafka.pid, signal.SIGCONT)
+
+
+def test_a_broker_that_is_frozen_beyond_the_producers_time_out_is_waited_for(
+    stream_on_own_kafka: Stream, own_kafka: KafkaOfOneTest
+) -> None:
+    """What the broker had received and not answered, it stores when it wakes up, while the worker sends it again."""
+    stream = stream_on_own_kafka
+    stream.feed(some_events(60, seed=1))
+    pause = Pause("hand a batch to the producer", nth=30)
+    arguments = (replace(stream.settings, batch_rounds=1, checkpoint_rounds=5), str(stream.log_file), pause)
+    worker = PROCESSES.Process(target=run_impatient_worker, args=arguments)
+    worker.start()
+    stream.workers.append(worker)
+    stream.wait_until_asleep(worker)
+    with frozen(own_kafka):
+        wake_up(worker)
+        stream.wait_until_logged(f"waiting for Kafka at {own_kafka.address}", times=2)
+        assert worker.is_alive()
+    stream.feed(some_events(20, seed=2))
+    check_that_it_goes_on(stream, 80)
