@@ -265,7 +265,7 @@ class ReleasesTopic:
     def _decoded(self, offset: int, value: bytes | None) -> WholeRelease | None:
         try:
             return _DECODER.decode(value or b"")
-        except (msgspec.DecodeError, UnicodeError):
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             if self._skip_foreign:
                 return None
             raise LogRefused(
