@@ -15,11 +15,15 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from stream_dp import log
 from stream_dp.dev.child_process import free_port
+from stream_dp.rebuild import verify_epoch
 from stream_dp.records import Release, decode_release
 from tests import naive
+from tests.docs.schemas import schema
 from tests.nodes import live_nodes
 from tests.real_events import INVOICES, real_records
 from tests.system.streams import Stream, ended, event, small_stream, some_events
@@ -229,6 +233,28 @@ def test_a_release_says_of_itself_what_was_promised(stream: Stream) -> None:
         assert int(told["ts"][-4:-1]) == closing.timestamp % 1000
         assert (told["part"], told["parts"]) == (1, 1)
     assert told["labels"] == ["tea"]
+
+
+def test_what_stands_in_the_public_topics_is_what_their_schemas_say(stream: Stream) -> None:
+    stream.feed(some_events(30, seed=5))
+    worker = stream.start(horizon=20, at_horizon="roll")
+    stream.wait_until(lambda: len(stream.releases()) == 30, worker)
+    worker.terminate()
+    assert ended(worker) == 0
+    settings = stream.settings
+    for name, topic in (
+        ("release", settings.releases),
+        ("epoch", settings.epochs),
+        ("charge", f"{settings.data_source}.ledger"),
+    ):
+        offsets = log.offsets(settings.kafka, topic)
+        records = list(log.read(settings.kafka, topic, offsets.first, offsets.end))
+        assert len(records) > 2, "two epochs were opened and charged, and one of them was closed"
+        for record in records:
+            schema(name).validate(json.loads(record.value or b""))
+    with stream.redis() as redis:
+        certificate = verify_epoch(settings, redis).certificate
+    schema("certificate").validate(json.loads(msgspec.json.encode(certificate)))
 
 
 def test_the_horizon_ends_the_stream(stream: Stream) -> None:
