@@ -1,9 +1,11 @@
 """Opening and closing the epochs of a stream, so that every promise is on record before its first release.
 
-Opening: write the epoch into `<stream>.epochs`, charge the data source's ledger, then make the first checkpoint.
-Each step may be repeated after a crash: the nonce is drawn before the first, and nothing is released before the last.
+Opening: write the epoch into `<stream>.epochs`, charge the data source's ledger, make the first checkpoint, then write
+down that the epoch has started.  Each step may be repeated after a crash: the nonce is drawn before the first, and
+nothing is released before the last.
 """
 
+import logging
 from dataclasses import replace
 
 import msgspec
@@ -13,7 +15,7 @@ from stream_dp import log
 from stream_dp.calibration import LARGEST_HORIZON, program_delta
 from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.histogram import HistogramState
-from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, JournaledLedger
+from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, JournaledLedger
 from stream_dp.log_digest import LogDigest
 from stream_dp.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
@@ -22,6 +24,8 @@ from stream_dp.settings import Settings
 from stream_dp.shards.outlet import sharding_now
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
 from stream_dp.store.ledger import LedgerRefused, NotDurable
+
+logger = logging.getLogger(__name__)
 
 
 class Epochs:
@@ -39,32 +43,36 @@ class Epochs:
         """Write down the end that a worker before this one has set for the last epoch, if it did not come to that."""
         last, closing = self.journal.last, self._store.closing()
         if closing is not None and last is not None and closing.nonce == last.epoch.nonce:
-            self._append_end(last.epoch, closing.end_offset)
+            self._append_end(last.epoch, closing.end_offset, closing.end_unknown)
 
-    def _close(self, epoch: Epoch, end_offset: int) -> None:
+    def _close(self, epoch: Epoch, end_offset: int, end_unknown: bool = False) -> None:
         """Close the last epoch, at once for every worker that takes over from now on.
 
         A worker that took over before would count on, so it is asked and told in one transaction: raises `Fenced`.
         """
-        self._store.mark_closing(Closing(epoch.nonce, end_offset))
-        self._append_end(epoch, end_offset)
+        self._store.mark_closing(Closing(epoch.nonce, end_offset, end_unknown))
+        self._append_end(epoch, end_offset, end_unknown)
 
-    def _append_end(self, epoch: Epoch, end_offset: int) -> None:
+    def _append_end(self, epoch: Epoch, end_offset: int, end_unknown: bool) -> None:
         if self.journal.last_is_open:
-            self.journal.append(EpochClosed(epoch.number, end_offset))
+            self.journal.append(EpochClosed(epoch.number, end_offset, end_unknown))
 
-    def check_room(self, first_offset: int, end_offset: int) -> None:
+    def check_room(self, first_offset: int, end_offset: int | None) -> None:
         """Raise `EpochRefused` unless the budget has room for an epoch from `first_offset` on.
 
-        The one that is open is taken as closed at `end_offset`: this is asked before it is.
+        The charge of the one that is open is taken to end at `end_offset`, or to stay as it is where that is None: this
+        is asked before it is closed.
         """
         self._require_room(self._following(first_offset), end_offset)
 
-    def _require_room(self, following: Epoch, end_offset: int) -> None:
+    def _require_room(self, following: Epoch, end_offset: int | None) -> None:
         ledger = self._ledger.ledger
         budget = ledger.budget()
         if budget is None:
             return
+        closed = self.journal.closed.get(self.journal.last.epoch.number) if self.journal.last else None
+        if closed is not None:
+            end_offset = None if closed.end_unknown else closed.end_offset
         charges = [
             msgspec.structs.replace(charge, end_offset=end_offset) if self._is_open_epoch(charge) else charge
             for charge in ledger.charges()
@@ -165,19 +173,36 @@ class Epochs:
         )
         self._store.start_over()
         self._store.commit(self._store.prepare(checkpoint))
+        self.note_started(epoch.number)
         return checkpoint
 
-    def close_last(self, end_offset: int) -> int:
-        """Close the epoch that was opened last; returns the offset up to which anything was counted."""
+    def note_started(self, number: int) -> None:
+        """Put on record, before the epoch releases anything, that it has a checkpoint."""
+        if number not in self.journal.started:
+            self._store.check_hold()
+            self.journal.append(EpochStarted(number))
+
+    def close_last(self, end_offset: int, end_unknown: bool = False) -> int:
+        """Close the epoch that was opened last; returns the offset from which on the next one may count.
+
+        `end_unknown`: see journal.EpochClosed; its charge stays as it is, on all offsets from its first one on.
+        """
         last = self.journal.last
         if last is None:
             return end_offset
         if self.journal.last_is_open:
-            self._close(last.epoch, max(end_offset, last.epoch.first_offset))
+            self._close(last.epoch, max(end_offset, last.epoch.first_offset), end_unknown)
         charge, ledger = _charge(last.epoch), self._ledger_of(last.epoch)
         charged = charge.id in {made.id for made in ledger.ledger.charges()}  # a refused epoch never was
-        if charged and not _is_derived(last.epoch):
-            ledger.close(charge.id, self.journal.closed[last.epoch.number].end_offset)
+        closed = self.journal.closed[last.epoch.number]
+        if charged and closed.end_unknown:
+            logger.warning(
+                "nobody can tell how far epoch %d has counted, so its charge stays on all offsets from %d on",
+                last.epoch.number,
+                charge.first_offset,
+            )
+        elif charged and not _is_derived(last.epoch):
+            ledger.close(charge.id, closed.end_offset)
         return max(closed.end_offset for closed in self.journal.closed.values())
 
     def _ledger_of(self, epoch: Epoch) -> JournaledLedger:

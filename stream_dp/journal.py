@@ -34,14 +34,28 @@ class EpochOpened(msgspec.Struct, frozen=True, tag="epoch-opened"):
     releases_offset: int
 
 
+class EpochStarted(msgspec.Struct, frozen=True, tag="epoch-started"):
+    """An epoch that has had a checkpoint, and may have released something: without its state it never begins again."""
+
+    number: int
+
+
 class EpochClosed(msgspec.Struct, frozen=True, tag="epoch-closed"):
-    """An epoch that has counted nothing at or after `end_offset`, and never will."""
+    """An epoch that counts nothing at or after `end_offset` from now on, and has counted nothing there.
+
+    The latter does not hold where `end_unknown`: its state was lost, or the log is not the one that it counted, so
+    nobody knows how far it came, and its charge must not end.
+    """
 
     number: int
     end_offset: int
+    end_unknown: bool = False
 
 
-_DECODER = msgspec.json.Decoder(EpochOpened | EpochClosed)
+EpochEntry = EpochOpened | EpochStarted | EpochClosed
+"""What a record of `<stream>.epochs` says."""
+
+_DECODER = msgspec.json.Decoder(EpochEntry)
 
 
 class EpochJournal:
@@ -55,6 +69,7 @@ class EpochJournal:
         self._kafka, self._topic = settings.kafka_address, settings.epochs
         self._read = 0
         self.opened: list[EpochOpened] = []
+        self.started: set[int] = set()
         self.closed: dict[int, EpochClosed] = {}
         self.read_on()
 
@@ -68,7 +83,7 @@ class EpochJournal:
         """Whether the epoch that was opened last may still release."""
         return self.last is not None and self.last.epoch.number not in self.closed
 
-    def append(self, entry: EpochOpened | EpochClosed) -> None:
+    def append(self, entry: EpochEntry) -> None:
         """Write `entry`, wait until the broker has it, and read what the topic holds by now."""
         _append(self._kafka, self._topic, msgspec.json.encode(entry))
         self.read_on()
@@ -90,8 +105,10 @@ class EpochJournal:
                 ) from None
         self._read = offsets.end
 
-    def _take(self, entry: EpochOpened | EpochClosed) -> None:
-        if isinstance(entry, EpochClosed):
+    def _take(self, entry: EpochEntry) -> None:
+        if isinstance(entry, EpochStarted):
+            self.started.add(entry.number)
+        elif isinstance(entry, EpochClosed):
             self.closed.setdefault(entry.number, entry)
         elif self.last is None or entry.epoch.number > self.last.epoch.number:
             self.opened.append(entry)

@@ -9,13 +9,13 @@ from redis import Redis
 from stream_dp import log
 from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.histogram import HistogramState
-from stream_dp.journal import EpochJournal
+from stream_dp.journal import EpochJournal, EpochOpened
 from stream_dp.log_digest import NOTHING
 from stream_dp.pipeline import Pipeline, Position, ReleasedPart
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.published import published, value_digest
 from stream_dp.records import Record, decode_release
-from stream_dp.resume import take_over
+from stream_dp.resume import outlet_of, take_over
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Sharding
 from stream_dp.store.noise_key import noise_key
@@ -89,6 +89,12 @@ def rebuild(
     promise = find_promise(settings, redis)
     if promise.end_offset is not None:
         raise EpochRefused(f"epoch {promise.epoch.number} is closed: there is nothing to rebuild")
+    opened = EpochOpened(promise.epoch, key_check(promise.key), promise.releases_offset)
+    if not outlet_of(settings, settings.shards).holds(opened):
+        raise EpochRefused(
+            f"no release of epoch {promise.epoch.number} is there to compare a rebuilt state with: if they were lost, "
+            "restore their topic, or open a new epoch, which is charged, with --new-epoch"
+        )
     if settings.shards:
         return _restart_sequencer(settings, store, promise)
     released = _Released(_published(settings, promise), promise.releases_offset)

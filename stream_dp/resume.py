@@ -91,9 +91,6 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
     """
     epochs = take_over(settings, store, redis)
     outlet = outlet_of(settings, settings.shards)
-    if wish is not None and epochs.journal.last is not None:
-        events = log.offsets(settings.kafka_address, settings.events)
-        epochs.check_room(events.first if wish.recount else events.end, events.end)
     try:
         checkpoint = store.load()
         if epochs.journal.last_is_open and _stopped_while_opening(outlet, epochs, checkpoint):
@@ -113,8 +110,12 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
     except (EpochRefused, NoKey, StateDamaged, log.LogRefused) as lost:
         if wish is None:
             raise
-        logger.warning("the old epoch ends where it stands: %s", lost)
+        logger.warning("the old epoch cannot be counted to its end: %s", lost)
         return open_next(settings, store, redis, epochs, wish)
+    if wish is not None:
+        events = log.offsets(settings.kafka_address, settings.events)
+        epochs.check_room(events.first if wish.recount else events.end, events.end)
+    epochs.note_started(checkpoint.epoch.number)
     outlet = outlet_of(settings, _shards(checkpoint))
     outlet.published_since(checkpoint)
     # Asked last: another worker may still be releasing, and whatever it has released came from records before this end.
@@ -140,13 +141,18 @@ def open_next(
 ) -> Resumed:
     """Close the last epoch and open the next one.
 
-    `counted` is how far the old one has counted, where that is known; a worker that sleeps with a batch in its hands
-    can have read no further than the end of the log.
+    `counted` is how far the old one has counted.  None where that is not known, because its state is lost or the log is
+    another one by now: then its charge does not end, and must leave room for the next one.
     """
     events = log.offsets(settings.kafka_address, settings.events)
-    ended = epochs.close_last(events.end if counted is None else counted.next_offset)
+    if counted is None:
+        epochs.check_room(events.first if wish.recount else events.end, None)
+    ended = epochs.close_last(
+        events.end if counted is None else counted.next_offset, end_unknown=counted is None
+    )
     key = noise_key(settings.noise_key, redis, settings.stream, may_create=True)
-    first_offset = events.first if wish.recount else max(ended, events.first)
+    # A log that was made anew may end before what was counted of the old one.
+    first_offset = events.first if wish.recount else max(min(ended, events.end), events.first)
     checkpoint = epochs.open_next(first_offset, key_check(key), None if wish.recount else counted)
     outlet = outlet_of(settings, settings.shards)
     return Resumed(
@@ -160,9 +166,14 @@ def open_next(
 
 
 def _stopped_while_opening(outlet: Outlet, epochs: Epochs, checkpoint: Checkpoint | None) -> bool:
-    """Whether a worker died after it wrote the last epoch down and before it could release anything under it."""
+    """Whether a worker died after it wrote the last epoch down and before it could release anything under it.
+
+    That nothing of it is in the topics proves it only for epochs on whose start nothing is on record.
+    """
     last = epochs.journal.last
     if last is None or (checkpoint is not None and checkpoint.epoch.nonce == last.epoch.nonce):
+        return False
+    if last.epoch.number in epochs.journal.started:
         return False
     return not outlet.holds(last)
 
@@ -175,6 +186,13 @@ def _open_first(settings: Settings, outlet: Outlet, epochs: Epochs, redis: Redis
             f"the topic {settings.releases!r} holds releases but Redis has no state of stream "
             f"{settings.stream!r}: going on would draw their noise anew; run `stream-dp rebuild` if the noise key is "
             "still there, else open a new epoch, which is charged, with --new-epoch"
+        )
+    if epochs.journal.last_is_open:
+        assert last is not None
+        raise EpochRefused(
+            f"epoch {last.epoch.number} of stream {settings.stream!r} has started, but Redis has no state of it and "
+            f"the topic {settings.releases!r} none of its releases: beginning again could use noise twice; restore "
+            "one of them, or open a new epoch, which is charged, with --new-epoch"
         )
     if last is not None:
         raise EpochRefused(

@@ -86,10 +86,14 @@ class Sharding(msgspec.Struct, frozen=True):
 
 
 class Closing(msgspec.Struct, frozen=True):
-    """The epoch of this nonce ends: whoever holds the stream counts nothing at or after `end_offset` under it."""
+    """The epoch of this nonce ends: whoever holds the stream counts nothing at or after `end_offset` under it.
+
+    `end_unknown`: see journal.EpochClosed.
+    """
 
     nonce: bytes
     end_offset: int
+    end_unknown: bool = False
 
 
 class _Format(msgspec.Struct):

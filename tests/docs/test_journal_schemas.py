@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from stream_dp.batch.gumbel_top_k import PayWhatYouGet
 from stream_dp.counters import MECHANISMS
 from stream_dp.epoch import Epoch
-from stream_dp.journal import EpochClosed, EpochOpened
+from stream_dp.journal import EpochClosed, EpochEntry, EpochOpened, EpochStarted
 from stream_dp.privacy.composition import Budget, Charge
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.settings import Settings
@@ -24,12 +24,12 @@ from tests.docs.schemas import read_schema, schema
 from tests.shards import pieces
 
 DECODED_AS: dict[str, Any] = {
-    "epoch": EpochOpened | EpochClosed,
+    "epoch": EpochEntry,
     "charge": Entry,
     "certificate": Certificate,
 }
 EXAMPLES = [(name, example) for name in DECODED_AS for example in read_schema(name)["examples"]]
-MAY_BE_MISSING = {"noise_version", "first_tick", "exact", "marks", "spent", "q-1"}
+MAY_BE_MISSING = {"noise_version", "first_tick", "exact", "marks", "spent", "q-1", "end_unknown"}
 
 
 def is_decoded(name: str, value: Any) -> bool:
@@ -85,7 +85,7 @@ def test_the_decoder_takes_all_that_the_schema_allows(name: str, value: Any, wro
         other = changed(value, path, lambda holder, field: holder.update({field: wrong}))
         assert is_decoded(name, other) or not schema(name).is_valid(other), path
         refused += not schema(name).is_valid(other)
-    assert refused >= 3
+    assert refused >= 2
 
 
 def written(name: str, record: Any) -> Any:
@@ -107,7 +107,8 @@ def test_epochs_are_written_as_their_schema_says(mechanism: str, changes: dict[s
         assert set(part) == set(described[name]["properties"])
     assert set(value["epoch"]["mechanism"]) - {"type"} <= set(described["mechanism"]["properties"])
     assert list(value["epoch"]["privacy"]) == list(read_schema("epoch")["examples"][0]["epoch"]["privacy"])
-    written("epoch", EpochClosed(2, 17))
+    written("epoch", EpochStarted(2))
+    assert list(written("epoch", EpochClosed(2, 17)))[1:] == list(described["closed"]["properties"])
 
 
 def test_charges_are_written_as_their_schema_says() -> None:

@@ -1,5 +1,6 @@
 """Epochs on real servers: opened, counted to their end, closed, charged once; lost state is rebuilt bit for bit."""
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +11,17 @@ from msgspec.structs import replace
 from stream_dp.counters import DISCRETE, MECHANISMS
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
 from stream_dp.epoch import EpochRefused
+from stream_dp.epochs import Epochs
+from stream_dp.journal import EpochClosed, EpochJournal
 from stream_dp.privacy.accounting import discrete_gaussian_delta, gaussian_delta
 from stream_dp.privacy.composition import Charge
+from stream_dp.privacy.keyed_noise import key_check, new_key
 from stream_dp.rebuild import rebuild, verify_epoch
-from stream_dp.records import Release, decode_release
+from stream_dp.records import Record, Release, decode_release
 from stream_dp.resume import NewEpoch, take_over
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
+from stream_dp.store.noise_key import noise_key
 from stream_dp.verify import Verdict
 from tests.system.streams import Stream, ended, small_stream, some_events, wake_up
 from tests.system.worker_process import Kill, Pause
@@ -264,7 +269,127 @@ def test_lost_for_good_a_stream_goes_on_in_a_new_charged_epoch(stream: Stream, k
     stream.wait_until(lambda: len(releases(stream, 2)) >= 10, worker)
     worker.terminate()
     assert ended(worker) == 0
-    assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, 30), (30, None)]
+    assert "nobody can tell how far epoch 1 has counted" in stream.logged()
+    assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, None), (30, None)]
+
+
+@pytest.mark.parametrize(("left", "recount"), [(0, True), (15, True), (15, False)])
+def test_a_new_epoch_over_another_log_ends_no_charge(stream: Stream, left: int, recount: bool) -> None:
+    """Records are erased by making the topic anew: what the old epoch has counted stays charged on every offset."""
+    stream.feed(some_events(40, seed=28))
+    assert stream.run(until_round=40) == 0
+    stream.rewrite(stream.settings.events, stream.events()[1 : 1 + left])
+    worker = stream.start(new_epoch=NewEpoch(recount))
+    stream.wait_until_logged("epoch 2, round")
+    stream.feed([record.value for record in stream.events()] or some_events(40, seed=29))
+    stream.wait_until(
+        lambda: len(releases(stream, 2)) >= len(stream.events()) - (0 if recount else left), worker
+    )
+    worker.terminate()
+    assert ended(worker) == 0, stream.logged()
+    first, second = charges(stream)
+    assert (first.first_offset, first.end_offset) == (0, None)
+    assert (second.first_offset, second.end_offset) == (0 if recount else left, None)
+    with stream.redis() as client:
+        spent = Ledger(client, stream.settings.data_source).spent()
+        assert (spent.epsilon > stream.settings.epsilon, spent.rho) == (True, first.rho + second.rho)
+    assert "nobody can tell how far epoch 1 has counted" in stream.logged()
+    worker = stream.start()
+    stream.wait_until_logged("epoch 2, round", times=2)
+    worker.terminate()
+    assert ended(worker) == 0, stream.logged()
+
+
+@pytest.mark.parametrize("left", [0, 15])
+def test_a_new_epoch_over_another_log_needs_room_beside_the_old_charge(stream: Stream, left: int) -> None:
+    with stream.redis() as client:
+        ledger = Ledger(client, stream.settings.data_source)
+        ledger.set_budget(stream.settings.epsilon, stream.settings.delta, "event")
+    stream.feed(some_events(40, seed=30))
+    assert stream.run(until_round=40) == 0
+    stream.rewrite(stream.settings.events, stream.events()[1 : 1 + left])
+    for recount in (True, False):
+        worker = stream.start(new_epoch=NewEpoch(recount))
+        assert ended(worker) == REFUSED
+        assert "has no room for another epoch" in stream.logged().splitlines()[-1]
+    assert EpochJournal(stream.settings).closed == {}
+    assert [charge.end_offset for charge in charges(stream)] == [None]
+    with stream.redis() as client:
+        Ledger(client, stream.settings.data_source).set_budget(200.0, 1e-2, "event")
+    run_epoch(stream, left, 2, NewEpoch(recount=True))
+
+
+def test_a_log_made_anew_that_ends_before_the_last_epoch_began_goes_on_at_its_end(stream: Stream) -> None:
+    stream.feed(some_events(30, seed=31))
+    assert stream.run(until_round=30) == 0
+    run_epoch(stream, 0, 2, NewEpoch())
+    stream.rewrite(stream.settings.events, stream.events()[:10])
+    worker = stream.start(new_epoch=NewEpoch())
+    stream.wait_until_logged("epoch 3, round")
+    stream.feed(some_events(5, seed=32))
+    stream.wait_until(lambda: len(releases(stream, 3)) >= 5, worker)
+    worker.terminate()
+    assert ended(worker) == 0, stream.logged()
+    made = [(charge.first_offset, charge.end_offset) for charge in charges(stream)]
+    assert made == [(0, 30), (30, None), (10, None)]
+
+
+def test_a_known_end_ends_the_charge_even_if_the_worker_died_before_it_said_so(stream: Stream) -> None:
+    """By the epochs topic of an earlier version, too, whose records do not tell whether the end was known."""
+    old = b'{"type":"epoch-closed","number":1,"end_offset":20}'
+    stream.feed(some_events(20, seed=33))
+    assert stream.run(until_round=20) == 0
+    stream.write(stream.settings.epochs, [Record(0, 1000, None, old)])
+    assert EpochJournal(stream.settings).closed == {1: EpochClosed(1, 20)}
+    stream.feed(some_events(5, seed=34))
+    run_epoch(stream, 5, 2, NewEpoch())
+    assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, 20), (20, None)]
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> str:
+    place = tmp_path / "noise.key"
+    place.write_text(new_key().hex())
+    place.chmod(0o600)
+    return f"file:{place}"
+
+
+def test_an_epoch_that_started_never_begins_again_on_another_log(stream: Stream, key_file: str) -> None:
+    """The key is kept in a file, so all that tells of what was released is the epochs topic."""
+    stream.feed(some_events(25, seed=35))
+    assert stream.run(until_round=25, noise_key=key_file) == 0
+    assert EpochJournal(stream.settings).started == {1}
+    lose_state(stream)
+    stream.rewrite(stream.settings.releases, [])
+    stream.rewrite(
+        stream.settings.events, [Record(0, 1000, None, value) for value in some_events(25, seed=36)]
+    )
+    assert "epoch 1 of stream" in (told := stream.refusal(noise_key=key_file))
+    assert "has started, but Redis has no state of it" in told
+    own = replace(stream.settings, noise_key=key_file)
+    with stream.redis() as client, pytest.raises(EpochRefused, match="no release of epoch 1 is there"):
+        rebuild(own, client)
+    run_epoch(stream, 25, 2, NewEpoch(recount=True), noise_key=key_file)
+    assert releases(stream, 1) == []
+    assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, None), (0, None)]
+
+
+def test_an_epoch_of_an_earlier_version_is_put_on_record_as_started_when_it_goes_on(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stream.redis() as client, monkeypatch.context() as earlier:
+        earlier.setattr(Epochs, "note_started", lambda *_: None)
+        epochs = take_over(stream.settings, CheckpointStore(client, stream.settings.stream), client)
+        key = noise_key("redis", client, stream.settings.stream, may_create=True)
+        epochs.open_next(0, key_check(key))
+        assert EpochJournal(stream.settings).started == set()
+    for rounds in (5, 10):
+        stream.feed(some_events(5, seed=37))
+        assert stream.run(until_round=rounds) == 0
+    assert EpochJournal(stream.settings).started == {1}
+    kinds = [json.loads(record.value or b"")["type"] for record in stream._read(stream.settings.epochs)]
+    assert kinds == ["epoch-opened", "epoch-started"]
+    stream.check_everything()
 
 
 def test_a_zombie_of_a_closed_epoch_sends_nothing_past_its_end(stream: Stream) -> None:
@@ -292,6 +417,18 @@ def test_a_zombie_of_a_closed_epoch_sends_nothing_past_its_end(stream: Stream) -
     )  # what the zombie has sent in between does not confuse a restart
     worker.terminate()
     assert ended(worker) == 0
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_before_it_is_on_record_that_the_epoch_started_it_goes_on(stream: Stream, after: bool) -> None:
+    killed = stream.start(Kill("write the epoch down", nth=2, after=after))
+    assert ended(killed) == -signal.SIGKILL
+    assert EpochJournal(stream.settings).started == ({1} if after else set())
+    stream.feed(some_events(5, seed=38))
+    assert stream.run(until_round=5) == 0
+    assert EpochJournal(stream.settings).started == {1}
+    stream.check_everything()
+    assert len(charges(stream)) == 1
 
 
 STEPS = ["write the epoch down", "charge the ledger", "forget older state", "begin the epoch"]
