@@ -14,8 +14,8 @@ from stream_dp.jobs.result import whole
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.settings import Settings
 from stream_dp.store.ledger import Ledger
+from tests.system.job_place import TOP, UNION, Place
 from tests.system.streams import wait_until
-from tests.system.test_jobs import TOP, UNION, Place
 
 
 @pytest.fixture
