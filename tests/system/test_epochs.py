@@ -102,6 +102,8 @@ def test_a_rebuild_goes_no_further_than_what_was_released(stream: Stream) -> Non
         assert rebuild(stream.settings, client).state.round == 60
     assert stream.run(until_round=100) == 0
     stream.check_everything()
+    run_epoch(stream, 0, 2, NewEpoch())  # it is known again how far the first has counted
+    assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, 100), (100, None)]
 
 
 def test_a_rebuild_replaces_state_only_when_told_to(stream: Stream) -> None:
