@@ -3,7 +3,6 @@
 Neither holds data.  Nonces, offsets and settings are public, and the noise key is only there as its check value.
 """
 
-import logging
 from collections.abc import Iterator
 
 import msgspec
@@ -17,8 +16,6 @@ from stream_dp.privacy.composition import Charge
 from stream_dp.settings import Settings
 from stream_dp.store.ledger import Ledger, LedgerRefused
 from stream_dp.store.ledger_records import Marks
-
-logger = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 30
 _LOOK_AGAIN_MILLISECONDS = (
@@ -114,6 +111,14 @@ class EpochJournal:
             self.opened.append(entry)
 
 
+def check_journal(kafka: Kafka, topic: str) -> None:
+    """Raise `LogRefused` unless `topic` can serve as a journal, whose records stay for ever."""
+    for forgetful in log.check_topic(kafka, topic):
+        raise log.LogRefused(
+            f"{forgetful}, and what was charged would be spent again: set retention.ms and retention.bytes to -1"
+        )
+
+
 def journal_topic(source: str) -> str:
     """The topic that remembers the charges of a data source."""
     return f"{source}.ledger"
@@ -134,11 +139,9 @@ class JournaledLedger:
             if create_topics:
                 log.create_topics(kafka, self._topic)
             try:
-                warnings = log.check_topic(kafka, self._topic)
+                check_journal(kafka, self._topic)
             except log.LogRefused as refused:
                 raise LedgerRefused(str(refused)) from None
-            for warning in warnings:
-                logger.warning(warning)
             self.restored = self.ledger.restore(_values(kafka, self._topic))
 
     def charge(self, charge: Charge, marks: Marks | None = None) -> Charge:

@@ -12,12 +12,14 @@ from redis import Redis
 from stream_dp import log
 from stream_dp.epoch import EpochRefused
 from stream_dp.epochs import Epochs
+from stream_dp.journal import EpochJournal, check_journal
 from stream_dp.log_digest import LogDigester
 from stream_dp.outlet import Outlet, ReleasesOutlet
 from stream_dp.pipeline import Pipeline, Position
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.sending import LARGEST_BATCH
 from stream_dp.settings import Settings
+from stream_dp.shards.frames import FrameRefused
 from stream_dp.shards.outlet import FramesOutlet
 from stream_dp.shards.sequencer import Sequencer
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
@@ -43,14 +45,23 @@ class Resumed:
     closing: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class NewEpoch:
     """An operator's wish: close the epoch and open another one, which is charged.
 
     `recount`: count the events topic again from its beginning, instead of going on where the old epoch ended.
+    `instead_of`: the number of the epoch that is to be closed, 0 if there is none; the first start finds it out.
     """
 
     recount: bool = False
+    instead_of: int | None = None
+
+    def granted(self, journal: EpochJournal) -> bool:
+        """Whether the next epoch is on record, because an outage ended the last attempt after that was written."""
+        last = journal.last.epoch.number if journal.last is not None else 0
+        if self.instead_of is None:
+            self.instead_of = last
+        return last > self.instead_of
 
 
 def take_over(settings: Settings, store: CheckpointStore, redis: Redis) -> Epochs:
@@ -63,10 +74,11 @@ def take_over(settings: Settings, store: CheckpointStore, redis: Redis) -> Epoch
     for topic, largest_batch in (
         (settings.events, 0),
         (settings.releases, LARGEST_BATCH),
-        (settings.epochs, 0),
     ):
         for warning in log.check_topic(settings.kafka_address, topic, largest_batch):
             logger.warning(warning)
+    check_journal(settings.kafka_address, settings.epochs)
+    log.check_topic(settings.kafka_address, settings.dead_letters)  # its warning is left out: it may forget
     if settings.shards:
         prepare_topics_of_shards(settings)
     return Epochs(settings, store, redis)
@@ -87,15 +99,20 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
 
     An epoch that is at its horizon gives way to the next one here, unless the settings say stop.
     With a `wish`, the running epoch is to be counted to its end and closed; where it cannot go on, it is closed here
-    and the next one opened.  Raises one of the worker's `REFUSALS`.
+    and the next one opened.  After an outage, ask again with the same wish: it is granted once.  Raises one of the
+    worker's `REFUSALS`.
     """
     epochs = take_over(settings, store, redis)
     outlet = outlet_of(settings, settings.shards)
+    granted = wish is not None and wish.granted(epochs.journal)
+    wish = None if granted else wish
     try:
-        checkpoint = store.load()
-        if epochs.journal.last_is_open and _stopped_while_opening(outlet, epochs, checkpoint):
+        checkpoint = _load(store, granted)
+        if epochs.journal.last_is_open and _stopped_while_opening(outlet, epochs, checkpoint, granted):
+            opening = epochs.journal.opened[-1].epoch
+            if wish is not None and opening.privacy == settings.privacy:
+                wish.instead_of, wish = opening.number - 1, None  # this is the one that is asked for
             checkpoint = epochs.finish_opening(checkpoint.position if checkpoint is not None else None)
-            wish = None if checkpoint.epoch.privacy == settings.privacy else wish
         elif checkpoint is None:
             checkpoint, wish = _open_first(settings, outlet, epochs, redis), None
         elif wish is None and settings.at_horizon != "stop" and epochs.is_to_roll(checkpoint):
@@ -103,11 +120,14 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
         key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
         _check_key(checkpoint, key)
         _check_epoch(checkpoint, epochs)
+        checkpoint.epoch.check_noise_version()
         if wish is None:
             _check_sharding(settings, checkpoint)
             checkpoint.epoch.check_settings(settings)
         _check_log(settings, checkpoint.position, LogDigester(key))
-    except (EpochRefused, NoKey, StateDamaged, log.LogRefused) as lost:
+        outlet = outlet_of(settings, _shards(checkpoint))
+        outlet.published_since(checkpoint)
+    except (EpochRefused, FrameRefused, NoKey, StateDamaged, log.LogRefused) as lost:
         if wish is None:
             raise
         logger.warning("the old epoch cannot be counted to its end: %s", lost)
@@ -116,8 +136,6 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
         events = log.offsets(settings.kafka_address, settings.events)
         epochs.check_room(events.first if wish.recount else events.end, events.end)
     epochs.note_started(checkpoint.epoch.number)
-    outlet = outlet_of(settings, _shards(checkpoint))
-    outlet.published_since(checkpoint)
     # Asked last: another worker may still be releasing, and whatever it has released came from records before this end.
     events_end = log.offsets(settings.kafka_address, settings.events).end
     return Resumed(
@@ -165,7 +183,19 @@ def open_next(
     )
 
 
-def _stopped_while_opening(outlet: Outlet, epochs: Epochs, checkpoint: Checkpoint | None) -> bool:
+def _load(store: CheckpointStore, granted: bool) -> Checkpoint | None:
+    """The checkpoint; where a new epoch is `granted`, a damaged one is left of the epoch before it, and is none."""
+    try:
+        return store.load()
+    except StateDamaged:
+        if granted:
+            return None
+        raise
+
+
+def _stopped_while_opening(
+    outlet: Outlet, epochs: Epochs, checkpoint: Checkpoint | None, granted: bool
+) -> bool:
     """Whether a worker died after it wrote the last epoch down and before it could release anything under it.
 
     That nothing of it is in the topics proves it only for epochs on whose start nothing is on record.
@@ -175,7 +205,7 @@ def _stopped_while_opening(outlet: Outlet, epochs: Epochs, checkpoint: Checkpoin
         return False
     if last.epoch.number in epochs.journal.started:
         return False
-    return not outlet.holds(last)
+    return granted or not outlet.holds(last)  # whoever was granted the epoch has released nothing yet
 
 
 def _open_first(settings: Settings, outlet: Outlet, epochs: Epochs, redis: Redis) -> Checkpoint:

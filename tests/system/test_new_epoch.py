@@ -4,23 +4,34 @@ Most of it calls what a worker's start consists of in this process, to stop it a
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
+from kafka import KafkaAdminClient
 from kafka.errors import KafkaTimeoutError
 from redis import Redis
 
+from stream_dp import epoch
 from stream_dp.dev import redis_server
 from stream_dp.epoch import EpochRefused
+from stream_dp.epochs import Epochs
 from stream_dp.journal import EpochClosed, EpochJournal
+from stream_dp.log import LogRefused
 from stream_dp.privacy.composition import Charge
+from stream_dp.records import Record, decode_release
 from stream_dp.resume import NewEpoch, Resumed, open_next, resume
+from stream_dp.shards.outlet import sharding_now
 from stream_dp.store import ledger as ledger_module
 from stream_dp.store.checkpoints import CheckpointStore, Fenced
-from stream_dp.store.ledger import Ledger
+from stream_dp.store.ledger import Ledger, LedgerRefused
 from stream_dp.worker import Worker
-from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, small_stream, some_events
+from tests.system.sharded import KAFKAS_SESSION, sharded_stream
+from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, small_stream, some_events, wait_until
+from tests.system.worker_process import Kill
 
 REFUSED = 2
 
@@ -143,3 +154,162 @@ def test_a_worker_whose_epoch_was_closed_meanwhile_stops(stream: Stream) -> None
     EpochJournal(stream.settings).append(EpochClosed(1, 20))
     assert ended(worker) == REFUSED
     assert "epoch 1 was closed at offset 20 while it ran" in stream.logged()
+
+
+def test_a_new_epoch_goes_on_where_the_log_lost_what_was_released(stream: Stream) -> None:
+    """The broker has lost the records that were counted after the last checkpoint."""
+    stream.feed(some_events(40, seed=6))
+    assert stream.run(Kill("write a checkpoint", nth=2)) < 0
+    released = len(stream.releases())
+    assert stream.checkpoint().state.round < released - 1
+    stream.rewrite(stream.settings.events, stream.events()[: released - 1])
+    assert f"the releases go up to round {released}" in stream.refusal()
+    check_that_a_new_epoch_releases(stream)
+
+
+def test_a_new_epoch_goes_on_after_a_foreign_record_among_the_releases(stream: Stream) -> None:
+    stream.feed(some_events(30, seed=7))
+    assert stream.run(until_round=30) == 0
+    stream.write(stream.settings.releases, [Record(0, 1000, b"k", b"hello")])
+    assert "that is no release" in stream.refusal()
+    check_that_a_new_epoch_releases(stream)
+
+
+@pytest.mark.parametrize("harm", ["lost", "foreign"])
+def test_a_new_epoch_goes_on_after_harm_to_the_frames(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, harm: str
+) -> None:
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, KAFKAS_SESSION, 2) as stream:
+        frames = stream.settings.frames
+        stream.feed(some_events(30, seed=8))
+        sequencer = stream.start()
+        stream.wait_until_logged("epoch 1, round")
+        stream.wait_until(lambda: sharding_now(stream.settings).frames[0] > 0, sequencer)
+        sequencer.terminate()
+        assert ended(sequencer) == 0
+        if harm == "foreign":
+            stream.append(frames, 0, b"hello")
+        else:
+            with KafkaAdminClient(bootstrap_servers=kafka) as admin:
+                admin.delete_topics([frames])
+                wait_until(lambda: frames not in admin.list_topics(), lambda: "the topic is not deleted")
+        assert stream.run() == REFUSED
+        worker = stream.start(new_epoch=NewEpoch())
+        stream.wait_until_logged("epoch 2, round")
+        worker.terminate()
+        assert ended(worker) == 0
+
+
+def check_that_a_new_epoch_releases(stream: Stream) -> None:
+    """Asked for, it opens, counts what comes from then on, and is charged; the one before is closed."""
+    worker = stream.start(new_epoch=NewEpoch())
+    stream.wait_until_logged("epoch 2, round")
+    before = len(stream.releases())
+    stream.feed(some_events(10, seed=9))
+    stream.wait_until(lambda: len(stream.releases()) == before + 10, worker)
+    worker.terminate()
+    assert ended(worker) == 0
+    assert {decode_release(record.value or b"").epoch for record in stream.releases()[before:]} == {2}
+    journal = EpochJournal(stream.settings)
+    assert (len(journal.opened), set(journal.closed)) == (2, {1})
+    assert len(charges(stream)) == 2
+
+
+def test_under_another_noise_version_the_old_epoch_is_not_counted_on(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.feed(some_events(20, seed=10))
+    assert stream.run(until_round=20) == 0
+    stream.feed(some_events(10, seed=11))
+    with stream.redis() as redis:
+        monkeypatch.setattr(epoch, "NOISE_VERSION", epoch.NOISE_VERSION + 1)
+        resumed, _ = started(stream, redis, NewEpoch())
+    assert (resumed.closing, resumed.pipeline.epoch.number) == (False, 2)
+
+
+@pytest.mark.parametrize("step", [Epochs.finish_opening, CheckpointStore.commit])
+def test_an_outage_while_an_epoch_is_opened_does_not_open_another(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch, step: Callable[..., object]
+) -> None:
+    """The first attempt does the step, and gets no answer; the second one is asked the same."""
+    stream.feed(some_events(20, seed=12))
+    assert stream.run(until_round=20) == 0
+    owner = Epochs if step is Epochs.finish_opening else CheckpointStore
+
+    def then_no_answer(*arguments: object) -> None:
+        step(*arguments)
+        raise KafkaTimeoutError("no answer")
+
+    settings, wish = stream.settings, NewEpoch(recount=True)
+    with stream.redis() as redis:
+        store = CheckpointStore(redis, settings.stream)
+        redis.delete(
+            f"stream_dp:{{{settings.stream}}}:meta"
+        )  # so that the first attempt opens the epoch at once
+        with monkeypatch.context() as away:
+            away.setattr(owner, step.__name__, then_no_answer)
+            with pytest.raises(KafkaTimeoutError):
+                resume(settings, store, redis, wish)
+        resumed = resume(settings, store, redis, wish)
+    assert (resumed.closing, resumed.pipeline.epoch.number) == (False, 2)
+    assert len(EpochJournal(settings).opened) == len(charges(stream)) == 2
+
+
+def test_an_outage_after_an_epoch_was_opened_does_not_open_another(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.feed(some_events(20, seed=13))
+    assert stream.run(until_round=20) == 0
+    with stream.redis() as redis:
+        redis.delete(f"stream_dp:{{{stream.settings.stream}}}:meta")
+    starts = iter([KafkaConnectionError("the broker is away")])
+    start = AIOKafkaProducer.start
+
+    async def fail_once(producer: AIOKafkaProducer) -> None:
+        for failure in starts:
+            raise failure
+        await start(producer)
+
+    async def work() -> None:
+        worker = Worker(stream.settings, NewEpoch())
+        running = asyncio.create_task(worker.run())
+        await soon(lambda: bool(stream.releases()[20:]), running)
+        worker.stop()
+        await running
+
+    monkeypatch.setattr(AIOKafkaProducer, "start", fail_once)
+    feeding = threading.Timer(1.0, stream.feed, [some_events(5, seed=14)])
+    feeding.start()
+    asyncio.run(work())
+    feeding.join()
+    assert len(EpochJournal(stream.settings).opened) == len(charges(stream)) == 2
+
+
+def topic_of(stream: Stream, name: str, partitions: int = 1, **configs: str) -> None:
+    options = {"num_partitions": partitions, "replication_factor": 1, "configs": configs}
+    with KafkaAdminClient(bootstrap_servers=stream.settings.kafka) as admin:
+        admin.create_topics({name: options}, wait_for_metadata=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "retention", "told"),
+    [
+        ("epochs", 1, "604800000", "retention.ms"),
+        ("events.ledger", 1, "604800000", "retention.ms"),
+        ("events.ledger", 3, "-1", "has 3 partitions"),
+    ],
+)
+def test_a_journal_that_could_forget_is_refused(
+    stream: Stream, name: str, partitions: int, retention: str, told: str
+) -> None:
+    topic_of(stream, f"{stream.settings.stream}.{name}", partitions, **{"retention.ms": retention})
+    with stream.redis() as redis, pytest.raises((LogRefused, LedgerRefused), match=told):
+        started(stream, redis)
+
+
+def test_a_worker_that_has_nowhere_to_put_bad_events_does_not_start(stream: Stream) -> None:
+    with KafkaAdminClient(bootstrap_servers=stream.settings.kafka) as admin:
+        admin.delete_topics([stream.settings.dead_letters])
+    topic_of(stream, stream.settings.epochs, **{"retention.ms": "-1"})
+    topic_of(stream, f"{stream.settings.data_source}.ledger", **{"retention.ms": "-1"})
+    assert f"{stream.settings.dead_letters}' does not exist" in stream.refusal(create_topics=False)
