@@ -104,19 +104,13 @@ def _promise(settings: Settings) -> Finding:
     """Whether the privacy settings can be kept, and what they mean for a count."""
     import numpy as np
 
-    from stream_dp.calibration import calibrate
+    from stream_dp.epoch import Epoch, EpochRefused
 
     try:
-        mechanism, guarantee = calibrate(
-            settings.epsilon,
-            settings.delta,
-            settings.horizon,
-            settings.items_per_unit,
-            settings.mechanism,
-            settings.unit,
-        )
-    except ValueError as error:
+        epoch = Epoch.open(settings, 1, 0)
+    except EpochRefused as error:
         return Finding("promise", "failed", str(error))
+    mechanism, guarantee = epoch.mechanism, epoch.guarantee
     taus = mechanism.taus(np.arange(1, mechanism.horizon + 1))
     return Finding(
         "promise",
