@@ -176,6 +176,13 @@ class Epochs:
         self.note_started(epoch.number)
         return checkpoint
 
+    def charge_again(self) -> None:
+        """Repeat the charge of the last epoch as it was made, so that none runs without it.  Raises `LedgerRefused`."""
+        epoch = self.journal.opened[-1].epoch
+        charge, ledger = _charge(epoch), self._ledger_of(epoch)
+        known = ledger.ledger.state().stored.get(charge.id)
+        ledger.charge(charge if known is None else known.made)
+
     def note_started(self, number: int) -> None:
         """Put on record, before the epoch releases anything, that it has a checkpoint."""
         if number not in self.journal.started:

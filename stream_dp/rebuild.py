@@ -8,6 +8,7 @@ from redis import Redis
 
 from stream_dp import log
 from stream_dp.epoch import Epoch, EpochRefused
+from stream_dp.epochs import Epochs
 from stream_dp.histogram import HistogramState
 from stream_dp.journal import EpochJournal, EpochOpened
 from stream_dp.log_digest import NOTHING
@@ -78,14 +79,14 @@ def rebuild(
     """Put the state of the open epoch back into Redis, as it was after its last whole release; nothing is released.
 
     Raises `EpochRefused` where Redis still holds state and `replace` is false, and where the log does not give what
-    was released.
+    was released, and `LedgerRefused` where the epoch was not charged and its charge does not fit the budget.
     """
     store = CheckpointStore(redis, settings.stream)
     if not replace and store.holds_state():
         raise EpochRefused(
             f"Redis holds state of stream {settings.stream!r}: nothing was rebuilt; give --replace to replace it"
         )
-    take_over(settings, store, redis)
+    epochs = take_over(settings, store, redis)
     promise = find_promise(settings, redis)
     if promise.end_offset is not None:
         raise EpochRefused(f"epoch {promise.epoch.number} is closed: there is nothing to rebuild")
@@ -96,7 +97,7 @@ def rebuild(
             "restore their topic, or open a new epoch, which is charged, with --new-epoch"
         )
     if settings.shards:
-        return _restart_sequencer(settings, store, promise)
+        return _put_back(_start_of_sequencer(settings, promise), epochs, store)
     released = _Released(_published(settings, promise), promise.releases_offset)
     pipeline = Pipeline(promise.epoch, promise.key, settings.events)
     records = _records(settings, promise, progress)
@@ -117,19 +118,25 @@ def rebuild(
         key_check(promise.key),
         pipeline.intake.pairs,
     )
+    return _put_back(checkpoint, epochs, store)
+
+
+def _put_back(checkpoint: Checkpoint, epochs: Epochs, store: CheckpointStore) -> Checkpoint:
+    """Make it the state of the stream.  A worker goes on from it at once, so the epoch is charged before, again."""
+    epochs.charge_again()
     store.start_over()
     store.commit(store.prepare(checkpoint))
     return checkpoint
 
 
-def _restart_sequencer(settings: Settings, store: CheckpointStore, promise: Promise) -> Checkpoint:
-    """Put the sequencer of a stream in shards back to the beginning of its epoch.
+def _start_of_sequencer(settings: Settings, promise: Promise) -> Checkpoint:
+    """The sequencer of a stream in shards at the beginning of its epoch.
 
     When it starts, it computes all rounds again and compares them with the frames that are there, as after any start.
     Each shard does the same with its releases.
     """
     epoch = promise.epoch
-    checkpoint = Checkpoint(
+    return Checkpoint(
         epoch,
         HistogramState.before_any_round(),
         Position(epoch.first_offset, tick=epoch.first_tick),
@@ -137,9 +144,6 @@ def _restart_sequencer(settings: Settings, store: CheckpointStore, promise: Prom
         key_check(promise.key),
         sharding=Sharding(settings.shards, [0] * settings.shards),
     )
-    store.start_over()
-    store.commit(store.prepare(checkpoint))
-    return checkpoint
 
 
 class _Released:

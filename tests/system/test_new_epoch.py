@@ -22,6 +22,7 @@ from stream_dp.epochs import Epochs
 from stream_dp.journal import EpochClosed, EpochJournal
 from stream_dp.log import LogRefused
 from stream_dp.privacy.composition import Charge
+from stream_dp.rebuild import rebuild
 from stream_dp.records import Record, decode_release
 from stream_dp.resume import NewEpoch, Resumed, open_next, resume
 from stream_dp.shards.outlet import sharding_now
@@ -283,6 +284,45 @@ def test_an_outage_after_an_epoch_was_opened_does_not_open_another(
     asyncio.run(work())
     feeding.join()
     assert len(EpochJournal(stream.settings).opened) == len(charges(stream)) == 2
+
+
+def lose_redis(stream: Stream) -> None:
+    """All but the noise key, the ledger included."""
+    with stream.redis() as redis:
+        own, source = f"{{{stream.settings.stream}}}", f"{{{stream.settings.data_source}}}"
+        names = [*redis.keys(f"stream_dp:{own}:*"), *redis.keys(f"stream_dp:{source}:*")]
+        redis.delete(*(name for name in names if not name.endswith(b":key")))
+
+
+def test_a_rebuilt_epoch_is_charged(stream: Stream) -> None:
+    """Redis has lost its charge, and the topic that remembers it, too."""
+    stream.feed(some_events(20, seed=15))
+    assert stream.run(until_round=20) == 0
+    before = charges(stream)
+    lose_redis(stream)
+    stream.rewrite(f"{stream.settings.data_source}.ledger", [], **{"retention.ms": "-1"})
+    with stream.redis() as redis:
+        assert rebuild(stream.settings, redis).state.round == 20
+        assert charges(stream) == before
+        rebuild(stream.settings, redis, replace=True)
+        assert charges(stream) == before
+        lose_redis(stream)
+        Ledger(redis, stream.settings.data_source).set_budget(1.0, 1e-9, "event")
+        stream.rewrite(f"{stream.settings.data_source}.ledger", [], **{"retention.ms": "-1"})
+        with pytest.raises(LedgerRefused, match="does not fit the budget"):
+            rebuild(stream.settings, redis)
+    assert not any(name.endswith(b":meta") for name in stream.redis_keys())
+
+
+def test_an_epoch_that_was_never_charged_is_not_rebuilt(stream: Stream) -> None:
+    stream.feed(some_events(20, seed=16))
+    assert stream.run(Kill("charge the ledger")) < 0
+    lose_redis(stream)
+    with stream.redis() as redis:
+        Ledger(redis, stream.settings.data_source).set_budget(1.0, 1e-9, "event")
+        with pytest.raises((EpochRefused, LedgerRefused)):
+            rebuild(stream.settings, redis)
+    assert not any(name.endswith(b":meta") for name in stream.redis_keys())
 
 
 def topic_of(stream: Stream, name: str, partitions: int = 1, **configs: str) -> None:
