@@ -90,7 +90,8 @@ class Epoch:
         if self.noise_version != NOISE_VERSION:
             raise EpochRefused(
                 f"epoch {self.number} draws noise of version {self.noise_version} and this program of version "
-                f"{NOISE_VERSION}: go on with the program that opened it"
+                f"{NOISE_VERSION}: go on with the program that opened it, or open a new epoch, which is charged, with "
+                "--new-epoch"
             )
 
     @property
