@@ -224,7 +224,7 @@ def test_under_another_noise_version_the_old_epoch_is_not_counted_on(
     stream.feed(some_events(10, seed=11))
     with stream.redis() as redis:
         monkeypatch.setattr(epoch, "NOISE_VERSION", epoch.NOISE_VERSION + 1)
-        with pytest.raises(EpochRefused, match="draws noise of version .* --new-epoch"):
+        with pytest.raises(EpochRefused, match=r"draws noise of version .* --new-epoch"):
             started(stream, redis)
         resumed, _ = started(stream, redis, NewEpoch())
     assert (resumed.closing, resumed.pipeline.epoch.number) == (False, 2)
