@@ -31,7 +31,7 @@ def published(
     if offsets.end < start:
         raise log.LogRefused(
             f"the topic {topic!r} has lost releases that were sent: it was truncated or re-created; "
-            "restore it, or use another stream name"
+            "restore it, or open a new epoch, which is charged, with --new-epoch"
         )
     first = max(offsets.first, start)
     for record in log.read(settings.kafka_address, topic, first, offsets.end, partition):

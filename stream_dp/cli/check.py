@@ -164,12 +164,15 @@ def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
     from kafka.errors import KafkaError
 
     from stream_dp import log
+    from stream_dp.journal import check_journal, journal_topic
     from stream_dp.resume import LARGEST_BATCH
 
     if topic == settings.dead_letters:
         return Finding("topic", "ok", f"{topic} exists; it holds raw data: restrict who may read it")
     batched = settings.releases, settings.frames, settings.shard_releases
     try:
+        if topic in (settings.epochs, journal_topic(settings.data_source)):
+            check_journal(settings.kafka_address, topic)
         warnings = log.check_topic(
             settings.kafka_address,
             topic,

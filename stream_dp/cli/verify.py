@@ -66,7 +66,7 @@ def rebuild(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Put a stream's lost state back into Redis, from its noise key and its topics.  Nothing is released or charged.
+    """Put a stream's lost state back into Redis, from its noise key and its topics.  Nothing is released.
 
     Stop the stream's worker first: one that still runs is fenced off.
 
