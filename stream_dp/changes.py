@@ -106,7 +106,7 @@ class ChangesWriter:
         log.check_topic(kafka, self._topic)
         self._before: WholeRelease | None = None
         self._releases = self._subscription(kafka, releases)
-        self._producer = producer_client(kafka, enable_idempotence=True, linger_ms=5)
+        self._producer = producer_client(kafka, linger_ms=5)
 
     def _subscription(self, kafka: Kafka, releases: str) -> Subscription:
         """The releases after the last whole change; all of them where there is none, or the topic is another one."""

@@ -30,8 +30,11 @@ def consumer_client(kafka: Kafka, **settings: Any) -> KafkaConsumer:
 
 
 def producer_client(kafka: Kafka, **settings: Any) -> KafkaProducer:
-    """A producer that waits for all replicas; `settings` as above.  Raises KafkaError if no broker answers in time."""
-    return _made(KafkaProducer, kafka, {"acks": "all"} | settings)
+    """A producer whose records are stored once and in order, or not at all; `settings` as above.
+
+    Raises KafkaError if no broker answers in time.
+    """
+    return _made(KafkaProducer, kafka, {"acks": "all", "enable_idempotence": True} | settings)
 
 
 def _made(kind: Callable[..., _Client], kafka: Kafka, settings: dict[str, Any]) -> _Client:

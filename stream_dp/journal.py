@@ -175,6 +175,6 @@ def _values(kafka: Kafka, topic: str) -> Iterator[bytes]:
 
 
 def _append(kafka: Kafka, topic: str, value: bytes) -> None:
-    with producer_client(kafka, enable_idempotence=True) as producer:
+    with producer_client(kafka) as producer:
         producer._metadata.config["retry_backoff_ms"] = _LOOK_AGAIN_MILLISECONDS
         producer.send(topic, value).get(timeout=_ANSWER_SECONDS)

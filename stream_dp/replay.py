@@ -150,7 +150,6 @@ def replay(
     sent, failed = 0, list[BaseException]()
     producer = producer_client(
         kafka,
-        enable_idempotence=True,
         linger_ms=5,
         max_request_size=_LARGEST_REQUEST,
         max_block_ms=_ANSWER_SECONDS * 1000,

@@ -126,13 +126,11 @@ def _kafka(settings: Settings) -> Iterator[Finding]:
 
     from stream_dp import log
     from stream_dp.cli.reach import require_kafka
-    from stream_dp.clients import admin_client
     from stream_dp.journal import journal_topic
 
     try:
         require_kafka(settings.kafka)
-        with admin_client(settings.kafka_address) as admin:
-            existing = set(admin.list_topics())
+        existing = log.topics(settings.kafka_address)
     except (Mistake, KafkaError, SettingsError) as error:
         yield _attempt("kafka", error)
         return
@@ -173,12 +171,10 @@ def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
     try:
         if topic in (settings.epochs, journal_topic(settings.data_source)):
             check_journal(settings.kafka_address, topic)
-        warnings = log.check_topic(
-            settings.kafka_address,
-            topic,
-            LARGEST_BATCH if topic in batched else 0,
-            partitions,
-        )
+            warnings = []
+        else:
+            largest_batch = LARGEST_BATCH if topic in batched else 0
+            warnings = log.check_topic(settings.kafka_address, topic, largest_batch, partitions)
     except (log.LogRefused, KafkaError) as error:
         return _attempt("topic", error)
     if warnings:

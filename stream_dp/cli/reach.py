@@ -32,11 +32,9 @@ def require_kafka(addresses: str) -> None:
 
 def require_topic(kafka: Kafka, topic: str) -> None:
     """Raise `Mistake` unless the topic exists; it is not made."""
-    from stream_dp.clients import admin_client
+    from stream_dp import log
 
-    with admin_client(kafka) as admin:
-        known = topic in admin.list_topics()
-    if not known:
+    if topic not in log.topics(kafka):
         raise Mistake(
             f"Kafka at {kafka} has no topic {topic!r}: start the stream's worker first, or name another stream "
             "with --stream"

@@ -157,10 +157,9 @@ def _replay(
 
 
 def _exists(settings: Settings, topic: str) -> bool:
-    from stream_dp.clients import admin_client
+    from stream_dp import log
 
-    with admin_client(settings.kafka_address) as admin:
-        return topic in admin.list_topics()
+    return topic in log.topics(settings.kafka_address)
 
 
 def _plan(source: "FileSource | TopicSource", held: "Held", into: str) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class _Session:
                     )
                 )
             )
-            self._producer = producer_client(kafka, enable_idempotence=True)
+            self._producer = producer_client(kafka)
             opened.callback(lambda: self._producer.close(timeout=_ANSWER_SECONDS))
             self._pool = opened.enter_context(ThreadPoolExecutor(1))
             self._consumer.assign([self._partition])
@@ -238,7 +238,7 @@ class _Session:
             except MessageSizeTooLargeError:
                 logger.error("job %s: %s", job_id, remedy)
                 self._producer.close(timeout=_ANSWER_SECONDS)  # once refused, it sends nothing more
-                self._producer = producer_client(self._worker.settings.kafka_address, enable_idempotence=True)
+                self._producer = producer_client(self._worker.settings.kafka_address)
 
     def _send(self, job_id: str | None, parts: list[bytes]) -> None:
         key = None if job_id is None else job_id.encode()
