@@ -67,14 +67,15 @@ class Place:
         ]
 
     def results(self, at_least: int) -> list[JobResult]:
-        found: list[bytes] = []
+        """What is published, once it holds so many whole results: the last part of each is there."""
+        found: list[JobResult] = []
 
         def enough() -> bool:
-            found[:] = self.published()
-            return len(found) >= at_least
+            found[:] = map(decode_result, self.published())
+            return sum(result.part == result.parts for result in found) >= at_least
 
-        wait_until(enough, lambda: f"{len(found)} results instead of {at_least}")
-        return [decode_result(value) for value in found]
+        wait_until(enough, lambda: f"not {at_least} whole results: {found}")
+        return found
 
     def charges(self, source: str | None = None) -> list[Charge]:
         return Ledger(self.redis, source or self.settings.events).charges()

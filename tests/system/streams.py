@@ -34,7 +34,7 @@ from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from tests.system.worker_process import PROCESSES, Interruption, run_worker
 
-GIVE_UP_SECONDS = 60.0
+GIVE_UP_SECONDS = 120.0
 Part = tuple[int, int]
 AnyWorker = Union[BaseProcess, "subprocess.Popen[bytes]"]
 
