@@ -122,5 +122,7 @@ def _answers(port: int, pid: int) -> bool:
                 answer += more
     except OSError:
         return False
-    told = re.search(rb"process_id:(\d+)\r.*loading:(\d)", answer, re.DOTALL)
+    told = re.search(
+        rb"\nprocess_id:(\d+)\r.*\nloading:(\d)", answer, re.DOTALL
+    )  # there is an async_loading too
     return told is not None and int(told[1]) == pid and told[2] == b"0"

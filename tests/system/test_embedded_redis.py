@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import redis
 
 from stream_dp.dev import redis_server
 from stream_dp.dev.child_process import ServerFailed, birth_of, stop_by_id
+from tests.system.streams import wait_until
 
 STARTER = """
     import sys, time
@@ -47,10 +49,22 @@ def test_every_acknowledged_write_survives_sigkill(tmp_path: Path) -> None:
         assert client.lrange("kept", 0, -1) == [b"%d" % number for number in range(200)]
 
 
+@pytest.mark.parametrize("loading", [b"0", b"1"])
+def test_a_server_that_still_loads_its_data_does_not_serve_yet(loading: bytes) -> None:
+    """What a server says of a load that does not block comes later, and is another thing."""
+    told = b"process_id:7\r\n# Persistence\r\nloading:%s\r\nasync_loading:0\r\n# Keyspace\r\n" % loading
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as threads:
+        answers = threads.submit(redis_server._answers, server.getsockname()[1], 7)
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(100)
+            connection.sendall(b"$%d\r\n# Server\r\n" % (len(told) + 10) + told + b"\r\n")
+        assert answers.result(120) is (loading == b"0")
+
+
 def test_an_owned_server_goes_with_its_starter_even_on_sigkill(tmp_path: Path) -> None:
     pid, _, birth = killed_starter(tmp_path, "owned")
-    while birth_of(pid) == birth:
-        pass  # the test's time limit ends this if the server stays
+    wait_until(lambda: birth_of(pid) != birth, lambda: "the server stays")
 
 
 def test_a_detached_server_stays_when_its_starter_is_killed(tmp_path: Path) -> None:
