@@ -11,7 +11,6 @@ It needs `java` (17 or newer) and, the first time, `mvn` with access to Maven Ce
 """
 
 import contextlib
-import random
 import shutil
 import socket
 import subprocess
@@ -31,7 +30,8 @@ HERE = Path(__file__).resolve().parent
 POM = HERE / "pom.xml"
 JAR_CACHE = HERE.parents[1] / ".kafka"
 CLUSTER_ID = "c3RyZWFtX2RwX3Rlc3RzMQ"  # 16 bytes in url-safe base 64; any constant does
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
+_HELD: list[socket.socket] = []
 
 
 class KafkaUnavailableError(Exception):
@@ -83,19 +83,18 @@ def _java(options: list[str], main: list[str | Path]) -> list[str | Path]:
 
 
 def free_ports() -> tuple[int, int]:
-    """Two loopback ports that are free now, below the range that numbers outgoing connections.
+    """Two loopback ports that the kernel gives to nobody else while this process lives, whoever listens on them.
 
-    A client that reconnects while the broker is down could otherwise be given the broker's own port as its
-    source, connect to itself and keep the broker from coming back.
+    Not to a client either, that reconnects while the broker is down: it would connect to itself, and keep the broker
+    from coming back.
     """
-    free = []
-    for port in random.SystemRandom().sample(range(20_000, 32_000), 200):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            free.append(port)
-        if len(free) == 2:
-            return free[0], free[1]
-    raise KafkaUnavailableError("Too few loopback ports from 20000 to 32000 are free: close some programs.")
+    holders = [socket.socket() for _ in range(2)]
+    for holder in holders:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # so that a server may listen
+        holder.bind(("127.0.0.1", 0))
+    _HELD.extend(holders)
+    first, second = (int(holder.getsockname()[1]) for holder in holders)
+    return first, second
 
 
 class Broker:
