@@ -117,7 +117,7 @@ def _page(folder: Path) -> Iterator[tuple[_Writer, Running, Chrome]]:
         log.create_topics(servers.kafka, "bench.releases")
         with (
             KafkaProducer(bootstrap_servers=servers.kafka, linger_ms=5) as producer,
-            running(servers.kafka, "bench", folder) as dashboard,
+            running(servers.kafka, "bench", folder, as_program=True) as dashboard,
             chromium(folder / "profile") as browser,
         ):
             writer = _Writer(producer, "bench.releases")

@@ -4,8 +4,6 @@ import asyncio
 import json
 import random
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,20 +14,19 @@ import pytest
 from kafka import KafkaAdminClient
 
 from stream_dp import log
+from stream_dp.dashboard import archive as archive_module
 from stream_dp.dashboard.archive import Archive
 from stream_dp.dashboard.promise import promise
-from stream_dp.dev.child_process import free_port
 from stream_dp.records import Record, Release, decode_release
 from stream_dp.settings import Settings
 from tests.dashboard.running import Running, records, running
 from tests.dashboard.viewer import Viewer
 from tests.releases import release
 from tests.system.conftest import KafkaOfOneTest
-from tests.system.streams import Stream, small_stream
+from tests.system.streams import GIVE_UP_SECONDS, Stream, small_stream, wait_until
 from tests.test_subscribe import parts_of
 
 VIEWERS = 100
-SECONDS = 60.0
 
 
 @pytest.fixture
@@ -119,23 +116,21 @@ async def test_a_hundred_viewers_get_few_frames_and_cost_one_reader(
         asyncio.create_task(watch(dashboard.port, viewer, 301, first))
         for viewer, first in zip(viewers, ready, strict=True)
     ]
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(GIVE_UP_SECONDS):
         await asyncio.gather(*(each.wait() for each in ready))
         crowded = connections(dashboard.process.pid)
         began = time.monotonic()
-        for start in range(1, 301, 5):
-            await asyncio.to_thread(
-                stream.write, stream.settings.releases, records(releases[start : start + 5])
-            )
-            await asyncio.sleep(0.1)
+        for start in range(1, 301, 15):
+            some = records(releases[start : start + 15])
+            await asyncio.to_thread(stream.write, stream.settings.releases, some)
+            await asyncio.sleep(0.05)
         await asyncio.gather(*watching)
     elapsed = time.monotonic() - began
     assert sorted(alone[0]) == sorted(crowded[0])
     expected = dict(zip(releases[-1].labels, releases[-1].counts, strict=True))
     for viewer in viewers:
         assert viewer.counts == expected
-        assert viewer.wholes + viewer.updates <= 10 * elapsed + 10
-        assert viewer.wholes + viewer.updates < len(releases) / 2
+        assert 2 <= viewer.wholes + viewer.updates <= 10 * elapsed + 10
 
 
 def test_its_connections_lead_to_kafka_only_and_it_listens_on_loopback(
@@ -242,10 +237,8 @@ def test_results_appear_when_their_topic_does(dashboard: Running, stream: Stream
     log.create_topics(stream.settings.kafka, topic)
     value = json.dumps({"status": "done", "job": "top-k", "labels": ["a", "b"], "counts": [7, 5]}).encode()
     stream.write(topic, [Record(0, 0, b"job-1", value), Record(0, 0, b"job-2", b"not JSON")])
-    deadline = time.monotonic() + SECONDS
-    while not (found := dashboard.get("/api/v1/results")):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: bool(dashboard.get("/api/v1/results")), dashboard.log.read_text)
+    found = dashboard.get("/api/v1/results")
     assert [(each["id"], each["labels"]) for each in found] == [("job-1", ["a", "b"])]
     stream.write(stream.settings.releases, records(many(1, 3)))
     dashboard.wait_until_round(3)
@@ -253,10 +246,9 @@ def test_results_appear_when_their_topic_does(dashboard: Running, stream: Stream
 
 def test_it_waits_for_the_topic_and_outlives_the_broker(own_kafka: KafkaOfOneTest, tmp_path: Path) -> None:
     stream = Stream(Settings(stream="late", kafka=own_kafka.address), tmp_path)
-    with running(own_kafka.address, "late", tmp_path) as dashboard:
-        while "waiting for the topic 'late.releases'" not in dashboard.log.read_text():
-            assert dashboard.process.poll() is None
-            time.sleep(0.05)
+    with running(own_kafka.address, "late", tmp_path, as_program=True) as dashboard:
+        text = dashboard.log.read_text
+        wait_until(lambda: "waiting for the topic 'late.releases'" in text(), text)
         assert dashboard.status("/readyz") == 503
         with KafkaAdminClient(bootstrap_servers=own_kafka.address) as admin:
             assert admin.list_topics() == [], "a reader must not make topics"
@@ -277,11 +269,14 @@ def test_it_waits_for_the_topic_and_outlives_the_broker(own_kafka: KafkaOfOneTes
     assert "Traceback" not in logged
 
 
-def test_every_round_and_moment_is_found_and_none_that_is_not_there(stream: Stream) -> None:
+def test_every_round_and_moment_is_found_and_none_that_is_not_there(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Epoch 1 in up to three parts a round, some of them twice, then epoch 2; a record a second."""
-    first = [part for whole in many(1, 40, labels=6) for part in parts_of(whole, 1 + whole.round % 3)]
-    second = [msgspec.structs.replace(each, epoch=2, nonce="22" * 16) for each in many(1, 30)]
-    parts = [*first[:30], *first[20:], *second[:12], *second[8:]]
+    monkeypatch.setattr(archive_module, "_ANSWER_SECONDS", GIVE_UP_SECONDS)
+    first = [part for whole in many(1, 20, labels=6) for part in parts_of(whole, 1 + whole.round % 3)]
+    second = [msgspec.structs.replace(each, epoch=2, nonce="22" * 16) for each in many(1, 15)]
+    parts = [*first[:18], *first[10:], *second[:7], *second[4:]]
     written = [each._replace(timestamp=1_000 * at) for at, each in enumerate(records(parts), start=1)]
     stream.write(stream.settings.releases, written)
     archive = Archive(stream.settings.kafka, stream.settings.releases)
@@ -293,60 +288,22 @@ def test_every_round_and_moment_is_found_and_none_that_is_not_there(stream: Stre
             newest = place
         places[at] = newest
     try:
-        for whole in many(1, 40, labels=6)[::-1]:
+        for whole in many(1, 20, labels=6)[::-1]:
             assert as_dict(archive.find(whole.round, 1)) == as_dict(whole)
         for whole in second:
             assert as_dict(archive.find(whole.round)) == as_dict(whole)
         assert [archive.find(*place) for place in ((0, 1), (1, 3))] == [None, None]
-        assert as_dict(archive.find(41, 1)) == as_dict(many(40, 40, labels=6)[0])
-        assert as_dict(archive.find(31, 2)) == as_dict(archive.find(31)) == as_dict(second[-1])
+        assert as_dict(archive.find(21, 1)) == as_dict(many(20, 20, labels=6)[0])
+        assert as_dict(archive.find(16, 2)) == as_dict(archive.find(16)) == as_dict(second[-1])
         for at, expected in places.items():
             found = archive.find(datetime.fromtimestamp(at, UTC))
             assert (None if found is None else (found.epoch, found.round)) == expected, at
         assert archive.find(datetime.fromtimestamp(0.5, UTC)) is None
         last_of_first = archive.find(datetime.fromtimestamp(10**6, UTC), 1)
         assert last_of_first is not None
-        assert last_of_first.round == 40
-        late = msgspec.structs.replace(many(31, 31)[0], epoch=2, nonce="22" * 16)
+        assert last_of_first.round == 20
+        late = msgspec.structs.replace(many(16, 16)[0], epoch=2, nonce="22" * 16)
         stream.write(stream.settings.releases, records([late]))
-        assert as_dict(archive.find(31)) == as_dict(late), "what came after the first question is found too"
+        assert as_dict(archive.find(16)) == as_dict(late), "what came after the first question is found too"
     finally:
         archive.close()
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--port", "{taken}"], "change --port"),
-        (["--host", "no.such.host.invalid"], "change --host"),
-        (["--user", "anna"], "STREAM_DASHBOARD_PASSWORD"),
-    ],
-)
-def test_a_mistake_ends_it_with_one_sentence(dashboard: Running, options: list[str], sentence: str) -> None:
-    words = [each.format(taken=dashboard.port) for each in ["--port", str(free_port()), *options]]
-    ran = subprocess.run(
-        [sys.executable, "-m", "stream_dp.cli", "dashboard", "--stream", "x", *words],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert ran.returncode == 2
-    assert sentence in ran.stderr
-    assert "Traceback" not in ran.stderr
-
-
-def test_settings_of_kafka_that_contradict_each_other_end_it_with_one_sentence(tmp_path: Path) -> None:
-    file = tmp_path / "stream.toml"
-    file.write_text('stream = "x"\nkafka_username = "anna"\n')
-    words = ["dashboard", "--settings", str(file), "--port", str(free_port())]
-    ran = subprocess.run(
-        [sys.executable, "-m", "stream_dp.cli", *words],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert ran.returncode == 2
-    assert "kafka_security" in ran.stderr
-    assert "Traceback" not in ran.stderr
