@@ -3,10 +3,17 @@
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.apache_kafka.server import KafkaUnavailableError, jars
 from tests.real_events import REAL_EVENTS
 from tests.shared import NO_INVOICES, RETAIL
+
+# Examples are the same in every run, and a machine that stands still for a while fails no test.
+settings.register_profile(
+    "tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
