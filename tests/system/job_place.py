@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from stream_dp.store.ledger import Ledger
 from stream_dp.store.pay_what_you_get import left
 from tests.real_events import real_records
 from tests.shared import RETAIL
-from tests.system.streams import wait_until
+from tests.system.streams import GIVE_UP_SECONDS, _all_records, wait_until
 
 UNIT = "user" if RETAIL.exists() else "event"  # flights have no user
 TOP = {"job": "top-k", "mechanism": "gumbel", "epsilon": 4, "delta": 1e-6, "k": 5, "unit": UNIT}
@@ -32,7 +32,14 @@ UNION = {
     "items_per_user": 10,
     "unit": UNIT,
 }
-COUNTS = {"job": "histogram", "mechanism": "gaussian", "epsilon": 4, "delta": 1e-6, "items_per_user": 5}
+COUNTS = {
+    "job": "histogram",
+    "mechanism": "gaussian",
+    "epsilon": 4,
+    "delta": 1e-6,
+    "items_per_user": 5,
+    "unit": UNIT,
+}
 EVENTS = 1_500
 PAID_BY_MARKS = {**TOP, "mechanism": "pay-what-you-get", "budget": "anna", "marks": 30, "queries": 4}
 
@@ -48,22 +55,27 @@ class Place:
         self.producer = KafkaProducer(bootstrap_servers=kafka, acks="all")
         log.create_topics(kafka, self.settings.events, f"{name}.jobs", f"{name}.results")
 
+    def close(self) -> None:
+        self.producer.close()
+        self.redis.close()
+
     def feed(self, values: Sequence[bytes]) -> None:
-        for value in values:
-            self.producer.send(self.settings.events, value)
-        self.producer.flush()
+        """Append events, and wait until the broker has them."""
+        for sent in [self.producer.send(self.settings.events, value) for value in values]:
+            sent.get(GIVE_UP_SECONDS)
 
     def ask(self, **fields: Any) -> None:
         self.send(json.dumps({"v": 1, **fields}).encode())
 
     def send(self, value: bytes) -> None:
-        self.producer.send(f"{self.settings.stream}.jobs", value).get(30)
+        self.write(f"{self.settings.stream}.jobs", value)
+
+    def write(self, topic: str, value: bytes) -> None:
+        self.producer.send(topic, value).get(GIVE_UP_SECONDS)
 
     def published(self) -> list[bytes]:
-        topic = f"{self.settings.stream}.results"
-        offsets = log.offsets(self.settings.kafka, topic)
         return [
-            each.value or b"" for each in log.read(self.settings.kafka, topic, offsets.first, offsets.end)
+            each.value or b"" for each in _all_records(self.settings.kafka, f"{self.settings.stream}.results")
         ]
 
     def results(self, at_least: int) -> list[JobResult]:
@@ -89,7 +101,7 @@ class Place:
             yield running
         finally:
             running.stop()
-            thread.join(60)
+            thread.join(GIVE_UP_SECONDS)
             assert not thread.is_alive()
 
     def answers(self, *requests: dict[str, Any]) -> list[JobResult]:
@@ -104,11 +116,9 @@ class Place:
 @contextmanager
 def job_place(kafka: str, redis_url: str, name: str, folder: Path) -> Iterator[Place]:
     """A stream that holds the first real events."""
-    place = Place(kafka, redis_url, name, folder)
-    place.feed(list(real_records(EVENTS)))
-    yield place
-    place.producer.close()
-    place.redis.close()
+    with closing(Place(kafka, redis_url, name, folder)) as place:
+        place.feed(list(real_records(EVENTS)))
+        yield place
 
 
 def anna(place: Place) -> tuple[int, int]:

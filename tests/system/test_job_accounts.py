@@ -45,7 +45,7 @@ def test_a_request_cannot_make_a_ledger_to_spend(place: Place) -> None:
     settings, fresh = place.settings, f"{place.settings.stream}-fresh"
     other = f"{place.settings.stream}-other.events"
     log.create_topics(settings.kafka, other)
-    place.producer.send(other, b'{"items": ["a"], "user": "u"}').get(30)
+    place.write(other, b'{"items": ["a"], "user": "u"}')
     refused = asked(place, "q1", topic=other, name=fresh)
     assert refused.status == "refused"
     assert f"stream-dp budget set --source {fresh}" in str(refused.reason)
@@ -63,7 +63,7 @@ def test_a_topic_spends_its_own_ledger_and_no_other(place: Place) -> None:
     settings, rich = place.settings, f"{place.settings.stream}-rich"
     other = f"{place.settings.stream}-other.events"
     log.create_topics(settings.kafka, other)
-    place.producer.send(other, b'{"items": ["a"], "user": "u"}').get(30)
+    place.write(other, b'{"items": ["a"], "user": "u"}')
     JournaledLedger(settings.kafka, place.redis, other).charge(CHARGE)
     Ledger(place.redis, other).set_budget(10.0, 1e-5, UNIT)
     Ledger(place.redis, rich).set_budget(1000.0, 1e-5, UNIT)

@@ -43,7 +43,7 @@ def test_an_outage_of_redis_costs_no_thread_for_each_attempt(
     monkeypatch.setattr(running.store, "next_offset", counted)
     running.run()
     assert asked == 3
-    assert set(threading.enumerate()) <= before
+    wait_until(lambda: set(threading.enumerate()) <= before, lambda: f"{threading.enumerate()} run on")
 
 
 def test_a_request_as_large_as_a_message_is_refused_and_the_next_one_answered(
