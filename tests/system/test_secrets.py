@@ -6,6 +6,7 @@ A whole system runs at the highest log level, with outages, refusals and mistake
 import base64
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
@@ -17,13 +18,13 @@ from stream_dp import log
 from stream_dp.dev import redis_server
 from stream_dp.privacy.keyed_noise import subkey
 from stream_dp.store.noise_key import noise_key
+from tests.apache_kafka.server import free_ports
+from tests.system.forked_program import start
 from tests.system.leaks import LOUD, leaks
 from tests.system.streams import Stream, ended, small_stream, some_events
 
 CLI = ("-c", "from stream_dp.cli import main; main()")
 PASSWORD, WRONG_PASSWORD, KAFKA_PASSWORD = "gr33n/t:a#leaf", "bl@ck/t:a#leaf", "o0long+t/a=leaf"
-pytestmark = pytest.mark.timeout(600)  # some twenty processes, one after the other
-
 PURPOSES = (b"label id", b"tweak", b"history", b"bits", b"check", b"log")
 
 
@@ -41,14 +42,13 @@ def witnessed(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("secrets")
     key_file = folder / "noise.key"
     system = _System(kafka, folder, key_file)
-    with system.stream() as stream:
+    with closing(system), system.stream() as stream:
         system.run(stream)
         key = noise_key(f"file:{key_file}", Redis(), stream.settings.stream, may_create=False)
         passwords = {"Redis": PASSWORD, "wrong": WRONG_PASSWORD, "Kafka": KAFKA_PASSWORD}
         secrets = {"noise key": key} | {f"sub-key {name!r}": subkey(key, name) for name in PURPOSES}
         secrets |= {f"password ({name})": value.encode() for name, value in passwords.items()}
         yield Witnessed(secrets, {"logs": stream.log_file.read_bytes()} | _topics(stream))
-    system.server.stop()
 
 
 class _System:
@@ -56,8 +56,12 @@ class _System:
 
     def __init__(self, kafka: str, folder: Path, key_file: Path) -> None:
         self.kafka, self.folder, self.key_file = kafka, folder, key_file
-        self.server = redis_server.start(folder / "redis")
+        port, _ = free_ports()  # nobody else takes it while the server is down
+        self.server = redis_server.start(folder / "redis", port=port)
         self.lock()
+
+    def close(self) -> None:
+        self.server.stop()
 
     def lock(self) -> None:
         with Redis(port=self.server.port) as client:
@@ -66,7 +70,7 @@ class _System:
     def url(self, password: str = PASSWORD) -> str:
         return f"redis://:{quote(password, safe='')}@127.0.0.1:{self.server.port}/0"
 
-    def stream(self):
+    def stream(self) -> AbstractContextManager[Stream]:
         name = f"secrets-{self.server.port}"
         return small_stream(self.kafka, self.url(), name, self.folder, noise_key=f"file:{self.key_file}")
 
@@ -120,10 +124,10 @@ class _System:
             {"items_per_event": 2},
         ]
         for changed in changes:
-            assert ended(stream.start_faust(LOUD, **changed)) == 2, changed
+            assert ended(start(stream, LOUD, **changed)) == 2, changed
         with stream.redis() as client:
             client.set(f"stream_dp:{{{stream.settings.stream}}}:meta", b"damaged")
-        assert ended(stream.start_faust(LOUD)) == 2
+        assert ended(start(stream, LOUD)) == 2
 
     def _mistakes(self, stream: Stream) -> None:
         """Wrong passwords, and addresses that a password has broken."""
@@ -140,13 +144,13 @@ class _System:
             ({"kafka_security": "SASL_PLAINTEXT"} | login, "waiting for Kafka"),
         ):
             before = stream.logged().count(told)
-            worker = stream.start_faust(LOUD, **changed)
+            worker = start(stream, LOUD, **changed)
             stream.wait_until_logged(told, times=before + 1)
             worker.kill()
             ended(worker)
         broken = (f"redis://:{PASSWORD}@127.0.0.1:1/0", f"redis:{PASSWORD}", f"rediss//{PASSWORD}@host")
         for address in broken:
-            assert ended(stream.start_faust(LOUD, redis=address)) != 0
+            assert ended(start(stream, LOUD, redis=address)) != 0
         for words in (("check",), ("worker",), ("verify",), ("budget", "show")):
             _command(stream, None, *words, redis=broken[0])
         _command(stream, 2, "worker", kafka_password=KAFKA_PASSWORD)
@@ -156,7 +160,7 @@ class _System:
 
 def _command(stream: Stream, status: int | None, *words: str, **changed: object) -> None:
     """A command of the command line, with what it prints in the stream's log; a `status` of None is any failure."""
-    found = ended(stream.start_faust(*CLI, *words, **changed))
+    found = ended(start(stream, *words, **changed))
     assert found == status if status is not None else found != 0, (words, stream.logged()[-2000:])
 
 
