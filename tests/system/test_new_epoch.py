@@ -30,7 +30,7 @@ from stream_dp.store import ledger as ledger_module
 from stream_dp.store.checkpoints import CheckpointStore, Fenced
 from stream_dp.store.ledger import Ledger, LedgerRefused
 from stream_dp.worker import Worker
-from tests.system.sharded import KAFKAS_SESSION, sharded_stream
+from tests.system.sharded import sharded_stream
 from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, small_stream, some_events, wait_until
 from tests.system.worker_process import Kill
 
@@ -180,7 +180,7 @@ def test_a_new_epoch_goes_on_after_a_foreign_record_among_the_releases(stream: S
 def test_a_new_epoch_goes_on_after_harm_to_the_frames(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, harm: str
 ) -> None:
-    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, KAFKAS_SESSION, 2) as stream:
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2) as stream:
         frames = stream.settings.frames
         stream.feed(some_events(30, seed=8))
         sequencer = stream.start()

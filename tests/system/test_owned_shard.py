@@ -21,16 +21,11 @@ from stream_dp.sending import producer
 from stream_dp.shards.frames import FramesLost, encode_frame
 from stream_dp.shards.owned_shard import OwnedShard
 from stream_dp.shards.sequencer import Sequencer
-from tests.system.sharded import KAFKAS_SESSION, QUICK_SESSION, ShardedStream, sharded_stream
+from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.streams import ended, some_events, wait_until
 
 SAVED, RELEASED, HANDED_OUT = 10, 20, 30
 """Rounds of the first epoch: up to the shard's checkpoint, released by it, and in its frames."""
-
-
-@pytest.fixture
-def session(request: pytest.FixtureRequest) -> int:
-    return QUICK_SESSION if request.config.getoption("kafka") == "embedded" else KAFKAS_SESSION
 
 
 class OneShard:
@@ -100,10 +95,9 @@ def shard(
     redis_url: str,
     topic_prefix: str,
     tmp_path: Path,
-    session: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[OneShard]:
-    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, session, 1) as stream:
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 1) as stream:
         yield OneShard(stream, monkeypatch)
 
 
@@ -194,10 +188,10 @@ def test_a_shard_far_behind_has_no_more_in_its_hands_than_readers_look_back(shar
 
 
 def test_after_the_key_was_lost_all_processes_go_on_in_a_new_epoch(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, session: int
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     """One shard is behind its frames, another has lost its state."""
-    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, session, 2) as stream:
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2) as stream:
         stream.feed(some_events(40, seed=1))
         processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
         stream.wait_until_round(40)
