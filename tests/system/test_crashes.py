@@ -23,6 +23,7 @@ from tests.system.worker_process import STEPS, Kill
 
 KILLED = -signal.SIGKILL
 ROUNDS = 800
+ARM = "from tests.system.worker_process import Kill, arm"
 
 OPENING = ("write the epoch down", "charge the ledger", "forget older state", "begin the epoch")
 FIRST = [
@@ -82,11 +83,13 @@ def test_killed_at_random_times_a_stream_gives_what_an_uninterrupted_one_gives(s
 
 def test_the_faust_app_killed_while_it_releases_loses_and_doubles_nothing(stream: Stream) -> None:
     stream.feed(some_events(ROUNDS, seed=4))
-    for round_number in (60, 250):
-        worker = stream.start_faust(batch_rounds=1, checkpoint_rounds=50)
-        stream.wait_until_round(round_number, worker)
-        worker.kill()
+    saved = 0
+    for batches in (70, 190):
+        program = f"{ARM}; arm(Kill('send a batch', {batches})); from stream_dp.cli import main; main()"
+        worker = stream.start_faust("-c", program, "worker", batch_rounds=1, checkpoint_rounds=30)
         assert ended(worker) == KILLED
-        assert stream.checkpoint().state.round < ROUNDS
+        before, saved = saved, stream.checkpoint().state.round
+        assert before < saved < ROUNDS
+        assert len(stream.releases()) >= saved
     assert stream.run(until_round=ROUNDS) == 0
     stream.check_everything()
