@@ -91,13 +91,16 @@ class Stream:
         assert (producer.flush(GIVE_UP_SECONDS), failed) == (0, [])
 
     def rewrite(self, topic: str, records: Sequence[Record], **configs: str) -> None:
-        """Delete the topic and make it again with these records from offset 0 on."""
+        """Delete the topic and make it again with these records from offset 0 on; they are kept whatever their age."""
+        # The old one would go on counting where the old topic ended, or make the topic itself when it looks for it.
+        _producer.cache_clear()
         with KafkaAdminClient(bootstrap_servers=self.settings.kafka) as admin:
             admin.delete_topics([topic])
             wait_until(lambda: topic not in admin.list_topics(), lambda: f"{topic} is not deleted")
-            _producer.cache_clear()  # the old one would go on counting where the old topic ended
-            options = {"num_partitions": 1, "replication_factor": 1, "configs": configs}
-            admin.create_topics({topic: options}, wait_for_metadata=True)
+            kept = {"retention.ms": "-1", **configs}
+            options = {"num_partitions": 1, "replication_factor": 1, "configs": kept}
+            admin.create_topics({topic: options})
+            admin.wait_for_topics([topic], int(1000 * GIVE_UP_SECONDS))
         self.configured = self.configured - {topic} | ({topic} if configs else set())
         self.write(topic, records)
 
@@ -131,9 +134,14 @@ class Stream:
     def run(
         self, interruption: Interruption | None = None, until_round: int | None = None, **changed: object
     ) -> int:
-        """Run a worker until it ends, or has released `until_round` and stops when asked; returns its exit status."""
+        """Run a worker until it ends, or has released `until_round` and stops when asked; returns its exit status.
+
+        It is not asked before it works, though that round may have been released by another one.
+        """
+        works, before = f"stream {self.settings.stream}: epoch ", self.logged()
         worker = self.start(interruption, **changed)
         if until_round is not None:
+            self.wait_until(lambda: works in self.logged()[len(before) :], worker)
             self.wait_until_round(until_round, worker)
             worker.terminate()
         return ended(worker)
@@ -352,7 +360,7 @@ def _producer(kafka: str) -> Producer:
 @cache
 def _reader(kafka: str) -> KafkaConsumer:
     """One for all tests: connecting takes longer than reading."""
-    return KafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset="none")
+    return log.read_only_consumer(kafka, auto_offset_reset="none", retry_backoff_ms=10)
 
 
 def _all_records(kafka: str, topic: str, last_only: bool = False) -> list[ConsumerRecord]:
