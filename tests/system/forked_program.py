@@ -4,34 +4,33 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from stream_dp.cli import main as command_line
 from tests.system import loud_worker
 from tests.system.leaks import LOUD
-from tests.system.streams import Stream, as_values
 from tests.system.worker_process import PROCESSES
 
 
-def start(stream: Stream, *words: str, **changed: object) -> BaseProcess:
-    """`stream-dp` with these words, or the worker `LOUD`, for a stream; what it prints is in the stream's log."""
-    values = {**as_values(stream.settings), **changed}
-    settings = {
-        f"STREAM_DP_{name.upper()}": str(value) for name, value in values.items() if value is not None
-    }
-    process = PROCESSES.Process(target=_run, args=(words, settings, str(stream.log_file)))
+def start(settings: Mapping[str, object], log_file: Path, *words: str, **environment: str) -> BaseProcess:
+    """`stream-dp` with these words, or the worker `LOUD`; what it prints goes to the end of `log_file`.
+
+    The settings that are not None, and `environment`, are in its environment.
+    """
+    given = {f"STREAM_DP_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
+    process = PROCESSES.Process(target=_run, args=(words, given | environment, str(log_file)))
     process.start()
-    stream.workers.append(process)
     return process
 
 
-def _run(words: Sequence[str], settings: dict[str, str], log_file: str) -> None:
+def _run(words: Sequence[str], environment: dict[str, str], log_file: str) -> None:
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
     for name in [name for name in os.environ if name.startswith("STREAM_DP_")]:
         del os.environ[name]
-    os.environ.update(settings)
+    os.environ.update(environment)
     output = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for standard in (1, 2):
         os.dup2(output, standard)

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,9 +20,9 @@ from stream_dp.dev import redis_server
 from stream_dp.privacy.keyed_noise import subkey
 from stream_dp.store.noise_key import noise_key
 from tests.apache_kafka.server import free_ports
-from tests.system.forked_program import start
+from tests.system import forked_program
 from tests.system.leaks import LOUD, leaks
-from tests.system.streams import Stream, ended, small_stream, some_events
+from tests.system.streams import Stream, as_values, ended, small_stream, some_events
 
 CLI = ("-c", "from stream_dp.cli import main; main()")
 PASSWORD, WRONG_PASSWORD, KAFKA_PASSWORD = "gr33n/t:a#leaf", "bl@ck/t:a#leaf", "o0long+t/a=leaf"
@@ -156,6 +157,13 @@ class _System:
         _command(stream, 2, "worker", kafka_password=KAFKA_PASSWORD)
         _command(stream, 2, "worker", redis_password=PASSWORD)
         _command(stream, 2, "worker", noise_key=self.key_file.read_text().strip())
+
+
+def start(stream: Stream, *words: str, **changed: object) -> BaseProcess:
+    """A program with the settings of a stream and those that are changed; what it prints is in the stream's log."""
+    process = forked_program.start({**as_values(stream.settings), **changed}, stream.log_file, *words)
+    stream.workers.append(process)
+    return process
 
 
 def _command(stream: Stream, status: int | None, *words: str, **changed: object) -> None:

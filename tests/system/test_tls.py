@@ -4,12 +4,10 @@ With `--kafka apache`, Kafka and Redis are real servers that speak TLS themselve
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +21,9 @@ from stream_dp.connections import kafka_options, redis_client
 from stream_dp.records import decode_release
 from stream_dp.settings import Settings, load_settings
 from tests.system.certificates import Authority
+from tests.system.forked_program import start
 from tests.system.leaks import LOUD, leaks
-from tests.system.streams import as_values, event, wait_until
+from tests.system.streams import as_values, ended, event, status_of, wait_until
 from tests.system.tls_servers import (
     PASSWORD,
     USER,
@@ -74,12 +73,18 @@ class Site:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Apache Kafka knows passwords too; the embedded broker only knows TLS, which stands around it."""
-    if "access" in metafunc.fixturenames:
-        ways = ["SSL"]
-        if metafunc.config.getoption("kafka") == "apache":
-            ways += ["SASL_SSL PLAIN", "SASL_SSL SCRAM-SHA-512"]
-        metafunc.parametrize("access", ways)
+    """Apache Kafka knows passwords too; the embedded broker only knows TLS, which stands around it.
+
+    Which password it would be makes no difference to a certificate that is not believed.
+    """
+    passwords = ["SASL_SSL PLAIN", "SASL_SSL SCRAM-SHA-512"]
+    if metafunc.config.getoption("kafka") != "apache":
+        passwords = []
+    if "server" in metafunc.fixturenames:
+        kafka = [(access, "kafka") for access in ("SSL", *passwords[:1])]
+        metafunc.parametrize(("access", "server"), [("SSL", "redis"), *kafka])
+    elif "access" in metafunc.fixturenames:
+        metafunc.parametrize("access", ["SSL", *passwords])
 
 
 @pytest.fixture(scope="module")
@@ -114,24 +119,26 @@ def _redis_files(site: Site) -> dict[str, str]:
     return {"ssl_ca_certs": str(site.authority.file), "ssl_certfile": cert, "ssl_keyfile": key}
 
 
-def command(settings: Settings, *words: str, **options: Any) -> "subprocess.Popen[str]":
-    """`stream-dp`, or `words` that begin with a file of Python, with these settings in its environment."""
-    bare = {name: value for name, value in os.environ.items() if not name.startswith("STREAM_DP_")}
-    given = {
-        f"STREAM_DP_{name.upper()}": str(value)
-        for name, value in as_values(settings).items()
-        if value is not None
-    }
-    program = [sys.executable, *(words if words[0].endswith(".py") else ("-m", "stream_dp.cli", *words))]
-    return subprocess.Popen(program, env=bare | given, text=True, **options)
+def logged(log_file: Path) -> str:
+    return log_file.read_text() if log_file.exists() else ""
 
 
-def output(settings: Settings, *words: str) -> tuple[int, str]:
+@contextmanager
+def running(settings: Settings, log_file: Path, *words: str) -> Iterator[BaseProcess]:
+    """`stream-dp`, or the worker `LOUD`, with these settings until the block ends, printing into `log_file`."""
+    process = start(as_values(settings), log_file, *words, **{SECRET: PASSWORD})
+    try:
+        yield process
+    finally:
+        process.terminate()
+        ended(process)
+
+
+def output(settings: Settings, folder: Path, *words: str) -> tuple[int, str]:
     """The exit status of a command that ends, and what it printed."""
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with command(settings, *words, **both) as running:
-        told, _ = running.communicate(timeout=60)
-    return running.returncode, told
+    printed = folder / f"{words[0]}.log"
+    status = ended(start(as_values(settings), printed, *words, **{SECRET: PASSWORD}))
+    return status, logged(printed)
 
 
 def feed(settings: Settings) -> None:
@@ -155,29 +162,30 @@ def test_a_whole_system_runs_over_tls(site: Site, topic_prefix: str, access: str
     settings = site.settings(topic_prefix, access)
     feed(settings)
     log.create_topics(settings.kafka_address, settings.releases)
-    logged = tmp_path / "worker.log"
-    with logged.open("w") as file, command(settings, LOUD, stdout=file, stderr=file) as worker:
-        try:
-            wait_until(lambda: last_round(settings) == EVENTS or worker.poll() is not None, logged.read_text)
-        finally:
-            worker.terminate()
-            worker.wait(60)
-    assert last_round(settings) == EVENTS, logged.read_text()
-    assert output(settings, "check")[0] == 0, output(settings, "check")
-    status, certificate = output(settings, "verify", "--json")
+    told = tmp_path / "worker.log"
+    with running(settings, told, LOUD) as worker:
+        wait_until(
+            lambda: last_round(settings) == EVENTS or status_of(worker) is not None, lambda: logged(told)
+        )
+    assert last_round(settings) == EVENTS, logged(told)
+    status, checked = output(settings, tmp_path, "check")
+    assert status == 0, checked
+    status, certificate = output(settings, tmp_path, "verify", "--json")
     assert status == 0, certificate
     assert json.loads(certificate.splitlines()[-1])["rounds"] == EVENTS
-    assert output(settings, "rebuild", "--replace", "--json")[0] == 0
-    status, releases = output(settings, "tail", "--from", "1", "--rounds", "3", "--json")
+    assert output(settings, tmp_path, "rebuild", "--replace", "--json")[0] == 0
+    status, releases = output(settings, tmp_path, "tail", "--from", "1", "--rounds", "3", "--json")
     assert (status, len(releases.splitlines())) == (0, 3), releases
-    assert "aiokafka" in logged.read_text()
-    assert leaks({"password": PASSWORD.encode()}, {"logs": logged.read_bytes()}) == []
+    assert "aiokafka" in logged(told)
+    assert leaks({"password": PASSWORD.encode()}, {"logs": told.read_bytes()}) == []
     assert PASSWORD not in releases + certificate
 
 
 def test_kafka_lets_nobody_in_without_what_it_asks_for(site: Site, access: str) -> None:
     """The fixture is what it says: else the tests above would prove nothing."""
     settings = site.settings("s", access)
+    with KafkaConsumer(**kafka_options(settings.kafka_address)) as welcome:
+        welcome.topics()
     bare = {"security_protocol": "PLAINTEXT", "ssl_context": None}
     lacking = {"kafka_client_cert": None, "kafka_client_key": None} if access == "SSL" else {}
     for options in (
@@ -207,22 +215,18 @@ def test_redis_lets_nobody_in_without_what_it_asks_for(site: Site, monkeypatch: 
 _REDIS_FILES = ("redis_ca_file", "redis_client_cert", "redis_client_key")
 
 
-@pytest.mark.parametrize("server", ["kafka", "redis"])
 def test_a_server_that_cannot_prove_who_it_is_gets_nothing(
     site: Site, topic_prefix: str, access: str, server: str, tmp_path: Path
 ) -> None:
     """Another authority's certificate is not believed, and the worker says so instead of going on without TLS."""
     settings = site.settings(topic_prefix, access, **{f"{server}_ca_file": str(site.stranger.file)})
-    logged = tmp_path / "worker.log"
-    with logged.open("w") as file, command(settings, "worker", stdout=file, stderr=file) as worker:
-        try:
-            wait_until(
-                lambda: "trying again" in logged.read_text() or worker.poll() is not None, logged.read_text
-            )
-        finally:
-            worker.terminate()
-            worker.wait(60)
-    told = logged.read_text()
+    log_file = tmp_path / "worker.log"
+    with running(settings, log_file, "worker") as worker:
+        wait_until(
+            lambda: "trying again" in logged(log_file) or status_of(worker) is not None,
+            lambda: logged(log_file),
+        )
+    told = logged(log_file)
     assert f"waiting for {server.capitalize()}" in told, told
     assert PASSWORD not in told
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Template
 
 from stream_dp.dev import redis_server
-from stream_dp.dev.child_process import spawn, stop_owned, wait_until
+from stream_dp.dev.child_process import START_SECONDS, spawn, stop_owned, wait_until
 from tests.apache_kafka.server import Broker, free_ports
 from tests.system.certificates import Authority, Certificate
 
@@ -139,7 +139,7 @@ def _relay(target: int, authority: Authority, name: str) -> Iterator[int]:
         loop.run_forever()
 
     threading.Thread(target=run, daemon=True).start()
-    assert started.wait(10)
+    assert started.wait(START_SECONDS)
     try:
         yield ports[0]
     finally:
