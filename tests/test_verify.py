@@ -13,9 +13,12 @@ from stream_dp.settings import Settings
 from stream_dp.verify import Outcome, Verdict, verify
 
 KEY = bytes(range(32))
-EPOCH = Epoch.open(Settings(stream="shop", epsilon=20.0, horizon=255, items_per_event=2), 1, 0)
+NONCE = bytes(range(16))
+EPOCH = replace(
+    Epoch.open(Settings(stream="shop", epsilon=20.0, horizon=255, items_per_event=2), 1, 0), nonce=NONCE
+)
 SETTINGS_OF_SEVEN = Settings(stream="shop", epsilon=20.0, horizon=63, items_per_event=2, rounds="every-7")
-MUTATED_LOGS = 1_000
+MUTATED_LOGS = 200
 
 
 def event(offset: int, *items: str) -> Record:
@@ -120,7 +123,7 @@ def test_an_edit_that_changes_no_release_is_found_too() -> None:
 
 def test_rounds_of_several_events_are_told_by_rounds_and_not_by_records() -> None:
     """120 records in rounds of 7: the last of them is in the round that is open."""
-    epoch = Epoch.open(SETTINGS_OF_SEVEN, 1, 0)
+    epoch = replace(Epoch.open(SETTINGS_OF_SEVEN, 1, 0), nonce=NONCE)
     releases = Pipeline(epoch, KEY, "shop.events").process(LOG).releases
     counted = LogDigester(KEY).extend(NOTHING, LOG[:119])
     more = [event(120 + i, "item 1") for i in range(7)]

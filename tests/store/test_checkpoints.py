@@ -1,6 +1,7 @@
 """A checkpoint is whole or not there, is only ever the newest worker's, and restores the engine exactly."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from tests.system.streams import some_events
 
 SETTINGS = Settings(stream="s", epsilon=30.0, horizon=1023, items_per_event=3)
 KEY = bytes(range(32))
-EPOCH = Epoch.open(SETTINGS, 1, 0)
+EPOCH = replace(Epoch.open(SETTINGS, 1, 0), nonce=bytes(16))
 RECORDS = [
     Record(offset, 1000 + offset, None, value) for offset, value in enumerate(some_events(300, seed=5))
 ]
