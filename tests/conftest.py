@@ -32,6 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.addinivalue_line(
+        "markers", "same_on_any_broker(why): a test of tests/system that a run on Apache Kafka leaves out"
+    )
+    config.addinivalue_line(
+        "markers", "same_on_any_broker(why): a test of tests/system that a run on Apache Kafka leaves out"
+    )
     if config.getoption("kafka") == "apache":
         try:
             jars()

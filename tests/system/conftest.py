@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pytest
 
+from stream_dp import clients
 from stream_dp.dev import redis_server
 from stream_dp.dev.servers import BrokerProcess, Servers, embedded, start_broker
 from tests.apache_kafka.server import Broker, apache_kafka, free_ports
@@ -20,19 +21,35 @@ SAME_ON_ANY_BROKER = {
     "test_dev_commands": "the commands start embedded servers",
     "test_embedded_broker": "that is the one which is tested",
     "test_embedded_redis": "Redis alone",
+    "test_mechanisms": "how noise is drawn; test_crashes kills workers",
+    "test_file_jobs": "jobs on files need no broker",
     "test_metrics": "what a worker shows, whoever its broker",
     "test_secrets": "what a worker writes, whoever its broker",
     "test_verify_commands": "words for what test_epochs and test_log_identity ask",
 }
-"""Files that a run on Apache Kafka leaves out, because it would be the same test again, and why."""
+"""Files that a run on Apache Kafka leaves out, because it would be the same test again, and why.
+
+Of other files it leaves out the tests that are marked `same_on_any_broker`.
+"""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On Apache Kafka, keep what could depend on it."""
     if config.getoption("kafka") == "apache":
-        again = [item for item in items if item.path.stem in SAME_ON_ANY_BROKER and item.path.parent == HERE]
-        config.hook.pytest_deselected(items=again)
+        again = {
+            item
+            for item in items
+            if (item.path.stem in SAME_ON_ANY_BROKER and item.path.parent == HERE)
+            or item.get_closest_marker("same_on_any_broker")
+        }
+        config.hook.pytest_deselected(items=list(again))
         items[:] = [item for item in items if item not in again]
+
+
+@pytest.fixture(autouse=True)
+def patient_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what a test does in this process wait for a broker that stands still, as a worker does by trying again."""
+    monkeypatch.setattr(clients, "BOOTSTRAP_MILLISECONDS", 60_000)
 
 
 @pytest.fixture(scope="session")

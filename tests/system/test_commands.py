@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from redis import Redis
 from typer.testing import CliRunner
 
-from stream_dp import log
+from stream_dp import clients, log
 from stream_dp.changes import ChangesWriter
 from stream_dp.cli import app
 from stream_dp.dev import redis_server
@@ -151,7 +151,8 @@ def test_tail_refuses_what_no_worker_wrote(kafka: str, stream: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["tail", "check"])
-def test_a_kafka_out_of_reach_is_named(command: str) -> None:
+def test_a_kafka_out_of_reach_is_named(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "BOOTSTRAP_MILLISECONDS", 50)
     result = run(command, "--stream", "x", "--kafka", "127.0.0.1:1")
     assert result.exit_code == 2
     assert "Kafka does not answer at 127.0.0.1:1" in " ".join(result.output.split())
@@ -285,7 +286,10 @@ def test_check_tells_a_ledger_of_another_unit(
     assert 'set unit = "event" instead of "user"' in of(checks, "failed")[0]
 
 
-def test_check_lists_what_fails_without_a_server_and_keeps_the_password() -> None:
+def test_check_lists_what_fails_without_a_server_and_keeps_the_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clients, "BOOTSTRAP_MILLISECONDS", 50)
     words = ("--stream", "x", "--kafka", "127.0.0.1:1", "--redis", "redis://:hush@127.0.0.1:2/0")
     code, checks = checklist(*words)
     assert code == 2
