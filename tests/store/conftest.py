@@ -8,6 +8,7 @@ from redis import Redis
 from stream_dp.dev import redis_server
 from stream_dp.store.ledger import Ledger
 from tests.store.charges import SOURCE
+from tests.system.streams import GIVE_UP_SECONDS
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +21,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis_server.Re
 @pytest.fixture
 def redis(server: redis_server.RedisServer) -> Iterator[Redis]:
     """A client of an empty database."""
-    with Redis.from_url(server.url) as client:
+    with Redis.from_url(server.url, socket_timeout=GIVE_UP_SECONDS) as client:
         client.flushall()
         yield client
 

@@ -173,7 +173,7 @@ def test_what_names_no_source_is_refused(redis: Redis, source: str) -> None:
         max_size=12,
     )
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_no_offset_is_ever_overspent(redis: Redis, asked: list[tuple[int, int | None, float]]) -> None:
     redis.flushall()
     ledger = Ledger(redis, SOURCE)

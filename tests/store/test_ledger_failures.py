@@ -1,7 +1,6 @@
 """The ledger when many charge at once, when its server fails, and when it is damaged, rolled back or restored."""
 
 import logging
-import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +23,8 @@ from stream_dp.store.ledger import (
     UnitMismatch,
 )
 from tests.store.charges import SOURCE, charge, total
+from tests.system.streams import GIVE_UP_SECONDS, wait_until
+from tests.system.worker_process import PROCESSES
 
 CHARGES = f"stream_dp:{{{SOURCE}}}:charges"
 BUDGET = f"stream_dp:{{{SOURCE}}}:budget"
@@ -48,7 +49,7 @@ def test_processes_that_charge_at_once_never_overspend(
     ledger: Ledger, server: redis_server.RedisServer
 ) -> None:
     rho = ledger.room().rho / SHARES
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
+    with PROCESSES.Pool(3) as pool:
         accepted = pool.starmap(charge_until_refused, [(server.url, name, rho) for name in "abc"])
     assert sum(accepted) == SHARES == len(ledger.charges())
 
@@ -65,7 +66,7 @@ def test_threads_that_charge_at_once_never_overspend_and_look_then_write_does(
     assert accepted_of("abcd") == SHARES == len(ledger.charges())
     redis.flushall()
     ledger.set_budget(1.0, 1e-6, "event")
-    together = threading.Barrier(4, timeout=30)
+    together = threading.Barrier(4, timeout=GIVE_UP_SECONDS)
 
     def look_then_write(
         self: Ledger, change: Any
@@ -121,9 +122,10 @@ def test_a_charge_whose_answer_was_lost_is_repeated_and_waits_for_the_disk(
     ]  # the repeated call changed nothing and still did not return before the disk had it
 
 
-def test_a_charge_outlives_a_killed_server(tmp_path: Path) -> None:
+def test_a_charge_outlives_a_killed_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "_DURABLE_MILLISECONDS", int(1000 * GIVE_UP_SECONDS))
     with redis_server.running(tmp_path, appendfsync="everysec") as first:
-        with Redis.from_url(first.url) as client:
+        with Redis.from_url(first.url, socket_timeout=GIVE_UP_SECONDS) as client:
             Ledger(client, SOURCE).set_budget(1.0, 1e-6, "event")
             everything = total(client)
             Ledger(client, SOURCE).charge(everything)
@@ -160,9 +162,16 @@ def test_a_server_that_keeps_no_file_is_warned_about_once(
             ledger.charge(charge("b"))
     finally:
         redis.config_set("appendonly", "yes")
-    assert [record.message for record in caplog.records] == [
+        wait_until(lambda: _has_its_file(redis), lambda: "the file is not written anew")
+    assert [message for name, _, message in caplog.record_tuples if name.startswith("stream_dp")] == [
         "charges may be lost when Redis is lost: turn appendonly on"
     ]
+
+
+def _has_its_file(redis: Redis) -> bool:
+    """A server that begins to keep its file writes it first, and until then nothing is on its disk."""
+    told = redis.info("persistence")
+    return not (told["aof_rewrite_in_progress"] or told["aof_rewrite_scheduled"])
 
 
 def test_a_server_without_waitaof_is_warned_about(
