@@ -196,27 +196,19 @@ class RunningHistogram:
         first_seen = np.zeros(labels - known, np.int64)
         late = np.flatnonzero(rows >= known)[::-1]  # backwards: the first round is written last, and stays
         first_seen[rows[late] - known] = first + steps[late]
-        released = np.arange(len(rounds)) if wanted is None else np.flatnonzero(wanted)
-        hit, places = np.unique(rows, return_inverse=True)
-        growth = np.zeros(
-            (len(released) + 1, len(hit)), np.int32
-        )  # the last row: after the last released round
-        np.add.at(growth, (released.searchsorted(steps), places), 1)
-        np.cumsum(growth, axis=0, out=growth)
-
-        table, hits, numbers = self._table, Hits(first + steps, rows), first + released
+        numbers = np.arange(first, first + len(rounds))
+        if wanted is not None:
+            numbers = numbers[wanted]
         some = numbers if len(numbers) < len(rounds) else None
-        noisy = table.advance(self._ids[:labels], self._counts[:labels], heads, hits, first_seen, some)
-        noisy += table.by_column(self._counts)
-        columns = table.columns_of(hit)
-        noisy[:, columns[columns >= 0]] += growth[:-1, columns >= 0]
-        self._counts[hit] += growth[-1]
+        noisy = self._table.advance(
+            self._ids[:labels], self._counts[:labels], heads, Hits(first + steps, rows), first_seen, some
+        )
+        np.add.at(self._counts, rows, 1)
         if heads:
             self._history = heads[-1]
-        columns = table.columns_of(np.arange(known, labels))
-        seen = np.zeros(noisy.shape[1], np.int64)
-        seen[columns[columns >= 0]] = first_seen[columns >= 0]
-        return self._release(numbers, noisy, seen)
+        tau = self.mechanism.taus(numbers)
+        self._hide_early(noisy, tau, numbers, known, first_seen)
+        return self._release(numbers, noisy, tau)
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next event."""
@@ -251,67 +243,75 @@ class RunningHistogram:
         """The heads of the hash chain after each of the rounds to come."""
         return chain_heads(self._noise, self._history, self.round + 1, rounds)
 
+    def _hide_early(
+        self,
+        noisy: NDArray[np.int32],
+        tau: NDArray[np.int32],
+        rounds: NDArray[np.int64],
+        known: int,
+        first_seen: NDArray[np.int64],
+    ) -> None:
+        """Keep the labels from row `known` on below `tau` in the rounds before they were first seen."""
+        if not len(rounds) or not len(first_seen):
+            return
+        columns = self._table.columns_of(np.arange(known, known + len(first_seen)))
+        late = (columns >= 0) & (first_seen > rounds[0])
+        columns = columns[late]
+        early = rounds[:, np.newaxis] < first_seen[late]
+        noisy[:, columns] = np.where(early, tau[:, np.newaxis] - 1, noisy[:, columns])
+
     def _release(
-        self, rounds: NDArray[np.int64], noisy: NDArray[np.int32], first_seen: NDArray[np.int64]
+        self, rounds: NDArray[np.int64], noisy: NDArray[np.int32], tau: NDArray[np.int32]
     ) -> ReleasedBlock:
-        """Threshold and sort the noisy table of `rounds`; a label is released from the round it was first seen in."""
-        tau = self.mechanism.taus(rounds)
-        visible = self._visible
-        shown = np.flatnonzero(np.any(_released(noisy, tau, rounds, first_seen), axis=0))
-        visible.include(self._table.rows_of(shown), self._labels)
-        columns = self._table.columns_of(visible.rows)
+        """Threshold and sort the noisy table of `rounds`."""
+        visible, table = self._visible, self._table
+        columns = table.columns_of(visible.rows)
         drawn = np.flatnonzero(columns >= 0)
-        noisy = noisy.take(columns[drawn], axis=1)
-        released = _released(noisy, tau, rounds, first_seen[columns[drawn]])  # cheaper than gathering it
-        sizes = released.sum(axis=1)
-        ranks, counts = _sorted_by_count(noisy, released, sizes)
-        return ReleasedBlock(
-            rounds, sizes, drawn[ranks] if len(drawn) < len(columns) else ranks, counts, visible.labels
-        )
-
-
-def _released(
-    noisy: NDArray[np.int32],
-    tau: NDArray[np.int32],
-    rounds: NDArray[np.int64],
-    first_seen: NDArray[np.int64],
-) -> NDArray[np.bool_]:
-    """Which cells reach their round's `tau`, from the round on in which their label was first seen."""
-    released = noisy >= tau[:, None]
-    if not len(rounds):
-        return released
-    late = np.flatnonzero(first_seen > rounds[0])
-    if len(late):
-        released[:, late] &= rounds[:, None] >= first_seen[late]
-    return released
+        if len(drawn) < noisy.shape[1]:
+            shown = np.flatnonzero(np.any(noisy >= tau[:, np.newaxis], axis=0))
+            visible.include(table.rows_of(shown), self._labels)
+            columns = table.columns_of(visible.rows)
+            drawn = np.flatnonzero(columns >= 0)
+        places = np.arange(len(drawn))
+        if len(drawn) < noisy.shape[1]:
+            noisy = noisy.take(columns[drawn], axis=1)
+        else:
+            places[columns[drawn]] = places.copy()
+        sizes, ranks, counts = _sorted_by_count(noisy, tau, places)
+        if len(drawn) < len(columns):
+            ranks = drawn[ranks]
+        return ReleasedBlock(rounds, sizes, ranks, counts, visible.labels)
 
 
 def _sorted_by_count(
-    noisy: NDArray[np.int32], released: NDArray[np.bool_], sizes: NDArray[np.int64]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The released cells of each row, largest count first, then by column: their columns and counts, row after row.
+    noisy: NDArray[np.int32], tau: NDArray[np.int32], places: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+    """The cells of each row that reach its `tau`, largest count first, then by place, which is given for each column.
 
-    Count and column share one unsigned key, of 32 bits where they fit: sorting is what a release costs most.
+    Returns how many there are in each row, their places and their counts, row after row.  Count and place share one
+    unsigned key, of 32 bits where they fit: sorting is what a release costs most.
     """
+    rows, width = noisy.shape
     if not noisy.size:
-        return np.empty(0, np.uint32), np.empty(0, np.int32)
-    bits, largest = noisy.shape[1].bit_length(), int(noisy.max())
-    narrow = (largest - int(noisy.min()) + 1) << bits < 2**32
-    unsigned, signed = (np.uint32, np.int32) if narrow else (np.uint64, np.int64)
-    keys: NDArray[Any] = np.subtract(largest, noisy, dtype=signed).view(unsigned)
-    keys <<= unsigned(bits)
-    keys |= np.arange(noisy.shape[1], dtype=unsigned)
-    everything = int(sizes.sum()) == keys.size
-    if not everything:
-        np.copyto(keys, np.iinfo(unsigned).max, where=~released)
+        return np.zeros(rows, np.int64), np.empty(0, np.uint32), np.empty(0, np.int32)
+    bits, largest, smallest = width.bit_length(), int(noisy.max()), int(noisy.min())
+    reach = largest - smallest + 1
+    unsigned, signed, modulus = (
+        (np.uint32, np.int32, 1 << 32) if reach << bits < 1 << 32 else (np.uint64, np.int64, 1 << 64)
+    )
+    keys: NDArray[Any] = noisy.astype(signed, copy=False).view(unsigned)
+    keys = np.multiply(keys, unsigned(-(1 << bits) % modulus))
+    keys += (places + (largest << bits)).astype(unsigned)  # wrapped to (largest - noisy) << bits | place
     keys.sort(axis=1)
-    if everything:
-        keys = keys.reshape(-1)
+    ends = (np.clip(largest + 1 - tau.astype(np.int64), 0, reach) << bits).astype(unsigned)
+    if np.all(keys[:, -1] < ends):
+        sizes, keys = np.full(rows, width), keys.reshape(-1)
     else:
-        keys = np.concatenate([row[:size] for row, size in zip(keys, sizes, strict=True)])
-    columns = keys & unsigned((1 << bits) - 1)
+        sizes = np.count_nonzero(keys < ends[:, np.newaxis], axis=1)
+        keys = np.concatenate([row[:size] for row, size in zip(keys, sizes.tolist(), strict=True)])
+    ranks = keys & unsigned((1 << bits) - 1)
     keys >>= unsigned(bits)
-    return columns, np.subtract(largest, keys.view(signed), dtype=signed)
+    return sizes, ranks, np.subtract(largest, keys.view(signed), dtype=signed)
 
 
 class _VisibleLabels:

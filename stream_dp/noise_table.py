@@ -1,4 +1,4 @@
-"""Whose noise is computed: that of all labels, or with pruning that of the labels that can be seen.
+"""The noisy table, and whose noise is computed for it: all labels', or with pruning that of those that can be seen.
 
 Pruning is a part of the mechanism that costs no delta.  Rounds come in blocks of 2^b that begin after a round l0, a
 multiple of 2^b.  In the last round of a block every label is active.  In the rounds before, a label is active if and
@@ -16,7 +16,8 @@ last round of it, for which every label draws noise anyway.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,7 @@ class Pruning(NamedTuple):
 
 
 class WholeTable:
-    """The noise of all labels: a column is a row."""
+    """The noisy counts of all labels: a column is a row."""
 
     rounds_left = sys.maxsize
 
@@ -62,10 +63,6 @@ class WholeTable:
     def width(self) -> int:
         """How many columns to expect of the next `advance`, not counting new labels."""
         return self._counter.labels
-
-    def by_column(self, cells: NDArray[Any]) -> NDArray[Any]:
-        """`cells`, one for each label, in the order of the columns that the last `advance` returned."""
-        return cells[: self._counter.labels]
 
     def rows_of(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Which labels these columns belong to."""
@@ -84,12 +81,15 @@ class WholeTable:
         first_seen: NDArray[np.int64],
         wanted: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int32]:
-        """The noise of the labels that have a column in the next rounds, int32 of shape (rounds, columns).
+        """The noisy counts of the labels that have a column in the next rounds, int32 of shape (rounds, columns).
 
         `counts` are those of all labels before the first of these rounds, 0 for the new ones.  For the rest see
         `Counter.advance`.
         """
-        return self._counter.advance(ids, histories, hits, first_seen, wanted)
+        numbers = _numbers(self.round, histories, wanted)
+        noisy = self._counter.advance(ids, histories, hits, first_seen, wanted)
+        _add_counts(noisy, numbers, counts, hits)
+        return noisy
 
     def state(self) -> tuple[CounterState, BlockState | None]:
         """What a checkpoint keeps."""
@@ -113,7 +113,7 @@ class PrunedTable:
         self._events_per_round = pruning.events_per_round
         self._active: Counter | None = None
         self._histories: list[bytes] = []
-        self._noise_at_start: NDArray[np.int32] | None = None  # known where the last block's end has told it
+        self._noisy_at_start: NDArray[np.int32] | None = None  # known where the last block's end has told it
         self._rows = _NONE  # of the active labels
         self._columns = np.empty(0, np.int64)  # of a label's row: its column among the active ones, or -1
 
@@ -141,10 +141,6 @@ class PrunedTable:
         """See `WholeTable.width`; before a block begins nobody knows, and this says all labels."""
         return len(self._rows) if self._active and not self._at_the_last else self._everyone.labels
 
-    def by_column(self, cells: NDArray[Any]) -> NDArray[Any]:
-        """See `WholeTable.by_column`."""
-        return cells[: self._everyone.labels] if self._all else cells[self._rows]
-
     def rows_of(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `WholeTable.rows_of`."""
         return columns if self._all else self._rows[columns]
@@ -168,20 +164,17 @@ class PrunedTable:
                 f"{len(histories)} rounds at once, but only {self.rounds_left} have the same columns"
             )
         active = self._active or self._begin(counts)
-        last_round = self._at_the_last
+        numbers, at_the_last = _numbers(self.round, histories, wanted), self._at_the_last
         if len(ids) > self._everyone.labels:
             self._add_labels(ids, active)
         columns = self._columns[hits.rows]
         mine = Hits(hits.rounds[columns >= 0], columns[columns >= 0])
-        noise = active.advance(ids[self._rows], histories, mine, _NONE, wanted)
+        noisy = active.advance(ids[self._rows], histories, mine, _NONE, wanted)
         self._histories += histories
-        if last_round:
-            self._everyone.follow(active, self._rows, ids, self._histories[-1])
-            self._columns[self._rows] = -1
-            self._active, self._histories, self._rows = None, [], _NONE
-            self._noise_at_start = self._everyone.current()
-            noise = np.tile(self._noise_at_start, (len(noise), 1))
-        return noise
+        if at_the_last:
+            return self._end(ids, counts, hits)[np.newaxis][: len(noisy)]
+        _add_counts(noisy, numbers, counts[self._rows], mine)
+        return noisy
 
     def state(self) -> tuple[CounterState, BlockState | None]:
         """What a checkpoint keeps: all labels at the start of the block, and the block, where it has begun."""
@@ -200,10 +193,25 @@ class PrunedTable:
 
     def _begin(self, counts: NDArray[np.int32]) -> Counter:
         everyone = self._everyone
-        noise = everyone.current() if self._noise_at_start is None else self._noise_at_start
-        self._noise_at_start = None
-        rows = np.flatnonzero(self._in_reach(noise + counts[: everyone.labels]))
+        noisy = self._noisy_at_start
+        if noisy is None:
+            noisy = everyone.current() + counts[: everyone.labels]
+        self._noisy_at_start = None
+        rows = np.flatnonzero(self._in_reach(noisy))
         return self._activate(rows, everyone.subset(rows))
+
+    def _end(self, ids: NDArray[np.uint64], counts: NDArray[np.int32], hits: Hits) -> NDArray[np.int32]:
+        """Every label's noisy count after the block, whose last round has these hits."""
+        everyone, active = self._everyone, self._active
+        assert active is not None
+        everyone.follow(active, self._rows, ids, self._histories[-1])
+        self._columns[self._rows] = -1
+        self._active, self._histories, self._rows = None, [], _NONE
+        noisy = everyone.current()
+        noisy += counts
+        np.add.at(noisy, hits.rows, 1)
+        self._noisy_at_start = noisy
+        return noisy
 
     def _activate(self, rows: NDArray[np.int64], active: Counter) -> Counter:
         self._rows, self._active = rows, active
@@ -233,3 +241,22 @@ class PrunedTable:
         active.join(part)
         self._columns[late] = np.arange(len(self._rows), len(self._rows) + len(late))
         self._rows = np.concatenate([self._rows, late])
+
+
+def _numbers(before: int, histories: Sequence[bytes], wanted: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """The rounds `wanted` of the next ones after round `before`, or all of them."""
+    return np.arange(before + 1, before + 1 + len(histories)) if wanted is None else wanted
+
+
+def _add_counts(
+    noisy: NDArray[np.int32], numbers: NDArray[np.int64], counts: NDArray[np.int32], hits: Hits
+) -> None:
+    """Add to row i the counts after round `numbers[i]`: `counts` and the hits so far, whose rows are columns here."""
+    steps = numbers.searchsorted(hits.rounds)
+    inside = steps < len(numbers)
+    grown_by = np.zeros_like(noisy)
+    np.add.at(grown_by.reshape(-1), steps[inside] * noisy.shape[1] + hits.rows[inside], 1)
+    grown_by[:1] += counts
+    for before, after in pairwise(grown_by):  # numpy's own accumulation goes down each column by itself
+        after += before
+    noisy += grown_by

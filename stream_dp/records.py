@@ -226,11 +226,10 @@ def _binaries(values: list[bytes]) -> pa.LargeBinaryArray:
     )
 
 
-def _integers(values: NDArray[np.int64]) -> pa.Int64Array:
-    """An Arrow column of these values, shape (n,)."""
-    return pa.Array.from_buffers(
-        pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))]
-    )
+def _integers(values: NDArray[Any]) -> pa.Array:
+    """An Arrow column of these integers, shape (n,)."""
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 SHARD_FIELD = b',"shard":'

@@ -15,6 +15,8 @@ from stream_dp.counters.protocol import Column, CounterState, Hits, grown
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
 from stream_dp.privacy.keyed_noise import KeyedNoise
 
+_CELLS_AT_ONCE = 1 << 16  # labels whose sums stay in the second-level cache
+
 
 class Tree(Protocol):
     """Which nodes make up the prefix of a round."""
@@ -93,8 +95,10 @@ class TreeCounter:
     def current(self) -> NDArray[np.int32]:
         """See `Counter.current`."""
         total = np.zeros(self.labels, np.int32)
-        for node in self.live:
-            total += node.noise[: self.labels]
+        for start in range(0, self.labels, _CELLS_AT_ONCE):
+            part = slice(start, min(start + _CELLS_AT_ONCE, self.labels))
+            for node in self.live:
+                total[part] += node.noise[part]
         return total
 
     def subset(self, rows: NDArray[np.int64]) -> "TreeCounter":

@@ -104,15 +104,17 @@ class DiscreteGaussian:
         expected = size * self._ambiguous_share
         return min(size, int(expected + 8 * expected**0.5) + 16)
 
-    def invert(self, bits: NDArray[np.uint64]) -> NDArray[np.int32]:
+    def invert(self, bits: NDArray[np.uint64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
         """Turn uniform bits, uint64 of shape (n, 2) (high word first), into n draws, int32 of shape (n,).
+
+        `out`: where to write them, if not to a new array.
 
         The guide on the top 16 bits answers most draws.  The number of exact searches is filled up to a
         number that depends on n alone, so that time does not tell how many draws lay near a table edge,
         which is where the rare large ones lie.
         """
         top = bits.view(np.dtype("<u2"))[:, 3].astype(np.intp)
-        values = self._guide.take(top, mode="clip")  # every index is in range: clip spares the check
+        values = self._guide.take(top, out=out, mode="clip")  # every index is in range: clip spares the check
         slow = np.flatnonzero(values == _AMBIGUOUS)
         filler = self.slow_budget(len(values)) - len(slow)
         if filler > 0:

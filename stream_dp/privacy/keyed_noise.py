@@ -56,7 +56,8 @@ class KeyedNoise:
             raise ValueError(f"an epoch's nonce must hold {NONCE_BYTES} bytes, not {len(nonce)}")
         self._id_key = subkey(key, b"label id")
         self._encryptor = Cipher(algorithms.AES(subkey(key, b"bits")), modes.ECB()).encryptor()
-        self._block = np.empty(_CELLS_AT_ONCE, _PAIR)  # reused: fresh pages cost more than the noise
+        self._tweaks = np.empty(_CELLS_AT_ONCE, _PAIR)  # reused: fresh pages cost more than the noise
+        self._block = np.empty(2 * _CELLS_AT_ONCE, _WORD)
         self._bits = bytearray((_CELLS_AT_ONCE + 1) * _BLOCK_BYTES)
         name = stream.encode()
         context = b"%d %d " % (NOISE_VERSION, len(name)) + name + nonce
@@ -92,8 +93,9 @@ class KeyedNoise:
         draws = np.empty((len(tweaks), len(ids)), np.int32)
         for top, left, bits in self.bits(ids, tweaks):
             rows, columns, _ = bits.shape
-            cells = draws[top : top + rows, left : left + columns]
-            cells[:] = gaussian.invert(bits.reshape(-1, 2)).reshape(cells.shape)
+            # One row of some labels, or rows of all of them: contiguous either way.
+            cells = draws[top : top + rows, left : left + columns].reshape(-1)
+            gaussian.invert(bits.reshape(-1, 2), out=cells)
         return draws
 
     def bits(
@@ -109,15 +111,16 @@ class KeyedNoise:
         columns = max(1, min(len(ids), _CELLS_AT_ONCE // together))
         rows = _CELLS_AT_ONCE // columns // together * together
         for left in range(0, len(ids), columns):
+            here = ids[left : left + columns].reshape(-1)
             for top in range(0, len(pairs), rows):
                 block = pairs[top : top + rows]
-                size = len(block) * min(columns, len(ids) - left)
-                cells = self._block[:size].reshape(len(block), -1)
-                cells[:] = block  # as pairs of words: the copy is one long inner loop a row
-                words = cells.view(_WORD)
-                np.bitwise_xor(words, ids[left : left + columns].reshape(-1), out=words)
+                if not left or len(pairs) > rows:  # else they are there from the labels before
+                    spread = self._tweaks[: len(block) * columns].reshape(len(block), columns)
+                    spread[:] = block  # as pairs of words: the copy is one long inner loop a row
+                words = self._block[: len(block) * len(here)].reshape(len(block), -1)
+                np.bitwise_xor(spread.view(_WORD)[:, : len(here)], here, out=words)
                 self._encryptor.update_into(words.reshape(-1).view(np.uint8).data, self._bits)
-                yield top, left, np.frombuffer(self._bits, _WORD, 2 * size).reshape(len(block), -1, 2)
+                yield top, left, np.frombuffer(self._bits, _WORD, words.size).reshape(len(block), -1, 2)
 
 
 @lru_cache(maxsize=1 << 14)

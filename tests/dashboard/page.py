@@ -36,6 +36,28 @@ def wait_for(browser: Chrome, condition: Callable[[], bool]) -> None:
     wait_until(condition, lambda: str(browser.execute_script("return document.body.innerText")))
 
 
+def wait_for_text(browser: Chrome, name: str, expected: str) -> None:
+    """Return when an element says exactly this: what a page says of its connection may be another thing in between."""
+    wait_for(browser, lambda: text(browser, name) == expected)
+
+
+def wait_until_drawn(browser: Chrome) -> None:
+    """Return when the page has had the time to draw what it has heard: two of its animation frames."""
+    browser.execute_async_script(
+        "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))"
+    )
+
+
+def stop_the_clock(browser: Chrome) -> None:
+    """For the page no time passes any more, so that what it marks for some seconds stays marked."""
+    browser.execute_script("const now = Date.now(); window.clock = Date.now; Date.now = () => now")
+
+
+def start_the_clock(browser: Chrome) -> None:
+    """Time passes again."""
+    browser.execute_script("Date.now = window.clock")
+
+
 def wait_for_round(browser: Chrome, number: int) -> None:
     """Return when the facts and the table are those of this round."""
     table = "return document.getElementById('table').dataset.round"

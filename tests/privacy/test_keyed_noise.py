@@ -280,8 +280,10 @@ def test_the_golden_draw_is_drawn_here() -> None:
 
 
 def off_by_one_in_one_draw(invert: Callable) -> Callable:
-    def tampered(self: DiscreteGaussian, bits: NDArray[np.uint64]) -> NDArray[np.int32]:
-        values = invert(self, bits)
+    def tampered(
+        self: DiscreteGaussian, bits: NDArray[np.uint64], out: NDArray[np.int32] | None = None
+    ) -> NDArray[np.int32]:
+        values = invert(self, bits, out)
         values[-1] += 1
         return values
 

@@ -16,10 +16,22 @@ from stream_dp import log
 from stream_dp.records import Record, Release, decode_release, iso_timestamp
 from stream_dp.settings import Settings
 from tests.dashboard.chromium import chromium, complaints, heap_bytes, prefer, size
-from tests.dashboard.page import expected_rows, pin_button, rows, shown_rows, text, wait_for, wait_for_round
+from tests.dashboard.page import (
+    expected_rows,
+    pin_button,
+    rows,
+    shown_rows,
+    start_the_clock,
+    stop_the_clock,
+    text,
+    wait_for,
+    wait_for_round,
+    wait_for_text,
+    wait_until_drawn,
+)
 from tests.dashboard.running import Running, records, running
 from tests.releases import release
-from tests.system.streams import Stream, small_stream, some_events
+from tests.system.streams import Stream, event, small_stream, some_events
 
 HOSTILE = [
     "<img src=x onerror=window.hacked=1>",
@@ -93,7 +105,11 @@ def test_it_shows_exactly_what_a_worker_releases_and_goes_on_by_itself(
     ):
         browser.get(dashboard.url)
         worker = stream.start()
-        for number, events in ((200, some_events(200, 1)), (300, some_events(100, 2))):
+        stream.feed(
+            [event("tea")]
+        )  # once the worker is up, releases follow their events at once: they are live
+        stream.wait_until_round(1, worker)
+        for number, events in ((200, some_events(199, 1)), (300, some_events(100, 2))):
             stream.feed(events)
             stream.wait_until_round(number, worker)
             wait_for_round(browser, number)
@@ -107,13 +123,9 @@ def test_it_shows_exactly_what_a_worker_releases_and_goes_on_by_itself(
             assert text(browser, "margin") == f"± {ceil(1.96 * last.sd):,}"
             assert (text(browser, "epsilon"), text(browser, "delta")) == ("30", "1e-6")
             assert float(text(browser, "rho")) == pytest.approx(last.rho, rel=0.005)
-            assert text(browser, "badge") == "Live"
+            wait_for_text(browser, "badge", "Live")
             assert "any one event" in text(browser, "promise")
         assert "Small counts are too high" in browser.find_element(By.TAG_NAME, "body").text
-        first_paint = browser.execute_script(
-            "return performance.getEntriesByName('first-contentful-paint')[0].startTime"
-        )
-        print(f"first paint after {first_paint:.0f} ms")
         browser.get("about:blank")
 
 
@@ -124,7 +136,7 @@ def test_bars_and_threshold_line_stand_where_the_numbers_say(
     write(stream, shown)
     browser.get(dashboard.url)
     wait_for_round(browser, 64)
-    time.sleep(0.5)  # bars glide
+    wait_for(browser, lambda: browser.execute_script("return document.getAnimations().length") == 0)
     scale = float(text(browser, "axis-end").replace(",", ""))
     assert scale >= 1_000 + 1.96 * shown.sd
     for row, count in zip(browser.find_elements(By.CSS_SELECTOR, "#rows tr"), shown.counts, strict=True):
@@ -150,9 +162,10 @@ def test_it_survives_a_restart_of_the_server(dashboard: Running, stream: Stream,
     write(stream, release(1, {"a": 300}))
     browser.get(dashboard.url)
     wait_for_round(browser, 1)
+    wait_for(browser, lambda: browser.execute_script("return trends.size === 1 && !trendBusy"))
     browser.execute_script("window.mark = 'the same page'")
     assert dashboard.stop() == 0
-    wait_for(browser, lambda: text(browser, "badge") == "Reconnecting")
+    wait_for_text(browser, "badge", "Reconnecting")
     assert browser.find_element(By.ID, "notice").is_displayed()
     assert shown_rows(browser)[0][0] == "a"
     said: list[dict[str, Any]] = []
@@ -166,7 +179,7 @@ def test_it_survives_a_restart_of_the_server(dashboard: Running, stream: Stream,
     write(stream, release(2, {"a": 305}), after)
     dashboard.start()
     wait_for_round(browser, 3)
-    assert text(browser, "badge") == "Live"
+    wait_for_text(browser, "badge", "Live")
     assert shown_rows(browser) == expected_rows(after)
     assert browser.execute_script("return window.mark") == "the same page"
     said += complaints(browser)
@@ -188,10 +201,12 @@ def test_labels_are_text_whatever_they_hold(dashboard: Running, stream: Stream, 
         "ts": HOSTILE[0],
     }
     stream.write(f"{stream.settings.stream}.results", [Record(0, 0, b"1", msgspec.json.encode(result))])
+    stop_the_clock(browser)
     write(stream, hostile)
     wait_for_round(browser, 2)
     assert shown_rows(browser) == expected_rows(hostile)
     assert {row["label"] for row in rows(browser) if row["fresh"]} >= set(HOSTILE[-5:])
+    start_the_clock(browser)
     wait_for(browser, lambda: browser.find_element(By.ID, "results").is_displayed())
     listed = "return [...document.querySelectorAll('#result-cards li bdi')].map(each => each.textContent)"
     assert browser.execute_script(listed) == HOSTILE
@@ -300,21 +315,20 @@ def test_it_can_be_heard(dashboard: Running, stream: Stream, browser: Chrome) ->
         assert headers == ["#", "Label", "Bar", "Count", "95% interval", "Trend", "Pin"]
     announcer = browser.find_element(By.ID, "announcer")
     assert announcer.get_attribute("aria-live") == "polite"
-    assert text(browser, "announcer").startswith("Round 1 of 65,535. 30 labels. Largest: label 0 9,000,")
+    news = "Round 1 of 65,535. 30 labels. Largest: label 0 9,000,"
+    wait_for(browser, lambda: text(browser, "announcer").startswith(news))
 
 
-@pytest.mark.parametrize("width", [320, 360, 768, 1280])
-def test_nothing_has_to_be_scrolled_sideways(
-    dashboard: Running, stream: Stream, browser: Chrome, width: int
-) -> None:
+def test_nothing_has_to_be_scrolled_sideways(dashboard: Running, stream: Stream, browser: Chrome) -> None:
     write(stream, release(60_000, {"w" * 300: 1_234_567} | many(30)))
-    size(browser, width, 780)
-    browser.get(dashboard.url)
-    wait_for_round(browser, 60_000)
-    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
     cut = """return [...document.querySelectorAll("#facts dd, td.count, td.interval")].filter(
         each => each.scrollWidth > each.clientWidth + 1).map(each => each.textContent)"""
-    assert browser.execute_script(cut) == []
+    for width in (320, 360, 768, 1280):
+        size(browser, width, 780)
+        browser.get(dashboard.url)
+        wait_for_round(browser, 60_000)
+        assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth"), width
+        assert browser.execute_script(cut) == [], width
 
 
 def test_light_dark_and_the_toggle(dashboard: Running, stream: Stream, browser: Chrome) -> None:
@@ -342,6 +356,12 @@ def test_light_dark_and_the_toggle(dashboard: Running, stream: Stream, browser: 
     assert brightness() == seen["dark"]
 
 
+def wait_until_heard(browser: Chrome, number: int) -> None:
+    """Return when the page has been told of this round's release, and would show it now if it meant to."""
+    wait_for(browser, lambda: browser.execute_script("return heard.release.round") == number)
+    wait_until_drawn(browser)
+
+
 def test_pause_and_the_past(dashboard: Running, stream: Stream, browser: Chrome) -> None:
     held = [release(number, {"a": 300 + number, "b": 200 + number}) for number in range(1, 101)]
     write(stream, *held[:90])
@@ -350,22 +370,23 @@ def test_pause_and_the_past(dashboard: Running, stream: Stream, browser: Chrome)
     pause = browser.find_element(By.ID, "pause")
     pause.click()
     write(stream, *held[90:])
-    wait_for(browser, lambda: browser.execute_script("return heard.release.round") == 100)
-    assert (text(browser, "badge"), text(browser, "round")) == ("Paused", "90")
+    wait_until_heard(browser, 100)
+    wait_for_text(browser, "badge", "Paused")
+    assert text(browser, "round") == "90"
     pause.click()
     wait_for_round(browser, 100)
     browser.execute_script(
         "const it = document.getElementById('slider'); it.value = 37; it.dispatchEvent(new Event('input'))"
     )
     wait_for_round(browser, 37)
-    assert text(browser, "badge") == "History"
+    wait_for_text(browser, "badge", "History")
     assert shown_rows(browser) == expected_rows(held[36])
     write(stream, release(101, {"a": 999}))
-    time.sleep(0.5)
+    wait_until_heard(browser, 101)
     assert text(browser, "round") == "37"
     browser.find_element(By.ID, "live").click()
     wait_for_round(browser, 101)
-    assert text(browser, "badge") == "Live"
+    wait_for_text(browser, "badge", "Live")
 
 
 def test_releases_of_old_events_are_marked_as_a_replay(
@@ -376,15 +397,15 @@ def test_releases_of_old_events_are_marked_as_a_replay(
     stream.write(stream.settings.releases, [Record(0, now, b"k", msgspec.json.encode(old))])
     browser.get(dashboard.url)
     wait_for_round(browser, 5)
-    assert text(browser, "badge") == "Replay"
+    wait_for_text(browser, "badge", "Replay")
     assert "2013-01-01 10:15:00 UTC" in text(browser, "notice-text")
     last = msgspec.structs.replace(release(65_535, {"a": 300}), ts="2013-01-01T10:15:00.000Z")
     stream.write(stream.settings.releases, [Record(0, now, b"k", msgspec.json.encode(last))])
     wait_for_round(browser, 65_535)
-    assert text(browser, "badge") == "Complete"
+    wait_for_text(browser, "badge", "Complete")
 
 
-_AN_HOUR = """
+_MANY_RELEASES = """
 const done = arguments[arguments.length - 1], [first, last] = arguments;
 const release = { ...heard.release }, ids = Array.from(heard.ids);
 let number = first;
@@ -403,23 +424,23 @@ some();
 """
 
 
-def test_an_hour_of_releases_leaves_the_page_as_small_as_it_was(
+def test_half_an_hour_of_releases_leaves_the_page_as_small_as_it_was(
     dashboard: Running, stream: Stream, browser: Chrome
 ) -> None:
-    """36,000 frames of 1,000 labels, ten a second for an hour, handed to the page as fast as it takes them."""
+    """18,000 frames of 1,000 labels, ten a second for half an hour, handed to the page as fast as it takes them."""
     write(stream, release(1, many(1_000)))
     browser.get(dashboard.url)
     wait_for_round(browser, 1)
-    browser.execute_script("source.close()")
-    browser.execute_async_script(_AN_HOUR, 1, 4_000)
+    browser.execute_script("source.close(); reconnect = () => {}")  # it hears of the server no more
+    browser.execute_async_script(_MANY_RELEASES, 1, 2_000)
     before, nodes = heap_bytes(browser), len(browser.find_elements(By.CSS_SELECTOR, "*"))
-    browser.execute_async_script(_AN_HOUR, 4_000, 36_000)
+    browser.execute_async_script(_MANY_RELEASES, 2_000, 18_000)
     after = heap_bytes(browser)
-    print(f"memory of the page: {before / 1e6:.2f} MB, after an hour {after / 1e6:.2f} MB")
+    print(f"memory of the page: {before / 1e6:.2f} MB, after half an hour {after / 1e6:.2f} MB")
     assert after < before + 500_000
     assert len(browser.find_elements(By.CSS_SELECTOR, "*")) <= nodes + 10
     assert nodes < 1_000
-    wait_for_round(browser, 35_999)
+    wait_for_round(browser, 17_999)
 
 
 def look_back_to(browser: Chrome, moment: str) -> None:
@@ -449,7 +470,7 @@ def test_the_past_by_time_across_epochs(dashboard: Running, stream: Stream, brow
     wait_for_round(browser, 2)
     look_back_to(browser, "2026-01-31T12:00:03")
     wait_for_round(browser, 4)
-    assert text(browser, "badge") == "History"
+    wait_for_text(browser, "badge", "History")
     assert shown_rows(browser) == expected_rows(first[3])
     assert text(browser, "about").endswith("epoch 1")
     assert text(browser, "slider-value") == "round 4"
@@ -526,16 +547,19 @@ def test_fifty_releases_a_second_of_a_thousand_labels_become_few_frames(
     browser.get(dashboard.url)
     wait_for_round(browser, 1)
     browser.execute_script(
-        "window.frames_heard = 0; const before = hear; hear = (...all) => { frames_heard++; before(...all); }"
+        "window.frames_heard = window.best_rate = 0; const before = hear; hear = (frame, ...rest) => {"
+        "frames_heard++; best_rate = Math.max(best_rate, frame.rate ?? 0); before(frame, ...rest); }"
     )
     nodes = len(browser.find_elements(By.CSS_SELECTOR, "*"))
     counts = many(1_000)
+    began = time.monotonic()
     for start in range(2, 77, 5):
         tenth = [release(start + each, {name: n + start for name, n in counts.items()}) for each in range(5)]
         write(stream, *tenth)
         time.sleep(0.1)
     wait_for_round(browser, 76)
     assert shown_rows(browser) == expected_rows(tenth[-1])[:25]
-    assert 1 <= browser.execute_script("return frames_heard") < 50
+    assert 1 <= browser.execute_script("return frames_heard") <= 10 * (time.monotonic() - began) + 10
     assert len(browser.find_elements(By.CSS_SELECTOR, "*")) <= nodes + 10
-    assert float(text(browser, "rate")) > 0
+    assert browser.execute_script("return best_rate") > 0
+    wait_for(browser, lambda: text(browser, "rate") != "–")
