@@ -6,13 +6,23 @@ from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import msgspec
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
+from stream_dp import worker as worker_module
 from stream_dp.records import Record
-from tests.system.streams import Stream, ended, small_stream, some_events, wake_up
+from stream_dp.settings import Settings
+from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, small_stream, some_events, wake_up
+from tests.system.worker_process import PROCESSES, run_worker
 
 REFUSED = 2
+
+
+def run_patient_worker(settings: Settings, log_file: str) -> None:
+    """Run a worker that takes no silence of a slow broker for an answer."""
+    worker_module._CONFIRM_ANSWER_SECONDS = GIVE_UP_SECONDS
+    run_worker(settings, log_file, None)
 
 
 @pytest.fixture
@@ -36,7 +46,10 @@ def test_a_topic_made_anew_with_more_records_is_refused_by_the_worker_that_runs(
 ) -> None:
     """Its next offset is there, so for the client that reads it the topic just goes on."""
     stream.feed(some_events(30, seed=1))
-    worker = stream.start(None, None, **options)
+    settings = msgspec.structs.replace(stream.settings, **options)
+    worker = PROCESSES.Process(target=run_patient_worker, args=(settings, str(stream.log_file)))
+    worker.start()
+    stream.workers.append(worker)
     stream.wait_until_round(30, worker)
     others = [Record(0, 1000, None, value) for value in some_events(60, seed=2)]
     made_anew(stream, worker, others)
