@@ -207,8 +207,7 @@ class PrunedTable:
         everyone.follow(active, self._rows, ids, self._histories[-1])
         self._columns[self._rows] = -1
         self._active, self._histories, self._rows = None, [], _NONE
-        noisy = everyone.current()
-        noisy += counts
+        noisy = everyone.current() + counts
         np.add.at(noisy, hits.rows, 1)
         self._noisy_at_start = noisy
         return noisy

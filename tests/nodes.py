@@ -1,7 +1,20 @@
 """The live nodes of a binary counter's state, put together from its columns."""
 
-from stream_dp.counters.tree import Node
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
 from stream_dp.histogram import HistogramState
+
+
+class Node(NamedTuple):
+    """A live node: the round that completed it, its tweak, and every label's own sum and noise."""
+
+    round: int
+    tweak: bytes
+    sums: NDArray[np.int32]
+    noise: NDArray[np.int32]
 
 
 def live_nodes(state: HistogramState) -> list[Node]:

@@ -69,7 +69,7 @@ class Counter(Protocol):
         ...
 
     def current(self) -> NDArray[np.int32]:
-        """The noise of every label's running count after `round`, int32 of shape (labels,)."""
+        """The noise of every label's running count after `round`, int32 of shape (labels,); never to be changed."""
         ...
 
     def subset(self, rows: NDArray[np.int64]) -> Self:

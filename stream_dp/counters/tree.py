@@ -6,6 +6,7 @@ the rounds (parent(t), t].  Which round is whose parent is all that tells one su
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise, zip_longest
 from typing import Protocol
 
 import numpy as np
@@ -14,8 +15,6 @@ from numpy.typing import NDArray
 from stream_dp.counters.protocol import Column, CounterState, Hits, grown
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
 from stream_dp.privacy.keyed_noise import KeyedNoise
-
-_CELLS_AT_ONCE = 1 << 16  # labels whose sums stay in the second-level cache
 
 
 class Tree(Protocol):
@@ -36,20 +35,20 @@ class Tree(Protocol):
 
 @dataclass
 class Node:
-    """One live node over all labels: its partial sums and its noise, one cell a label.
+    """One live node over all labels: its partial sums, and the noise of the prefix that ends with it, one cell a label.
 
-    `sums` and `noise` are int32 of shape (capacity,); cells beyond the number of labels mean nothing.  `sums` is None
+    `sums` and `prefix` are int32 of shape (capacity,); cells beyond the number of labels mean nothing.  `sums` is None
     where labels have skipped rounds of the node.  `tweak` is kept because a label first seen later draws its own noise.
     """
 
     round: int
     tweak: bytes
     sums: NDArray[np.int32] | None
-    noise: NDArray[np.int32]
+    prefix: NDArray[np.int32]
 
     def take(self, rows: NDArray[np.int64]) -> "Node":
         """The node over the labels in `rows` alone."""
-        return Node(self.round, self.tweak, None if self.sums is None else self.sums[rows], self.noise[rows])
+        return Node(self.round, self.tweak, None if self.sums is None else self.sums[rows], self.prefix[rows])
 
 
 class TreeCounter:
@@ -78,14 +77,15 @@ class TreeCounter:
         tweaks = {a: self._noise.tweak(a, 0, histories[a - first]) for a in parents}
         draws = self._noise.draw(self._gaussian, ids, [*tweaks.values()])
         noise = dict(zip(parents, draws, strict=True))
-        nodes = self._tree.chain(last)
-        completed = {a: noise[a].copy() for a in nodes if a >= first}
-        before = self._prefix_noise()
+        noise.update((node.round, node.prefix[: self.labels]) for node in self.live)
         for a, parent in parents.items():
             if parent:
-                noise[a] += noise[parent] if parent >= first else before[parent]
+                noise[a] += noise[parent]
+        nodes = self._tree.chain(last)
         self.live = [
-            Node(a, tweaks[a], self._merged_sums(a, parents[a], hits), own) for a, own in completed.items()
+            Node(a, tweaks[a], self._merged_sums(a, parents[a], hits), noise[a].copy())
+            for a in nodes
+            if a >= first
         ] + [node for node in self.live if node.round in nodes]
         self.round = last
         if wanted is None:
@@ -94,12 +94,7 @@ class TreeCounter:
 
     def current(self) -> NDArray[np.int32]:
         """See `Counter.current`."""
-        total = np.zeros(self.labels, np.int32)
-        for start in range(0, self.labels, _CELLS_AT_ONCE):
-            part = slice(start, min(start + _CELLS_AT_ONCE, self.labels))
-            for node in self.live:
-                total[part] += node.noise[part]
-        return total
+        return self.live[0].prefix[: self.labels] if self.live else np.zeros(self.labels, np.int32)
 
     def subset(self, rows: NDArray[np.int64]) -> "TreeCounter":
         """See `Counter.subset`."""
@@ -112,8 +107,8 @@ class TreeCounter:
         """See `Counter.join`."""
         old, self.labels = self.labels, self.labels + others.labels
         for node, theirs in zip(self.live, others.live, strict=True):
-            node.noise = grown(node.noise, self.labels)
-            node.noise[old : self.labels] = theirs.noise[: others.labels]
+            node.prefix = grown(node.prefix, self.labels)
+            node.prefix[old : self.labels] = theirs.prefix[: others.labels]
             if node.sums is not None and theirs.sums is not None:
                 node.sums = grown(node.sums, self.labels)
                 node.sums[old : self.labels] = theirs.sums[: others.labels]
@@ -126,22 +121,22 @@ class TreeCounter:
         """See `Counter.follow`: every label draws its own noise of the nodes that are new, and no other."""
         held = {node.round: node for node in self.live}
         new = [node for node in ahead.live if node.round not in held]
+        kept = [held[node.round] for node in ahead.live[len(new) :]]
         draws = self._noise.draw(self._gaussian, ids, [node.tweak for node in new])
-        drawn = {
-            node.round: Node(node.round, node.tweak, None, noise)
-            for node, noise in zip(new, draws, strict=True)
-        }
-        self.live = [held.get(node.round) or drawn[node.round] for node in ahead.live]
+        _accumulate([*draws, *(node.prefix[: len(ids)] for node in kept[:1])])
+        drawn = [Node(node.round, node.tweak, None, prefix) for node, prefix in zip(new, draws, strict=True)]
+        self.live = drawn + kept
         self.round = ahead.round
 
     def state(self) -> CounterState:
-        """Two columns for each live node, and its tweak."""
-        columns = [
-            Column(f"{name}:{self._tree.slot(node.round)}", node.round, cells[: self.labels])
-            for node in self.live
-            for name, cells in (("sums", node.sums), ("noise", node.noise))
-            if cells is not None
-        ]
+        """Two columns for each live node, its own sums and noise, and its tweak."""
+        columns = []
+        for node, older in zip_longest(self.live, self.live[1:]):
+            slot, noise = self._tree.slot(node.round), node.prefix[: self.labels]
+            if node.sums is not None:
+                columns.append(Column(f"sums:{slot}", node.round, node.sums[: self.labels]))
+            own = noise - older.prefix[: self.labels] if older else noise
+            columns.append(Column(f"noise:{slot}", node.round, own))
         return CounterState(self.round, columns, {node.round: node.tweak for node in self.live})
 
     def restore(self, state: CounterState, labels: int) -> None:
@@ -152,14 +147,9 @@ class TreeCounter:
         for node in self._tree.chain(state.round):
             slot = self._tree.slot(node)
             sums = cells.get(f"sums:{slot}")
-            self.live.append(
-                Node(
-                    node,
-                    state.tweaks[node],
-                    None if sums is None else sums.copy(),
-                    cells[f"noise:{slot}"].copy(),
-                )
-            )
+            noise = cells[f"noise:{slot}"].copy()
+            self.live.append(Node(node, state.tweaks[node], None if sums is None else sums.copy(), noise))
+        _accumulate([node.prefix for node in self.live])
 
     def _completed(self, first: int, last: int, wanted: NDArray[np.int64] | None) -> dict[int, int]:
         """The nodes to draw noise for in the rounds `first` to `last`, in order, each with its parent.
@@ -180,20 +170,13 @@ class TreeCounter:
         if not self.live or not len(ids):
             return
         draws = self._noise.draw(self._gaussian, ids, [node.tweak for node in self.live])
-        for node, noise in zip(self.live, draws, strict=True):
-            node.noise = grown(node.noise, self.labels)
-            node.noise[old : self.labels] = noise
+        _accumulate([*draws])
+        for node, prefix in zip(self.live, draws, strict=True):
+            node.prefix = grown(node.prefix, self.labels)
+            node.prefix[old : self.labels] = prefix
             if node.sums is not None:
                 node.sums = grown(node.sums, self.labels)
                 node.sums[old : self.labels] = 0
-
-    def _prefix_noise(self) -> dict[int, NDArray[np.int32]]:
-        """For each live node, the noise of the prefix that ends with it."""
-        prefix, running = {}, np.zeros(self.labels, np.int32)
-        for node in reversed(self.live):
-            running = running + node.noise[: self.labels]
-            prefix[node.round] = running
-        return prefix
 
     def _merged_sums(self, round_number: int, start: int, hits: Hits) -> NDArray[np.int32] | None:
         """The partial sums of the new node, over the rounds after `start`: swallowed nodes and the block's hits."""
@@ -205,3 +188,9 @@ class TreeCounter:
                     return None
                 sums += node.sums[: self.labels]
         return sums
+
+
+def _accumulate(noise: Sequence[NDArray[np.int32]]) -> None:
+    """Turn the nodes' own noise, latest first, into that of the prefixes that end with them."""
+    for older, newer in pairwise(reversed(noise)):
+        newer += older
