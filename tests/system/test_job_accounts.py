@@ -80,6 +80,7 @@ def test_a_topic_spends_its_own_ledger_and_no_other(place: Place) -> None:
     assert len(place.charges(other)) == 3
 
 
+@pytest.mark.same_on_any_broker("what Redis holds")
 def test_a_file_of_a_request_spends_a_budget_that_an_operator_has_set(place: Place, tmp_path: Path) -> None:
     name = f"{place.settings.stream}-orders"
     (tmp_path / "x.csv").write_text("user,item\nu,a\n")
@@ -89,7 +90,14 @@ def test_a_file_of_a_request_spends_a_budget_that_an_operator_has_set(place: Pla
     assert asked(place, "q", tmp_path, file="x.csv", name=name).status == "done"
 
 
-@pytest.mark.parametrize("named_by", ["option", "environment", "settings"])
+@pytest.mark.parametrize(
+    "named_by",
+    [
+        "option",
+        pytest.param("environment", marks=pytest.mark.same_on_any_broker("named otherwise")),
+        pytest.param("settings", marks=pytest.mark.same_on_any_broker("named otherwise")),
+    ],
+)
 def test_a_job_on_a_file_is_journaled_wherever_kafka_is_named(
     named_by: str,
     kafka: str,
@@ -116,6 +124,7 @@ def test_a_job_on_a_file_is_journaled_wherever_kafka_is_named(
         assert len(Ledger(redis, topic_prefix).charges()) == 2
 
 
+@pytest.mark.same_on_any_broker("no broker takes part")
 def test_a_job_on_a_file_without_kafka_says_where_its_charge_is(
     redis_url: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

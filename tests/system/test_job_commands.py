@@ -27,6 +27,7 @@ def place(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iter
         yield place
 
 
+@pytest.mark.same_on_any_broker("what Redis holds")
 def test_the_command_draws_from_a_budget_and_shows_what_is_left(place: Place) -> None:
     settings = place.settings
     where = ["--stream", settings.stream, "--kafka", settings.kafka, "--redis", settings.redis]
@@ -80,6 +81,7 @@ def test_a_topic_is_read_by_command_between_two_times(place: Place) -> None:
     assert (result.status, result.first_offset, result.end_offset) == ("done", 0, EVENTS)
 
 
+@pytest.mark.same_on_any_broker("what Redis holds")
 def test_jobs_are_listed(place: Place) -> None:
     place.answers({"id": "q", **TOP})
     words = ("--stream", place.settings.stream, "--redis", place.settings.redis, "--json")

@@ -160,6 +160,7 @@ def test_killed_at_every_step_a_job_is_charged_once_and_releases_one_result(plac
     assert len(place.published()) > len(requests), "no kill fell between publishing and remembering"
 
 
+@pytest.mark.same_on_any_broker("whose noise it is")
 def test_another_key_would_give_another_result(place: Place) -> None:
     """What the comparison above relies on: the noise shows in the counts."""
     request = {"id": "counts", **COUNTS}
@@ -170,6 +171,7 @@ def test_another_key_would_give_another_result(place: Place) -> None:
     assert released(result) != released(expected(place, result, request))
 
 
+@pytest.mark.same_on_any_broker("what Redis holds")
 def test_redis_without_the_job_never_releases_twice_for_one_charge(place: Place) -> None:
     """The key is lost, the charge is not: fresh noise would be a second release."""
     request = {"id": "q", **TOP}
@@ -180,6 +182,7 @@ def test_redis_without_the_job_never_releases_twice_for_one_charge(place: Place)
     assert "use a new id" in (again.reason or "")
 
 
+@pytest.mark.same_on_any_broker("what Redis holds")
 def test_jobs_that_draw_from_one_budget_are_charged_once_and_pay_for_what_they_return(place: Place) -> None:
     first, second = place.answers(
         {"id": "a", **PAID_BY_MARKS},
@@ -206,6 +209,7 @@ def test_jobs_that_draw_from_one_budget_are_charged_once_and_pay_for_what_they_r
     assert anna(place) == (before[0] - marks_of(again), 1), "fresh noise, its key being lost, is paid for"
 
 
+@pytest.mark.same_on_any_broker("what Redis holds")
 def test_killed_at_every_step_a_job_takes_its_marks_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,17 +320,17 @@ def test_a_schedule_asks_for_every_period_once(place: Place) -> None:
     assert len(set(ids)) == len(ids) == len(place.charges())
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Who starts the worker makes no difference to the broker: Apache Kafka meets one of them."""
-    if "words" in metafunc.fixturenames:
-        apps = [
-            (["-m", "stream_dp.cli", "jobs", "worker", "--json"], TOP),
-            (["-m", "faust", "-A", "topologies.set_union", "worker"], UNION),
-        ]
-        again = metafunc.config.getoption("kafka") == "apache"
-        metafunc.parametrize(("words", "request_fields"), apps[:1] if again else apps)
-
-
+@pytest.mark.parametrize(
+    ("words", "request_fields"),
+    [
+        (["-m", "stream_dp.cli", "jobs", "worker", "--json"], TOP),
+        pytest.param(
+            ["-m", "faust", "-A", "topologies.set_union", "worker"],
+            UNION,
+            marks=pytest.mark.same_on_any_broker("the same worker, started otherwise"),
+        ),
+    ],
+)
 def test_the_faust_apps_answer_what_waited_for_them_and_end_when_asked(
     place: Place, words: list[str], request_fields: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -351,6 +355,7 @@ def test_the_faust_apps_answer_what_waited_for_them_and_end_when_asked(
         assert any("job q" in line["event"] for line in lines)
 
 
+@pytest.mark.same_on_any_broker("no broker takes part")
 def test_each_topology_is_an_app_of_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAM_DP_STREAM", "shop")
     assert top_k.app.conf.id == "shop.jobs.histogram+top-k"

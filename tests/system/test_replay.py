@@ -179,6 +179,7 @@ def marks_of(stream: Stream) -> list[bytes]:
     return [dict(record.headers)["replay"] for record in found]
 
 
+@pytest.mark.same_on_any_broker("words before anything is sent")
 def test_a_file_must_name_its_source_and_the_stream_must_be_charged_to_it(new: New, tmp_path: Path) -> None:
     file, _ = written(tmp_path, 3)
     with new("shop") as shop, new("again", source="shop.events") as again:
@@ -274,6 +275,7 @@ def test_a_topic_that_no_stream_counts_takes_anything(new: New, tmp_path: Path) 
         assert "belongs to another stream" in refusal(shop, file, "--into", "other.events", "--source", "x")
 
 
+@pytest.mark.same_on_any_broker("words before anything is sent")
 def test_wrong_words_say_which_are_right(new: New, tmp_path: Path) -> None:
     file, _ = written(tmp_path, 3)
     with new("shop") as shop:
