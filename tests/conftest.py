@@ -35,9 +35,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "same_on_any_broker(why): a test of tests/system that a run on Apache Kafka leaves out"
     )
-    config.addinivalue_line(
-        "markers", "same_on_any_broker(why): a test of tests/system that a run on Apache Kafka leaves out"
-    )
     if config.getoption("kafka") == "apache":
         try:
             jars()

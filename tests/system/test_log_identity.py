@@ -177,6 +177,7 @@ FOREIGN = {
 }
 
 
+@pytest.mark.same_on_any_broker("how bytes are read")
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_a_foreign_record_among_the_releases_is_refused(stream: Stream, kind: str) -> None:
     stream.write(stream.settings.releases, [Record(0, 1000, b"k", FOREIGN[kind])])
@@ -203,6 +204,7 @@ def test_a_forged_release_is_noticed_before_and_after_the_true_one(half_way: Hal
         assert f"two different releases of round {PUBLISHED}" in stream.refusal()
 
 
+@pytest.mark.same_on_any_broker("what releases say")
 @pytest.mark.parametrize(
     "changed", [{"round": EVENTS + 1}, {"round": 2000}, {"round": 5, "epoch": 2}, {"part": 2}]
 )
@@ -233,6 +235,7 @@ def test_a_redis_rolled_back_and_an_edited_log_are_refused(half_way: HalfWay, st
     assert f"round {EVENTS} was published with other content" in stream.refusal()
 
 
+@pytest.mark.same_on_any_broker("keys are in Redis and files")
 def test_a_wrong_key_is_refused(stream: Stream, tmp_path: Path) -> None:
     wrong = tmp_path / "key"
     wrong.write_text(os.urandom(32).hex())
@@ -243,6 +246,7 @@ def test_a_wrong_key_is_refused(stream: Stream, tmp_path: Path) -> None:
     assert "the noise key is not the one" in stream.refusal()
 
 
+@pytest.mark.same_on_any_broker("keys are in Redis and files")
 def test_the_right_key_in_another_place_goes_on(stream: Stream, tmp_path: Path) -> None:
     place = tmp_path / "key"
     place.write_text(stream.key().hex())
@@ -251,6 +255,7 @@ def test_the_right_key_in_another_place_goes_on(stream: Stream, tmp_path: Path) 
     stream.check_everything()
 
 
+@pytest.mark.same_on_any_broker("keys are in Redis and files")
 def test_a_lost_key_is_refused_and_not_made_again(stream: Stream) -> None:
     name = f"stream_dp:{{{stream.settings.stream}}}:key"
     with stream.redis() as redis:
@@ -269,6 +274,7 @@ def test_an_emptied_redis_is_refused_while_releases_exist(half_way: HalfWay, str
     stream.check_everything()
 
 
+@pytest.mark.same_on_any_broker("settings are in Redis")
 def test_changed_settings_are_refused_by_name(stream: Stream) -> None:
     told = stream.refusal(epsilon=31.0, horizon=2047)
     assert "epsilon is 30.0 in the epoch and 31.0 in the settings" in told
