@@ -141,10 +141,10 @@ def test_a_charge_outlives_a_killed_server(tmp_path: Path, monkeypatch: pytest.M
 def test_what_does_not_reach_the_disk_must_not_be_used(
     ledger: Ledger, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_module, "_DURABLE_MILLISECONDS", 50)
     redis.config_set("appendfsync", "no")
     try:
-        with pytest.raises(NotDurable, match="nothing may be released"):
+        with monkeypatch.context() as patch, pytest.raises(NotDurable, match="nothing may be released"):
+            patch.setattr(ledger_module, "_DURABLE_MILLISECONDS", 50)
             ledger.charge(charge())
     finally:
         redis.config_set("appendfsync", "always")
