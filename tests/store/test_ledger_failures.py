@@ -143,9 +143,10 @@ def test_what_does_not_reach_the_disk_must_not_be_used(
 ) -> None:
     redis.config_set("appendfsync", "no")
     try:
-        with monkeypatch.context() as patch, pytest.raises(NotDurable, match="nothing may be released"):
+        with monkeypatch.context() as patch:
             patch.setattr(ledger_module, "_DURABLE_MILLISECONDS", 50)
-            ledger.charge(charge())
+            with pytest.raises(NotDurable, match="nothing may be released"):
+                ledger.charge(charge())
     finally:
         redis.config_set("appendfsync", "always")
     assert ledger.charge(charge()) == charge()
