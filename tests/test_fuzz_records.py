@@ -60,7 +60,7 @@ def check_event(value: bytes) -> None:
         assert item.encode().decode() == item
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=60) | broken())
 @example(b'{"items":["\\ud83c"]}')
 @example(b'{"items":["a"],"id":' + b"9" * 5000 + b"}")
@@ -70,13 +70,13 @@ def test_any_bytes_are_an_event_or_a_bad_record(value: bytes) -> None:
     check_event(value)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200)
 @given(near_events)
 def test_anything_in_json_is_an_event_or_a_bad_record(text: str) -> None:
     check_event(text.encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80)
 @given(
     st.lists(broken() | st.none() | st.binary(max_size=5), min_size=1, max_size=20),
     st.integers(-(2**63), 2**63 - 1),
@@ -99,7 +99,7 @@ def test_any_log_closes_a_round_per_record_and_gives_readable_releases(
 names = st.sampled_from(Settings.__struct_fields__) | st.text(max_size=8)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150)
 @given(st.dictionaries(names, anything, max_size=5), st.dictionaries(names, st.text(max_size=9), max_size=3))
 def test_any_settings_are_settings_or_a_mistake_in_one_line(
     values: dict[str, Any], environment: dict[str, str]

@@ -23,7 +23,7 @@ STREAM = "baskets"
 NONCE = bytes(range(200, 216))
 NO_THRESHOLD = -(10**6)
 
-repeatable = settings(deadline=None, derandomize=True, max_examples=60)
+repeatable = settings(max_examples=60)
 
 
 def keyed() -> KeyedNoise:
@@ -90,7 +90,7 @@ def same_table(run: naive.Run, state: HistogramState) -> bool:
     streams(),
     st.integers(1, 4),
     st.sampled_from([0.05, 0.5, 4.0]),
-    st.sampled_from([1e-6, 0.1, 0.9]),
+    st.sampled_from([1e-6, 0.1, 0.4]),
     st.integers(0, 30),
 )
 def test_releases_and_tables_equal_the_slow_implementation(
@@ -114,9 +114,9 @@ def test_any_unicode_may_be_a_label(events: list[list[str]]) -> None:
     assert slow(events, lambda _: NO_THRESHOLD).releases == pairs(histogram.observe(events))
 
 
-def test_two_thousand_real_events_equal_the_slow_implementation() -> None:
-    events = [naive.first_distinct(event, 2) for event in real_events(2000)]
-    settled = (2047, 2, 2.0, 0.5)
+def test_a_thousand_real_events_equal_the_slow_implementation() -> None:
+    events = [naive.first_distinct(event, 2) for event in real_events(1000)]
+    settled = (1023, 2, 2.0, 0.5)
     snapshots = running(BinaryMechanism.of(*settled)).observe(events)
     assert naive.naive_releases(KEY, STREAM, NONCE, *settled, events) == pairs(snapshots)
     assert len(snapshots[-1].labels) > 5  # something was released, so that there was something to compare

@@ -78,7 +78,7 @@ def output_of(pipeline: Pipeline, *batches: list[Record]) -> Output:
 values_and_ticks = st.sampled_from(VALUES) | st.integers(1, 30)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.sampled_from(ALL_KINDS),
     st.lists(values_and_ticks, max_size=80),
@@ -96,7 +96,7 @@ def test_batches_make_no_difference(kind: Epoch, values: list[bytes | int | None
         assert whole.round == len(records)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sampled_from(ALL_KINDS), st.lists(values_and_ticks, max_size=60), st.data())
 def test_a_pipeline_that_starts_from_a_checkpoint_gives_the_rest(
     kind: Epoch, values: list[bytes | int | None], data: st.DataObject
@@ -117,7 +117,7 @@ def test_a_pipeline_that_starts_from_a_checkpoint_gives_the_rest(
     assert expected == seen
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sampled_from(ALL_KINDS), st.lists(values_and_ticks, max_size=60))
 def test_what_is_counted_equals_plain_dictionaries(kind: Epoch, values: list[bytes | int | None]) -> None:
     """Rounds, bounds, counts and noise, all of them the slow way."""
@@ -176,7 +176,7 @@ def json_event(value: bytes | int | None) -> dict[str, Any] | None:
     return event if items and all(isinstance(item, str) for item in items) else None
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sampled_from(ALL_KINDS), st.lists(values_and_ticks, min_size=1, max_size=60), st.data())
 def test_records_delivered_again_are_dropped(
     kind: Epoch, values: list[bytes | int | None], data: st.DataObject
@@ -286,7 +286,7 @@ def test_another_key_nonce_or_stream_draws_other_noise(changed: str) -> None:
     assert noise[0] != noise[1]
 
 
-def test_a_hundred_thousand_records_of_which_a_third_are_malformed_keep_their_rounds() -> None:
+def test_thirty_thousand_records_of_which_a_third_are_malformed_keep_their_rounds() -> None:
     """Counts and partial sums are those of the valid records, each in its own round."""
     rng = random.Random(6)
     good = [b'{"items": ["%d", "%d"]}' % (n, n * n % 37) for n in range(60)]
@@ -300,7 +300,7 @@ def test_a_hundred_thousand_records_of_which_a_third_are_malformed_keep_their_ro
         b"\xfe\xff",
         b"NaN",
     ]
-    values = [rng.choice(bad) if rng.random() < 1 / 3 else rng.choice(good) for _ in range(100_000)]
+    values = [rng.choice(bad) if rng.random() < 1 / 3 else rng.choice(good) for _ in range(30_000)]
     records = log_of(values)
     pipeline = Pipeline(EPOCH, KEY, "s.events")
     rounds, letters = [], []
@@ -308,10 +308,10 @@ def test_a_hundred_thousand_records_of_which_a_third_are_malformed_keep_their_ro
         output = pipeline.process(records[start : start + 777])
         rounds += [release.round for release in output.releases if release.part == 1]
         letters += [letter.offset for letter in output.dead_letters]
-    assert rounds == list(range(1, 100_001))
+    assert rounds == list(range(1, 30_001))
     malformed = [record.offset for record in records if _is_bad(record)]
     assert malformed == letters
-    assert 33_000 < len(malformed) < 34_000
+    assert 9_500 < len(malformed) < 10_500
     state = pipeline.histogram.state()
     rows = {label: row for row, label in enumerate(state.labels)}
     seen = np.zeros((len(rows), len(records) + 1), np.int32)
@@ -325,7 +325,7 @@ def test_a_hundred_thousand_records_of_which_a_third_are_malformed_keep_their_ro
         sums = seen[:, node.round] - seen[:, node.round & (node.round - 1)]
         np.testing.assert_array_equal(node.sums[: len(rows)], sums)
     last = decode_release(output.releases[-1].value)
-    assert last.round == 100_000
+    assert last.round == 30_000
     assert set(last.labels) <= set(rows)
 
 

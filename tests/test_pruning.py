@@ -117,7 +117,7 @@ busy_rounds = st.lists(
 
 
 @pytest.mark.parametrize("name", [*TREES, "blt"])
-@hypothesis_settings(deadline=None, derandomize=True, max_examples=40)
+@hypothesis_settings(max_examples=25)
 @given(
     rounds=some_rounds | busy_rounds,
     bits=st.integers(1, 5),

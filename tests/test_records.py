@@ -122,7 +122,8 @@ def test_a_large_release_is_split_and_its_parts_are_the_whole() -> None:
     """Labels that need several times their length in JSON; parts stay below the limit and repeat nothing."""
     labels = [f"{number:04d}" + "\u0001" * 1020 for number in range(160)]
     mechanism, guarantee = calibrate(20.0, 1e-2, 511, 160)
-    epoch = Epoch(1, bytes(16), 0, Settings(stream="s").privacy, mechanism, guarantee)
+    privacy = Settings(stream="s", release="every-50").privacy
+    epoch = Epoch(1, bytes(16), 0, privacy, mechanism, guarantee)
     pipeline = Pipeline(epoch, KEY, "s.events")
     value = json.dumps({"items": labels}).encode()
     output = pipeline.process([Record(offset, offset, None, value) for offset in range(500)])

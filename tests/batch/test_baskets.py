@@ -22,7 +22,7 @@ def contents(grouping: Baskets) -> dict[int, list[int]]:
 
 
 @given(ROWS, st.sampled_from([1, 10**12, 2**58]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_grouping_is_that_of_dictionaries(rows: list[tuple[int, int]], stretch: int) -> None:
     rows = [(user * stretch, item) for user, item in rows]
     grouping, expected = grouped(rows, 9), held(rows)
@@ -37,7 +37,7 @@ def test_grouping_is_that_of_dictionaries(rows: list[tuple[int, int]], stretch: 
 
 
 @given(ROWS, st.integers(1, 5))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_sample_keeps_so_many_of_each_user_and_no_others(rows: list[tuple[int, int]], limit: int) -> None:
     whole = contents(grouped(rows, 9))
     kept = contents(sample(grouped(rows, 9), limit, noise(1)))
@@ -87,7 +87,7 @@ def test_marks_that_begin_alike_are_compared_to_their_last_bit(
 
 
 @given(ROWS, st.sets(st.integers(0, 8)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_without_takes_items_out_of_every_basket(rows: list[tuple[int, int]], gone: set[int]) -> None:
     mask = np.isin(np.arange(9), list(gone))
     whole = contents(grouped(rows, 9))

@@ -88,7 +88,7 @@ def test_the_sparse_vector_stops_after_its_limit_and_reports_fresh_noise() -> No
 
 def test_neighbours_of_the_sparse_vector_stay_within_epsilon_and_reused_noise_does_not() -> None:
     one, other = np.array([3, 3, 3, 3]), np.array([4, 4, 4, 4])
-    parameters, source, trials = SparseVector(1.0, 4, 4, 1), noise(6), 3_000
+    parameters, source, trials = SparseVector(1.0, 4, 4, 1), noise(6), 1_500
 
     def found(counts: np.ndarray) -> tuple[int, ...]:
         return tuple(sparse_vector(counts, parameters, source).items.tolist())

@@ -63,7 +63,7 @@ def compiled(loop: Callable, lists: list[list[int]], *settings_: float, items: i
 
 
 @given(LISTS, st.integers(1, 9), st.integers(1, 12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150)
 def test_the_compiled_loops_are_the_plain_ones(lists: list[list[int]], tokens: int, cap: int) -> None:
     assert greedy_tokens(lists, tokens, cap, ITEMS) == compiled(fill_greedily, lists, tokens, cap)
     ascending = [sorted(items) for items in lists]
@@ -73,7 +73,7 @@ def test_the_compiled_loops_are_the_plain_ones(lists: list[list[int]], tokens: i
 
 
 @given(LISTS.filter(bool), st.data(), st.integers(1, 9), st.integers(1, 12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150)
 def test_one_user_moves_the_weights_by_one_budget_whoever_follows(
     lists: list[list[int]], data: st.DataObject, tokens: int, cap: int
 ) -> None:
@@ -282,7 +282,7 @@ def test_an_item_is_released_with_the_chance_of_its_weight(
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=80))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_favourites_come_first_whichever_way_they_are_sorted(rows: list[tuple[int, int]]) -> None:
     expected = [
         item
