@@ -5,7 +5,7 @@ from math import e
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.bounding import PAIR_BYTES, EventBound, UserBound
@@ -35,7 +35,6 @@ def test_the_first_distinct_items_of_an_event_are_admitted(
     assert expected == EventBound(items_per_event).admit(Event(items))
 
 
-@settings(deadline=None, derandomize=True)
 @given(st.lists(labels, max_size=12), st.integers(1, 5))
 def test_the_event_bound_equals_the_slow_implementation(items: list[str], items_per_event: int) -> None:
     assert naive.first_distinct(items, items_per_event) == EventBound(items_per_event).admit(Event(items))
@@ -57,13 +56,11 @@ def admitted(bound: UserBound, log: list[tuple[str | None, list[str]]]) -> list[
     return found
 
 
-@settings(deadline=None, derandomize=True)
 @given(events, st.integers(1, 4))
 def test_the_user_bound_equals_plain_dictionaries(log: list[tuple[str | None, list[str]]], most: int) -> None:
     assert naive.admitted_of_users(log, most) == admitted(UserBound(most, KEY, NONCE), log)
 
 
-@settings(deadline=None, derandomize=True)
 @given(events, st.integers(1, 3), st.integers(0, 40))
 def test_a_bound_goes_on_where_its_pairs_were_kept(
     log: list[tuple[str | None, list[str]]], most: int, cut: int
@@ -80,7 +77,6 @@ def test_a_bound_goes_on_where_its_pairs_were_kept(
     assert len(whole.pairs) == PAIR_BYTES * sum(len(items or ()) for items in found)
 
 
-@settings(deadline=None, derandomize=True)
 @given(events, st.integers(1, 3))
 def test_what_one_user_does_decides_nothing_about_another(
     log: list[tuple[str | None, list[str]]], most: int

@@ -32,6 +32,7 @@ class Admin:
 def test_a_topic_that_somebody_else_makes_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     admin = Admin(hidden_for=3)
     monkeypatch.setattr(log, "admin_client", lambda _: admin)
+    monkeypatch.setattr(log, "_CREATE_SECONDS", 600.0)
     log.create_topics("fake:1", "shop.events", "shop.releases")
     assert admin.asked == 3
 

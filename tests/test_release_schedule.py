@@ -76,7 +76,7 @@ def by_hand(release: str) -> set[int]:
     return {number for number in range(1, ROUNDS + 1) if number % every == 0}
 
 
-@hypothesis_settings(deadline=None, derandomize=True, max_examples=60)
+@hypothesis_settings(max_examples=60)
 @given(
     st.sampled_from(
         ["every-round", "every-7", "every-90", "every-1000", "every-1ms", "every-100ms", "every-5000ms"]

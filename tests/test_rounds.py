@@ -4,7 +4,7 @@ import tracemalloc
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.records import TICK_KEY, Record, Tick, decode_tick, encode_tick
@@ -13,7 +13,6 @@ from stream_dp.rounds import Round, RoundCutter, TickCodec, TickTimes, events_of
 KEY = bytes(range(32))
 TICKS = TickCodec(KEY, "shop")
 EVENT = b'{"items": ["tea"]}'
-repeatable = settings(deadline=None, derandomize=True)
 
 
 def tick(number: int, codec: TickCodec = TICKS) -> tuple[bytes | None, bytes]:
@@ -77,7 +76,6 @@ logs = st.lists(st.none() | st.integers(1, 9), max_size=40)
 """Events (None) and ticks by number, in any order."""
 
 
-@repeatable
 @given(
     logs,
     st.sampled_from(["per-event", "every-3", "every-7", "ticks"]),
@@ -97,7 +95,6 @@ def test_rounds_end_where_the_rule_says_however_the_log_is_cut(
     assert whole.next_offset == len(records)
 
 
-@repeatable
 @given(logs, st.sampled_from(["per-event", "every-3", "ticks"]), st.integers(0, 12))
 def test_after_the_most_rounds_nothing_more_is_taken(log: list[int | None], rounds: str, most: int) -> None:
     records = log_of([(None, EVENT) if number is None else tick(number) for number in log])
@@ -107,7 +104,6 @@ def test_after_the_most_rounds_nothing_more_is_taken(log: list[int | None], roun
     assert everything[most:] == offsets(limited.cut(records, 1000))
 
 
-@repeatable
 @given(logs, st.sampled_from(["every-3", "ticks"]), st.data())
 def test_a_cutter_that_starts_at_the_end_of_a_round_goes_on(
     log: list[int | None], rounds: str, data: st.DataObject

@@ -115,7 +115,7 @@ def test_a_sum_is_rounded_once() -> None:
         assert expected == noise[0]
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(max_examples=60)
 @given(arrivals(60), st.integers(1, 40))
 def test_the_cuts_of_a_stream_do_not_matter_nor_does_a_restart(stream: Arrivals, more: int) -> None:
     """Bit for bit, late labels included; cells before a label is first seen mean nothing and are left out."""

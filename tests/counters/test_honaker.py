@@ -89,7 +89,7 @@ def test_noise_is_the_weighted_sum_of_single_draws(sigma_squared: float) -> None
         assert noise_by_hand(NOISE, gaussian, label, 33) == noise[:, label].tolist()
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(max_examples=60)
 @given(arrivals(), st.integers(1, 40))
 def test_the_cuts_of_a_stream_do_not_matter_nor_does_a_restart(stream: Arrivals, more: int) -> None:
     """Bit for bit, late labels included; cells before a label is first seen mean nothing and are left out."""

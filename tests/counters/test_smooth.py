@@ -151,7 +151,7 @@ def test_an_escape_is_as_rare_as_its_budget_and_a_threshold_one_lower_is_not() -
         assert not rate_at_most(budget, int((counts >= tau - 2).sum()), labels)
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(max_examples=60)
 @given(arrivals())
 def test_noise_is_the_sum_of_single_draws_over_the_chain_however_the_stream_is_cut(stream: Arrivals) -> None:
     """Also for labels that come late, whose first nodes were completed without them."""

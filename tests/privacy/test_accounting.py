@@ -80,7 +80,7 @@ def test_conversions_round_epsilon_up_and_rho_down(case: dict) -> None:
 
 
 @given(rho=rhos, delta=deltas)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_zcdp_conversions_invert_each_other(rho: float, delta: float) -> None:
     epsilon = zcdp_epsilon(rho, delta)
     assert zcdp_delta(rho, epsilon) <= delta * (1 + 1e-11)
@@ -91,14 +91,14 @@ def test_zcdp_conversions_invert_each_other(rho: float, delta: float) -> None:
 
 
 @given(epsilon=st.one_of(st.just(0.0), epsilons), delta=deltas)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_rho_is_the_largest_that_meets_epsilon_and_delta(epsilon: float, delta: float) -> None:
     rho = zcdp_rho(epsilon, delta)
     assert zcdp_delta(rho, epsilon) <= delta * (1 + 1e-11) < zcdp_delta(rho * (1 + 1e-6), epsilon)
 
 
 @given(rho=rhos, epsilon=epsilons, delta=deltas)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_conversions_keep_their_order_and_their_direction(rho: float, epsilon: float, delta: float) -> None:
     assert gaussian_delta(rho, epsilon) <= zcdp_delta(rho, epsilon) * (1 + 1e-9)
     assert gaussian_epsilon(rho, delta) <= zcdp_epsilon(rho, delta) * (1 + 1e-9) + 1e-12
@@ -110,7 +110,7 @@ def test_conversions_keep_their_order_and_their_direction(rho: float, epsilon: f
 
 
 @given(rho=rhos, delta=deltas)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_gaussian_epsilon_inverts_gaussian_delta(rho: float, delta: float) -> None:
     epsilon = gaussian_epsilon(rho, delta)
     assert gaussian_delta(rho, epsilon) <= delta * (1 + 1e-9)
@@ -119,7 +119,7 @@ def test_gaussian_epsilon_inverts_gaussian_delta(rho: float, delta: float) -> No
 
 
 @given(epsilon=epsilons, delta=deltas)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_gaussian_rho_is_the_largest_that_meets_epsilon_and_delta(epsilon: float, delta: float) -> None:
     rho = gaussian_rho(epsilon, delta)
     assert gaussian_delta(rho, epsilon) <= delta < gaussian_delta(rho * (1 + 1e-6), epsilon)
@@ -186,7 +186,7 @@ def test_epsilon_lies_between_dp_accountings_two_estimates(
 
 
 @given(epsilon=st.floats(0.05, 20), delta=st.floats(-12, -4).map(lambda e: 10.0**e), shifts=shift_counts)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_calibrated_noise_meets_its_target_and_no_smaller_number_does(
     epsilon: float, delta: float, shifts: int
 ) -> None:
@@ -201,7 +201,7 @@ def test_calibrated_noise_meets_its_target_and_no_smaller_number_does(
 
 
 @given(sigma_squared=st.floats(math.log(100), math.log(1e7)).map(math.exp), shifts=shift_counts, delta=deltas)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_wide_noise_costs_what_continuous_noise_costs(
     sigma_squared: float, shifts: int, delta: float
 ) -> None:

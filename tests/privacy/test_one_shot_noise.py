@@ -116,7 +116,7 @@ def test_a_key_of_another_length_and_a_scale_out_of_reach_are_refused() -> None:
 
 
 @given(st.lists(st.integers(0, 2**62), min_size=2, max_size=40, unique=True), st.integers(0, 5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_removing_a_user_leaves_the_order_of_the_others(users: list[int], key: int) -> None:
     everyone = np.array(users)
     without = np.array(users[1:])
@@ -155,7 +155,7 @@ def test_numbering_users_anew_when_one_leaves_leaves_the_law_of_their_order() ->
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=20), st.randoms())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_users_whose_hashes_begin_alike_go_by_the_rest_of_the_hash(starts: list[int], random: Random) -> None:
     """Never by their numbers, which may change when another user leaves."""
     hashes = [(start, place) for place, start in enumerate(starts)]

@@ -165,7 +165,7 @@ def test_out_of_reach_the_bound_is_chernoffs(sigma_squared: float, terms: int, x
     terms=st.integers(1, 64),
     exponent=st.floats(2, 30),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_threshold_is_the_first_that_meets_its_tail(
     log_sigma_squared: float, terms: int, exponent: float
 ) -> None:
@@ -180,7 +180,7 @@ def test_a_threshold_is_the_first_that_meets_its_tail(
 @given(
     log_sigma_squared=st.floats(math.log(0.05), math.log(1e8)), terms=st.integers(1, 64), z=st.floats(-9, 9)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_two_tails_add_up_to_one(log_sigma_squared: float, terms: int, z: float) -> None:
     sigma_squared = math.exp(log_sigma_squared)
     x = round(z * math.sqrt(terms * sigma_squared))
