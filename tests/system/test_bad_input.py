@@ -120,6 +120,7 @@ def test_each_kind_of_bad_record_closes_one_round_and_becomes_a_dead_letter(stre
     assert set(counts) == {"tea", "x" * 1024, "téa\x00\n🍵", "item 0", "item 1", "item 2"}
 
 
+@pytest.mark.same_on_any_broker("what a dead letter says")
 def test_the_reason_never_quotes_the_record(stream: Stream) -> None:
     secret = "hush" * 5
     stream.feed(
@@ -158,19 +159,19 @@ def mutated(rng: random.Random, value: bytes) -> bytes:
     return bytes(changed)
 
 
-def test_ten_thousand_records_of_which_many_are_mutated_keep_their_rounds(stream: Stream) -> None:
+@pytest.mark.same_on_any_broker("which bytes are an event")
+def test_records_of_which_many_are_mutated_keep_their_rounds(stream: Stream) -> None:
     rng = random.Random(9)
     values = [
-        mutated(rng, value) if value and rng.random() < 0.4 else value
-        for value in some_events(10_000, seed=9)
+        mutated(rng, value) if value and rng.random() < 0.4 else value for value in some_events(4_000, seed=9)
     ]
     stream.feed(values)
-    assert stream.run(until_round=10_000) == 0
+    assert stream.run(until_round=4_000) == 0
     records = stream.events()
     bad = [record for record in records if is_bad(record)]
-    assert 2_000 < len(bad) < 5_000
+    assert 800 < len(bad) < 2_000
     assert [decode_release(record.value or b"").round for record in stream.releases()] == list(
-        range(1, 10_001)
+        range(1, 4_001)
     )
     stream.check_everything()
     check_dead_letters(stream, bad)

@@ -15,6 +15,7 @@ from kafka.errors import KafkaTimeoutError
 from redis import Redis
 
 from stream_dp import epoch
+from stream_dp import worker as worker_module
 from stream_dp.dev import redis_server
 from stream_dp.epoch import EpochRefused
 from stream_dp.epochs import Epochs
@@ -66,6 +67,7 @@ async def soon(condition: Callable[[], bool], task: "asyncio.Task[None]") -> Non
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.same_on_any_broker("what Redis does")
 def test_a_disk_that_is_too_slow_is_waited_for_and_the_epoch_stays_open(
     stream_on_own_redis: Stream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -147,13 +149,20 @@ def unanswered(*_: object) -> None:
     raise KafkaTimeoutError("the broker is away")
 
 
-def test_a_worker_whose_epoch_was_closed_meanwhile_stops(stream: Stream) -> None:
+def test_a_worker_whose_epoch_was_closed_meanwhile_stops(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "_CONFIRM_SECONDS", 0.1)
     stream.feed(some_events(20, seed=5))
-    worker = stream.start()
-    stream.wait_until_round(20, worker)
-    EpochJournal(stream.settings).append(EpochClosed(1, 20))
-    assert ended(worker) == REFUSED
-    assert "epoch 1 was closed at offset 20 while it ran" in stream.logged()
+
+    async def work() -> None:
+        running = asyncio.create_task(Worker(stream.settings).run())
+        await soon(lambda: len(stream.releases()) == 20, running)
+        await asyncio.to_thread(EpochJournal(stream.settings).append, EpochClosed(1, 20))
+        await asyncio.wait_for(running, GIVE_UP_SECONDS)
+
+    with pytest.raises(EpochRefused, match="epoch 1 was closed at offset 20 while it ran"):
+        asyncio.run(work())
 
 
 def test_a_new_epoch_goes_on_where_the_log_lost_what_was_released(stream: Stream) -> None:
@@ -215,6 +224,7 @@ def check_that_a_new_epoch_releases(stream: Stream) -> None:
     assert len(charges(stream)) == 2
 
 
+@pytest.mark.same_on_any_broker("the version is in Redis")
 def test_under_another_noise_version_the_old_epoch_is_not_counted_on(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +325,7 @@ def test_a_rebuilt_epoch_is_charged(stream: Stream) -> None:
     assert not any(name.endswith(b":meta") for name in stream.redis_keys())
 
 
+@pytest.mark.same_on_any_broker("ledgers are in Redis")
 def test_an_epoch_that_was_never_charged_is_not_rebuilt(stream: Stream) -> None:
     stream.feed(some_events(20, seed=16))
     assert stream.run(Kill("charge the ledger")) < 0
