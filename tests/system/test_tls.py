@@ -23,7 +23,7 @@ from stream_dp.settings import Settings, load_settings
 from tests.system.certificates import Authority
 from tests.system.forked_program import start
 from tests.system.leaks import LOUD, leaks
-from tests.system.streams import as_values, ended, event, status_of, wait_until
+from tests.system.streams import GIVE_UP_SECONDS, as_values, ended, event, status_of, wait_until
 from tests.system.tls_servers import (
     PASSWORD,
     USER,
@@ -35,6 +35,8 @@ from tests.system.tls_servers import (
 
 EVENTS = 40
 SECRET = "PASSWORD_OF_THE_TEST"
+PATIENT = {"retry": None, "socket_timeout": GIVE_UP_SECONDS, "socket_connect_timeout": GIVE_UP_SECONDS}
+"""Options of a Redis client whose one attempt ends by an answer, however late."""
 
 
 @dataclass(frozen=True)
@@ -204,11 +206,11 @@ def test_redis_lets_nobody_in_without_what_it_asks_for(site: Site, monkeypatch: 
         {"redis": f"redis://{USER}@{site.redis}/0"} | dict.fromkeys(_REDIS_FILES),
     ):
         address = site.settings("s", **changed).redis_address
-        with pytest.raises(redis.RedisError), redis_client(address, retry=None, socket_timeout=5) as client:
+        with pytest.raises(redis.RedisError), redis_client(address, **PATIENT) as client:
             client.ping()
     monkeypatch.setenv(SECRET, "another")
     with pytest.raises(redis.AuthenticationError) as refused:
-        redis_client(site.settings("s").redis_address).ping()
+        redis_client(site.settings("s").redis_address, **PATIENT).ping()
     assert "another" not in str(refused.value)
 
 
@@ -236,7 +238,7 @@ def test_a_certificate_for_another_address_is_not_believed(site: Site) -> None:
     elsewhere = site.redis.replace("127.0.0.1", "localhost")
     address = site.settings("s", redis=f"rediss://{USER}@{elsewhere}/0").redis_address
     with pytest.raises(redis.ConnectionError, match=r"(?i)hostname mismatch|certificate"):
-        redis_client(address, retry=None).ping()
+        redis_client(address, **PATIENT).ping()
     kafka = site.kafka["SSL"].replace("127.0.0.1", "localhost")
     settings = site.settings("s", kafka=kafka)
     with pytest.raises(KafkaError):
