@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,7 +26,8 @@ from redis import Redis
 from redis.exceptions import AuthenticationError, BusyLoadingError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from stream_dp.dev.child_process import free_port, spawn, stop_owned, wait_until
+from stream_dp.dev.child_process import spawn, stop_owned
+from stream_dp.dev.child_process import wait_until as wait_until_ready
 from stream_dp.dev.redis_server import server_binary
 from stream_dp.dev.servers import start_broker
 from stream_dp.jobs.worker import JOBS
@@ -33,11 +35,11 @@ from stream_dp.records import decode_release
 from stream_dp.settings import ENVIRONMENT_PREFIX, Settings, load_settings
 from tests.apache_kafka import server as apache_kafka
 from tests.docs.commands import NoSuchCommandLine, parse
+from tests.system.streams import GIVE_UP_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 PASSWORD = "0123456789abcdef"
-PATIENCE_SECONDS = 120
 SECRETS = {"REDIS_PASSWORD", "OPERATOR_TOKEN", "GRAFANA_PASSWORD"}
 TEXT = re.sub(r"^ *#.*$", "", COMPOSE.read_text(), flags=re.MULTILINE)
 FILE: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
@@ -263,13 +265,13 @@ def guarded_redis(tmp_path: Path) -> Iterator[str]:
     """The address of a server that runs the very command of the `redis` service; only its place differs."""
     program, *options = [with_password(word) for word in SERVICES["redis"]["command"]]
     assert program == "valkey-server"
-    port, folder = free_port(), tmp_path / "redis"
+    (port, _), folder = apache_kafka.free_ports(), tmp_path / "redis"
     folder.mkdir()
     here: list[str | Path] = ["--port", str(port), "--bind", "127.0.0.1", "--dir", folder]
     process = spawn([server_binary(), *options, *here], folder / "server.log", owned=True)
     try:
         url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
-        wait_until(lambda: _answers(url), process, folder / "server.log", "the redis service")
+        wait_until_ready(lambda: _answers(url), process, folder / "server.log", "the redis service")
         yield url
     finally:
         stop_owned(process)
@@ -293,12 +295,21 @@ def test_the_redis_service_wants_its_password_and_writes_before_it_answers(guard
 
 
 def healthy(service: str, ports: dict[str, str]) -> bool:
-    """Whether the service's own health check passes, with the ports of this machine."""
+    """Whether the service's own health check passes, with the ports of this machine.
+
+    It is a process, which takes time from those that start, so it is left out while nobody listens, and is not begun
+    again at once.
+    """
     kind, interpreter, *check = OWN[service]["healthcheck"]["test"]
     assert (kind, interpreter) == ("CMD", "python")
     [there] = re.findall(r"127\.0\.0\.1:(\d+)/", check[-1])
     check[-1] = check[-1].replace(f":{there}/", f":{ports[there]}/")
-    return subprocess.run([sys.executable, *check], capture_output=True).returncode == 0
+    with socket.socket() as visitor:
+        if visitor.connect_ex(("127.0.0.1", int(ports[there]))):
+            return False
+    well = subprocess.run([sys.executable, *check], capture_output=True).returncode == 0
+    time.sleep(0 if well else 0.3)
+    return well
 
 
 @contextmanager
@@ -311,7 +322,7 @@ def started(service: str, folder: Path, reachable: dict[str, str]) -> Iterator[C
 
     def here(word: str) -> str:
         if word in ("8080", "6066", "9464", "9465"):
-            return ports.setdefault(word, str(free_port()))
+            return ports.setdefault(word, str(apache_kafka.free_ports()[0]))
         return "127.0.0.1" if word == "0.0.0.0" else word
 
     words = [here(word) for word in OWN[service]["command"]]
@@ -327,18 +338,18 @@ def started(service: str, folder: Path, reachable: dict[str, str]) -> Iterator[C
             stderr=output,
         )
 
+    def is_well() -> bool:
+        assert process.poll() is None, log.read_text()
+        return healthy(service, ports)
+
     def wait() -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not healthy(service, ports):
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, f"{service} is not healthy:\n{log.read_text()}"
-            time.sleep(0.3)  # every check is a process, which takes time from those that start
+        wait_until(is_well, lambda: f"{service} is not healthy:\n{log.read_text()}")
 
     try:
         yield wait
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(GIVE_UP_SECONDS)
     assert PASSWORD.encode() not in log.read_bytes()
     assert b"Traceback" not in log.read_bytes()
     assert process.returncode in (0, -signal.SIGTERM)
@@ -355,11 +366,11 @@ def test_our_services_run_on_their_own_commands_and_environments(guarded_redis: 
             for wait in waits:
                 wait()
             with KafkaProducer(bootstrap_servers=broker.address, enable_idempotence=True) as producer:
-                producer.send("shop.events", b'{"items": ["tea"]}').get(30)
+                producer.send("shop.events", b'{"items": ["tea"]}').get(GIVE_UP_SECONDS)
             with KafkaConsumer(
                 "shop.releases", bootstrap_servers=broker.address, auto_offset_reset="earliest"
             ) as consumer:
-                [[record]] = consumer.poll(60_000, max_records=1).values()
+                [[record]] = consumer.poll(int(1000 * GIVE_UP_SECONDS), max_records=1).values()
             assert decode_release(record.value).round == 1
     finally:
         broker.stop()

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from math import exp
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaConsumer
 from typer.testing import CliRunner
 
 from stream_dp import __version__
@@ -22,6 +23,7 @@ from stream_dp.dev.servers import embedded
 from stream_dp.privacy.keyed_noise import collision_probability
 from stream_dp.settings import Settings, load_settings
 from tests.docs.commands import NoSuchCommandLine, commands, parse_line
+from tests.system.streams import GIVE_UP_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -194,7 +196,18 @@ def running(program: list[str], folder: Path, **options: Any) -> Iterator[subpro
         yield process
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(GIVE_UP_SECONDS)
+
+
+def await_topic(kafka: str, topic: str, worker: subprocess.Popen[str]) -> None:
+    """Return when the worker has made its topics, which a reader sees in its log."""
+    with closing(KafkaConsumer(bootstrap_servers=kafka)) as consumer:
+
+        def is_there() -> bool:
+            assert worker.poll() is None, "the worker has ended"
+            return topic in consumer.topics()
+
+        wait_until(is_there, lambda: f"{topic} is not made")
 
 
 def test_produce_work_and_subscribe_as_the_readme_shows(tmp_path: Path) -> None:
@@ -208,8 +221,9 @@ def test_produce_work_and_subscribe_as_the_readme_shows(tmp_path: Path) -> None:
         for name, snippet in (("produce", produce), ("subscribe", subscribe), ("snapshots", snapshots)):
             assert "localhost:9092" in snippet
             (tmp_path / f"{name}.py").write_text(snippet.replace("localhost:9092", servers.kafka))
-        with running(["-m", "stream_dp.cli", "worker", "--log-level", "error"], tmp_path):
-            subprocess.run([sys.executable, "produce.py"], cwd=tmp_path, check=True, timeout=60)
+        with running(["-m", "stream_dp.cli", "worker", "--log-level", "error"], tmp_path) as worker:
+            await_topic(servers.kafka, "shop.events", worker)
+            subprocess.run([sys.executable, "produce.py"], cwd=tmp_path, check=True, timeout=GIVE_UP_SECONDS)
             with running(["subscribe.py"], tmp_path, stdout=subprocess.PIPE) as subscriber:
                 assert subscriber.stdout is not None
                 lines = [subscriber.stdout.readline() for _ in range(3)]
