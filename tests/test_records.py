@@ -121,13 +121,13 @@ def test_a_dead_letter_says_where_its_record_was() -> None:
 def test_a_large_release_is_split_and_its_parts_are_the_whole() -> None:
     """Labels that need several times their length in JSON; parts stay below the limit and repeat nothing."""
     labels = [f"{number:04d}" + "\u0001" * 1020 for number in range(160)]
-    mechanism, guarantee = calibrate(20.0, 1e-2, 511, 160)
+    mechanism, guarantee = calibrate(20.0, 1e-2, 255, 160)
     privacy = Settings(stream="s", release="every-50").privacy
     epoch = Epoch(1, bytes(16), 0, privacy, mechanism, guarantee)
     pipeline = Pipeline(epoch, KEY, "s.events")
     value = json.dumps({"items": labels}).encode()
-    output = pipeline.process([Record(offset, offset, None, value) for offset in range(500)])
-    last = [decode_release(release.value) for release in output.releases if release.round == 500]
+    output = pipeline.process([Record(offset, offset, None, value) for offset in range(250)])
+    last = [decode_release(release.value) for release in output.releases if release.round == 250]
     assert len(last) > 1
     assert [(part.part, part.parts) for part in last] == [(n, len(last)) for n in range(1, len(last) + 1)]
     assert all(len(release.value) < LARGEST_PART + 1000 for release in output.releases)
@@ -137,7 +137,7 @@ def test_a_large_release_is_split_and_its_parts_are_the_whole() -> None:
     noisy = pipeline.histogram.state().counts.astype(np.int64)
     for node in live_nodes(pipeline.histogram.state()):
         noisy = noisy + node.noise[: len(noisy)]
-    tau = mechanism.tau(500)
+    tau = mechanism.tau(250)
     expected = {
         label: int(count)
         for label, count in zip(pipeline.histogram.state().labels, noisy, strict=True)
