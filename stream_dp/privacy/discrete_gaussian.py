@@ -9,6 +9,7 @@ machine holds the same table.  A draw takes 128 uniform bits.  Its law is within
 beyond the table.
 """
 
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
@@ -104,24 +105,34 @@ class DiscreteGaussian:
         expected = size * self._ambiguous_share
         return min(size, int(expected + 8 * expected**0.5) + 16)
 
-    def invert(self, bits: NDArray[np.uint64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
-        """Turn uniform bits, uint64 of shape (n, 2) (high word first), into n draws, int32 of shape (n,).
+    def invert(self, bits: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """Turn uniform bits, uint64 of shape (n, 2) (high word first), into n draws, int32 of shape (n,)."""
+        draws = np.empty(len(bits), np.int32)
+        self.invert_into([(bits, draws)])
+        return draws
 
-        `out`: where to write them, if not to a new array.
+    def invert_into(self, parts: Iterable[tuple[NDArray[np.uint64], NDArray[np.int32]]]) -> None:
+        """Turn the bits of each part, as `invert` takes them, into the draws beside them.
 
-        The guide on the top 16 bits answers most draws.  The number of exact searches is filled up to a
-        number that depends on n alone, so that time does not tell how many draws lay near a table edge,
-        which is where the rare large ones lie.
+        The bits of a part need not last until the next.  The guide on the top 16 bits answers most draws.  The number
+        of exact searches is filled up to a number that depends on that of all draws alone, so that time does not tell
+        how many draws lay near a table edge, which is where the rare large ones lie.
         """
-        top = bits.view(np.dtype("<u2"))[:, 3].astype(np.intp)
-        values = self._guide.take(top, out=out, mode="clip")  # every index is in range: clip spares the check
-        slow = np.flatnonzero(values == _AMBIGUOUS)
-        filler = self.slow_budget(len(values)) - len(slow)
-        if filler > 0:
-            slow = np.concatenate([slow, np.arange(filler)])
-        words = bits.take(slow, axis=0)
-        values[slow] = self._search(words[:, 0], words[:, 1])
-        return values
+        unclear, words, size, bits = [], [], 0, np.zeros((1, 2), np.uint64)
+        for bits, draws in parts:
+            top = bits.view(np.dtype("<u2"))[:, 3].astype(np.intp)
+            self._guide.take(top, out=draws, mode="clip")  # every index is in range: clip spares the check
+            places = np.flatnonzero(draws == _AMBIGUOUS)
+            unclear.append((draws, places))
+            words.append(bits.take(places, axis=0))
+            size += len(draws)
+        fill = max(0, self.slow_budget(size) - sum(map(len, words)))
+        words.append(bits.take(np.arange(fill), axis=0, mode="wrap"))
+        high, low = np.concatenate(words).T
+        found, start = self._search(high, low), 0
+        for draws, places in unclear:
+            draws[places] = found[start : start + len(places)]
+            start += len(places)
 
     def _search(self, high: NDArray[np.uint64], low: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The least k with (high, low) < cumulative(k), by binary search; the low words break ties."""

@@ -91,11 +91,14 @@ class KeyedNoise:
     ) -> NDArray[np.int32]:
         """One draw for each tweak and label: int32 of shape (len(tweaks), len(ids))."""
         draws = np.empty((len(tweaks), len(ids)), np.int32)
-        for top, left, bits in self.bits(ids, tweaks):
-            rows, columns, _ = bits.shape
-            # One row of some labels, or rows of all of them: contiguous either way.
-            cells = draws[top : top + rows, left : left + columns].reshape(-1)
-            gaussian.invert(bits.reshape(-1, 2), out=cells)
+        # Rows of all labels, or one row of some: contiguous either way.
+        gaussian.invert_into(
+            (
+                bits.reshape(-1, 2),
+                draws[top : top + bits.shape[0], left : left + bits.shape[1]].reshape(-1),
+            )
+            for top, left, bits in self.bits(ids, tweaks)
+        )
         return draws
 
     def bits(
