@@ -1,7 +1,7 @@
 """Is the table the discrete Gaussian, is the inversion exact, and is its work the same whatever it draws?"""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -161,6 +161,29 @@ def test_the_number_of_exact_searches_depends_on_the_number_of_draws_alone(
     as_many_as_allowed[size - budget :] = words([counts[-1]])
     for bits in (random_bits(2, size), none_large, some_large, as_many_as_allowed):
         assert budget == searches(table, bits, monkeypatch)
+
+
+def test_draws_in_parts_are_those_of_the_whole_and_are_searched_for_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table, bits = DiscreteGaussian(1e4), random_bits(5, 3000)
+    whole, counted = table.invert(bits), []
+    search, buffer, draws = table._search, np.empty((1000, 2), np.uint64), np.empty(3000, np.int32)
+
+    def counting(high: NDArray[np.uint64], low: NDArray[np.uint64]) -> NDArray[np.int64]:
+        counted.append(len(high))
+        return search(high, low)
+
+    def parts() -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int32]]]:
+        for start, end in ((0, 1000), (1000, 1000), (1000, 1999), (1999, 2000), (2000, 3000)):
+            part = buffer[: end - start]
+            part[:] = bits[start:end]  # the buffer of the part before
+            yield part, draws[start:end]
+
+    monkeypatch.setattr(table, "_search", counting)
+    table.invert_into(parts())
+    assert draws.tolist() == whole.tolist()
+    assert counted == [table.slow_budget(3000)]
 
 
 def clear_bucket(counts: list[int]) -> int:
