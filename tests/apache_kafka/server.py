@@ -132,6 +132,11 @@ class Broker:
             raise RuntimeError("The broker is not running.")
         return self._process.pid
 
+    @property
+    def is_started(self) -> bool:
+        """Whether it was started, and not stopped since."""
+        return self._process is not None
+
     def start(self) -> None:
         """Start on the same address and data as before and return when a client gets its metadata."""
         if self._process is not None:

@@ -24,6 +24,7 @@ SAME_ON_ANY_BROKER = {
     "test_mechanisms": "how noise is drawn; test_crashes kills workers",
     "test_file_jobs": "jobs on files need no broker",
     "test_metrics": "what a worker shows, whoever its broker",
+    "test_redis_outages": "Redis away, and the broker there all the time",
     "test_secrets": "what a worker writes, whoever its broker",
     "test_verify_commands": "words for what test_epochs and test_log_identity ask",
 }
@@ -90,6 +91,8 @@ class KafkaOfOneTest(Protocol):
 
     @property
     def pid(self) -> int: ...
+    @property
+    def is_started(self) -> bool: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def kill(self) -> None: ...
@@ -109,6 +112,10 @@ class EmbeddedKafka:
         assert self._running is not None
         return self._running.process.pid
 
+    @property
+    def is_started(self) -> bool:
+        return self._running is not None
+
     def start(self) -> None:
         self._running = start_broker(self.folder, self.port)
 
@@ -123,13 +130,22 @@ class EmbeddedKafka:
             self.stop()
 
 
-@pytest.fixture
-def own_kafka(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KafkaOfOneTest]:
-    """A started broker for this test alone, of the kind that `--kafka` names."""
+@pytest.fixture(scope="module")
+def kafka_of_one_file(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaOfOneTest]:
+    """A broker of the kind that `--kafka` names, for the tests of a file that use `own_kafka`, one after the other."""
     kind = EmbeddedKafka if request.config.getoption("kafka") == "embedded" else Broker
-    broker: KafkaOfOneTest = kind(tmp_path / "kafka")
-    broker.start()
+    broker: KafkaOfOneTest = kind(tmp_path_factory.mktemp("kafka"))
     try:
         yield broker
     finally:
         broker.stop()
+
+
+@pytest.fixture
+def own_kafka(kafka_of_one_file: KafkaOfOneTest) -> KafkaOfOneTest:
+    """A started broker that is this test's alone while it runs; the topics of those before it are there."""
+    if not kafka_of_one_file.is_started:
+        kafka_of_one_file.start()
+    return kafka_of_one_file

@@ -1,69 +1,22 @@
-"""Redis or Kafka away, frozen, full or read-only: the worker says what it waits for, and goes on by itself."""
+"""Kafka away or frozen: the worker says what it waits for, and goes on by itself; for Redis see test_redis_outages."""
 
 import os
-import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from redis import Redis
 
-from stream_dp import sending, worker
+from stream_dp import clients, sending, worker
 from stream_dp.connections import Kafka, aiokafka_options
-from stream_dp.dev import redis_server
-from stream_dp.dev.child_process import free_port
 from tests.system.conftest import KafkaOfOneTest
+from tests.system.own_redis import own_redis_server
 from tests.system.streams import Stream, ended, small_stream, some_events, wake_up
-from tests.system.worker_process import PROCESSES, Pause, run_worker
-
-PASSWORD = "open-sesame"
-
-
-class OwnRedis:
-    """A Redis server of one test, on a fixed port, that wants a password."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = free_port()
-        self.url = f"redis://:{PASSWORD}@127.0.0.1:{self.port}/0"
-        self.server: redis_server.RedisServer | None = None
-
-    def start(self) -> None:
-        self.server = redis_server.start(self.folder, self.port)
-        with Redis(port=self.port) as client:
-            client.config_set("requirepass", PASSWORD)
-
-    def stop(self) -> None:
-        if self.server is not None:
-            self.server.stop()
-            self.server = None
-
-    def kill(self) -> None:
-        assert self.server is not None
-        self.server.process.kill()
-        self.stop()
-
-    def client(self) -> Redis:
-        return Redis.from_url(self.url)
-
-
-@pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
-    redis = OwnRedis(tmp_path / "redis")
-    redis.start()
-    yield redis
-    redis.stop()
-
-
-@pytest.fixture
-def stream(kafka: str, own_redis: OwnRedis, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    """Its Redis can be stopped; Kafka is everybody's."""
-    with small_stream(kafka, own_redis.url, topic_prefix, tmp_path) as stream:
-        yield stream
+from tests.system.worker_process import PROCESSES, Interruption, Pause, run_worker
 
 
 @pytest.fixture
@@ -73,6 +26,27 @@ def stream_on_own_kafka(
     """Its broker can be stopped; Redis is everybody's."""
     with small_stream(own_kafka.address, redis_url, topic_prefix, tmp_path) as stream:
         yield stream
+
+
+def run_impatient_worker(*arguments: Any) -> None:
+    """A worker whose clients wait a second or two for an answer and not up to forty, and which says so as soon."""
+
+    def options(kafka: Kafka) -> dict[str, Any]:
+        return aiokafka_options(kafka) | {"request_timeout_ms": 1_000}
+
+    sending.aiokafka_options = worker.aiokafka_options = options  # type: ignore[attr-defined]
+    worker._LONGEST_SILENCE_SECONDS = worker._OFFSET_SECONDS = 1.0
+    clients.BOOTSTRAP_MILLISECONDS = 2_000
+    run_worker(*arguments)
+
+
+def start_impatient(stream: Stream, interruption: Interruption | None = None, **changed: Any) -> BaseProcess:
+    """Such a worker of this stream."""
+    arguments = (replace(stream.settings, **changed), str(stream.log_file), interruption)
+    process = PROCESSES.Process(target=run_impatient_worker, args=arguments)
+    process.start()
+    stream.workers.append(process)
+    return process
 
 
 def check_that_it_goes_on(stream: Stream, rounds: int) -> None:
@@ -85,12 +59,15 @@ def check_that_it_goes_on(stream: Stream, rounds: int) -> None:
 
 
 def test_redis_and_the_broker_gone_at_once_are_waited_for(
-    own_kafka: KafkaOfOneTest, own_redis: OwnRedis, topic_prefix: str, tmp_path: Path
+    own_kafka: KafkaOfOneTest, topic_prefix: str, tmp_path: Path
 ) -> None:
     """A checkpoint fails while the broker is away: the clients that are then put away must not end the worker."""
-    with small_stream(own_kafka.address, own_redis.url, topic_prefix, tmp_path) as stream:
+    with (
+        own_redis_server(tmp_path / "redis") as own_redis,
+        small_stream(own_kafka.address, own_redis.url, topic_prefix, tmp_path) as stream,
+    ):
         stream.feed(some_events(45, seed=1))
-        worker = stream.start(checkpoint_rounds=1000, checkpoint_seconds=3)
+        worker = start_impatient(stream, checkpoint_rounds=1000, checkpoint_seconds=1)
         stream.wait_until_round(45, worker)
         own_redis.stop()
         own_kafka.stop()
@@ -100,99 +77,6 @@ def test_redis_and_the_broker_gone_at_once_are_waited_for(
         own_kafka.start()
         stream.feed(some_events(45, seed=2))
         check_that_it_goes_on(stream, 90)
-
-
-def waits(stream: Stream) -> list[float]:
-    """How long the worker said it would wait, in seconds."""
-    return [
-        float(seconds)
-        for seconds in re.findall(r"waiting for .*trying again in ([0-9.]+) s", stream.logged())
-    ]
-
-
-@pytest.mark.parametrize("end", [OwnRedis.stop, OwnRedis.kill])
-def test_a_redis_that_is_gone_is_waited_for(
-    stream: Stream, own_redis: OwnRedis, end: Callable[[OwnRedis], None]
-) -> None:
-    stream.feed(some_events(50, seed=1))
-    worker = stream.start(checkpoint_seconds=0.1)
-    stream.wait_until_round(50, worker)
-    end(own_redis)
-    stream.feed(some_events(50, seed=2))
-    stream.wait_until_logged("waiting for Redis at 127.0.0.1", times=4)
-    first, *later = waits(stream)
-    assert first < 1
-    assert sorted(later) == later
-    assert later[-1] > first
-    own_redis.start()
-    check_that_it_goes_on(stream, 100)
-    assert PASSWORD not in stream.logged()
-
-
-def test_a_redis_that_goes_and_comes_at_every_moment_is_no_takeover(
-    stream: Stream, own_redis: OwnRedis
-) -> None:
-    """Clients cut off in the middle of a checkpoint must not be told that another worker has the stream.
-
-    Six times: the worker waits twice as long after each.
-    """
-    stream.feed(some_events(300, seed=1))
-    worker = stream.start(batch_rounds=1, checkpoint_rounds=1)
-    with own_redis.client() as client:
-        for rounds in range(40, 280, 40):
-            stream.wait_until_round(rounds, worker)
-            client.client_kill_filter(_type="normal", skipme=True)
-    check_that_it_goes_on(stream, 300)
-
-
-Refuse = Callable[[Redis], object]
-REFUSALS: dict[str, tuple[Refuse, Refuse, str]] = {
-    "it is full": (
-        lambda redis: redis.config_set("maxmemory", 1),
-        lambda redis: redis.config_set("maxmemory", 0),
-        "maxmemory",
-    ),
-    "it is read-only": (
-        lambda redis: redis.replicaof("127.0.0.1", "1"),
-        lambda redis: redis.replicaof("NO", "ONE"),
-        "read only",
-    ),
-    "it has too few replicas": (
-        lambda redis: redis.config_set("min-replicas-to-write", 1),
-        lambda redis: redis.config_set("min-replicas-to-write", 0),
-        "replicas",
-    ),
-}
-
-
-@pytest.mark.parametrize("reason", REFUSALS)
-def test_a_redis_that_takes_no_writes_is_waited_for(stream: Stream, own_redis: OwnRedis, reason: str) -> None:
-    refuse, allow, told = REFUSALS[reason]
-    stream.feed(some_events(50, seed=1))
-    worker = stream.start(checkpoint_seconds=0.1)
-    stream.wait_until_round(50, worker)
-    with own_redis.client() as client:
-        refuse(client)
-        stream.feed(some_events(50, seed=2))
-        stream.wait_until_logged("waiting for Redis", times=2)
-        assert re.search(told, stream.logged(), re.IGNORECASE)
-        assert "rare" not in stream.logged(), "labels are private"
-        allow(client)
-    check_that_it_goes_on(stream, 100)
-
-
-def test_a_worker_may_start_before_redis_and_end_without_it(stream: Stream, own_redis: OwnRedis) -> None:
-    own_redis.stop()
-    ending = stream.start()
-    stream.wait_until_logged("waiting for Redis", times=2)
-    ending.terminate()
-    assert ended(ending) == 0
-    stream.workers.clear()
-    worker = stream.start()
-    stream.feed(some_events(20, seed=1))
-    own_redis.start()
-    assert worker.is_alive()
-    check_that_it_goes_on(stream, 20)
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
@@ -215,7 +99,7 @@ def test_a_worker_that_meets_no_broker_says_so_and_starts_when_there_is_one(
     stream = stream_on_own_kafka
     stream.feed(some_events(50, seed=1))
     own_kafka.stop()
-    worker = stream.start()
+    worker = start_impatient(stream)
     stream.wait_until_logged(f"waiting for Kafka at {own_kafka.address}")
     assert worker.is_alive()
     own_kafka.start()
@@ -228,7 +112,7 @@ def test_a_worker_whose_broker_is_gone_still_ends_when_asked(
     """What the broker has acknowledged is checkpointed; only the offset for monitors is not committed."""
     stream = stream_on_own_kafka
     stream.feed(some_events(50, seed=1))
-    worker = stream.start()
+    worker = start_impatient(stream)
     stream.wait_until_round(50, worker)
     own_kafka.stop()
     worker.terminate()
@@ -236,17 +120,6 @@ def test_a_worker_whose_broker_is_gone_still_ends_when_asked(
     assert stream.checkpoint().state.round == 50
     own_kafka.start()
     stream.check_everything()
-
-
-def run_impatient_worker(*arguments: Any) -> None:
-    """A worker whose clients wait a second for an answer and not forty, and which says so as soon."""
-
-    def options(kafka: Kafka) -> dict[str, Any]:
-        return aiokafka_options(kafka) | {"request_timeout_ms": 1_000}
-
-    sending.aiokafka_options = worker.aiokafka_options = options  # type: ignore[attr-defined]
-    worker._LONGEST_SILENCE_SECONDS = 1.0
-    run_worker(*arguments)
 
 
 @contextmanager
@@ -266,10 +139,7 @@ def test_a_broker_that_is_frozen_beyond_the_producers_time_out_is_waited_for(
     stream = stream_on_own_kafka
     stream.feed(some_events(60, seed=1))
     pause = Pause("hand a batch to the producer", nth=30)
-    arguments = (replace(stream.settings, batch_rounds=1, checkpoint_rounds=5), str(stream.log_file), pause)
-    worker = PROCESSES.Process(target=run_impatient_worker, args=arguments)
-    worker.start()
-    stream.workers.append(worker)
+    worker = start_impatient(stream, pause, batch_rounds=1, checkpoint_rounds=5)
     stream.wait_until_asleep(worker)
     with frozen(own_kafka):
         wake_up(worker)

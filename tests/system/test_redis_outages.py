@@ -1,0 +1,131 @@
+"""Redis away, full or read-only: the worker says what it waits for, and goes on by itself."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from redis import Redis
+
+from stream_dp import patience
+from tests.system.own_redis import PASSWORD, OwnRedis, own_redis_server
+from tests.system.streams import Stream, ended, small_stream, some_events
+from tests.system.test_outages import check_that_it_goes_on
+from tests.system.worker_process import PROCESSES, run_worker
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
+    with own_redis_server(tmp_path / "redis") as redis:
+        yield redis
+
+
+@pytest.fixture
+def stream(kafka: str, own_redis: OwnRedis, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+    """Its Redis can be stopped; Kafka is everybody's."""
+    with small_stream(kafka, own_redis.url, topic_prefix, tmp_path) as stream:
+        yield stream
+
+
+def waits(stream: Stream) -> list[float]:
+    """How long the worker said it would wait, in seconds."""
+    return [
+        float(seconds)
+        for seconds in re.findall(r"waiting for .*trying again in ([0-9.]+) s", stream.logged())
+    ]
+
+
+@pytest.mark.parametrize("end", [OwnRedis.stop, OwnRedis.kill])
+def test_a_redis_that_is_gone_is_waited_for(
+    stream: Stream, own_redis: OwnRedis, end: Callable[[OwnRedis], None]
+) -> None:
+    stream.feed(some_events(50, seed=1))
+    worker = stream.start(checkpoint_seconds=0.1)
+    stream.wait_until_round(50, worker)
+    end(own_redis)
+    stream.feed(some_events(50, seed=2))
+    stream.wait_until_logged("waiting for Redis at 127.0.0.1", times=4)
+    first, *later = waits(stream)
+    assert first < 1
+    assert sorted(later) == later
+    assert later[-1] > first
+    own_redis.start()
+    check_that_it_goes_on(stream, 100)
+    assert PASSWORD not in stream.logged()
+
+
+def test_a_redis_that_goes_and_comes_at_every_moment_is_no_takeover(
+    stream: Stream, own_redis: OwnRedis
+) -> None:
+    """Clients cut off in the middle of a checkpoint must not be told that another worker has the stream.
+
+    Each time the worker waits as shortly as after the first one.
+    """
+    stream.feed(some_events(300, seed=1))
+    settings = replace(stream.settings, batch_rounds=1, checkpoint_rounds=1)
+    worker = PROCESSES.Process(target=run_quick_worker, args=(settings, str(stream.log_file), None))
+    worker.start()
+    stream.workers.append(worker)
+    with own_redis.client() as client:
+        for rounds in range(25, 275, 25):
+            stream.wait_until_round(rounds, worker)
+            client.client_kill_filter(_type="normal", skipme=True)
+    check_that_it_goes_on(stream, 300)
+
+
+def run_quick_worker(*arguments: Any) -> None:
+    """A worker that never waits longer than at first before it tries again."""
+    patience._LONGEST_WAIT_SECONDS = patience._FIRST_WAIT_SECONDS
+    run_worker(*arguments)
+
+
+Refuse = Callable[[Redis], object]
+REFUSALS: dict[str, tuple[Refuse, Refuse, str]] = {
+    "it is full": (
+        lambda redis: redis.config_set("maxmemory", 1),
+        lambda redis: redis.config_set("maxmemory", 0),
+        "maxmemory",
+    ),
+    "it is read-only": (
+        lambda redis: redis.replicaof("127.0.0.1", "1"),
+        lambda redis: redis.replicaof("NO", "ONE"),
+        "read only",
+    ),
+    "it has too few replicas": (
+        lambda redis: redis.config_set("min-replicas-to-write", 1),
+        lambda redis: redis.config_set("min-replicas-to-write", 0),
+        "replicas",
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSALS)
+def test_a_redis_that_takes_no_writes_is_waited_for(stream: Stream, own_redis: OwnRedis, reason: str) -> None:
+    refuse, allow, told = REFUSALS[reason]
+    stream.feed(some_events(50, seed=1))
+    worker = stream.start(checkpoint_seconds=0.1)
+    stream.wait_until_round(50, worker)
+    with own_redis.client() as client:
+        refuse(client)
+        stream.feed(some_events(50, seed=2))
+        stream.wait_until_logged("waiting for Redis", times=2)
+        assert re.search(told, stream.logged(), re.IGNORECASE)
+        assert "rare" not in stream.logged(), "labels are private"
+        allow(client)
+    check_that_it_goes_on(stream, 100)
+
+
+def test_a_worker_may_start_before_redis_and_end_without_it(stream: Stream, own_redis: OwnRedis) -> None:
+    own_redis.stop()
+    ending = stream.start()
+    stream.wait_until_logged("waiting for Redis", times=2)
+    ending.terminate()
+    assert ended(ending) == 0
+    stream.workers.clear()
+    worker = stream.start()
+    stream.feed(some_events(20, seed=1))
+    own_redis.start()
+    assert worker.is_alive()
+    check_that_it_goes_on(stream, 20)
