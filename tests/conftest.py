@@ -15,6 +15,20 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 
+LONGEST_FIRST = (
+    *("test_shards", "test_outages", "test_redis_outages", "test_epochs", "test_tls", "test_rolling"),
+    *("test_new_epoch", "test_log_identity", "test_jobs", "test_replay", "test_crashes", "test_demo"),
+    *("test_dashboard_browser", "test_running_histogram", "test_rounds_and_users", "test_dashboard_server"),
+    *("test_mechanisms", "test_metrics", "test_secrets", "test_fencing"),
+)
+"""The files that take longest: begun last, one of them would go on alone when the others are done."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first; tests of a file stay together and in order."""
+    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
