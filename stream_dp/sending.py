@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -13,6 +14,8 @@ from stream_dp.connections import Kafka, aiokafka_options
 
 LARGEST_BATCH = 1 << 20
 """Most bytes that go to a partition at once: a little below Kafka's default limit."""
+
+_FLUSH_SECONDS = 30.0
 
 
 def producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
@@ -42,6 +45,25 @@ def batches(sender: AIOKafkaProducer, key: bytes, values: Iterable[bytes]) -> It
 async def offset_after(stored: Awaitable[RecordMetadata], records: int) -> int:
     """The offset after a batch of `records` records, once the broker has it."""
     return (await stored).offset + records
+
+
+async def stop_producer(sender: AIOKafkaProducer) -> None:
+    """Stop a producer when the broker has all that it was given, or has answered nothing for some seconds.
+
+    aiokafka would wait without end for a broker that keeps its connections open and is silent.  What a worker's next
+    session does not find published it computes and sends again.
+    """
+    flushing = asyncio.ensure_future(sender.flush())
+    flushed, _ = await asyncio.wait({flushing}, timeout=_FLUSH_SECONDS)
+    if not flushed:
+        flushing.cancel()
+        waiting, sending = sender._message_accumulator, sender._sender.sender_task
+        for batch in chain(waiting._pending_batches, *waiting._batches.values()):
+            batch.future.cancel()
+        while not sending.done():  # the first time, it begins to wait for requests that are on their way
+            sending.cancel()
+            await asyncio.sleep(0)
+    await stop_client(sender.stop(), sender.client)
 
 
 async def stop_client(stopping: Coroutine[Any, Any, None], connection: AIOKafkaClient) -> None:

@@ -34,7 +34,7 @@ from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.records import TICK_KEY, DeadLetter, Record
 from stream_dp.resume import NewEpoch, Resumed, another_log, open_next, resume
 from stream_dp.rounds import TICKS, TickTimes
-from stream_dp.sending import offset_after, producer, stop_client
+from stream_dp.sending import offset_after, producer, stop_client, stop_producer
 from stream_dp.settings import Settings, SettingsError
 from stream_dp.shards.frames import FrameRefused
 from stream_dp.shards.merge import ShardsRefused
@@ -222,7 +222,7 @@ class _Session:
             await asyncio.wait({self._writing})
         for consumer in (self._consumer, self._reader_of_counted):
             await stop_client(consumer.stop(), consumer._client)
-        await stop_client(self._producer.stop(), self._producer.client)
+        await stop_producer(self._producer)
 
     async def records(self) -> list[Record]:
         """The next records, at most a batch; none if there are none for a while."""

@@ -23,7 +23,7 @@ from stream_dp.patience import OUTAGES, persevere
 from stream_dp.records import decode_release
 from stream_dp.releases_topic import ReleasesTopic, WholeRelease
 from stream_dp.resume import prepare_topics_of_shards
-from stream_dp.sending import LARGEST_BATCH, batches, offset_after, producer, stop_client
+from stream_dp.sending import LARGEST_BATCH, batches, offset_after, producer, stop_client, stop_producer
 from stream_dp.settings import Settings
 from stream_dp.shards.group import answers, membership, require_shards
 from stream_dp.shards.merge import (
@@ -121,7 +121,7 @@ class _Merging(ConsumerRebalanceListener):
             unanswered.cancel()
         for consumer in (self._turn, self._reader):
             await stop_client(consumer.stop(), consumer._client)
-        await stop_client(self._producer.stop(), self._producer.client)
+        await stop_producer(self._producer)
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Somebody else may be next: let everything sent arrive before it looks."""

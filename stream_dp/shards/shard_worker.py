@@ -21,7 +21,7 @@ from stream_dp.operations.watch import Watch
 from stream_dp.patience import OUTAGES, persevere
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.resume import prepare_topics_of_shards
-from stream_dp.sending import producer, stop_client
+from stream_dp.sending import producer, stop_client, stop_producer
 from stream_dp.settings import Settings
 from stream_dp.shards.group import answers, membership, require_shards
 from stream_dp.shards.owned_shard import OwnedShard
@@ -103,7 +103,7 @@ class _Member(ConsumerRebalanceListener):
         for shard in self._shards.values():
             shard.drop()
         await stop_client(self._consumer.stop(), self._consumer._client)
-        await stop_client(self._producer.stop(), self._producer.client)
+        await stop_producer(self._producer)
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """The group is about to divide the shards anew: save all, so that whoever gets them can go on."""

@@ -35,7 +35,7 @@ def run_impatient_worker(*arguments: Any) -> None:
         return aiokafka_options(kafka) | {"request_timeout_ms": 1_000}
 
     sending.aiokafka_options = worker.aiokafka_options = options  # type: ignore[attr-defined]
-    worker._LONGEST_SILENCE_SECONDS = worker._OFFSET_SECONDS = 1.0
+    worker._LONGEST_SILENCE_SECONDS = worker._OFFSET_SECONDS = sending._FLUSH_SECONDS = 1.0
     clients.BOOTSTRAP_MILLISECONDS = 2_000
     run_worker(*arguments)
 
@@ -132,14 +132,18 @@ def frozen(kafka: KafkaOfOneTest) -> Iterator[None]:
         os.kill(kafka.pid, signal.SIGCONT)
 
 
+@pytest.mark.parametrize("checkpoint_rounds", [5, 1000])
 def test_a_broker_that_is_frozen_beyond_the_producers_time_out_is_waited_for(
-    stream_on_own_kafka: Stream, own_kafka: KafkaOfOneTest
+    stream_on_own_kafka: Stream, own_kafka: KafkaOfOneTest, checkpoint_rounds: int
 ) -> None:
-    """What the broker had received and not answered, it stores when it wakes up, while the worker sends it again."""
+    """What the broker had received and not answered, it stores when it wakes up, while the worker sends it again.
+
+    The worker waits for its answer before it saves its state, or until it cannot hand over another batch.
+    """
     stream = stream_on_own_kafka
     stream.feed(some_events(60, seed=1))
     pause = Pause("hand a batch to the producer", nth=30)
-    worker = start_impatient(stream, pause, batch_rounds=1, checkpoint_rounds=5)
+    worker = start_impatient(stream, pause, batch_rounds=1, checkpoint_rounds=checkpoint_rounds)
     stream.wait_until_asleep(worker)
     with frozen(own_kafka):
         wake_up(worker)
