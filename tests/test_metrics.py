@@ -13,7 +13,6 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.testclient import TestClient
 
-from stream_dp.dev.child_process import free_port
 from stream_dp.epoch import Epoch
 from stream_dp.operations import watch as watch_module
 from stream_dp.operations.logs import JsonLines
@@ -24,6 +23,7 @@ from stream_dp.operations.watch import LIVE_SECONDS, READY_SECONDS, Watch
 from stream_dp.pipeline import Pipeline
 from stream_dp.records import Record
 from stream_dp.settings import OPERATOR_TOKEN, Settings, SettingsError, load_settings
+from tests.apache_kafka.server import free_ports
 
 OPERATIONS = Path(__file__).parents[1] / "docs" / "operations"
 TOKEN = "0123456789abcdef"
@@ -205,7 +205,7 @@ def test_the_operators_port_lets_nobody_in_without_the_token(header: str | None)
 
 @pytest.mark.parametrize("token", [None, "", "short", "with a space in it", "päßwörter-päßwörter"])
 def test_the_operators_port_needs_a_token_that_is_one(token: str | None) -> None:
-    settings = Settings(stream="shop", operator_port=free_port())
+    settings = Settings(stream="shop", operator_port=free_ports()[0])
     environment = {} if token is None else {OPERATOR_TOKEN: token}
     with pytest.raises(SettingsError, match=OPERATOR_TOKEN) as refused:
         Ports(settings, worked([]), environment)
@@ -218,7 +218,7 @@ def test_the_token_is_no_setting() -> None:
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    port = free_port()
+    port, _ = free_ports()
     watch = worked([])
     settings = Settings(stream="shop", metrics_port=port, operator_port=port)
     first = Ports(Settings(stream="shop", metrics_port=port), watch, {})

@@ -9,7 +9,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.record.memory_records import MemoryRecords
 
-GIVE_UP_SECONDS = 60.0
+GIVE_UP_SECONDS = 120.0
 
 
 class Line:

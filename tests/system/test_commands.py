@@ -30,6 +30,7 @@ from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from stream_dp.store.ledger import Ledger, LedgerRefused
 from stream_dp.store.noise_key import noise_key
 from tests.releases import release
+from tests.system.streams import GIVE_UP_SECONDS
 
 COUNTS = {"a": 400, "b": 300, "c": 200}
 
@@ -106,7 +107,7 @@ def test_tail_waits_for_the_next_release_until_ctrl_c(kafka: str, stream: str) -
             publish(kafka, f"{stream}.releases", [msgspec.json.encode(release(41, {}))])
             assert json.loads(tail.stdout.readline())["round"] == 41
             tail.send_signal(signal.SIGINT)
-            assert tail.wait(30) == 0
+            assert tail.wait(GIVE_UP_SECONDS) == 0
             assert tail.stderr.read() == ""
         finally:
             tail.kill()
@@ -136,7 +137,7 @@ def test_a_stream_that_is_not_there_yet_is_waited_for_and_not_made(kafka: str, t
             assert f"{topic_prefix}.releases" not in topics(kafka)
             log.create_topics(kafka, f"{topic_prefix}.releases")
             publish(kafka, f"{topic_prefix}.releases", [msgspec.json.encode(release(1, COUNTS))])
-            out, told = tail.communicate(timeout=60)
+            out, told = tail.communicate(timeout=GIVE_UP_SECONDS)
         finally:
             tail.kill()
     assert (tail.returncode, told) == (0, "")
@@ -184,7 +185,8 @@ def test_check_passes_a_fresh_stream_and_makes_nothing(kafka: str, redis_url: st
 
 def test_check_wants_one_partition(kafka: str, redis_url: str, topic_prefix: str) -> None:
     with KafkaAdminClient(bootstrap_servers=kafka) as admin:
-        admin.create_topics({f"{topic_prefix}.events": {"num_partitions": 2, "replication_factor": 1}})
+        options = {"num_partitions": 2, "replication_factor": 1}
+        admin.create_topics({f"{topic_prefix}.events": options}, wait_for_metadata=True)
     code, checks = checklist("--stream", topic_prefix, "--kafka", kafka, "--redis", redis_url)
     assert code == 2
     (failure,) = of(checks, "failed")

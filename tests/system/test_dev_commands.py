@@ -18,7 +18,9 @@ from typer.testing import CliRunner
 
 from stream_dp.cli import app
 from stream_dp.dev import servers
-from stream_dp.dev.child_process import birth_of, free_port
+from stream_dp.dev.child_process import birth_of
+from tests.apache_kafka.server import free_ports
+from tests.system.streams import GIVE_UP_SECONDS, wait_until
 
 
 def run(command: str, folder: Path, *options: str) -> Result:
@@ -32,7 +34,8 @@ def told(result: Result) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def ports() -> list[str]:
-    return ["--kafka-port", str(free_port()), "--redis-port", str(free_port())]
+    kafka, redis = free_ports()
+    return ["--kafka-port", str(kafka), "--redis-port", str(redis)]
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def test_up_serves_both_until_down_and_the_data_stay(folder: Path, ports: list[str]) -> None:
     started = told(run("up", folder, *ports, "--json"))
     with KafkaProducer(bootstrap_servers=started["kafka"]["address"]) as producer:
-        assert producer.send("kept", b"1").get(30).offset == 0
+        assert producer.send("kept", b"1").get(GIVE_UP_SECONDS).offset == 0
     client = redis.Redis.from_url(f"redis://{started['redis']['address']}/0")
     client.set("kept", "yes")
     client.close()
@@ -54,7 +57,7 @@ def test_up_serves_both_until_down_and_the_data_stay(folder: Path, ports: list[s
     assert [birth_of(server["pid"]) for server in started.values()] == [None, None]
     again = told(run("up", folder, *ports, "--json"))
     with KafkaProducer(bootstrap_servers=again["kafka"]["address"]) as producer:
-        assert producer.send("kept", b"2").get(30).offset == 1
+        assert producer.send("kept", b"2").get(GIVE_UP_SECONDS).offset == 1
     with redis.Redis.from_url(f"redis://{again['redis']['address']}/0") as client:
         assert client.get("kept") == b"yes"
 
@@ -114,8 +117,7 @@ def test_a_folder_that_cannot_be_one_is_named(tmp_path: Path, ports: list[str]) 
 def test_status_tells_a_killed_server_from_a_running_one(folder: Path, ports: list[str]) -> None:
     started = told(run("up", folder, *ports, "--json"))
     os.kill(started["kafka"]["pid"], signal.SIGKILL)
-    while birth_of(started["kafka"]["pid"]) is not None:
-        pass
+    wait_until(lambda: birth_of(started["kafka"]["pid"]) is None, lambda: "the broker stays")
     result = run("status", folder, "--json")
     assert result.exit_code == 1
     now = {server["name"]: server["running"] for server in json.loads(result.stdout)["servers"]}

@@ -24,8 +24,7 @@ from kafka.errors import (
 )
 
 from tests.system.conftest import KafkaOfOneTest
-
-GIVE_UP_SECONDS = 60.0
+from tests.system.streams import GIVE_UP_SECONDS, wait_until
 
 
 def read_all(address: str, topic: str, count: int) -> list[bytes]:
@@ -51,8 +50,7 @@ def test_a_deleted_topic_is_gone_with_its_records_and_offsets(kafka: str, topic_
             assert next(consumer).value == b"old"
             consumer.commit()
         admin.delete_topics([name])
-        while name in admin.list_topics():
-            pass
+        wait_until(lambda: name not in admin.list_topics(), lambda: "the topic is not deleted")
         admin.create_topics({name: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
     with KafkaProducer(bootstrap_servers=kafka) as producer:
         assert producer.send(name, b"new").get(GIVE_UP_SECONDS).offset == 0
@@ -141,8 +139,10 @@ async def test_two_members_of_a_group_share_its_partitions(kafka: str, topic_pre
         )
 
     def member() -> aiokafka.AIOKafkaConsumer:
-        options = {"group_id": topic_prefix, "heartbeat_interval_ms": 100, "auto_offset_reset": "earliest"}
-        return aiokafka.AIOKafkaConsumer(topic_prefix, bootstrap_servers=kafka, **options)
+        options = {"group_id": topic_prefix, "heartbeat_interval_ms": 100, "session_timeout_ms": 300_000}
+        return aiokafka.AIOKafkaConsumer(
+            topic_prefix, bootstrap_servers=kafka, auto_offset_reset="earliest", **options
+        )
 
     first = member()
     await first.start()

@@ -16,11 +16,11 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import TopicAlreadyExistsError
 
 from tests.system.conftest import KafkaOfOneTest
+from tests.system.streams import GIVE_UP_SECONDS
 
 Record = tuple[bytes | None, bytes | None]
 
 RECORDS: list[Record] = [(f"key {i}".encode(), f"värde {i}".encode()) for i in range(200)]
-GIVE_UP_SECONDS = 60.0
 
 
 def create_topic(kafka: str, name: str, **configs: str) -> None:
