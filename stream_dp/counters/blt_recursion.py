@@ -14,7 +14,7 @@ import numpy as np
 
 from stream_dp.privacy.double_double import compiled, fma, quick_two_sum, two_product, two_sum
 
-_LABELS_AT_ONCE = 128  # their state stays in the first-level cache while the rounds pass
+_LABELS_AT_ONCE = 256  # their state stays in the first-level cache while the rounds pass
 
 
 @compiled

@@ -117,11 +117,12 @@ class KeyedNoise:
             here = ids[left : left + columns].reshape(-1)
             for top in range(0, len(pairs), rows):
                 block = pairs[top : top + rows]
+                spread = self._tweaks[: len(block) * columns].reshape(len(block), columns)
                 if not left or len(pairs) > rows:  # else they are there from the labels before
-                    spread = self._tweaks[: len(block) * columns].reshape(len(block), columns)
                     spread[:] = block  # as pairs of words: the copy is one long inner loop a row
-                words = self._block[: len(block) * len(here)].reshape(len(block), -1)
-                np.bitwise_xor(spread.view(_WORD)[:, : len(here)], here, out=words)
+                tweak = spread.view(_WORD)[:, : len(here)]
+                words = self._block[: tweak.size].reshape(tweak.shape) if columns < len(ids) else tweak
+                np.bitwise_xor(tweak, here, out=words)
                 self._encryptor.update_into(words.reshape(-1).view(np.uint8).data, self._bits)
                 yield top, left, np.frombuffer(self._bits, _WORD, words.size).reshape(len(block), -1, 2)
 
