@@ -18,7 +18,7 @@ EPOCH = replace(
     Epoch.open(Settings(stream="shop", epsilon=20.0, horizon=255, items_per_event=2), 1, 0), nonce=NONCE
 )
 SETTINGS_OF_SEVEN = Settings(stream="shop", epsilon=20.0, horizon=63, items_per_event=2, rounds="every-7")
-MUTATED_LOGS = 200
+MUTATED_LOGS = 1_000
 
 
 def event(offset: int, *items: str) -> Record:
