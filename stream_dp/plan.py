@@ -45,7 +45,7 @@ _NONE = np.empty(0, np.int64)
 _MEASURED_LABELS = 200_000
 _MEASURED_VISIBLE = 5_000
 _MEASURED_EVENTS = 10_000
-_REPEATS = 5  # the least of so many is taken: whatever else the machine does can only add to it
+_REPEATS = 15  # the least of so many is taken: whatever else the machine does can only add to it
 _START = 0b10101010100000000  # five nodes in the prefix: neither the best nor the worst place of a stream
 
 
