@@ -199,9 +199,8 @@ class RunningHistogram:
         numbers = np.arange(first, first + len(rounds))
         if wanted is not None:
             numbers = numbers[wanted]
-        some = numbers if len(numbers) < len(rounds) else None
         noisy = self._table.advance(
-            self._ids[:labels], self._counts[:labels], heads, Hits(first + steps, rows), first_seen, some
+            self._ids[:labels], self._counts[:labels], heads, Hits(first + steps, rows), first_seen, numbers
         )
         np.add.at(self._counts, rows, 1)
         if heads:

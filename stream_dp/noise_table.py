@@ -79,15 +79,14 @@ class WholeTable:
         histories: Sequence[bytes],
         hits: Hits,
         first_seen: NDArray[np.int64],
-        wanted: NDArray[np.int64] | None = None,
+        numbers: NDArray[np.int64],
     ) -> NDArray[np.int32]:
-        """The noisy counts of the labels that have a column in the next rounds, int32 of shape (rounds, columns).
+        """The noisy counts of the labels that have a column after each of the rounds `numbers`, some of the next ones.
 
-        `counts` are those of all labels before the first of these rounds, 0 for the new ones.  For the rest see
-        `Counter.advance`.
+        Returns int32 of shape (len(numbers), columns).  `counts` are those of all labels before the next rounds, 0 for
+        the new ones.  For the rest see `Counter.advance`.
         """
-        numbers = _numbers(self.round, histories, wanted)
-        noisy = self._counter.advance(ids, histories, hits, first_seen, wanted)
+        noisy = self._counter.advance(ids, histories, hits, first_seen, _unless_all(numbers, histories))
         _add_counts(noisy, numbers, counts, hits)
         return noisy
 
@@ -156,7 +155,7 @@ class PrunedTable:
         histories: Sequence[bytes],
         hits: Hits,
         first_seen: NDArray[np.int64],
-        wanted: NDArray[np.int64] | None = None,
+        numbers: NDArray[np.int64],
     ) -> NDArray[np.int32]:
         """See `WholeTable.advance`; the rounds may be at most `rounds_left`."""
         if len(histories) > self.rounds_left:
@@ -164,12 +163,12 @@ class PrunedTable:
                 f"{len(histories)} rounds at once, but only {self.rounds_left} have the same columns"
             )
         active = self._active or self._begin(counts)
-        numbers, at_the_last = _numbers(self.round, histories, wanted), self._at_the_last
+        at_the_last = self._at_the_last
         if len(ids) > self._everyone.labels:
             self._add_labels(ids, active)
         columns = self._columns[hits.rows]
         mine = Hits(hits.rounds[columns >= 0], columns[columns >= 0])
-        noisy = active.advance(ids[self._rows], histories, mine, _NONE, wanted)
+        noisy = active.advance(ids[self._rows], histories, mine, _NONE, _unless_all(numbers, histories))
         self._histories += histories
         if at_the_last:
             return self._end(ids, counts, hits)[np.newaxis][: len(noisy)]
@@ -242,9 +241,9 @@ class PrunedTable:
         self._rows = np.concatenate([self._rows, late])
 
 
-def _numbers(before: int, histories: Sequence[bytes], wanted: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """The rounds `wanted` of the next ones after round `before`, or all of them."""
-    return np.arange(before + 1, before + 1 + len(histories)) if wanted is None else wanted
+def _unless_all(numbers: NDArray[np.int64], histories: Sequence[bytes]) -> NDArray[np.int64] | None:
+    """The rounds that a counter is asked for; None for all, which it does in one sweep."""
+    return numbers if len(numbers) < len(histories) else None
 
 
 def _add_counts(
