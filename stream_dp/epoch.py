@@ -1,6 +1,6 @@
 """An epoch: one nonce, one append-only log, one promise.  Frozen when it opens, kept in every checkpoint."""
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from hashlib import blake2b
 from typing import Any
 
@@ -12,7 +12,13 @@ from stream_dp.noise_table import Pruning
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
 from stream_dp.release_schedule import ReleaseSchedule
 from stream_dp.rounds import events_of
-from stream_dp.settings import Settings
+from stream_dp.settings import PRIVACY, Settings
+
+_ALWAYS_IN_FINGERPRINTS = ("noise_version", "first_tick")
+_UNLESS_FROZEN = {
+    field.name: field.default for field in msgspec.structs.fields(Settings) if field.name in PRIVACY
+}
+"""What an epoch has of a setting that it does not name, because it was opened before there was one."""
 
 
 class EpochRefused(Exception):
@@ -68,15 +74,21 @@ class Epoch:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that was frozen when the epoch opened."""
-        return blake2b(msgspec.json.encode(self, order="deterministic"), digest_size=16).hexdigest()
+        """A digest of everything that was frozen when the epoch opened.
+
+        It stands in ledgers and certificates, so it must outlast a field that a later version adds: one that has a
+        default is left out while it has that value.
+        """
+        frozen = {**_told(self), "guarantee": _told(self.guarantee)}
+        return blake2b(msgspec.json.encode(frozen), digest_size=16).hexdigest()
 
     def check_settings(self, settings: Settings) -> None:
         """Raise `EpochRefused` if the settings promise something else than this epoch did."""
+        frozen = {**_UNLESS_FROZEN, **self.privacy}
         changed = [
-            f"{name} is {self.privacy[name]} in the epoch and {value} in the settings"
+            f"{name} is {frozen[name]} in the epoch and {value} in the settings"
             for name, value in settings.privacy.items()
-            if self.privacy[name] != value
+            if frozen[name] != value
         ]
         if changed:
             raise EpochRefused(
@@ -108,3 +120,13 @@ class Epoch:
     def noise(self, key: bytes) -> KeyedNoise:
         """The noise of this epoch under the noise key `key`."""
         return KeyedNoise(key, self.privacy["stream"], self.nonce)
+
+
+def _told(frozen: Any) -> dict[str, Any]:
+    """The fields of a dataclass as they are written down, without those that have their default."""
+    told: dict[str, Any] = msgspec.to_builtins(frozen, order="deterministic")
+    for field in fields(frozen):
+        has_default = field.default is not MISSING and getattr(frozen, field.name) == field.default
+        if has_default and field.name not in _ALWAYS_IN_FINGERPRINTS:
+            del told[field.name]
+    return told

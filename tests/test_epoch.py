@@ -1,12 +1,17 @@
 """What an epoch promises when it opens, and what of it the ledger is charged."""
 
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
+import msgspec
 import pytest
 
-from stream_dp.epoch import Epoch
+from stream_dp.calibration import Guarantee
+from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.epochs import _charge
 from stream_dp.settings import Settings
+from tests.format_3 import LEFT
 
 
 @pytest.mark.parametrize("mechanism", ["binary", "blt"])
@@ -21,3 +26,84 @@ def test_labels_of_rounds_with_many_events_count_in_what_may_collide(
     assert _charge(one).delta < _charge(million).delta < _charge(ticks).delta
     assert _charge(ticks).delta == pytest.approx(_charge(one).delta, rel=1e-8)
     assert one.guarantee.rho == pytest.approx(ticks.guarantee.rho, rel=1e-8)
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_an_epoch_on_record_keeps_its_fingerprint_and_its_settings(name: str) -> None:
+    left = LEFT[name]
+    assert left.opened.fingerprint == left.fingerprint
+    left.opened.check_settings(left.settings_for())
+
+
+@dataclass(frozen=True)
+class LaterGuarantee(Guarantee):
+    """One that also says something new."""
+
+    proved: str = "on paper"
+
+
+class LaterMechanism(BinaryMechanism, frozen=True, tag="binary"):
+    """One that has one more number."""
+
+    numbers: int = 0
+
+
+@dataclass(frozen=True)
+class LaterEpoch(Epoch):
+    """One that has one more field."""
+
+    first_barrier: int = 0
+
+
+def _of(kind: Any, earlier: Any, **new: Any) -> Any:
+    return kind(**{field.name: getattr(earlier, field.name) for field in fields(earlier)}, **new)
+
+
+def _later(**new: dict[str, Any]) -> Epoch:
+    """An epoch as a later program would know it, with the new fields of its parts where they are given."""
+    epoch = LEFT["binary"].opened
+    numbers = {name: getattr(epoch.mechanism, name) for name in epoch.mechanism.__struct_fields__}
+    parts = {
+        "guarantee": _of(LaterGuarantee, epoch.guarantee, **new.get("guarantee", {})),
+        "mechanism": LaterMechanism(**numbers, **new.get("mechanism", {})),
+    }
+    later: Epoch = _of(LaterEpoch, replace(epoch, **parts), **new.get("epoch", {}))
+    return later
+
+
+def test_fields_that_a_later_program_adds_leave_the_fingerprints_of_earlier_epochs() -> None:
+    fingerprint = LEFT["binary"].fingerprint
+    assert _later().fingerprint == fingerprint
+    for part, new in (
+        ("epoch", {"first_barrier": 1}),
+        ("guarantee", {"proved": "by machine"}),
+        ("mechanism", {"numbers": 7}),
+    ):
+        assert _later(**{part: new}).fingerprint != fingerprint, part
+
+
+def test_every_field_of_an_epoch_is_in_its_fingerprint() -> None:
+    epoch = LEFT["binary"].opened
+    assert isinstance(epoch.mechanism, BinaryMechanism)
+    changes: dict[str, Any] = {
+        "number": 2,
+        "nonce": b"another nonce 16",
+        "first_offset": 1,
+        "privacy": {**epoch.privacy, "epsilon": 29.0},
+        "mechanism": msgspec.structs.replace(epoch.mechanism, horizon=1022),
+        "guarantee": replace(epoch.guarantee, rho=1.0),
+        "noise_version": 9,
+        "first_tick": 1,
+    }
+    changed = {replace(epoch, **{name: value}).fingerprint for name, value in changes.items()}
+    assert len(changed - {epoch.fingerprint}) == len(changes)
+
+
+def test_a_setting_that_an_earlier_epoch_does_not_name_has_its_default() -> None:
+    left = LEFT["binary"]
+    earlier = replace(
+        left.opened, privacy={name: value for name, value in left.opened.privacy.items() if name != "release"}
+    )
+    earlier.check_settings(left.settings_for())
+    with pytest.raises(EpochRefused, match="release is every-round in the epoch and every-5 in the settings"):
+        earlier.check_settings(left.settings_for(release="every-5"))

@@ -97,8 +97,11 @@ class Counter(Protocol):
         ...
 
 
-class CalibratedCounter(msgspec.Struct, frozen=True):
-    """A counter's noise and thresholds, frozen for an epoch of at most `horizon` rounds; `name` is its tag."""
+class CalibratedCounter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A counter's noise and thresholds, frozen for an epoch of at most `horizon` rounds; `name` is its tag.
+
+    A field with a default is not written down while it has that value: see `Epoch.fingerprint`.
+    """
 
     horizon: int
     items_per_event: int
