@@ -6,7 +6,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from kafka import KafkaProducer
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +14,7 @@ from rich.table import Table
 from stream_dp import log
 from stream_dp.dev.servers import embedded
 from stream_dp.release_schedule import ReleaseSchedule
+from stream_dp.sending import producer
 from stream_dp.settings import Settings
 from stream_dp.worker import Worker
 from tests.apache_kafka.server import KafkaUnavailableError, apache_kafka
@@ -127,14 +128,7 @@ async def _bare_rate(settings: Settings, case: Case, release: bytes) -> float:
     topic = f"{settings.stream}.bare"
     await asyncio.to_thread(log.create_topics, settings.kafka, topic)
     consumer = AIOKafkaConsumer(bootstrap_servers=settings.kafka, isolation_level="read_committed")
-    producer = AIOKafkaProducer(
-        bootstrap_servers=settings.kafka,
-        acks="all",
-        enable_idempotence=True,
-        max_batch_size=1 << 20,
-        linger_ms=2,
-    )
-    async with consumer, producer:
+    async with consumer, producer(settings.kafka, settings.compression) as sender:
         consumer.assign([partition])
         consumer.seek(partition, WARM_UP)
         moved, start = 0, perf_counter()
@@ -142,7 +136,7 @@ async def _bare_rate(settings: Settings, case: Case, release: bytes) -> float:
         while moved < case.events:
             found = await consumer.getmany(partition, timeout_ms=200, max_records=settings.batch_rounds)
             records = found.get(partition, ())
-            answers = [await producer.send(topic, release) for _ in range(0, len(records), every)]
+            answers = [await sender.send(topic, release) for _ in range(0, len(records), every)]
             await asyncio.gather(*answers)
             moved += len(records)
         return moved / (perf_counter() - start)

@@ -66,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     shards: _Shards = 0
 
-    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
     batch_rounds: _BatchRounds = LARGEST_BATCH_ROUNDS
     checkpoint_rounds: _Positive = 5_000
     checkpoint_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0

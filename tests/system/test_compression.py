@@ -1,10 +1,15 @@
 """Producers choose how they compress, and so does the worker: all of it is read."""
 
+from itertools import islice
 from pathlib import Path
 
-from confluent_kafka import Producer
+from aiokafka import AIOKafkaConsumer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka import KafkaConsumer
 
-from stream_dp.sending import producer
+from stream_dp import log
+from stream_dp.sending import batches, producer
+from stream_dp.settings import Settings
 from tests.system.streams import GIVE_UP_SECONDS, small_stream, some_events
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -43,3 +48,30 @@ async def test_the_setting_reaches_the_producer(kafka: str) -> None:
             assert batch._build()[22] & 7 == bits  # the attributes of a batch of format 2
         finally:
             await sender.stop()
+
+
+async def test_what_is_written_by_default_is_read_by_every_client(kafka: str, topic_prefix: str) -> None:
+    """Those that docs/clients.md names for Python."""
+    settings = Settings(stream=topic_prefix, kafka=kafka)
+    assert settings.compression == "zstd"
+    log.create_topics(kafka, settings.releases)
+    values = [b'{"round":%d}' % number * 50 for number in range(100)]
+    sender = producer(kafka, settings.compression)
+    await sender.start()
+    try:
+        for batch in batches(sender, b"key", values):
+            await (await sender.send_batch(batch, settings.releases, partition=0))
+    finally:
+        await sender.stop()
+    begin = {"bootstrap_servers": kafka, "auto_offset_reset": "earliest"}
+    with KafkaConsumer(settings.releases, **begin) as consumer:
+        assert [record.value for record in islice(consumer, 100)] == values
+    async with AIOKafkaConsumer(settings.releases, **begin) as reader:
+        assert [(await reader.getone()).value for _ in values] == values
+    confluent = Consumer({"bootstrap.servers": kafka, "group.id": topic_prefix})
+    confluent.assign([TopicPartition(settings.releases, 0, 0)])
+    found: list[bytes | None] = []
+    while len(found) < len(values):
+        found += [message.value() for message in confluent.consume(100, 1.0)]
+    confluent.close()
+    assert found == values

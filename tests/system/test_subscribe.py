@@ -17,6 +17,7 @@ import stream_dp
 from stream_dp import log
 from stream_dp.cli import app
 from stream_dp.records import Release
+from stream_dp.settings import Settings
 from stream_dp.subscribe import release_at
 from tests.test_subscribe import numbered
 
@@ -26,8 +27,9 @@ _BLOCK = re.compile(r"^```(?:python|py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def publish(kafka: str, topic: str, parts: list[Release], first_second: int = 0) -> None:
-    """Each part a second after the one before, in as many batches as the producer likes."""
-    with KafkaProducer(bootstrap_servers=kafka, acks="all") as producer:
+    """Each part a second after the one before, in as many batches as the producer likes, compressed by default."""
+    codec = Settings(stream=topic).compression
+    with KafkaProducer(bootstrap_servers=kafka, acks="all", compression_type=codec) as producer:
         for second, part in enumerate(parts, first_second):
             published = int((NOON + timedelta(seconds=second)).timestamp() * 1000)
             producer.send(topic, msgspec.json.encode(part), timestamp_ms=published)
