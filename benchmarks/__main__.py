@@ -18,6 +18,7 @@ NAMES = (
     "checkpoint",
     "scaling",
     "shards",
+    "hostile_records",
 )
 
 

@@ -10,6 +10,7 @@ from stream_dp.calibration import Guarantee, calibrate
 from stream_dp.counters import Mechanism
 from stream_dp.noise_table import Pruning
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
+from stream_dp.records import LARGEST_VALUE, Record
 from stream_dp.release_schedule import ReleaseSchedule
 from stream_dp.rounds import events_of
 from stream_dp.settings import PRIVACY, Settings
@@ -29,6 +30,7 @@ class EpochRefused(Exception):
 class Epoch:
     """What was promised when the epoch opened: `first_offset` is where it starts to read the events topic.
 
+    `largest_value` is the limit of an event's bytes, 0 in an epoch that was opened before there was one.
     A tick of the number `first_tick`, or a lower one, closes no round of it: it has closed one of the epoch before.
     The noise and the thresholds are kept as they were computed then, so that no later version of a library
     can change them.  `privacy` holds the settings by name; `nonce` is public and never used again.
@@ -42,6 +44,7 @@ class Epoch:
     guarantee: Guarantee
     noise_version: int = NOISE_VERSION
     first_tick: int = 0
+    largest_value: int = 0
 
     @classmethod
     def open(
@@ -69,7 +72,14 @@ class Epoch:
         except ValueError as error:
             raise EpochRefused(str(error)) from None
         return cls(
-            number, new_nonce(), first_offset, settings.privacy, mechanism, guarantee, first_tick=first_tick
+            number,
+            new_nonce(),
+            first_offset,
+            settings.privacy,
+            mechanism,
+            guarantee,
+            first_tick=first_tick,
+            largest_value=LARGEST_VALUE,
         )
 
     @property
@@ -106,6 +116,15 @@ class Epoch:
                 "--new-epoch"
             )
 
+    def check_value(self, record: Record) -> None:
+        """Raise `EpochRefused` for a record that this program finds too large and the one that opened it would not."""
+        if self.largest_value != LARGEST_VALUE and len(record.value or b"") > LARGEST_VALUE:
+            raise EpochRefused(
+                f"the record at offset {record.offset} has more than {LARGEST_VALUE} bytes, and epoch {self.number} "
+                "was opened by a program that would count it: go on with that program, or open a new epoch, which is "
+                "charged, with --new-epoch"
+            )
+
     @property
     def pruning(self) -> Pruning | None:
         """Where noise is drawn only for labels in reach; None where it is drawn for all."""
@@ -128,5 +147,5 @@ def _told(frozen: Any) -> dict[str, Any]:
     for field in fields(frozen):
         has_default = field.default is not MISSING and getattr(frozen, field.name) == field.default
         if has_default and field.name not in _ALWAYS_IN_FINGERPRINTS:
-            del told[field.name]
+            told.pop(field.name, None)  # of what was decoded, msgspec does not tell a default
     return told

@@ -67,6 +67,7 @@ class Intake:
         )
         self._digester = LogDigester(key)
         self._topic = topic
+        self._check_value = epoch.check_value
 
     @property
     def next_offset(self) -> int:
@@ -105,6 +106,7 @@ class Intake:
 
     def _admitted(self, record: Record, closed: ClosedRounds) -> list[str]:
         """What is counted of the record; a bad one becomes a dead letter and counts as an event without items."""
+        self._check_value(record)
         try:
             return self._bound.admit(decode_event(record.value))
         except BadRecord as reason:

@@ -171,7 +171,7 @@ def read(kafka: Kafka, topic: str, start: int, end: int, partition: int = 0) -> 
     """
     for _, batch in read_batches(kafka, topic, start, end, partition):
         for found in batch:
-            yield Record(found.offset, found.timestamp, found.key, found.value)
+            yield Record.of(found)
 
 
 def read_batches(

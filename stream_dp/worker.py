@@ -233,10 +233,7 @@ class _Session:
         found = await self._consumer.getmany(
             self._partition, timeout_ms=wait, max_records=self._settings.batch_rounds
         )
-        return [
-            Record(record.offset, record.timestamp, record.key, record.value)
-            for record in found.get(self._partition, ())
-        ]
+        return [Record.of(record) for record in found.get(self._partition, ())]
 
     async def tick(self) -> None:
         """Write a tick into the events topic where rounds end by ticks and one is due.
@@ -319,8 +316,7 @@ class _Session:
                 if self._partition not in found:
                     return
                 [record] = found[self._partition]
-                again = Record(record.offset, record.timestamp, record.key, record.value)
-                if self._resumed.digester.in_place(again) != counted:
+                if self._resumed.digester.in_place(Record.of(record)) != counted:
                     raise another_log(self._settings, offset)
             finally:
                 reader.pause(self._partition)

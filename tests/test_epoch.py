@@ -10,8 +10,10 @@ from stream_dp.calibration import Guarantee
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.epochs import _charge
+from stream_dp.intake import Intake
+from stream_dp.records import LARGEST_VALUE, Record
 from stream_dp.settings import Settings
-from tests.format_3 import LEFT
+from tests.format_3 import KEY, LEFT
 
 
 @pytest.mark.parametrize("mechanism", ["binary", "blt"])
@@ -94,6 +96,7 @@ def test_every_field_of_an_epoch_is_in_its_fingerprint() -> None:
         "guarantee": replace(epoch.guarantee, rho=1.0),
         "noise_version": 9,
         "first_tick": 1,
+        "largest_value": 1000,
     }
     changed = {replace(epoch, **{name: value}).fingerprint for name, value in changes.items()}
     assert len(changed - {epoch.fingerprint}) == len(changes)
@@ -107,3 +110,17 @@ def test_a_setting_that_an_earlier_epoch_does_not_name_has_its_default() -> None
     earlier.check_settings(left.settings_for())
     with pytest.raises(EpochRefused, match="release is every-round in the epoch and every-5 in the settings"):
         earlier.check_settings(left.settings_for(release="every-5"))
+
+
+def test_an_epoch_from_before_the_limit_of_values_refuses_what_it_would_have_counted() -> None:
+    """A larger value is a dead letter where the epoch says so, and nobody can tell it from one that counted before."""
+    large = b'{"items":["tea"]}'.ljust(LARGEST_VALUE + 1)
+    limited = Epoch.open(Settings(stream="s"), 1, 0)
+    assert limited.largest_value == LARGEST_VALUE
+    closed = Intake(limited, KEY, "s.events").process([Record(0, 0, None, large)], 1)
+    assert closed.admitted == [[]]
+    assert [letter.offset for letter in closed.dead_letters] == [0]
+    earlier = Intake(LEFT["binary"].opened, KEY, "s.events")
+    earlier.process([Record(0, 0, None, large[:-1])], 1)
+    with pytest.raises(EpochRefused, match="the record at offset 1 has more than 1048576 bytes"):
+        earlier.process([Record(1, 0, None, large)], 1)

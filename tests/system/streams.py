@@ -166,10 +166,7 @@ class Stream:
         return self._read(self.settings.releases)
 
     def _read(self, topic: str) -> list[Record]:
-        return [
-            Record(record.offset, record.timestamp, record.key, record.value)
-            for record in _all_records(self.settings.kafka, topic)
-        ]
+        return [Record.of(record) for record in _all_records(self.settings.kafka, topic)]
 
     def dead_letters(self, at_least: int) -> list[DeadLetterRecord]:
         """The dead-letter topic with its headers, once it holds `at_least` records."""

@@ -48,6 +48,7 @@ BAD: dict[str, bytes | None] = {
     "a time of the wrong type": b'{"items": ["tea"], "ts": 7}',
     "an id that is no number": b'{"items": ["tea"], "id": 1e400}',
     "deep nesting": b'{"items": ["tea"], "more": %b}' % (b"[" * 100_000 + b"]" * 100_000),
+    "open quotes, deeply nested": b"[" * 101 + b'\\"' * 500_000,
     "gzip": gzip.compress(event("tea")),
     "as large as the broker takes": b"x" * LARGEST_RECORD,
 }
