@@ -4,28 +4,19 @@
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.producer.message_accumulator import BatchBuilder
 
 from stream_dp import log
 from stream_dp.epoch import EpochRefused
 from stream_dp.journal import EpochOpened
 from stream_dp.pipeline import Output, Pipeline
 from stream_dp.published import published, value_digest
-from stream_dp.sending import batches
+from stream_dp.sending import Addressed, InFlight, batches
 from stream_dp.settings import Settings
 from stream_dp.shards.sequencer import Sequencer
 from stream_dp.store.checkpoints import Checkpoint
-
-
-class Addressed(NamedTuple):
-    """A batch for a partition of a topic."""
-
-    topic: str
-    partition: int
-    batch: BatchBuilder
 
 
 class Outlet(Protocol):
@@ -63,12 +54,8 @@ class Outlet(Protocol):
         """The output, packed for the producer."""
         ...
 
-    def stored(self, partition: int, end: int) -> None:
-        """The broker has a batch, which ends before the offset `end`."""
-        ...
-
-    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str) -> Checkpoint:
-        """What to go on from later; everything must be stored."""
+    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str, sent: InFlight) -> Checkpoint:
+        """What to go on from later; everything `sent` must be settled."""
         ...
 
 
@@ -137,11 +124,7 @@ class ReleasesOutlet:
         for batch in batches(producer, self._settings.stream.encode(), values):
             yield Addressed(self._settings.releases, 0, batch)
 
-    def stored(self, partition: int, end: int) -> None:
-        """See `Outlet.stored`."""
-        self._end = max(self._end, end)
-
-    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str) -> Checkpoint:
+    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str, sent: InFlight) -> Checkpoint:
         """See `Outlet.checkpoint`."""
-        place = pipeline.state(), pipeline.position, self._end
+        place = pipeline.state(), pipeline.position, sent.end(self._settings.releases, 0, self._end)
         return Checkpoint(pipeline.epoch, *place, key_check, pipeline.intake.pairs)

@@ -1,21 +1,28 @@
 """How everything here sends batches with aiokafka, and how its clients are stopped."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+import logging
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.client import AIOKafkaClient
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import RecordMetadata
 
 from stream_dp.connections import Kafka, aiokafka_options
+from stream_dp.operations.watch import Watch
+
+logger = logging.getLogger(__name__)
 
 LARGEST_BATCH = 1 << 20
 """Most bytes that go to a partition at once: a little below Kafka's default limit."""
 
 _FLUSH_SECONDS = 30.0
+_LONGEST_SILENCE_SECONDS = 30.0
+_UNANSWERED = 2
 
 
 def producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
@@ -40,6 +47,76 @@ def batches(sender: AIOKafkaProducer, key: bytes, values: Iterable[bytes]) -> It
             batch.append(key=key, value=value, timestamp=None)  # the first one always fits
     if batch.record_count():
         yield batch
+
+
+class Addressed(NamedTuple):
+    """A batch for a partition of a topic."""
+
+    topic: str
+    partition: int
+    batch: BatchBuilder
+
+
+class InFlight:
+    """The batches that one producer has on their way: at most two of each partition that the broker has not answered.
+
+    While the broker is silent it says so every half a minute, and that this process still works.
+    """
+
+    def __init__(self, sender: AIOKafkaProducer, kafka: str, watch: Watch) -> None:
+        """`kafka` is the brokers' address as it is logged."""
+        self.producer, self._kafka, self._watch = sender, kafka, watch
+        self._unanswered: dict[TopicPartition, deque[asyncio.Future[int]]] = defaultdict(deque)
+        self._ends: dict[TopicPartition, int] = {}
+
+    async def send(self, batch: Addressed) -> None:
+        """Hand a batch to the producer; waits only while too many others of its partition are unanswered."""
+        place = TopicPartition(batch.topic, batch.partition)
+        await self._answered(place, _UNANSWERED - 1)
+        stored = await self.producer.send_batch(batch.batch, batch.topic, partition=batch.partition)
+        self._follow(place, offset_after(stored, batch.batch.record_count()))
+
+    async def send_letters(self, topic: str, letters: Sequence[Coroutine[Any, Any, None]]) -> None:
+        """The same for what is sent to `topic` in another way."""
+        place = TopicPartition(topic, 0)
+        await self._answered(place, _UNANSWERED - 1)
+
+        async def all_sent() -> int:
+            await asyncio.gather(*letters)
+            return 0
+
+        self._follow(place, all_sent())
+
+    def _follow(self, place: TopicPartition, end: Coroutine[Any, Any, int]) -> None:
+        self._unanswered[place].append(asyncio.ensure_future(end))
+
+    async def settle(self) -> None:
+        """Wait until the broker has everything; the producer sends it until it does.  Raises KafkaError."""
+        for place in self._unanswered:
+            await self._answered(place, 0)
+
+    def end(self, topic: str, partition: int, least: int) -> int:
+        """The offset after the last batch that the broker has, or `least` where that is more or nothing was sent."""
+        return max(least, self._ends.get(TopicPartition(topic, partition), 0))
+
+    def drop(self) -> None:
+        """Wait for nothing more."""
+        for unanswered in chain.from_iterable(self._unanswered.values()):
+            unanswered.cancel()
+
+    async def _answered(self, place: TopicPartition, at_most: int) -> None:
+        unanswered = self._unanswered[place]
+        while len(unanswered) > at_most:
+            oldest = unanswered[0]
+            while not (await asyncio.wait({oldest}, timeout=_LONGEST_SILENCE_SECONDS))[0]:
+                seconds = _LONGEST_SILENCE_SECONDS
+                logger.warning(
+                    "waiting for Kafka at %s: no answer to a batch for %.0f s", self._kafka, seconds
+                )
+                self._watch.answered(False)
+                self._watch.outage("kafka")
+            self._ends[place] = max(self._ends.get(place, 0), await oldest)
+            unanswered.popleft()
 
 
 async def offset_after(stored: Awaitable[RecordMetadata], records: int) -> int:

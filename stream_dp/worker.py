@@ -9,8 +9,6 @@ anything is sent.
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import Awaitable
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import (
@@ -20,21 +18,19 @@ from aiokafka.errors import (
     OffsetOutOfRangeError,
     UnsupportedCodecError,
 )
-from aiokafka.structs import RecordMetadata
 
 from stream_dp.connections import aiokafka_options, redis_client
 from stream_dp.epoch import EpochRefused
 from stream_dp.log import LogRefused
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.watch import Watch
-from stream_dp.outlet import Addressed
 from stream_dp.patience import persevere
 from stream_dp.pipeline import Output, Position
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.records import TICK_KEY, DeadLetter, Record
 from stream_dp.resume import NewEpoch, Resumed, another_log, open_next, resume
 from stream_dp.rounds import TICKS, TickTimes
-from stream_dp.sending import offset_after, producer, stop_client, stop_producer
+from stream_dp.sending import InFlight, producer, stop_client, stop_producer
 from stream_dp.settings import Settings, SettingsError
 from stream_dp.shards.frames import FrameRefused
 from stream_dp.shards.merge import ShardsRefused
@@ -58,7 +54,6 @@ REFUSALS = (
 """Why a worker does not go on: doing so would break the promise.  Their messages say what to change."""
 
 _POLL_MILLISECONDS = 200
-_BATCHES_IN_FLIGHT = 2
 _REDIS_SECONDS = 30.0
 _LONGEST_SILENCE_SECONDS = 30.0
 _OFFSET_SECONDS = 5.0
@@ -179,7 +174,6 @@ class _Session:
         self._resumed = resumed
         self._outlet = resumed.outlet
         self._checkpointed = (self.pipeline.round, time.monotonic())
-        self._in_flight: deque[asyncio.Future[list[None]]] = deque()
         self._writing: asyncio.Task[None] | None = None
         self._partition = TopicPartition(settings.events, 0)
         self._journal = TopicPartition(settings.epochs, 0)
@@ -201,6 +195,7 @@ class _Session:
             isolation_level="read_committed",
         )
         self._producer = producer(settings.kafka_address, settings.compression)
+        self._in_flight = InFlight(self._producer, settings.kafka, watch)
 
     async def __aenter__(self) -> "_Session":
         try:
@@ -216,8 +211,7 @@ class _Session:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for unanswered in self._in_flight:
-            unanswered.cancel()
+        self._in_flight.drop()
         if self._writing is not None:  # a thread: it cannot be called off
             await asyncio.wait({self._writing})
         for consumer in (self._consumer, self._reader_of_counted):
@@ -370,19 +364,12 @@ class _Session:
 
     async def _send(self, output: Output) -> None:
         """Hand the output to the producer; waits only while too many batches are unanswered."""
-        if not (output.releases or output.frames or output.dead_letters):
-            return
-        answers = [asyncio.ensure_future(self._send_letter(letter)) for letter in output.dead_letters]
+        if output.dead_letters:
+            letters = [self._send_letter(letter) for letter in output.dead_letters]
+            await self._in_flight.send_letters(self._settings.dead_letters, letters)
         for batch in self._outlet.addressed(output, self._producer):
-            stored = await self._producer.send_batch(batch.batch, batch.topic, partition=batch.partition)
-            answers.append(asyncio.ensure_future(self._stored(batch, stored)))
-        if answers:
-            self._in_flight.append(asyncio.gather(*answers))
-        await self._answered(_BATCHES_IN_FLIGHT)
+            await self._in_flight.send(batch)
         self._watch.sent(output)
-
-    async def _stored(self, batch: Addressed, stored: Awaitable[RecordMetadata]) -> None:
-        self._outlet.stored(batch.partition, await offset_after(stored, batch.batch.record_count()))
 
     async def _send_letter(self, letter: DeadLetter) -> None:
         """Send a dead letter and wait for the broker's answer.  No record may be bad enough to stop the stream.
@@ -410,9 +397,9 @@ class _Session:
     async def begin_checkpoint(self) -> None:
         """Wait until everything sent is in the broker, copy the state, and write it while work goes on."""
         await self.finish_checkpoint()
-        await self._answered(0)
+        await self._in_flight.settle()
         await self._check_log()
-        checkpoint = self._outlet.checkpoint(self.pipeline, self._resumed.key_check)
+        checkpoint = self._outlet.checkpoint(self.pipeline, self._resumed.key_check, self._in_flight)
         self._checkpointed = (checkpoint.state.round, time.monotonic())
         labels = len(checkpoint.state.labels)
         prepared = self._store.prepare(checkpoint)
@@ -440,15 +427,3 @@ class _Session:
             await asyncio.wait_for(commit, _OFFSET_SECONDS)
         except (KafkaError, TimeoutError) as error:
             logger.info("the group's offset, which only monitors read, was not committed: %r", error)
-
-    async def _answered(self, at_most: int) -> None:
-        """Wait until at most so many batches lack the broker's answer; the producer sends them until it comes."""
-        while len(self._in_flight) > at_most:
-            oldest = self._in_flight[0]
-            while not (await asyncio.wait({oldest}, timeout=_LONGEST_SILENCE_SECONDS))[0]:
-                address, seconds = self._settings.kafka, _LONGEST_SILENCE_SECONDS
-                logger.warning("waiting for Kafka at %s: no answer to a release for %.0f s", address, seconds)
-                self._watch.answered(False)
-                self._watch.outage("kafka")
-            await oldest
-            self._in_flight.popleft()

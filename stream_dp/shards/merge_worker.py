@@ -8,7 +8,6 @@ them.
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -23,7 +22,15 @@ from stream_dp.patience import OUTAGES, persevere
 from stream_dp.records import decode_release
 from stream_dp.releases_topic import ReleasesTopic, WholeRelease
 from stream_dp.resume import prepare_topics_of_shards
-from stream_dp.sending import LARGEST_BATCH, batches, offset_after, producer, stop_client, stop_producer
+from stream_dp.sending import (
+    LARGEST_BATCH,
+    Addressed,
+    InFlight,
+    batches,
+    producer,
+    stop_client,
+    stop_producer,
+)
 from stream_dp.settings import Settings
 from stream_dp.shards.group import answers, membership, require_shards
 from stream_dp.shards.merge import (
@@ -40,7 +47,6 @@ logger = logging.getLogger(__name__)
 
 _POLL_MILLISECONDS, _STANDBY_MILLISECONDS = 200, 500
 _PARTS_AT_ONCE, _BYTES_AT_ONCE = 500, 4 << 20
-_BATCHES_IN_FLIGHT = 2
 _OFFSET_SECONDS, _CONFIRM_SECONDS = 5.0, 2.0
 
 
@@ -92,8 +98,6 @@ class _Merging(ConsumerRebalanceListener):
         self._has_turn = False
         self._rounds: _Rounds | None = None  # there once this process knows where to go on
         self._working = asyncio.Lock()
-        self._in_flight: deque[asyncio.Future[int]] = deque()
-        self._end = 0
         self._confirmed = 0.0
         self._told = 0  # rounds of `_rounds` that the metrics have counted
         self._turn = AIOKafkaConsumer(**membership(settings, "merge"), auto_offset_reset="latest")
@@ -104,6 +108,7 @@ class _Merging(ConsumerRebalanceListener):
             isolation_level="read_committed",
         )
         self._producer = producer(settings.kafka_address, settings.compression)
+        self._sent = InFlight(self._producer, settings.kafka, watch)
 
     async def __aenter__(self) -> "_Merging":
         try:
@@ -117,8 +122,7 @@ class _Merging(ConsumerRebalanceListener):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for unanswered in self._in_flight:
-            unanswered.cancel()
+        self._sent.drop()
         for consumer in (self._turn, self._reader):
             await stop_client(consumer.stop(), consumer._client)
         await stop_producer(self._producer)
@@ -128,7 +132,7 @@ class _Merging(ConsumerRebalanceListener):
         async with self._working:
             self._has_turn, self._rounds = False, None
             try:
-                await self._answered(0)
+                await self._sent.settle()
             except OUTAGES as lost:
                 logger.info("what was sent last is not confirmed: %s", lost)
 
@@ -177,9 +181,7 @@ class _Merging(ConsumerRebalanceListener):
             if not await self._still_has_turn():
                 return
             for batch in batches(self._producer, self._settings.stream.encode(), values):
-                stored = await self._producer.send_batch(batch, self._settings.releases, partition=0)
-                self._in_flight.append(asyncio.ensure_future(offset_after(stored, batch.record_count())))
-            await self._answered(_BATCHES_IN_FLIGHT)
+                await self._sent.send(Addressed(self._settings.releases, 0, batch))
         self._tell(rounds)
 
     def _tell(self, rounds: "_Rounds") -> None:
@@ -195,17 +197,12 @@ class _Merging(ConsumerRebalanceListener):
     async def _still_has_turn(self) -> bool:
         """Ask the group by a commit, which it takes from its present members only: a process may have slept."""
         try:
-            await asyncio.wait_for(self._turn.commit({self._releases: self._end}), _OFFSET_SECONDS)
+            end = self._sent.end(self._settings.releases, 0, 0)
+            await asyncio.wait_for(self._turn.commit({self._releases: end}), _OFFSET_SECONDS)
         except CommitFailedError:
             logger.info("stream %s: another merge goes on", self._settings.stream)
             self._has_turn, self._rounds = False, None
         return self._has_turn
-
-    async def _answered(self, at_most: int) -> None:
-        """Wait until at most so many batches are without the broker's answer."""
-        while len(self._in_flight) > at_most:
-            self._end = max(self._end, await self._in_flight[0])
-            self._in_flight.popleft()
 
 
 def _next_values(parts: Iterator[bytes]) -> list[bytes]:

@@ -8,9 +8,8 @@ from aiokafka import AIOKafkaProducer
 from stream_dp import log
 from stream_dp.epoch import EpochRefused
 from stream_dp.journal import EpochOpened
-from stream_dp.outlet import Addressed
 from stream_dp.pipeline import Output, Pipeline
-from stream_dp.sending import batches
+from stream_dp.sending import Addressed, InFlight, batches
 from stream_dp.settings import Settings
 from stream_dp.shards.frames import Frame, decode_frame, encode_frame
 from stream_dp.shards.sequencer import Sequencer
@@ -108,12 +107,10 @@ class FramesOutlet:
             for batch in batches(producer, key, map(encode_frame, frames)):
                 yield Addressed(self._settings.frames, shard, batch)
 
-    def stored(self, partition: int, end: int) -> None:
-        """See `Outlet.stored`."""
-        self._ends[partition] = max(self._ends[partition], end)
-
-    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str) -> Checkpoint:
+    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str, sent: InFlight) -> Checkpoint:
         """See `Outlet.checkpoint`."""
+        frames = self._settings.frames
+        ends = [sent.end(frames, shard, least) for shard, least in enumerate(self._ends)]
         return Checkpoint(
             pipeline.epoch,
             pipeline.state(),
@@ -121,7 +118,7 @@ class FramesOutlet:
             self._releases_offset,
             key_check,
             pipeline.intake.pairs,
-            Sharding(self._settings.shards, list(self._ends)),
+            Sharding(self._settings.shards, ends),
         )
 
     def _frames(self, shard: int, start: int) -> Iterator[Frame]:

@@ -11,12 +11,10 @@ lost, or another version drew its noise.  An operator has opened the next epoch 
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
 from redis import Redis
 
 from stream_dp import log
@@ -25,7 +23,7 @@ from stream_dp.journal import EpochJournal
 from stream_dp.pipeline import ReleasedPart
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.published import published, value_digest
-from stream_dp.sending import batches, offset_after
+from stream_dp.sending import Addressed, InFlight, batches
 from stream_dp.settings import Settings
 from stream_dp.shards.frames import Frame, FrameRefused, FramesLost, decode_frame
 from stream_dp.shards.shard import Shard
@@ -35,7 +33,6 @@ from stream_dp.store.noise_key import noise_key
 logger = logging.getLogger(__name__)
 
 _BYTES_AT_ONCE, _RELEASES_AT_ONCE = 4 << 20, 500
-_BATCHES_IN_FLIGHT = 2
 
 
 class OwnedShard:
@@ -45,16 +42,16 @@ class OwnedShard:
     released anything since it was taken over.
     """
 
-    def __init__(self, settings: Settings, redis: Redis, number: int) -> None:
+    def __init__(self, settings: Settings, redis: Redis, number: int, sent: InFlight) -> None:
+        """`sent` takes what it releases, and nothing else."""
         self.number = number
-        self._settings, self._redis = settings, redis
+        self._settings, self._redis, self._sent = settings, redis, sent
         self._store = CheckpointStore(redis, f"{settings.stream}/{number}")
         self._store.take_over()
         self._shard: Shard | None = None
         self._epoch = 0  # the newest one of which a frame has come, counted or passed over
         self._key_check = ""
         self._is_new = False  # its epoch has no checkpoint yet
-        self._in_flight: deque[asyncio.Future[int]] = deque()
         checkpoint = self._store.load()
         self._releases_end = checkpoint.releases_offset if checkpoint else 0
         self._published = self._published_since(checkpoint)
@@ -90,7 +87,7 @@ class OwnedShard:
         """Raise `Fenced` if another process has taken the shard over."""
         self._store.check_hold()
 
-    async def take(self, records: Sequence[tuple[int, bytes | None]], producer: AIOKafkaProducer) -> None:
+    async def take(self, records: Sequence[tuple[int, bytes | None]]) -> None:
         """Count frames, given with their offsets, and send what they release.
 
         Raises `Fenced`, `FrameRefused` or another of the worker's `REFUSALS`; the shard is then of no more use.
@@ -98,11 +95,8 @@ class OwnedShard:
         blocks = self._blocks(records)
         while values := await asyncio.to_thread(self._next_values, blocks):
             key = f"{self._settings.stream}/{self.number}".encode()
-            for batch in batches(producer, key, values):
-                topic = self._settings.shard_releases
-                stored = await producer.send_batch(batch, topic, partition=self.number)
-                self._in_flight.append(asyncio.ensure_future(offset_after(stored, batch.record_count())))
-            await self._answered(_BATCHES_IN_FLIGHT)
+            for batch in batches(self._sent.producer, key, values):
+                await self._sent.send(Addressed(self._settings.shard_releases, self.number, batch))
 
     def _next_values(self, blocks: Iterator[list[ReleasedPart]]) -> list[bytes]:
         """The next few hundred to be sent, none when there are no more.  Raises `Fenced`.
@@ -248,7 +242,7 @@ class OwnedShard:
         While something published is still to be compared, what is in Redis stays.
         """
         await self.finish_checkpoint()
-        await self._answered(0)
+        await self._sent.settle()
         if self._shard is None or self._published or self.next_offset == self._saved[0]:
             return
         if self._is_new:
@@ -259,7 +253,7 @@ class OwnedShard:
             shard.epoch,
             shard.histogram.state(),
             shard.position,
-            self._releases_end,
+            self._sent.end(self._settings.shard_releases, self.number, self._releases_end),
             self._key_check,
             sharding=Sharding(shard.shards),
         )
@@ -289,15 +283,8 @@ class OwnedShard:
         """Where the frames after the checkpoint that was begun last are."""
         return self._saved[0]
 
-    async def _answered(self, at_most: int) -> None:
-        """Wait until at most so many batches are without the broker's answer."""
-        while len(self._in_flight) > at_most:
-            self._releases_end = max(self._releases_end, await self._in_flight[0])
-            self._in_flight.popleft()
-
     def drop(self) -> None:
         """Wait for nothing more.  A checkpoint that is being written is the last, and in Redis or not."""
         if self._writing is not None:
             self._writing.cancel()
-        for unanswered in self._in_flight:
-            unanswered.cancel()
+        self._sent.drop()

@@ -21,7 +21,7 @@ from stream_dp.operations.watch import Watch
 from stream_dp.patience import OUTAGES, persevere
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.resume import prepare_topics_of_shards
-from stream_dp.sending import producer, stop_client, stop_producer
+from stream_dp.sending import InFlight, producer, stop_client, stop_producer
 from stream_dp.settings import Settings
 from stream_dp.shards.group import answers, membership, require_shards
 from stream_dp.shards.owned_shard import OwnedShard
@@ -140,7 +140,7 @@ class _Member(ConsumerRebalanceListener):
                     frames = [(record.offset, record.value) for record in records]
                     before = shard.released
                     with self._watch.batch():
-                        await self._guarded(place.partition, shard.take(frames, self._producer))
+                        await self._guarded(place.partition, shard.take(frames))
                     self._watch.facts.releases += shard.released - before
             for number, shard in list(self._shards.items()):
                 if shard.is_written:
@@ -165,7 +165,8 @@ class _Member(ConsumerRebalanceListener):
             except Fenced:
                 shard = None
         if shard is None:
-            shard = await asyncio.to_thread(OwnedShard, self._settings, self._redis, number)
+            sent = InFlight(self._producer, self._settings.kafka, self._watch)
+            shard = await asyncio.to_thread(OwnedShard, self._settings, self._redis, number, sent)
         del self._to_open[number]
         self._shards[number] = shard
         place = TopicPartition(self._settings.frames, number)

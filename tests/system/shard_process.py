@@ -11,7 +11,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from stream_dp import worker
+from stream_dp import sending, worker
 from stream_dp.settings import Settings
 from stream_dp.shards import group, merge_worker, owned_shard, sequencer, shard_worker
 from stream_dp.shards.outlet import FramesOutlet
@@ -37,20 +37,20 @@ STEPS: dict[str, dict[str, tuple[Any, str]]] = {
         "read what is published": (FramesOutlet, "published_since"),
         "compute": (sequencer.Sequencer, "process"),
         "hand a batch to the producer": (AIOKafkaProducer, "send_batch"),
-        "hear that a partition has it": (worker._Session, "_stored"),
+        "hear that a partition has it": (sending, "offset_after"),
     },
     "shard": {
         **_OF_ALL,
         "read what is published": (owned_shard.OwnedShard, "_published_since"),
         "begin an epoch": (owned_shard.OwnedShard, "_begin_epoch"),
         "compute": (owned_shard.OwnedShard, "_next_values"),
-        "wait for the broker": (owned_shard.OwnedShard, "_answered"),
-        "hear that the broker has it": (owned_shard, "offset_after"),
+        "wait for the broker": (sending.InFlight, "settle"),
+        "hear that the broker has it": (sending, "offset_after"),
     },
     "merge": {
         "find where to go on": (merge_worker, "_go_on"),
         "merge": (merge_worker, "_next_values"),
-        "hear that the broker has it": (merge_worker, "offset_after"),
+        "hear that the broker has it": (sending, "offset_after"),
     },
 }
 """The steps of a sequencer's life, of a shard's and of a merge's, by name: the owner and the name of what does them."""

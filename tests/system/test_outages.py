@@ -35,7 +35,7 @@ def run_impatient_worker(*arguments: Any) -> None:
         return aiokafka_options(kafka) | {"request_timeout_ms": 1_000}
 
     sending.aiokafka_options = worker.aiokafka_options = options  # type: ignore[attr-defined]
-    worker._LONGEST_SILENCE_SECONDS = worker._OFFSET_SECONDS = sending._FLUSH_SECONDS = 1.0
+    sending._LONGEST_SILENCE_SECONDS = worker._OFFSET_SECONDS = sending._FLUSH_SECONDS = 1.0
     clients.BOOTSTRAP_MILLISECONDS = 2_000
     run_worker(*arguments)
 

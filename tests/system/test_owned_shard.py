@@ -12,12 +12,13 @@ import stream_dp.epoch
 from stream_dp import log
 from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened
+from stream_dp.operations.watch import Watch
 from stream_dp.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, key_check, new_key
 from stream_dp.records import Record, decode_release
 from stream_dp.releases_topic import LONGEST_REPETITION
 from stream_dp.resume import NewEpoch, prepare_topics_of_shards
-from stream_dp.sending import producer
+from stream_dp.sending import InFlight, producer
 from stream_dp.shards.frames import FramesLost, encode_frame
 from stream_dp.shards.owned_shard import OwnedShard
 from stream_dp.shards.sequencer import Sequencer
@@ -67,18 +68,19 @@ class OneShard:
     async def _run(self, end: int, save_after: int) -> None:
         settings = self.stream.settings
         with self.stream.redis() as client:
-            shard = await asyncio.to_thread(OwnedShard, settings, client, 0)
+            sender = producer(settings.kafka_address, "none")
+            sent = InFlight(sender, settings.kafka, Watch(settings.stream, settings.data_source))
+            shard = await asyncio.to_thread(OwnedShard, settings, client, 0, sent)
             start = shard.next_offset
             held = [(each.offset, each.value) for each in self.stream.records_of(settings.frames, 0)]
-            sender = producer(settings.kafka_address, "none")
             await sender.start()
             try:
-                await shard.take(held[start : start + save_after], sender)
+                await shard.take(held[start : start + save_after])
                 if save_after:
                     await shard.begin_checkpoint()
                     await shard.finish_checkpoint()
-                await shard.take(held[start + save_after : end], sender)
-                await shard._answered(0)
+                await shard.take(held[start + save_after : end])
+                await sent.settle()
             finally:
                 shard.drop()
                 await sender.stop()

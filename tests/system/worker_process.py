@@ -19,7 +19,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from stream_dp import resume, worker
+from stream_dp import resume, sending, worker
 from stream_dp.epochs import Epochs
 from stream_dp.journal import EpochJournal, JournaledLedger
 from stream_dp.outlet import ReleasesOutlet
@@ -49,7 +49,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "hand a batch to the producer": (AIOKafkaProducer, "send_batch"),
     "count a batch": (worker._Session, "count"),
     "send a batch": (worker._Session, "_send"),
-    "wait for the broker": (worker._Session, "_answered"),
+    "wait for the broker": (sending.InFlight, "settle"),
     "prepare a checkpoint": (CheckpointStore, "prepare"),
     "queue the checkpoint's commands": (CheckpointStore, "_write"),
     "write a checkpoint": (CheckpointStore, "commit"),
