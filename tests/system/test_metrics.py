@@ -99,21 +99,18 @@ async def scrape(stream: Stream, events: list[bytes | None], plant: Plant | None
     async with working(stream) as worker:
         if plant is not None:
             plant(worker)
-        unsaved = 'stream_dp_operator_unsaved_rounds{stream="STREAM"} 0.0\n'
-        texts = ["", ""]
+        watch = worker.watch
 
         async def settled() -> bool:
-            for place, (port, given) in enumerate(
-                ((settings.metrics_port, None), (settings.operator_port, TOKEN))
-            ):
-                _, text = await asyncio.to_thread(get, port, "/metrics", given)
-                texts[place] = text.replace(settings.stream, "STREAM")
-            closed = f'stream_dp_rounds_closed_total{{stream="STREAM"}} {len(events)}.0\n'
-            return closed in texts[0] and "budget_epsilon" in texts[0] and unsaved in texts[1]
+            """Asked in the loop that the worker writes its numbers in, so none of them is half of an older state."""
+            saved = watch.operator.unsaved._value.get() == 0
+            return watch.facts.round == len(events) and saved and watch.facts.budget is not None
 
         await until(settled)
+        public = await asyncio.to_thread(get, settings.metrics_port, "/metrics")
+        private = await asyncio.to_thread(get, settings.operator_port, "/metrics", TOKEN)
         assert names(worker.watch.open_registry) - {"planted"} == OPEN_NAMES
-    return texts[0], texts[1]
+    return public[1].replace(settings.stream, "STREAM"), private[1].replace(settings.stream, "STREAM")
 
 
 def labels_seen(operators: str) -> float:
