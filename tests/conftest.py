@@ -5,6 +5,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import stacks
 from tests.apache_kafka.server import KafkaUnavailableError, jars
 from tests.real_events import REAL_EVENTS
 from tests.shared import NO_INVOICES, RETAIL
@@ -49,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "same_on_any_broker(why): a test of tests/system that a run on Apache Kafka leaves out"
     )
+    config.pluginmanager.register(stacks)
     if config.getoption("kafka") == "apache":
         try:
             jars()

@@ -33,6 +33,7 @@ from stream_dp.cli import (
     worker,
 )
 from stream_dp.cli.mistakes import sentence
+from stream_dp.operations import stacks
 
 
 class Commands(TyperGroup):
@@ -101,4 +102,5 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 
 def main() -> None:
     """Run the command line."""
+    stacks.tell_on_signal()
     app()

@@ -30,6 +30,7 @@ from stream_dp.dev.wire import (
     read_call,
     response_bytes,
 )
+from stream_dp.operations import stacks
 
 READY_FILE = "broker.json"  # {"pid", "port"}: there while the broker accepts connections
 _READ_AHEAD = 4 * 2**20
@@ -121,6 +122,7 @@ def main() -> None:
         "--port", type=int, default=9092, help="port, 0 for a free one (default: %(default)s)"
     )
     asked = parser.parse_args()
+    stacks.tell_on_signal()
     try:
         asyncio.run(serve(asked.folder, asked.host, asked.port))
     except (FolderInUse, LogDamaged) as error:

@@ -1,10 +1,7 @@
 """A worker of jobs in a process of its own, which `Kill` makes end itself with SIGKILL at one step of its work."""
 
-import logging
 import multiprocessing
-import os
 import signal
-import threading
 from typing import Any
 
 from stream_dp.jobs import runner, worker
@@ -12,7 +9,7 @@ from stream_dp.jobs.store import JobStore
 from stream_dp.journal import JournaledLedger
 from stream_dp.settings import Settings
 from stream_dp.store.ledger import Ledger
-from tests.system.worker_process import Kill, _interrupted
+from tests.system.worker_process import Kill, _interrupted, begin
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["pytest", "tests.system.worker_process", "tests.jobs.worker_process"])
@@ -33,10 +30,7 @@ STEPS: dict[str, tuple[Any, str]] = {
 
 def run_worker(settings: Settings, log_file: str, kill: Kill | None) -> None:
     """Run a worker of all jobs until SIGTERM."""
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
-    logging.basicConfig(filename=log_file, level="INFO", format="%(message)s", force=True)
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    begin(log_file)
     if kill is not None:
         owner, name = STEPS[kill.step]
         setattr(owner, name, _interrupted(getattr(owner, name), kill))

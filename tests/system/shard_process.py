@@ -2,11 +2,8 @@
 
 import asyncio
 import logging
-import multiprocessing
-import os
 import signal
 import sys
-import threading
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -16,7 +13,7 @@ from stream_dp.settings import Settings
 from stream_dp.shards import group, merge_worker, owned_shard, sequencer, shard_worker
 from stream_dp.shards.outlet import FramesOutlet
 from stream_dp.store.checkpoints import CheckpointStore
-from tests.system.worker_process import Interruption, _interrupted
+from tests.system.worker_process import Interruption, _interrupted, begin
 
 ROLES = {
     "worker": worker.Worker,
@@ -63,11 +60,7 @@ def run_role(
 
     `session`: milliseconds after which the group takes a silent member for dead.
     """
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
-    logging.basicConfig(filename=log_file, level="INFO", format="%(message)s", force=True)
-    for chatty in ("kafka", "aiokafka"):
-        logging.getLogger(chatty).setLevel(logging.CRITICAL)
+    begin(log_file)
     group.SESSION_MILLISECONDS = session
     group._HEARTBEAT_MILLISECONDS = 100
     if interruption is not None:

@@ -32,6 +32,7 @@ from stream_dp.records import Record, decode_release
 from stream_dp.resume import NewEpoch
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+from tests.stacks import Stillness
 from tests.system.worker_process import PROCESSES, Interruption, run_worker
 
 GIVE_UP_SECONDS = 120.0
@@ -336,9 +337,10 @@ def ended(worker: AnyWorker) -> int:
 
 def wait_until(condition: Callable[[], bool], otherwise: Callable[[], str]) -> None:
     """Return once `condition()`; the test fails with what `otherwise` says if that takes far too long."""
-    deadline = time.monotonic() + GIVE_UP_SECONDS
+    deadline, stillness = time.monotonic() + GIVE_UP_SECONDS, Stillness(otherwise)
     while not condition():
         assert time.monotonic() < deadline, otherwise()
+        stillness.look()
         time.sleep(0.02)
 
 

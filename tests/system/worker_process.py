@@ -22,6 +22,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from stream_dp import resume, sending, worker
 from stream_dp.epochs import Epochs
 from stream_dp.journal import EpochJournal, JournaledLedger
+from stream_dp.operations import stacks
 from stream_dp.outlet import ReleasesOutlet
 from stream_dp.pipeline import Pipeline
 from stream_dp.resume import NewEpoch
@@ -95,11 +96,7 @@ def run_worker(
     settings: Settings, log_file: str, interruption: Interruption | None, new_epoch: NewEpoch | None = None
 ) -> None:
     """Run the worker until SIGTERM; exits with 2 when it refuses, after logging why."""
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
-    logging.basicConfig(filename=log_file, level="INFO", format="%(message)s", force=True)
-    for chatty in ("kafka", "aiokafka"):
-        logging.getLogger(chatty).setLevel(logging.CRITICAL)
+    begin(log_file)
     if interruption is not None:
         arm(interruption)
     try:
@@ -110,6 +107,17 @@ def run_worker(
     except Exception:
         logging.exception("the worker crashed")
         raise
+
+
+def begin(log_file: str) -> None:
+    """In a new process: end with its parent, log to `log_file`, and tell stacks to a file beside it."""
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
+    logging.basicConfig(filename=log_file, level="INFO", format="%(message)s", force=True)
+    for chatty in ("kafka", "aiokafka"):
+        logging.getLogger(chatty).setLevel(logging.CRITICAL)
+    os.dup2(os.open(f"{log_file}.{os.getpid()}.stderr", os.O_WRONLY | os.O_APPEND | os.O_CREAT), 2)
+    stacks.tell_on_signal()
 
 
 async def _run(settings: Settings, new_epoch: NewEpoch | None) -> None:
