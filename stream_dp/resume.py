@@ -23,6 +23,7 @@ from stream_dp.shards.frames import FrameRefused
 from stream_dp.shards.outlet import FramesOutlet
 from stream_dp.shards.sequencer import Sequencer
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
+from stream_dp.store.exposure import exposed
 from stream_dp.store.noise_key import NoKey, noise_key
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,8 @@ class NewEpoch:
 def take_over(settings: Settings, store: CheckpointStore, redis: Redis) -> Epochs:
     """Fence off older workers, make sure that the topics can serve, and read what was promised before."""
     store.take_over()
+    if warning := exposed(redis):
+        logger.warning(warning)
     if settings.create_topics:
         log.create_topics(
             settings.kafka_address, settings.events, settings.releases, settings.dead_letters, settings.epochs

@@ -188,12 +188,15 @@ def _redis(settings: Settings) -> Iterator[Finding]:
 
     from stream_dp.cli.reach import require_redis
     from stream_dp.connections import redis_client
+    from stream_dp.store.exposure import exposed
 
     try:
         require_redis(settings.redis)
         with redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS) as redis:
             redis.ping()
             yield Finding("redis", "ok", "answers")
+            if warning := exposed(redis):
+                yield Finding("redis", "warning", warning)
             yield from _durability(redis)
             yield from _ledger(settings, redis)
             yield from _state(settings, redis)

@@ -23,6 +23,7 @@ from stream_dp.dev import group_requests, record_requests, topic_requests
 from stream_dp.dev.atomic_file import write_atomically
 from stream_dp.dev.broker_state import BrokerState, FolderInUse, open_state
 from stream_dp.dev.partition_log import LogDamaged
+from stream_dp.dev.private_folder import FOR_OTHERS, FolderNotPrivate
 from stream_dp.dev.wire import (
     MAX_REQUEST_BYTES,
     MalformedRequest,
@@ -123,9 +124,10 @@ def main() -> None:
     )
     asked = parser.parse_args()
     stacks.tell_on_signal()
+    os.umask(FOR_OTHERS)
     try:
         asyncio.run(serve(asked.folder, asked.host, asked.port))
-    except (FolderInUse, LogDamaged) as error:
+    except (FolderInUse, FolderNotPrivate, LogDamaged) as error:
         sys.exit(f"stream-dp broker: {error}.")
     except OSError as error:
         sys.exit(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from stream_dp.dev.committed_offsets import CommittedOffsets
 from stream_dp.dev.consumer_groups import Group
+from stream_dp.dev.private_folder import private_folder
 from stream_dp.dev.producer_ids import ProducerIds
 from stream_dp.dev.topic_catalogue import TopicCatalogue
 
@@ -41,8 +42,11 @@ class BrokerState:
 
 
 def open_state(folder: Path, host: str, port: int) -> BrokerState:
-    """Open (or create) the broker's data below `folder`, repaired after a crash; raises FolderInUse."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Open (or create) the broker's data below `folder`, repaired after a crash.
+
+    Raises FolderInUse, and FolderNotPrivate if others can read what is in it.
+    """
+    private_folder(folder)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from stream_dp.dev.private_folder import FOR_OTHERS, FolderNotPrivate, private_folder
+
 START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.005
@@ -26,19 +28,33 @@ class ServerFailed(Exception):
     """A server did not start; the message says why, in one sentence."""
 
 
+def prepare_folder(folder: Path) -> None:
+    """Make a server's folder, closed to others; raises ServerFailed."""
+    try:
+        private_folder(folder)
+    except FolderNotPrivate as refused:
+        raise ServerFailed(str(refused)) from None
+
+
 def spawn(command: Sequence[str | Path], log: Path, owned: bool) -> subprocess.Popen[bytes]:
     """Start a server with its output appended to `log`.
 
     An owned server stops when `stop_owned` is called or this process ends in any way, SIGKILL included.
     One that is not owned stays. Both have a session of their own, so that Ctrl-C in the starter's terminal
-    leaves it to the starter when they stop.
+    leaves it to the starter when they stop. Nobody but their owner can read the files that they make.
     """
     words = [str(word) for word in command]
-    with open(log, "ab") as output:
+    with open(log, "ab", opener=_open_private) as output:
         if owned:
             words = ["sh", "-c", _OWNED, "sh", *words]
         stdin = subprocess.PIPE if owned else subprocess.DEVNULL
-        return subprocess.Popen(words, stdin=stdin, stdout=output, stderr=output, start_new_session=True)
+        return subprocess.Popen(
+            words, stdin=stdin, stdout=output, stderr=output, start_new_session=True, umask=FOR_OTHERS
+        )
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, name: str) -> None:

@@ -1,6 +1,7 @@
 """A real Valkey (or Redis) server with its data in a folder, for trying out and for tests.
 
-It listens on the loopback interface only and writes every change to its append-only file before it answers.
+It listens on the loopback interface only, writes every change to its append-only file before it answers, and keeps its
+folder to its owner.
 """
 
 import re
@@ -13,7 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from stream_dp.dev.child_process import ServerFailed, free_port, is_free, spawn, stop_owned, wait_until
+from stream_dp.dev.child_process import (
+    ServerFailed,
+    free_port,
+    is_free,
+    prepare_folder,
+    spawn,
+    stop_owned,
+    wait_until,
+)
 
 HOST = "127.0.0.1"
 _PORT_ATTEMPTS = 5
@@ -61,7 +70,7 @@ def start(
     An owned server ends with this process; another one stays until it is stopped by its process id.
     Raises ServerFailed, for example if the given port is in use.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    prepare_folder(folder)
     if port:
         if not is_free(port):
             raise ServerFailed(f"port {port} is in use")

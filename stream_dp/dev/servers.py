@@ -20,6 +20,7 @@ from stream_dp.dev.child_process import (
     ServerFailed,
     birth_of,
     is_free,
+    prepare_folder,
     spawn,
     stop_by_id,
     stop_owned,
@@ -75,7 +76,7 @@ def start_broker(folder: Path, port: int = 0, owned: bool = True) -> BrokerProce
 
     Raises ServerFailed, for example if the port, or the folder, is in use by another broker.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    prepare_folder(folder)
     log, ready = folder / "broker.log", folder / _BROKER_READY_FILE
     command: list[str | Path] = [
         sys.executable,

