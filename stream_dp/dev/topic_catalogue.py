@@ -1,6 +1,6 @@
 """The topics of the embedded broker (trying out and tests): folders of partition logs with their settings.
 
-Layout: `topics/<name>/topic.json` with the settings, `topics/<name>/<partition>.log` with the records.
+Layout: `topics/<name>/topic.json` with the settings and the identity, `topics/<name>/<partition>.log` with the records.
 Settings are kept and reported, but records are never deleted or compacted, whatever a topic's settings say.
 """
 
@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,11 +56,15 @@ class TopicRefused(Exception):
 
 @dataclass
 class Topic:
-    """One topic: its partitions by number and the settings that were given for it."""
+    """One topic: its partitions by number, the settings that were given for it, and an identity of its own.
+
+    A topic that is deleted and made again has another identity.
+    """
 
     name: str
     partitions: list[PartitionLog]
     settings: dict[str, str]
+    id: uuid.UUID
 
     @property
     def max_batch_bytes(self) -> int:
@@ -106,12 +111,31 @@ class TopicCatalogue:
         """Create a topic on disk and in memory; raises TopicRefused."""
         settings = settings or {}
         self.check_new(name, partitions, settings)
-        draft = self._staging / uuid.uuid4().hex
+        identity = uuid.uuid4()
+        draft = self._staging / identity.hex
         draft.mkdir()
-        write_atomically(draft / "topic.json", json.dumps({"partitions": partitions, "settings": settings}))
+        _record(draft, partitions, settings, identity)
         draft.rename(self._topics_folder / name)
         topic = self._topics[name] = _open(self._topics_folder / name)
         return topic
+
+    def grow(self, topic: Topic, partitions: int) -> None:
+        """Give a topic more partitions; raises TopicRefused."""
+        if not len(topic.partitions) < partitions <= MAX_PARTITIONS:
+            raise TopicRefused(
+                InvalidPartitionsError,
+                f"topic {topic.name!r} has {len(topic.partitions)} partitions and can only get more, up to "
+                f"{MAX_PARTITIONS}",
+            )
+        folder = self._topics_folder / topic.name
+        _record(folder, partitions, topic.settings, topic.id)
+        topic.partitions += _logs(folder, range(len(topic.partitions), partitions))
+
+    def configure(self, topic: Topic, settings: dict[str, str]) -> None:
+        """Put these settings in the place of all that were given for a topic; raises TopicRefused."""
+        _check_settings(settings)
+        _record(self._topics_folder / topic.name, len(topic.partitions), settings, topic.id)
+        topic.settings = settings
 
     def delete(self, name: str) -> bool:
         """Delete a topic and its records; False if there is no such topic."""
@@ -134,8 +158,20 @@ class TopicCatalogue:
 
 def _open(path: Path) -> Topic:
     recorded = json.loads((path / "topic.json").read_text())
-    logs = [PartitionLog(path / f"{number}.log") for number in range(recorded["partitions"])]
-    return Topic(path.name, logs, recorded["settings"])
+    if "id" not in recorded:  # from before topics had one
+        recorded["id"] = uuid.uuid4().hex
+        _record(path, recorded["partitions"], recorded["settings"], uuid.UUID(recorded["id"]))
+    logs = _logs(path, range(recorded["partitions"]))
+    return Topic(path.name, logs, recorded["settings"], uuid.UUID(recorded["id"]))
+
+
+def _logs(folder: Path, numbers: Iterable[int]) -> list[PartitionLog]:
+    return [PartitionLog(folder / f"{number}.log") for number in numbers]
+
+
+def _record(folder: Path, partitions: int, settings: dict[str, str], identity: uuid.UUID) -> None:
+    told = {"partitions": partitions, "settings": settings, "id": identity.hex}
+    write_atomically(folder / "topic.json", json.dumps(told))
 
 
 def _check_settings(settings: dict[str, str]) -> None:

@@ -1,5 +1,6 @@
 """Answers of the embedded broker (trying out and tests) about topics: metadata, create, delete, settings."""
 
+import uuid
 from typing import Any
 
 from kafka.errors import (
@@ -7,7 +8,13 @@ from kafka.errors import (
     InvalidRequestError,
     UnknownTopicOrPartitionError,
 )
-from kafka.protocol.admin import CreateTopicsResponse, DeleteTopicsResponse, DescribeConfigsResponse
+from kafka.protocol.admin import (
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
+    DeleteTopicsResponse,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsResponse,
+)
 from kafka.protocol.metadata import MetadataResponse
 
 from stream_dp.dev.broker_state import NODE_ID, BrokerState
@@ -18,6 +25,7 @@ from stream_dp.dev.wire import Call
 _OLDEST_METADATA_WITH_AUTO_CREATE_CHOICE = 4
 _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _FROM_TOPIC, _FROM_DEFAULT = 1, 5
+_SET_SETTING, _DELETE_SETTING = 0, 1
 _BROKER_SETTINGS = {
     "auto.create.topics.enable": "true",
     "default.replication.factor": "1",
@@ -59,6 +67,7 @@ def _described(state: BrokerState, name: str, create: bool) -> Any:
     return MetadataResponse.MetadataResponseTopic(
         error_code=error_code,
         name=name,
+        topic_id=topic.id if topic else uuid.UUID(int=0),
         is_internal=False,
         partitions=[_partition(number) for number in range(len(topic.partitions))] if topic else [],
         authorized_operations=None,
@@ -117,6 +126,62 @@ async def delete_topics(state: BrokerState, call: Call) -> Any:
     return DeleteTopicsResponse(throttle_time_ms=0, responses=results)
 
 
+async def create_partitions(state: BrokerState, call: Call) -> Any:
+    """Give topics more partitions."""
+    results = []
+    for asked in call.body.topics:
+        error_code, reason, topic = 0, None, state.topics.get(asked.name)
+        try:
+            if topic is None:
+                raise TopicRefused(UnknownTopicOrPartitionError, f"no topic {asked.name!r}")
+            if not call.body.validate_only:
+                state.topics.grow(topic, asked.count)
+        except TopicRefused as refused:
+            error_code, reason = refused.error.errno, str(refused)
+        results.append(
+            CreatePartitionsResponse.CreatePartitionsTopicResult(
+                name=asked.name, error_code=error_code, error_message=reason
+            )
+        )
+    return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+
+
+async def alter_configs(state: BrokerState, call: Call) -> Any:
+    """Set settings of topics, or take them back to their defaults."""
+    answers = []
+    for resource in call.body.resources:
+        error_code, reason = 0, None
+        try:
+            _alter(state, resource, call.body.validate_only)
+        except TopicRefused as refused:
+            error_code, reason = refused.error.errno, str(refused)
+        answers.append(
+            IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=error_code,
+                error_message=reason,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=answers)
+
+
+def _alter(state: BrokerState, resource: Any, validate_only: bool) -> None:
+    topic = state.topics.get(resource.resource_name) if resource.resource_type == _TOPIC_RESOURCE else None
+    if topic is None:
+        raise TopicRefused(UnknownTopicOrPartitionError, f"no topic {resource.resource_name!r}")
+    settings = dict(topic.settings)
+    for change in resource.configs:
+        if change.config_operation == _DELETE_SETTING:
+            settings.pop(change.name, None)
+        elif change.config_operation == _SET_SETTING:
+            settings[change.name] = change.value
+        else:
+            raise TopicRefused(InvalidRequestError, "settings are set or deleted here, lists do not grow")
+    if not validate_only:
+        state.topics.configure(topic, settings)
+
+
 async def describe_configs(state: BrokerState, call: Call) -> Any:
     """The settings of topics and of the broker, given ones and defaults."""
     return DescribeConfigsResponse(
@@ -142,7 +207,7 @@ def _settings(state: BrokerState, resource: Any) -> Any:
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[
-            _setting(name, value, source)
+            _setting(name, value, source, read_only=topic is None)
             for name, (value, source) in values.items()
             if wanted is None or name in wanted
         ],
@@ -154,7 +219,7 @@ def _with_defaults(topic: Topic) -> dict[str, tuple[str, int]]:
     return values | {name: (value, _FROM_TOPIC) for name, value in topic.settings.items()}
 
 
-def _setting(name: str, value: str, source: int) -> Any:
+def _setting(name: str, value: str, source: int, read_only: bool) -> Any:
     return DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult(
-        name=name, value=value, read_only=True, config_source=source, is_sensitive=False, synonyms=[]
+        name=name, value=value, read_only=read_only, config_source=source, is_sensitive=False, synonyms=[]
     )

@@ -10,9 +10,11 @@ from typing import Any
 
 from kafka.errors import UnsupportedVersionError
 from kafka.protocol.admin import (
+    CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
     ListGroupsRequest,
 )
 from kafka.protocol.api_key import ApiKey
@@ -35,15 +37,16 @@ from kafka.protocol.metadata import (
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 MAX_REQUEST_BYTES = 100 * 2**20
+_LONGEST_NUMBER = 5  # bytes
 
-# Request class and the oldest and newest version served. All but ApiVersions stay below the "flexible"
-# versions, so a request header is always a key, a version, a correlation id and a client id.
+# Request class and the oldest and newest version served. All but ApiVersions and Metadata, whose version 10 tells a
+# topic's identity, stay below the "flexible" versions; in those, "tagged fields" follow each header.
 # librdkafka turns compression off unless Produce 0 is offered, so it is, and refused when used.
 SERVED: dict[int, tuple[Any, int, int]] = {
     ApiKey.Produce: (ProduceRequest, 0, 8),
     ApiKey.Fetch: (FetchRequest, 4, 11),
     ApiKey.ListOffsets: (ListOffsetsRequest, 1, 5),
-    ApiKey.Metadata: (MetadataRequest, 0, 8),
+    ApiKey.Metadata: (MetadataRequest, 0, 10),
     ApiKey.OffsetCommit: (OffsetCommitRequest, 2, 7),
     ApiKey.OffsetFetch: (OffsetFetchRequest, 1, 5),
     ApiKey.FindCoordinator: (FindCoordinatorRequest, 0, 2),
@@ -57,6 +60,8 @@ SERVED: dict[int, tuple[Any, int, int]] = {
     ApiKey.DeleteTopics: (DeleteTopicsRequest, 1, 3),
     ApiKey.InitProducerId: (InitProducerIdRequest, 0, 1),
     ApiKey.DescribeConfigs: (DescribeConfigsRequest, 1, 2),
+    ApiKey.CreatePartitions: (CreatePartitionsRequest, 0, 1),
+    ApiKey.IncrementalAlterConfigs: (IncrementalAlterConfigsRequest, 0, 0),
 }
 
 _REQUEST_HEADER = struct.Struct(">hhih")
@@ -92,10 +97,32 @@ def read_call(frame: memoryview) -> Call:
         request, oldest, newest = SERVED[key]
         if not oldest <= version <= newest:
             raise MalformedRequest(f"version {version} of request type {key} is not served")
+        if request.flexible_version_q(version):
+            body_start = _after_tagged_fields(frame, body_start)
         body = request.decode(frame[body_start:], version=version)
     except (KeyError, ValueError, IndexError, struct.error) as error:
         raise MalformedRequest(f"a request could not be decoded: {error}") from error
     return Call(key, version, correlation_id, client_id, body)
+
+
+def _after_tagged_fields(frame: memoryview, start: int) -> int:
+    """Where the tagged fields that begin at `start` end; nobody needs to know what they say."""
+    fields, place = _unsigned(frame, start)
+    for _ in range(fields):
+        _, place = _unsigned(frame, place)
+        size, place = _unsigned(frame, place)
+        place += size
+    return place
+
+
+def _unsigned(frame: memoryview, start: int) -> tuple[int, int]:
+    """A number of variable length, seven bits a byte, and where it ends.  Raises IndexError, ValueError."""
+    number = 0
+    for place in range(start, start + _LONGEST_NUMBER):
+        number |= (frame[place] & 0x7F) << 7 * (place - start)
+        if frame[place] < 0x80:
+            return number, place + 1
+    raise ValueError("a number has no end")
 
 
 def response_bytes(call: Call, response: Any) -> tuple[bytes, bytearray]:
@@ -104,7 +131,11 @@ def response_bytes(call: Call, response: Any) -> tuple[bytes, bytearray]:
     if call.key == ApiKey.ApiVersions and version > SERVED[ApiKey.ApiVersions][2]:
         version = 0  # how a client that asked for too new a version is told the right ones
     body = response.encode(version=version)
-    return _RESPONSE_HEADER.pack(4 + len(body), call.correlation_id), body
+    # The header of an answer to ApiVersions is never flexible: its reader may not know that version.
+    flexible = call.key != ApiKey.ApiVersions and response.flexible_version_q(version)
+    tagged_fields = b"\0" if flexible else b""
+    header = _RESPONSE_HEADER.pack(4 + len(tagged_fields) + len(body), call.correlation_id)
+    return header + tagged_fields, body
 
 
 def api_versions(call: Call) -> Any:

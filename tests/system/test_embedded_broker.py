@@ -13,7 +13,9 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import (
+    InvalidPartitionsError,
     OutOfOrderSequenceNumberError,
     TransactionalIdAuthorizationFailedError,
     UnknownTopicOrPartitionError,
@@ -22,6 +24,7 @@ from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
+from stream_dp.clients import admin_client
 from stream_dp.dev.child_process import ServerFailed, birth_of
 from stream_dp.dev.servers import BrokerProcess, embedded, start_broker
 from tests.dev.batches import batch
@@ -189,3 +192,39 @@ def test_the_broker_starts_without_the_heavy_libraries() -> None:
     loaded = {name.partition(".")[0] for name in told.stdout.split()}
     assert "kafka" in loaded
     assert not loaded & {"faust", "scipy", "numpy", "typer", "aiokafka", "redis"}
+
+
+def described(address: str, topic: str) -> tuple[str, int, str]:
+    """A topic's identity, its number of partitions and its retention, as an admin client is told them."""
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": None})
+    with admin_client(address) as admin:
+        [told] = admin.describe_topics([topic])
+        kept = admin.describe_configs([resource], config_filter="all")["topic"][topic]["retention.ms"][
+            "value"
+        ]
+    return told["topic_id"], len(told["partitions"]), kept
+
+
+def test_a_topic_keeps_its_identity_while_it_changes_and_a_new_one_has_another(tmp_path: Path) -> None:
+    broker = start_broker(tmp_path / "kafka")
+    with admin_client(broker.address) as admin:
+        admin.create_topics({"t": {"configs": {"retention.ms": "-1"}}})
+        first, *shape = described(broker.address, "t")
+        assert shape == [1, "-1"]
+        admin.create_partitions({"t": 3})
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, "t", {"retention.ms": "1000"})])
+        with pytest.raises(InvalidPartitionsError):
+            admin.create_partitions({"t": 2})
+    broker.process.kill()
+    broker.stop()
+    broker = start_broker(tmp_path / "kafka", broker.port)
+    assert described(broker.address, "t") == (first, 3, "1000")
+    with admin_client(broker.address) as admin:
+        admin.reset_configs([ConfigResource(ConfigResourceType.TOPIC, "t", {"retention.ms": None})])
+        assert described(broker.address, "t") == (first, 3, "604800000")
+        admin.delete_topics(["t"])
+        admin.create_topics({"t": {}})
+    again, *shape = described(broker.address, "t")
+    assert shape == [1, "604800000"]
+    assert again != first
+    broker.stop()
