@@ -17,6 +17,7 @@ NAMES = (
     "pruning",
     "checkpoint",
     "scaling",
+    "sizes",
     "shards",
     "hostile_records",
 )

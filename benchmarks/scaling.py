@@ -7,9 +7,10 @@ from rich.table import Table
 
 from stream_dp.epoch import Epoch
 from stream_dp.intake import Position
-from stream_dp.plan import PRUNING_ROUNDS, Workload, far_along, measure_costs, sequencer_busy, shard_busy
+from stream_dp.plan import PRUNING_ROUNDS, Workload, measure_costs, sequencer_busy, shard_busy
 from stream_dp.privacy.keyed_noise import KEY_BYTES
 from stream_dp.records import Record
+from stream_dp.release_sizes import far_along, stored_bytes
 from stream_dp.settings import Settings
 from stream_dp.shards.frames import Frame, decode_frame, encode_frame, shards_of
 from stream_dp.shards.sequencer import Sequencer
@@ -47,7 +48,8 @@ def main(console: Console) -> None:
         taken = []
         for frame in frames[number]:
             started = process_time()
-            list(shard.process([frame]))
+            values = [part.value for parts in shard.process([frame]) for part in parts]
+            stored_bytes(values, _SETTINGS.compression, len(values))
             taken.append(process_time() - started)
         seconds.append(min(taken[1:]))
     costs = measure_costs()

@@ -25,6 +25,10 @@ _GIVE_UP_SECONDS = 30.0
 _CREATE_SECONDS, _LOOK_AGAIN_SECONDS = 30.0, 0.05
 
 
+FOR_EVER = -1
+"""As a number of days."""
+
+
 class LogRefused(Exception):
     """A topic cannot serve as the log of a stream; the message says what to change."""
 
@@ -40,15 +44,17 @@ class Offsets:
         return self.first <= offset < self.end
 
 
-def create_topics(kafka: Kafka, *topics: str, partitions: int = 1) -> None:
-    """Create those of `topics` that do not exist, with so many partitions each, kept for ever.
+def create_topics(kafka: Kafka, *topics: str, partitions: int = 1, retention_days: int = FOR_EVER) -> None:
+    """Create those of `topics` that do not exist, with so many partitions each.
+
+    Their records are kept for so many days, or for ever.
 
     Raises KafkaTimeoutError if the broker takes the requests and does not list the topics in 30 s.
     """
     options = {
         "num_partitions": partitions,
         "replication_factor": -1,
-        "configs": {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
+        "configs": {"cleanup.policy": "delete", **_retention(retention_days)},
     }
     with admin_client(kafka) as admin:
         deadline = time.monotonic() + _CREATE_SECONDS
@@ -63,6 +69,11 @@ def create_topics(kafka: Kafka, *topics: str, partitions: int = 1) -> None:
                 admin.create_topics(dict.fromkeys(missing, options), wait_for_metadata=True)
             except TopicAlreadyExistsError:  # somebody else makes them too: look again for what is left
                 time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+def _retention(days: int) -> dict[str, str]:
+    """The settings of a topic that keeps its records for so many days."""
+    return {"retention.ms": str(days if days == FOR_EVER else days * 86_400_000), "retention.bytes": "-1"}
 
 
 def read_only_consumer(kafka: Kafka, **settings: Any) -> KafkaConsumer:
@@ -90,12 +101,14 @@ def partitions_text(number: int) -> str:
     return "one partition" if number == 1 else f"{number} partitions"
 
 
-def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0, partitions: int = 1) -> list[str]:
+def check_topic(
+    kafka: Kafka, topic: str, largest_batch: int = 0, partitions: int = 1, retention_days: int | None = None
+) -> list[str]:
     """Raise `LogRefused` unless `topic` can be a log and takes batches of `largest_batch` bytes.
 
     It may have more than `partitions` partitions, unless that is 1.
 
-    Returns warnings about what it may lose.
+    Returns warnings about what it may lose; with `retention_days`, about any other retention than that.
     """
     with admin_client(kafka) as admin:
         if topic not in admin.list_topics():
@@ -123,6 +136,19 @@ def check_topic(kafka: Kafka, topic: str, largest_batch: int = 0, partitions: in
             f"the topic {topic!r} has max.message.bytes={values['max.message.bytes']}: "
             f"set it to at least {largest_batch}"
         )
+    if retention_days is not None:
+        wanted = _retention(retention_days)
+        differing = [
+            f"{name}={values[name]}" for name in wanted if values.get(name, wanted[name]) != wanted[name]
+        ]
+        if not differing:
+            return []
+        told = ",".join(f"{name}={value}" for name, value in wanted.items())
+        return [
+            f"the topic {topic!r} has {', '.join(differing)}, and the setting releases_retention_days is "
+            f"{retention_days}: change the setting, or run kafka-configs.sh --bootstrap-server {kafka} --alter "
+            f"--entity-type topics --entity-name {topic} --add-config {told}"
+        ]
     limited = [f"{name}={values[name]}" for name in names[1:3] if values.get(name, "-1") != "-1"]
     if limited:
         return [
@@ -142,6 +168,12 @@ def partitions_of(kafka: Kafka, topic: str) -> int:
     """How many partitions the topic has."""
     with admin_client(kafka) as admin:
         return len(admin.describe_topics([topic])[0]["partitions"])
+
+
+def replicas_of(kafka: Kafka, topic: str) -> int:
+    """How many brokers keep each record of the topic."""
+    with admin_client(kafka) as admin:
+        return len(admin.describe_topics([topic])[0]["partitions"][0]["replica_nodes"])
 
 
 def offsets(kafka: Kafka, topic: str, partition: int = 0) -> Offsets:

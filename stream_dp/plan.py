@@ -1,57 +1,71 @@
 """What a stream of a given size needs: shards, memory, Redis and bandwidth, from what the work costs on this machine.
 
 The model is `FORMULAS`, with S shards, E events and R rounds a second, i items an event and k a round, N labels of L
-bytes, V of them visible, pruning blocks of B rounds, and the `Costs` by their names.
+bytes, V of them visible, pruning blocks of B rounds, compression to the share C, and the `Costs` by their names.
 
-Visible labels are drawn for, sorted and encoded in every round; idle ones are looked at once a block.  A process may be
-busy for `UTILISATION` of the time at most, so that it catches up after a restart.  `benchmarks/scaling.py` holds the
-model against 64 shards that do the work.
+Visible labels are drawn for, sorted, encoded and compressed in every round; idle ones are looked at once a block.  A
+process may be busy for `UTILISATION` of the time at most, so that it catches up after a restart.
+`benchmarks/scaling.py` holds the model against 64 shards that do the work, and `benchmarks/sizes.py` against what a
+live stream writes.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import process_time
 
-import numpy as np
-
 from stream_dp.calibration import Guarantee, calibrate
-from stream_dp.counters.protocol import CalibratedCounter, CounterState, Hits
+from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.epoch import Epoch
-from stream_dp.histogram import HistogramState, RunningHistogram
+from stream_dp.histogram import RunningHistogram
 from stream_dp.noise_table import Pruning
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 from stream_dp.records import Record, ReleaseEncoder
+from stream_dp.release_sizes import (
+    DAY_SECONDS,
+    REPLICAS,
+    Growth,
+    compressed_share,
+    far_along,
+    sample_releases,
+    stored_bytes,
+)
 from stream_dp.settings import Settings
 from stream_dp.shards.frames import encode_frame
 from stream_dp.shards.sequencer import Sequencer
 
 FORMULAS = {
     "sequencer": "E * decode + R * (sequence + S * frame)",
-    "a shard": "R * (round + (V * visible + N / B * idle + k * item) / S)",
+    "a shard": "R * (round + (V * (visible + compress * (release_per_label + L)) + N / B * idle + k * item) / S)",
     "memory of a shard": "process_bytes + N / S * (memory_per_label + L)",
     "Redis": "N * (redis_per_label + L)",
     "Kafka, events": "E * (i * (L + 3) + 80)",
     "Kafka, frames": "R * S * 48 + E * i * (L + 4)",
     "Kafka, releases": "R * (S * release + V * (release_per_label + L))",
+    "releases a day": "86400 * C * R * (release + V * (release_per_label + L))",
 }
-"""Processor seconds a second, bytes, bytes a second.  With one shard there are no frames, and one worker is both."""
+"""Processor seconds a second, bytes, bytes a second, and bytes a day of one replica.
+
+With one shard there are no frames, and one worker is both.  Only the last line knows compression.
+"""
 
 UTILISATION = 0.8
 PRUNING_ROUNDS = 256
 MOST_SHARDS = 1_024
 
 _KEY, _NONCE = bytes(KEY_BYTES), bytes(NONCE_BYTES)
-_NONE = np.empty(0, np.int64)
 _MEASURED_LABELS = 200_000
 _MEASURED_VISIBLE = 5_000
 _MEASURED_EVENTS = 10_000
+_COMPRESSED_LABELS = 1_000
 _REPEATS = 15  # the least of so many is taken: whatever else the machine does can only add to it
-_START = 0b10101010100000000  # five nodes in the prefix: neither the best nor the worst place of a stream
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What a stream is: `label_bytes` of the average label in UTF-8, `visible` labels above the threshold."""
+    """What a stream is: `label_bytes` of the average label in UTF-8, `visible` labels above the threshold.
+
+    `replicas`: how many brokers keep each release.
+    """
 
     labels: int
     visible: int
@@ -60,6 +74,8 @@ class Workload:
     items_per_event: int = 4
     horizon: int = 65_535
     label_bytes: int = 16
+    compression: str = "zstd"
+    replicas: int = REPLICAS
 
     @property
     def rounds_per_second(self) -> float:
@@ -69,7 +85,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Costs:
-    """What the work takes: processor seconds, and bytes beside a label's text."""
+    """What the work takes: processor seconds, of `compress` for each byte, and bytes beside a label's text."""
 
     decode: float
     sequence: float
@@ -78,6 +94,7 @@ class Costs:
     visible: float
     idle: float
     item: float
+    compress: float
     process_bytes: float = 150e6
     memory_per_label: float = 220.0
     redis_per_label: float = 80.0
@@ -85,7 +102,7 @@ class Costs:
     release: float = 400.0
 
 
-MEASURED = ("decode", "sequence", "frame", "round", "visible", "idle", "item")
+MEASURED = ("decode", "sequence", "frame", "round", "visible", "idle", "item", "compress")
 """The costs that `measure_costs` measures; the others are fixed."""
 
 
@@ -93,7 +110,8 @@ MEASURED = ("decode", "sequence", "frame", "round", "visible", "idle", "item")
 class Plan:
     """What a workload needs.  Times are processor seconds a second, sizes bytes, bandwidths bytes a second.
 
-    `shards` is None where no number of shards is enough; `limits` says in sentences what stands in the way.
+    `compressed` is the share of the releases' bytes that their topic keeps.  `shards` is None where no number of shards
+    is enough; `limits` says in sentences what stands in the way.
     """
 
     shards: int | None
@@ -104,6 +122,8 @@ class Plan:
     events_bandwidth: float
     frames_bandwidth: float
     releases_bandwidth: float
+    compressed: float
+    releases_a_day: Growth
     epoch_seconds: float
     limits: list[str]
 
@@ -117,12 +137,9 @@ def sequencer_busy(work: Workload, costs: Costs, shards: int) -> float:
 def shard_busy(work: Workload, costs: Costs, shards: int) -> float:
     """The share of one processor that each shard needs."""
     items = work.items_per_event * work.events_per_round
-    seconds = (
-        costs.round
-        + (work.visible * costs.visible + work.labels / PRUNING_ROUNDS * costs.idle + items * costs.item)
-        / shards
-    )
-    return work.rounds_per_second * seconds
+    visible = costs.visible + costs.compress * (costs.release_per_label + work.label_bytes)
+    divided = work.visible * visible + work.labels / PRUNING_ROUNDS * costs.idle + items * costs.item
+    return work.rounds_per_second * (costs.round + divided / shards)
 
 
 def plan(work: Workload, costs: Costs) -> Plan:
@@ -130,6 +147,9 @@ def plan(work: Workload, costs: Costs) -> Plan:
     shards = next((n for n in range(1, MOST_SHARDS + 1) if _fits(work, costs, n)), None)
     counted = shards or MOST_SHARDS
     rounds, items = work.rounds_per_second, work.items_per_event * work.events_per_second
+    compressed = compressed_share(work.visible, work.label_bytes, rounds, work.compression)
+    release = costs.release + work.visible * (costs.release_per_label + work.label_bytes)
+    a_day = Growth(DAY_SECONDS * compressed * rounds * release, work.replicas)
     frames = rounds * counted * 48 + items * (work.label_bytes + 4) if counted > 1 else 0.0
     return Plan(
         shards=shards,
@@ -142,8 +162,10 @@ def plan(work: Workload, costs: Costs) -> Plan:
         frames_bandwidth=frames,
         releases_bandwidth=rounds
         * (counted * costs.release + work.visible * (work.label_bytes + costs.release_per_label)),
+        compressed=compressed,
+        releases_a_day=a_day,
         epoch_seconds=work.horizon / rounds,
-        limits=_limits(work, costs, shards),
+        limits=_limits(work, costs, shards, a_day),
     )
 
 
@@ -153,7 +175,7 @@ def _fits(work: Workload, costs: Costs, shards: int) -> bool:
     return max(sequencer_busy(work, costs, shards), shard_busy(work, costs, shards)) <= UTILISATION
 
 
-def _limits(work: Workload, costs: Costs, shards: int | None) -> list[str]:
+def _limits(work: Workload, costs: Costs, shards: int | None, a_day: Growth) -> list[str]:
     found = []
     if shards is None:
         decoding = work.events_per_second * costs.decode
@@ -172,10 +194,14 @@ def _limits(work: Workload, costs: Costs, shards: int | None) -> list[str]:
             f"The horizon of {work.horizon:,} rounds lasts {work.horizon / work.rounds_per_second:,.0f} seconds: "
             "raise it, or let a round hold more events."
         )
+    if a_day.is_much:
+        found.append(f"The releases grow by {a_day}: {a_day.advice(work.compression)}.")
     return found
 
 
-def measure_costs(mechanism: str = "binary", progress: Callable[[], None] = lambda: None) -> Costs:
+def measure_costs(
+    mechanism: str = "binary", compression: str = "zstd", progress: Callable[[], None] = lambda: None
+) -> Costs:
     """What the work costs here and now, in some seconds; `progress` is called after each of `MEASUREMENTS` steps."""
     calibrated, guarantee = calibrate(1.0, 1e-6, 2**20 - 1, 4, mechanism)
     found: list[float] = []
@@ -192,6 +218,8 @@ def measure_costs(mechanism: str = "binary", progress: Callable[[], None] = lamb
     one_shard = _seconds_per_event(1, 1)
     many_shards = _seconds_per_event(33, 1)
     progress()
+    compress = _seconds_per_byte(compression)
+    progress()
     item = max(0.0, with_items - bare) / 32
     return Costs(
         decode=decode,
@@ -201,27 +229,12 @@ def measure_costs(mechanism: str = "binary", progress: Callable[[], None] = lamb
         visible=max(0.0, with_visible - bare) / _MEASURED_VISIBLE,
         idle=max(0.0, with_idle - bare) * PRUNING_ROUNDS / _MEASURED_LABELS,
         item=item,
+        compress=compress,
     )
 
 
-MEASUREMENTS = 5
+MEASUREMENTS = 6
 """How often `measure_costs` reports progress."""
-
-
-def far_along(
-    mechanism: CalibratedCounter, noise: KeyedNoise, names: list[str], visible: int
-) -> HistogramState:
-    """The state of a stream at round 87,296 that knows `names`, the first `visible` of them far above the threshold."""
-    state = HistogramState.before_any_round(names)
-    state.counts[:visible] = 10 * mechanism.tau(mechanism.horizon)
-    ids = noise.label_ids(name.encode() for name in names)
-    everyone = mechanism.counter(noise)
-    everyone.restore(CounterState(), len(names))
-    ahead = everyone.subset(_NONE)
-    ahead.advance(ids[:0], [bytes(32)] * _START, Hits(_NONE, _NONE), _NONE)
-    everyone.follow(ahead, _NONE, ids, bytes(32))
-    state.counter = everyone.state()
-    return state
 
 
 def _seconds_per_round(
@@ -260,3 +273,14 @@ def _seconds_per_event(shards: int, events_per_round: int) -> float:
                 encode_frame(frame)
         taken.append(process_time() - started)
     return min(taken) / len(records)
+
+
+def _seconds_per_byte(compression: str) -> float:
+    """Processor seconds of packing a byte of releases for the broker."""
+    values = sample_releases(_COMPRESSED_LABELS, 16)
+    taken = []
+    for _ in range(_REPEATS):
+        started = process_time()
+        stored_bytes(values, compression, len(values))
+        taken.append(process_time() - started)
+    return min(taken) / sum(map(len, values))

@@ -71,20 +71,26 @@ def take_over(settings: Settings, store: CheckpointStore, redis: Redis) -> Epoch
     if warning := exposed(redis):
         logger.warning(warning)
     if settings.create_topics:
-        log.create_topics(
-            settings.kafka_address, settings.events, settings.releases, settings.dead_letters, settings.epochs
-        )
-    for topic, largest_batch in (
-        (settings.events, 0),
-        (settings.releases, LARGEST_BATCH),
-    ):
-        for warning in log.check_topic(settings.kafka_address, topic, largest_batch):
-            logger.warning(warning)
+        log.create_topics(settings.kafka_address, settings.events, settings.dead_letters, settings.epochs)
+    for warning in log.check_topic(settings.kafka_address, settings.events):
+        logger.warning(warning)
+    prepare_releases_topic(settings)
     check_journal(settings.kafka_address, settings.epochs)
     log.check_topic(settings.kafka_address, settings.dead_letters)  # its warning is left out: it may forget
     if settings.shards:
         prepare_topics_of_shards(settings)
     return Epochs(settings, store, redis)
+
+
+def prepare_releases_topic(settings: Settings) -> None:
+    """Make sure that the releases topic can serve, and warn if it keeps releases longer or shorter than it should."""
+    days = settings.releases_retention_days
+    if settings.create_topics:
+        log.create_topics(settings.kafka_address, settings.releases, retention_days=days)
+    for warning in log.check_topic(
+        settings.kafka_address, settings.releases, LARGEST_BATCH, retention_days=days
+    ):
+        logger.warning(warning)
 
 
 def prepare_topics_of_shards(settings: Settings) -> None:

@@ -67,6 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     shards: _Shards = 0
 
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
+    releases_retention_days: Annotated[int, msgspec.Meta(ge=-1, le=36_500)] = -1
     batch_rounds: _BatchRounds = LARGEST_BATCH_ROUNDS
     checkpoint_rounds: _Positive = 5_000
     checkpoint_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0
@@ -90,6 +91,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.pruning_rounds == 1 or self.pruning_rounds & (self.pruning_rounds - 1):
             raise SettingsError(
                 f"pruning_rounds must be a power of two such as 256, or 0 for no pruning, not {self.pruning_rounds}"
+            )
+        if self.releases_retention_days == 0:
+            raise SettingsError(
+                "releases_retention_days is a number of days, or -1 to keep releases for ever, not 0"
             )
         if self.pruning_rounds and self.rounds == "ticks":
             raise SettingsError(

@@ -213,6 +213,14 @@ def find_release(
     return found if found is not None and found.epoch == place[0] else None
 
 
+def history_begins(releases: ReleasesTopic) -> str:
+    """Where a topic's history begins, as a sentence for those who asked for something older."""
+    oldest = next(releases.parts_from(releases.first), None)
+    if oldest is None:
+        return "the topic holds no release"
+    return f"its history begins with round {oldest.round:,} of epoch {oldest.epoch}"
+
+
 def release_near(releases: ReleasesTopic, place: tuple[int, int]) -> WholeRelease | None:
     """The first whole release at or past an (epoch, round), found by few reads always; None if there is none.
 
@@ -258,7 +266,20 @@ def beginning(
         newest = _newest_at(releases, None if isinstance(start, str) else start, epoch)
         place = (epoch or 0, 1) if newest is None else (newest.epoch, newest.round)
     begin = releases.offset_of(place) if place[0] else releases.first
+    if start not in ("earliest", "latest") and begin == releases.first > 0:
+        _say_if_not_kept(releases, place)
     return (place[0], place[1] - 1), begin
+
+
+def _say_if_not_kept(releases: ReleasesTopic, place: tuple[int, int]) -> None:
+    """Warn a subscriber who asks for releases from before what is left in the topic."""
+    oldest = next(releases.parts_from(releases.first), None)
+    if oldest is not None and (oldest.epoch, oldest.round) > place:
+        import logging
+
+        logging.getLogger(__name__).warning(
+            "what was asked for is no longer kept: %s", history_begins(releases)
+        )
 
 
 def _after(releases: ReleasesTopic, position: str) -> tuple[tuple[int, int], int]:
@@ -277,6 +298,8 @@ def _after(releases: ReleasesTopic, position: str) -> tuple[tuple[int, int], int
             f"the topic does not hold the releases that the position {position!r} came from: it was made anew or "
             'truncated; begin again with start="earliest"'
         )
+    if begin == releases.first > 0:
+        _say_if_not_kept(releases, (place[0], place[1] + 1))
     return place, begin
 
 

@@ -347,6 +347,29 @@ def test_a_position_whose_release_is_forgotten_by_now_goes_on_with_what_is_kept(
     assert rounds(1, position=f"1.17.{'00' * 16}") == [(1, 30)]
 
 
+@pytest.mark.parametrize(
+    ("asked", "warned"),
+    [
+        ({"start": 30}, False),
+        ({"start": "earliest"}, False),
+        ({"start": "latest"}, False),
+        ({"start": datetime.fromtimestamp(3, UTC)}, False),
+        ({"position": f"1.29.{'00' * 16}"}, False),
+        ({"start": 29}, True),
+        ({"start": datetime.fromtimestamp(-3, UTC)}, True),
+        ({"position": f"1.17.{'00' * 16}"}, True),
+    ],
+)
+def test_a_subscriber_is_told_where_history_begins(
+    topic: Topic, caplog: pytest.LogCaptureFixture, asked: dict[str, Any], warned: bool
+) -> None:
+    topic(numbered(range(30, 41)), first=29)
+    with stream_dp.subscribe("fake:1", "flights", **asked) as subscription:
+        assert next(subscription).round in (30, 33, 40)
+    told = "what was asked for is no longer kept: its history begins with round 30 of epoch 1"
+    assert (told in caplog.text) == warned
+
+
 def test_async_gives_the_same(topic: Topic) -> None:
     topic(numbered(range(1, 41), parts=2))
 

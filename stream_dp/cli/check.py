@@ -150,6 +150,8 @@ def _kafka(settings: Settings) -> Iterator[Finding]:
     for topic, partitions in topics.items():
         if topic in existing:
             yield _topic(settings, topic, partitions)
+            if topic == settings.releases:
+                yield from _growth(settings)
         elif settings.create_topics:
             yield Finding("topic", "ok", f"{topic} does not exist yet: the worker will make it")
         else:
@@ -174,12 +176,41 @@ def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
             warnings = []
         else:
             largest_batch = LARGEST_BATCH if topic in batched else 0
-            warnings = log.check_topic(settings.kafka_address, topic, largest_batch, partitions)
+            days = settings.releases_retention_days if topic == settings.releases else None
+            warnings = log.check_topic(settings.kafka_address, topic, largest_batch, partitions, days)
     except (log.LogRefused, KafkaError) as error:
         return _attempt("topic", error)
     if warnings:
         return Finding("topic", "warning", "; ".join(warnings))
-    return Finding("topic", "ok", f"{topic} has {log.partitions_text(partitions)} and forgets nothing")
+    if topic == settings.releases and settings.releases_retention_days != log.FOR_EVER:
+        kept = f"keeps releases for {settings.releases_retention_days} days"
+    else:
+        kept = "forgets nothing"
+    return Finding("topic", "ok", f"{topic} has {log.partitions_text(partitions)} and {kept}")
+
+
+def _growth(settings: Settings) -> Iterator[Finding]:
+    """How many bytes a day the releases take, once there are some."""
+    from kafka.errors import KafkaError
+
+    from stream_dp.release_sizes import growth_of
+
+    try:
+        growth = growth_of(settings)
+    except KafkaError as error:
+        yield _attempt("size", error)
+        return
+    if growth is None:
+        yield Finding(
+            "size",
+            "ok",
+            f"{settings.releases} is too young to be measured; `stream-dp plan` says what to expect",
+        )
+    elif growth.is_much:
+        advice = growth.advice(settings.compression)
+        yield Finding("size", "warning", f"{settings.releases} grows by {growth}: {advice}")
+    else:
+        yield Finding("size", "ok", f"{settings.releases} grows by {growth}")
 
 
 def _redis(settings: Settings) -> Iterator[Finding]:

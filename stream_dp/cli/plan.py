@@ -28,6 +28,10 @@ def plan(
     items_per_event: Annotated[int, typer.Option(min=1, help="Items of an event that are counted.")] = 4,
     label_bytes: Annotated[int, typer.Option(min=1, help="Bytes of an average label in UTF-8.")] = 16,
     mechanism: Annotated[str, typer.Option(metavar="NAME", help="The counter.")] = "binary",
+    compression: Annotated[
+        str, typer.Option(metavar="CODEC", help="Of the releases: zstd, gzip, snappy, lz4 or none.")
+    ] = "zstd",
+    replicas: Annotated[int, typer.Option(min=1, help="Brokers that keep each release.")] = 3,
     as_json: options.Json = False,
 ) -> None:
     """Say what a stream of a given size needs, from what the work costs on this machine, which takes some seconds.
@@ -38,13 +42,18 @@ def plan(
 
       stream-dp plan --labels 100000 --events-per-second 1000
 
+      stream-dp plan --labels 1000 --events-per-second 1000 --compression none --replicas 1
+
       stream-dp plan --labels 10000000 --events-per-second 100000 --horizon 16777215 --events-per-round 1000
     """
     from stream_dp.calibration import LARGEST_HORIZON
     from stream_dp.counters import MECHANISMS
     from stream_dp.plan import FORMULAS, MEASUREMENTS, Workload, measure_costs
     from stream_dp.plan import plan as planned
+    from stream_dp.release_sizes import CODECS
 
+    if compression not in CODECS:
+        raise Mistake(f"compression must be one of {', '.join(CODECS)}, not {compression!r}")
     if mechanism not in MECHANISMS:
         raise Mistake(f"mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism!r}")
     if horizon > LARGEST_HORIZON:
@@ -52,10 +61,20 @@ def plan(
     shown = min(labels, 1_000) if visible is None else visible
     if shown > labels:
         raise Mistake(f"{shown:,} labels cannot be visible where there are {labels:,}: lower --visible")
-    work = Workload(labels, shown, events_per_second, events_per_round, items_per_event, horizon, label_bytes)
+    work = Workload(
+        labels,
+        shown,
+        events_per_second,
+        events_per_round,
+        items_per_event,
+        horizon,
+        label_bytes,
+        compression,
+        replicas,
+    )
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("measuring this machine", total=MEASUREMENTS)
-        costs = measure_costs(mechanism, lambda: progress.advance(task))
+        costs = measure_costs(mechanism, compression, lambda: progress.advance(task))
     found = planned(work, costs)
     if as_json:
         told = {"workload": asdict(work), "formulas": FORMULAS, "costs": asdict(costs), "plan": asdict(found)}
@@ -77,6 +96,7 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
         ("Kafka, events", _bandwidth(found.events_bandwidth)),
         ("Kafka, frames", _bandwidth(found.frames_bandwidth)),
         ("Kafka, releases", _bandwidth(found.releases_bandwidth)),
+        ("releases on disk", str(found.releases_a_day)),
         ("an epoch lasts", _duration(found.epoch_seconds)),
     ]
     for name, value in rows:
@@ -84,16 +104,17 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
     console.print(table)
     for sentence in found.limits:
         console.print(f"[yellow]{sentence}[/]")
-    formulas = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    console.print(
+        "\nThe formulas, in processor seconds a second, bytes, bytes a second, and bytes a day of one replica:"
+    )
     for name, formula in FORMULAS.items():
-        formulas.add_row(f"[bold]{name}[/]", formula)
-    console.print("\nThe formulas, in processor seconds a second, bytes, and bytes a second:")
-    console.print(formulas)
+        console.print(f"[bold]{name:<18}[/] {formula}")
     console.print(
         f"\nHere S = {found.shards or MOST_SHARDS:,} shards, E = {work.events_per_second:,.10g} events and "
         f"R = {work.rounds_per_second:,.10g} rounds a second, i = {work.items_per_event:,} items an event and "
         f"k = {work.items_per_event * work.events_per_round:,} a round, N = {work.labels:,} labels of "
-        f"L = {work.label_bytes:,} bytes, V = {work.visible:,} of them visible, B = {PRUNING_ROUNDS} rounds a block."
+        f"L = {work.label_bytes:,} bytes, V = {work.visible:,} of them visible, B = {PRUNING_ROUNDS} rounds a block, "
+        f"and {work.compression} leaves the share C = {found.compressed:.2g} of the releases."
     )
     measured = ", ".join(f"{name} {getattr(costs, name) * 1e6:.3g}" for name in MEASURED)
     console.print(f"Measured here, in microseconds: {measured}.")

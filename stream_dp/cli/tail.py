@@ -110,12 +110,26 @@ def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bo
     if release is None:
         what = f"a release of {f'round {at}' if isinstance(at, int) else at.isoformat()} or before"
         of = "" if epoch is None else f" of epoch {epoch}"
-        raise Mistake(f"the topic {settings.releases!r} does not hold {what}{of}: ask for a later one")
+        begins = _history_begins(settings)
+        raise Mistake(
+            f"the topic {settings.releases!r} does not hold {what}{of}: ask for a later one; {begins}"
+        )
     if as_json:
         typer.echo(msgspec.json.encode(release))
         return
     with HistogramView(Console()) as view:
         view.show(release)
+
+
+def _history_begins(settings: Settings) -> str:
+    from stream_dp.releases_topic import ReleasesTopic
+    from stream_dp.subscribe import history_begins
+
+    releases = ReleasesTopic(settings.kafka_address, settings.releases)
+    try:
+        return history_begins(releases)
+    finally:
+        releases.close()
 
 
 def _follow(

@@ -21,9 +21,8 @@ from stream_dp.operations.watch import Watch
 from stream_dp.patience import OUTAGES, persevere
 from stream_dp.records import decode_release
 from stream_dp.releases_topic import ReleasesTopic, WholeRelease
-from stream_dp.resume import prepare_topics_of_shards
+from stream_dp.resume import prepare_releases_topic, prepare_topics_of_shards
 from stream_dp.sending import (
-    LARGEST_BATCH,
     Addressed,
     InFlight,
     batches,
@@ -81,12 +80,8 @@ class MergeWorker:
                 self.watch.ended()
 
     def _prepare_topics(self) -> None:
-        settings = self.settings
-        prepare_topics_of_shards(settings)
-        if settings.create_topics:
-            log.create_topics(settings.kafka_address, settings.releases)
-        for warning in log.check_topic(settings.kafka_address, settings.releases, LARGEST_BATCH):
-            logger.warning(warning)
+        prepare_topics_of_shards(self.settings)
+        prepare_releases_topic(self.settings)
 
 
 class _Merging(ConsumerRebalanceListener):

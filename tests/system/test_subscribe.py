@@ -117,6 +117,7 @@ def test_tail_reaches_into_the_past(kafka: str, stream: str) -> None:
     ("words", "says"),
     [
         (("--at", "41", "--epoch", "3"), "does not hold a release of round 41 or before of epoch 3"),
+        (("--at", "2025-01-01"), "ask for a later one; its history begins with round 1 of epoch 1"),
         (("--at", "2025-01-01"), "does not hold a release of 2025-01-01T00:00:00+00:00 or before"),
         (("--at", "noon"), "--at takes a round such as 1000 or a time such as"),
         (("--from", "0"), "--from takes earliest, latest, a round"),
