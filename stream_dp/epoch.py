@@ -10,10 +10,14 @@ from stream_dp.calibration import Guarantee, calibrate
 from stream_dp.counters import Mechanism
 from stream_dp.noise_table import Pruning
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
+from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.records import LARGEST_VALUE, Record
 from stream_dp.release_schedule import ReleaseSchedule
 from stream_dp.rounds import events_of
 from stream_dp.settings import PRIVACY, Settings
+
+RELEASE_VERSION = 2
+"""Of the releases of epochs that are opened from now on; see `Epoch`."""
 
 _ALWAYS_IN_FINGERPRINTS = ("noise_version", "first_tick")
 _UNLESS_FROZEN = {
@@ -34,6 +38,7 @@ class Epoch:
     A tick of the number `first_tick`, or a lower one, closes no round of it: it has closed one of the epoch before.
     The noise and the thresholds are kept as they were computed then, so that no later version of a library
     can change them.  `privacy` holds the settings by name; `nonce` is public and never used again.
+    `release_version` says what its releases hold: from 2 on each has a tag and a link to the one before.
     """
 
     number: int
@@ -45,6 +50,7 @@ class Epoch:
     noise_version: int = NOISE_VERSION
     first_tick: int = 0
     largest_value: int = 0
+    release_version: int = 1
 
     @classmethod
     def open(
@@ -80,6 +86,7 @@ class Epoch:
             guarantee,
             first_tick=first_tick,
             largest_value=LARGEST_VALUE,
+            release_version=RELEASE_VERSION,
         )
 
     @property
@@ -135,6 +142,12 @@ class Epoch:
     def release_schedule(self) -> ReleaseSchedule:
         """Which rounds are released."""
         return ReleaseSchedule.of(self.privacy["release"])
+
+    def release_tags(self, key: bytes) -> ReleaseTags | None:
+        """The tags of its releases under the noise key `key`; None where they have none."""
+        if self.release_version < RELEASE_VERSION:
+            return None
+        return ReleaseTags(key, self.privacy["stream"], self.nonce)
 
     def noise(self, key: bytes) -> KeyedNoise:
         """The noise of this epoch under the noise key `key`."""

@@ -7,7 +7,7 @@ is cut into blocks.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, filterfalse
+from itertools import chain, compress, filterfalse
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,8 @@ class ReleasedBlock:
 
     `ranks` and `counts` (integers) hold them one round after the other, each in the order of its release; a rank is a
     position in `labels`, the labels released so far by this process in label order.  `labels` is replaced,
-    never changed, when another label is released for the first time.
+    never changed, when another label is released for the first time.  `heads[i]` is the head of the hash chain after
+    the round, where this process knows it.
     """
 
     rounds: NDArray[np.int64]
@@ -48,6 +49,7 @@ class ReleasedBlock:
     ranks: NDArray[Any]
     counts: NDArray[Any]
     labels: NDArray[np.object_]
+    heads: Sequence[bytes] = ()
 
     def snapshots(self) -> list[Snapshot]:
         """The same, a round at a time."""
@@ -207,7 +209,7 @@ class RunningHistogram:
             self._history = heads[-1]
         tau = self.mechanism.taus(numbers)
         self._hide_early(noisy, tau, numbers, known, first_seen)
-        return self._release(numbers, noisy, tau)
+        return self._release(numbers, noisy, tau, heads if wanted is None else list(compress(heads, wanted)))
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next event."""
@@ -260,7 +262,11 @@ class RunningHistogram:
         noisy[:, columns] = np.where(early, tau[:, np.newaxis] - 1, noisy[:, columns])
 
     def _release(
-        self, rounds: NDArray[np.int64], noisy: NDArray[np.int32], tau: NDArray[np.int32]
+        self,
+        rounds: NDArray[np.int64],
+        noisy: NDArray[np.int32],
+        tau: NDArray[np.int32],
+        heads: Sequence[bytes],
     ) -> ReleasedBlock:
         """Threshold and sort the noisy table of `rounds`."""
         visible, table = self._visible, self._table
@@ -279,7 +285,7 @@ class RunningHistogram:
         sizes, ranks, counts = _sorted_by_count(noisy, tau, places)
         if len(drawn) < len(columns):
             ranks = drawn[ranks]
-        return ReleasedBlock(rounds, sizes, ranks, counts, visible.labels)
+        return ReleasedBlock(rounds, sizes, ranks, counts, visible.labels, heads)
 
 
 def _sorted_by_count(

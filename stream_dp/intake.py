@@ -21,13 +21,14 @@ class Position:
     """How far the events topic has been applied: the next offset, and a commitment to all before it.
 
     It only ever stands at the end of a round.  `tick` is the number of the tick that closed the last one, `closed` the
-    broker's timestamp of the record that did.
+    broker's timestamp of the record that did, and `released` the last round that was released, 0 before any.
     """
 
     next_offset: int
     log: LogDigest = NOTHING
     tick: int = 0
     closed: int = NEVER
+    released: int = 0
 
 
 @dataclass

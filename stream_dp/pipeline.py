@@ -5,7 +5,7 @@ the epoch and the records alone.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from stream_dp.epoch import Epoch
@@ -59,10 +59,7 @@ class Pipeline:
         self.epoch = epoch
         self.intake = Intake(epoch, key, topic, position, pairs)
         self.histogram = RunningHistogram(epoch.mechanism, epoch.noise(key), state, epoch.pruning)
-        self._schedule = epoch.release_schedule
-        self._encoder = ReleaseEncoder(
-            epoch.privacy["stream"], epoch.number, epoch.nonce, epoch.mechanism, epoch.guarantee
-        )
+        self._releaser = Releaser(epoch, key, self.intake.position.released)
 
     @property
     def round(self) -> int:
@@ -72,7 +69,7 @@ class Pipeline:
     @property
     def position(self) -> Position:
         """How far the events topic has been applied, at the end of a round."""
-        return self.intake.position
+        return replace(self.intake.position, released=self._releaser.released)
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps of the histogram; see `RunningHistogram.state`."""
@@ -88,22 +85,55 @@ class Pipeline:
 
         Records that were taken before are skipped; those beyond the horizon are left.
         """
-        before, first = self.position.closed, self.round + 1
+        before = self.intake.position.closed
         closed = self.intake.process(records, self.histogram.rounds_left)
         output = Output(dead_letters=closed.dead_letters)
-        times = closed.timestamps
-        wanted = self._schedule.wanted(first, times, before, self.epoch.mechanism.horizon)
-        for block in self.histogram.blocks(closed.admitted, wanted=wanted):
-            output.releases += released_parts(self._encoder, block, first, times)
+        for parts in self._releaser.release(self.histogram, closed.admitted, closed.timestamps, before):
+            output.releases += parts
         return output
 
 
-def released_parts(
-    encoder: ReleaseEncoder, block: ReleasedBlock, first: int, timestamps: Sequence[int]
-) -> Iterator[ReleasedPart]:
-    """The messages that release a block; `timestamps` are those of the rounds from `first` on."""
-    rounds = block.rounds.tolist()
-    encoded = encoder.encode(block, [timestamps[number - first] for number in rounds])
-    for number, parts in zip(rounds, encoded, strict=True):
-        for part, value in enumerate(parts, 1):
-            yield ReleasedPart(number, part, value)
+class Releaser:
+    """Closes rounds in a histogram and encodes what the epoch releases of them.
+
+    `released` is the last round that was released, 0 before any; `shard` which one of how many releases here.
+    """
+
+    def __init__(self, epoch: Epoch, key: bytes, released: int, shard: tuple[int, int] | None = None) -> None:
+        self.released = released
+        self._horizon, self._schedule = epoch.mechanism.horizon, epoch.release_schedule
+        self._encoder = ReleaseEncoder(
+            epoch.privacy["stream"],
+            epoch.number,
+            epoch.nonce,
+            epoch.mechanism,
+            epoch.guarantee,
+            shard,
+            epoch.release_tags(key),
+        )
+
+    def release(
+        self,
+        histogram: RunningHistogram,
+        admitted: Sequence[Sequence[str]],
+        timestamps: Sequence[int],
+        before: int,
+        heads: Sequence[bytes] | None = None,
+    ) -> Iterator[list[ReleasedPart]]:
+        """The messages of the rounds that admitted these labels, a block of rounds at a time.
+
+        `timestamps` tell when each round was closed and `before` when the one before them was; `heads`: see
+        `RunningHistogram.blocks`.
+        """
+        first = histogram.round + 1
+        wanted = self._schedule.wanted(first, timestamps, before, self._horizon)
+        for block in histogram.blocks(admitted, heads, wanted):
+            yield list(self._parts(block, [timestamps[number - first] for number in block.rounds.tolist()]))
+
+    def _parts(self, block: ReleasedBlock, timestamps: Sequence[int]) -> Iterator[ReleasedPart]:
+        rounds = block.rounds.tolist()
+        encoded = self._encoder.encode(block, timestamps, self.released)
+        self.released = rounds[-1] if rounds else self.released
+        for number, parts in zip(rounds, encoded, strict=True):
+            for part, value in enumerate(parts, 1):
+                yield ReleasedPart(number, part, value)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import pairwise
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from stream_dp.calibration import Guarantee
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.histogram import ReleasedBlock
+from stream_dp.privacy.release_tags import ReleaseTags
 
 VERSION: Literal[1] = 1
 LONGEST_LABEL = 1024
@@ -160,6 +162,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     `labels` and `counts` run in parallel, largest count first, then by label.  `sd` is the standard deviation
     of every count of this round, and `tau` the least count that is released in it.  `items_per_user` is there where the
     unit is the user; `items_per_event` is then the same number, because no event can bring more.
+    `previous` is the round that the epoch released before, 0 if none, and `tag` shows from which log the release came
+    (privacy/release_tags.py); both are missing in epochs that were opened before releases had them.
     """
 
     v: int
@@ -182,6 +186,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     labels: list[str]
     counts: list[int]
     items_per_user: int | None = None
+    previous: int | None = None
+    tag: str | None = None
 
 
 _RELEASE_DECODER = msgspec.json.Decoder(Release)
@@ -203,8 +209,13 @@ class ReleaseEncoder:
         mechanism: CalibratedCounter,
         guarantee: Guarantee,
         shard: tuple[int, int] | None = None,
+        tags: ReleaseTags | None = None,
     ) -> None:
-        """`shard`: which one of how many writes these releases; None for a worker that has the stream alone."""
+        """`shard`: which one of how many writes these releases; None for a worker that has the stream alone.
+
+        `tags`: None for an epoch whose releases name neither their tag nor the release before them.
+        """
+        self._tags = tags
         self._mechanism = mechanism
         self._parts = PartEncoder()
         promise = {
@@ -222,16 +233,31 @@ class ReleaseEncoder:
         self._promise = _fields(promise)
         self._shard = "" if shard is None else f'{SHARD_FIELD.decode()}{shard[0]},"shards":{shard[1]}'
 
-    def encode(self, block: ReleasedBlock, timestamps: Sequence[int]) -> list[list[bytes]]:
-        """The parts of each round's release; its round `rounds[i]` was closed by a record of `timestamps[i]`."""
+    def encode(self, block: ReleasedBlock, timestamps: Sequence[int], previous: int = 0) -> list[list[bytes]]:
+        """The parts of each round's release; its round `rounds[i]` was closed by a record of `timestamps[i]`.
+
+        `previous`: the round that was released before the first of them, 0 if there was none.
+        """
         rounds = block.rounds
         sds, taus = self._mechanism.sds(rounds).tolist(), self._mechanism.taus(rounds).tolist()
         openings = [
-            f'{{{self._epoch},"round":{number},{self._horizon},"ts":"{iso_timestamp(timestamp)}",'
+            f'{{{self._epoch},"round":{number},{self._horizon},"ts":"{iso_timestamp(timestamp)}",{proof}'
             f"{self._promise},{_noise_fields(sd, tau)}{self._shard}".encode()
-            for number, timestamp, sd, tau in zip(rounds.tolist(), timestamps, sds, taus, strict=True)
+            for number, timestamp, proof, sd, tau in zip(
+                rounds.tolist(), timestamps, self._proofs(block, previous), sds, taus, strict=True
+            )
         ]
         return self._parts.encode(block, openings)
+
+    def _proofs(self, block: ReleasedBlock, previous: int) -> list[str]:
+        """The fields of each release that link it to the one before and to the log."""
+        rounds, tags = block.rounds.tolist(), self._tags
+        if tags is None:
+            return [""] * len(rounds)
+        return [
+            f'"previous":{before},"tag":"{tags.tag(number, head)}",'
+            for (before, number), head in zip(pairwise([previous, *rounds]), block.heads, strict=True)
+        ]
 
 
 def _binaries(values: list[bytes]) -> pa.LargeBinaryArray:

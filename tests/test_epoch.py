@@ -97,6 +97,7 @@ def test_every_field_of_an_epoch_is_in_its_fingerprint() -> None:
         "noise_version": 9,
         "first_tick": 1,
         "largest_value": 1000,
+        "release_version": 2,
     }
     changed = {replace(epoch, **{name: value}).fingerprint for name, value in changes.items()}
     assert len(changed - {epoch.fingerprint}) == len(changes)

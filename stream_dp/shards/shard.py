@@ -1,12 +1,12 @@
 """One shard's work without its topics: frames in, its part of every round out."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState, RunningHistogram
 from stream_dp.intake import Position
-from stream_dp.pipeline import ReleasedPart, released_parts
-from stream_dp.records import ReleaseEncoder
+from stream_dp.pipeline import ReleasedPart, Releaser
 from stream_dp.shards.frames import Frame, FrameRefused, FramesLost
 
 
@@ -25,23 +25,20 @@ class Shard:
         """`position` is the place in the shard's partition of the frames topic; default: its beginning."""
         self.epoch = epoch
         self.number, self.shards = number, shards
-        self.position = position or Position(0)
+        self._position = position or Position(0)
         self.histogram = RunningHistogram(epoch.mechanism, epoch.noise(key), state, epoch.pruning)
-        self._schedule = epoch.release_schedule
-        self._encoder = ReleaseEncoder(
-            epoch.privacy["stream"],
-            epoch.number,
-            epoch.nonce,
-            epoch.mechanism,
-            epoch.guarantee,
-            (number, shards),
-        )
+        self._releaser = Releaser(epoch, key, self._position.released, (number, shards))
         self._parts: dict[int, Frame] = {}
 
     @property
     def round(self) -> int:
         """Rounds closed so far."""
         return self.histogram.round
+
+    @property
+    def position(self) -> Position:
+        """How far its partition of the frames topic has been counted, at the end of a frame."""
+        return replace(self._position, released=self._releaser.released)
 
     def process(self, frames: Iterable[tuple[int, Frame]]) -> Iterator[list[ReleasedPart]]:
         """Close the rounds of this epoch's frames, each given with its offset, in the order of their partition.
@@ -54,7 +51,7 @@ class Shard:
         rounds: list[list[str]] = []
         histories: list[bytes] = []
         timestamps: list[int] = []
-        reached, history, before = self.round, self.histogram.history, self.position.closed
+        reached, history, before = self.round, self.histogram.history, self._position.closed
         for offset, frame in frames:
             rest = self._rest(frame, reached, history)
             if rest is not None:
@@ -64,11 +61,8 @@ class Shard:
                 reached, history = rest.last, histories[-1]
             if not self._parts:  # else a checkpoint must not pass over the parts that came before
                 closed = timestamps[-1] if timestamps else before
-                self.position = Position(offset + 1, closed=closed)
-        first = self.round + 1
-        wanted = self._schedule.wanted(first, timestamps, before, self.epoch.mechanism.horizon)
-        for block in self.histogram.blocks(rounds, histories, wanted):
-            yield list(released_parts(self._encoder, block, first, timestamps))
+                self._position = Position(offset + 1, closed=closed)
+        yield from self._releaser.release(self.histogram, rounds, timestamps, before, histories)
 
     def _rest(self, frame: Frame, reached: int, history: bytes) -> Frame | None:
         """What `frame` says beyond round `reached`, whose head of the hash chain is `history`; None if nothing."""

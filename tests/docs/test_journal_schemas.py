@@ -29,7 +29,16 @@ DECODED_AS: dict[str, Any] = {
     "certificate": Certificate,
 }
 EXAMPLES = [(name, example) for name in DECODED_AS for example in read_schema(name)["examples"]]
-MAY_BE_MISSING = {"noise_version", "first_tick", "exact", "marks", "spent", "q-1", "end_unknown"}
+MAY_BE_MISSING = {
+    "noise_version",
+    "first_tick",
+    "release_version",
+    "exact",
+    "marks",
+    "spent",
+    "q-1",
+    "end_unknown",
+}
 
 
 def is_decoded(name: str, value: Any) -> bool:
