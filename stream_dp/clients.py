@@ -9,14 +9,18 @@ import gc
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import kafka.consumer.fetcher
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.net.compat import KafkaNetClient
 
 from stream_dp.connections import Kafka, kafka_options
+from stream_dp.record_batches import read_within_bounds
 
 BOOTSTRAP_MILLISECONDS = 5_000  # the default says nothing of a missing broker for half a minute
 
 _Client = TypeVar("_Client")
+
+read_within_bounds(kafka.consumer.fetcher)
 
 
 def admin_client(kafka: Kafka) -> KafkaAdminClient:

@@ -20,7 +20,7 @@ from stream_dp.records import Record
 from stream_dp.times import milliseconds
 
 _POLL_MILLISECONDS = 500
-_RECORDS_AT_ONCE = 1_000
+_RECORDS_AT_ONCE = 500
 _GIVE_UP_SECONDS = 30.0
 _CREATE_SECONDS, _LOOK_AGAIN_SECONDS = 30.0, 0.05
 

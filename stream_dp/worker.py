@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import (
     KafkaError,
     KafkaTimeoutError,
@@ -20,6 +20,7 @@ from aiokafka.errors import (
 )
 
 from stream_dp.connections import aiokafka_options, redis_client
+from stream_dp.consuming import consumer
 from stream_dp.epoch import EpochRefused
 from stream_dp.log import LogRefused
 from stream_dp.operations.ports import Ports
@@ -27,6 +28,7 @@ from stream_dp.operations.watch import Watch
 from stream_dp.patience import persevere
 from stream_dp.pipeline import Output, Position
 from stream_dp.privacy.keyed_noise import check_golden_draw
+from stream_dp.record_batches import UnreadableBatch
 from stream_dp.records import TICK_KEY, DeadLetter, Record
 from stream_dp.resume import NewEpoch, Resumed, another_log, open_next, resume
 from stream_dp.rounds import TICKS, TickTimes
@@ -50,6 +52,7 @@ REFUSALS = (
     SettingsError,
     ShardsRefused,
     StateDamaged,
+    UnreadableBatch,
 )
 """Why a worker does not go on: doing so would break the promise.  Their messages say what to change."""
 
@@ -180,19 +183,14 @@ class _Session:
         by_ticks = settings.rounds == TICKS and not resumed.closing
         self._tick_times = TickTimes(settings.tick_seconds, time.time) if by_ticks else None
         self._counted = self._last_counted()
-        self._reader_of_counted = AIOKafkaConsumer(
-            **aiokafka_options(settings.kafka_address),
+        self._reader_of_counted = consumer(
+            settings.kafka_address,
             auto_offset_reset="none",
-            isolation_level="read_committed",
             max_partition_fetch_bytes=1,  # one batch comes in any case
             fetch_max_wait_ms=1,
         )
-        self._consumer = AIOKafkaConsumer(
-            **aiokafka_options(settings.kafka_address),
-            group_id=f"{settings.stream}.running-histogram",
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            isolation_level="read_committed",
+        self._consumer = consumer(
+            settings.kafka_address, group_id=f"{settings.stream}.running-histogram", auto_offset_reset="none"
         )
         self._producer = producer(settings.kafka_address, settings.compression)
         self._in_flight = InFlight(self._producer, settings.kafka, watch)
@@ -214,8 +212,8 @@ class _Session:
         self._in_flight.drop()
         if self._writing is not None:  # a thread: it cannot be called off
             await asyncio.wait({self._writing})
-        for consumer in (self._consumer, self._reader_of_counted):
-            await stop_client(consumer.stop(), consumer._client)
+        for reader in (self._consumer, self._reader_of_counted):
+            await stop_client(reader.stop(), reader._client)
         await stop_producer(self._producer)
 
     async def records(self) -> list[Record]:

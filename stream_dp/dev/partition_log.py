@@ -24,6 +24,7 @@ from stream_dp.dev.record_batch import (
     read_header,
     stored_prefix,
 )
+from stream_dp.record_batches import records_of
 
 _INDEX_STEP = 4096  # bytes of log between two index entries
 _SCAN_CHUNK = 64 * 1024
@@ -162,9 +163,8 @@ class PartitionLog:
 
     def _record_at_time(self, position: int, header: BatchHeader, timestamp: int) -> tuple[int, int]:
         """The record inside one batch; a batch that cannot be decompressed here counts as one record."""
-        batch = DefaultRecordBatch(os.pread(self._file, header.size, position))
         try:
-            for record in batch:
+            for record in records_of(DefaultRecordBatch, os.pread(self._file, header.size, position)):
                 if record.timestamp >= timestamp:
                     return record.offset, record.timestamp
         except Exception:  # a codec that is not installed, or records the producer encoded badly

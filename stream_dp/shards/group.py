@@ -6,7 +6,6 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from stream_dp.connections import aiokafka_options
 from stream_dp.settings import Settings, SettingsError
 
 SESSION_MILLISECONDS = 6_000
@@ -17,11 +16,9 @@ _ANSWER_SECONDS = 3.0
 
 
 def membership(settings: Settings, group: str) -> dict[str, Any]:
-    """Options of an aiokafka consumer that is a member of the stream's group of this name.  Raises `SettingsError`."""
+    """Options of a consumer that is a member of the stream's group of this name."""
     return {
-        **aiokafka_options(settings.kafka_address),
         "group_id": f"{settings.stream}.{group}",
-        "enable_auto_commit": False,
         "session_timeout_ms": SESSION_MILLISECONDS,
         "heartbeat_interval_ms": _HEARTBEAT_MILLISECONDS,
     }

@@ -11,11 +11,12 @@ import time
 from collections.abc import Iterable, Iterator
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError
 
 from stream_dp import log
 from stream_dp.connections import aiokafka_options
+from stream_dp.consuming import consumer
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.watch import Watch
 from stream_dp.patience import OUTAGES, persevere
@@ -95,13 +96,10 @@ class _Merging(ConsumerRebalanceListener):
         self._working = asyncio.Lock()
         self._confirmed = 0.0
         self._told = 0  # rounds of `_rounds` that the metrics have counted
-        self._turn = AIOKafkaConsumer(**membership(settings, "merge"), auto_offset_reset="latest")
-        self._reader = AIOKafkaConsumer(
-            **aiokafka_options(settings.kafka_address),
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
+        self._turn = consumer(
+            settings.kafka_address, **membership(settings, "merge"), auto_offset_reset="latest"
         )
+        self._reader = consumer(settings.kafka_address, auto_offset_reset="earliest")
         self._producer = producer(settings.kafka_address, settings.compression)
         self._sent = InFlight(self._producer, settings.kafka, watch)
 
@@ -118,8 +116,8 @@ class _Merging(ConsumerRebalanceListener):
 
     async def __aexit__(self, *_: object) -> None:
         self._sent.drop()
-        for consumer in (self._turn, self._reader):
-            await stop_client(consumer.stop(), consumer._client)
+        for each in (self._turn, self._reader):
+            await stop_client(each.stop(), each._client)
         await stop_producer(self._producer)
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:

@@ -10,12 +10,13 @@ import time
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import KafkaError
 from redis import Redis
 
 from stream_dp.connections import aiokafka_options, redis_client
+from stream_dp.consuming import consumer
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.watch import Watch
 from stream_dp.patience import OUTAGES, persevere
@@ -81,10 +82,10 @@ class _Member(ConsumerRebalanceListener):
         self._to_open: dict[int, float] = {}  # assigned, with the time from which on to try
         self._working = asyncio.Lock()  # held while shards change, which a rebalance must not interrupt
         self._confirmed = time.monotonic()
-        self._consumer = AIOKafkaConsumer(
+        self._consumer = consumer(
+            settings.kafka_address,
             **membership(settings, "shards"),
             auto_offset_reset="earliest",  # where to go on is decided by Redis, and what fits by the frames themselves
-            isolation_level="read_committed",
             partition_assignment_strategy=(StickyPartitionAssignor,),
         )
         self._producer = producer(settings.kafka_address, settings.compression)

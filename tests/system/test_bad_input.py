@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from stream_dp.rebuild import verify_epoch
 from stream_dp.records import BadRecord, Record, decode_event, decode_release
-from tests.system.streams import GIVE_UP_SECONDS, Stream, event, small_stream, some_events
+from stream_dp.verify import Verdict
+from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, event, small_stream, some_events
 
 LARGEST_RECORD = (
     1_048_588 - 100
@@ -119,6 +121,65 @@ def test_each_kind_of_bad_record_closes_one_round_and_becomes_a_dead_letter(stre
     counts = dict(zip(state.labels, state.counts.tolist(), strict=True))
     assert counts["tea"] == len(BAD) + 7
     assert set(counts) == {"tea", "x" * 1024, "téa\x00\n🍵", "item 0", "item 1", "item 2"}
+
+
+PACKED = {
+    "sixty megabytes in one value": ("gzip", [b"x" * (60 << 20)]),
+    "sixty megabytes of events": ("zstd", [event("large").ljust(1 << 20)] * 60),
+    "many megabytes of nothing": ("lz4", [b"", *[b"{" * (1 << 20)] * 20]),
+    "a megabyte and a byte": ("snappy", [event("too large").ljust((1 << 20) + 1), event("tea")]),
+}
+
+
+def feed_packed(stream: Stream, codec: str, values: list[bytes]) -> None:
+    """Write the values as one compressed batch, whatever they decompress to."""
+    producer = Producer(
+        {
+            "bootstrap.servers": stream.settings.kafka,
+            "compression.type": codec,
+            "enable.idempotence": True,
+            "message.max.bytes": 1_000_000_000,
+            "batch.size": 1_000_000_000,
+            "linger.ms": 1000,
+        }
+    )
+    failed: list[object] = []
+    for value in values:
+        producer.produce(stream.settings.events, value, on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(GIVE_UP_SECONDS) == 0
+    assert failed == [None] * len(values)
+
+
+def test_batches_that_decompress_to_far_more_than_they_are_do_not_end_the_worker(stream: Stream) -> None:
+    """What is larger than an event may be counts as none, however small it came; what is not is counted."""
+    worker = stream.start()
+    stream.feed([event("tea")])
+    stream.wait_until_round(1, worker)
+    idle = most_memory(worker.pid)
+    for codec, values in PACKED.values():
+        feed_packed(stream, codec, values)
+    rounds = 1 + sum(len(values) for _, values in PACKED.values()) + 1
+    stream.feed([event("tea")])
+    stream.wait_until_round(rounds, worker)
+    assert most_memory(worker.pid) < idle + 400_000_000
+    worker.terminate()
+    assert ended(worker) == 0
+    stream.check_everything()
+    state = stream.checkpoint().state
+    assert dict(zip(state.labels, state.counts.tolist(), strict=True)) == {"tea": 3, "large": 60}
+    letters = stream.dead_letters(at_least=23)
+    assert {letter.headers["reason"] for letter in letters if "left-out" in letter.headers} == {
+        "the value has more than 1048576 bytes",
+        "arrays and objects are nested more than 100 deep",
+    }
+    with stream.redis() as client:
+        assert verify_epoch(stream.settings, client).certificate.verdict == Verdict.IDENTICAL
+
+
+def most_memory(process: int | None) -> int:
+    """The most bytes that a process has held at once, as the system counts them."""
+    [line] = [line for line in Path(f"/proc/{process}/status").read_text().splitlines() if "VmHWM" in line]
+    return int(line.split()[1]) * 1024
 
 
 @pytest.mark.same_on_any_broker("what a dead letter says")

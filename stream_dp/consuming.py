@@ -1,0 +1,18 @@
+"""Consumers of aiokafka, made in one place."""
+
+from typing import Any
+
+import aiokafka.consumer.fetcher
+from aiokafka import AIOKafkaConsumer
+
+from stream_dp.connections import Kafka, aiokafka_options
+from stream_dp.record_batches import read_within_bounds
+
+read_within_bounds(aiokafka.consumer.fetcher)
+
+
+def consumer(kafka: Kafka, **settings: Any) -> AIOKafkaConsumer:
+    """A consumer of committed records that commits no offsets by itself; `settings` are those of aiokafka."""
+    return AIOKafkaConsumer(
+        **aiokafka_options(kafka), enable_auto_commit=False, isolation_level="read_committed", **settings
+    )
