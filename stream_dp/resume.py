@@ -11,6 +11,7 @@ from redis import Redis
 
 from stream_dp import log
 from stream_dp.epoch import EpochRefused
+from stream_dp.epoch_gap import gap_of
 from stream_dp.epochs import Epochs
 from stream_dp.journal import EpochJournal, check_journal
 from stream_dp.log_digest import LogDigester
@@ -51,10 +52,12 @@ class NewEpoch:
     """An operator's wish: close the epoch and open another one, which is charged.
 
     `recount`: count the events topic again from its beginning, instead of going on where the old epoch ended.
+    `from_last_release`: where the old epoch is lost, begin where its last release ends, instead of at the log's end.
     `instead_of`: the number of the epoch that is to be closed, 0 if there is none; the first start finds it out.
     """
 
     recount: bool = False
+    from_last_release: bool = False
     instead_of: int | None = None
 
     def granted(self, journal: EpochJournal) -> bool:
@@ -173,10 +176,11 @@ def open_next(
     """
     events = log.offsets(settings.kafka_address, settings.events)
     if counted is None:
-        epochs.check_room(events.first if wish.recount else events.end, None)
-    ended = epochs.close_last(
-        events.end if counted is None else counted.next_offset, end_unknown=counted is None
-    )
+        ended = events.end if wish.recount else _end_of_lost_epoch(settings, epochs.journal, events, wish)
+        epochs.check_room(events.first if wish.recount else ended, None)
+        epochs.close_last(ended, end_unknown=True)
+    else:
+        ended = epochs.close_last(counted.next_offset)
     key = noise_key(settings.noise_key, redis, settings.stream, may_create=True)
     # A log that was made anew may end before what was counted of the old one.
     first_offset = events.first if wish.recount else max(min(ended, events.end), events.first)
@@ -190,6 +194,28 @@ def open_next(
         events.end,
         epochs,
     )
+
+
+def _end_of_lost_epoch(settings: Settings, journal: EpochJournal, events: log.Offsets, wish: NewEpoch) -> int:
+    """Where the next epoch begins if nobody can tell how far the last one has counted; says what it leaves out."""
+    last = journal.last
+    if last is None:
+        return events.end
+    closed = journal.closed.get(last.epoch.number)
+    if closed is not None and not closed.end_unknown:
+        return max(each.end_offset for each in journal.closed.values())
+    gap = gap_of(settings, last.epoch)
+    if wish.from_last_release:
+        if gap.begin is None:
+            raise EpochRefused(f"{gap}: leave --from-last-release out")
+        logger.warning("%s; the new epoch begins with them", gap)
+        return gap.begin
+    logger.warning(
+        "%s; the new epoch begins after them%s",
+        gap,
+        "; with --from-last-release it would have begun with them" if gap.records else "",
+    )
+    return events.end
 
 
 def _load(store: CheckpointStore, granted: bool) -> Checkpoint | None:

@@ -40,6 +40,11 @@ class Log:
     ] = LogFormat.text
     as_json: Annotated[bool, typer.Option("--json", help="The same as --log-format json.")] = False
 
+    @property
+    def for_machines(self) -> bool:
+        """Whether the log is lines of JSON."""
+        return self.as_json or self.log_format is LogFormat.json
+
 
 def run(app: "faust.App", log: Log, facts: "PublicFacts") -> int:
     """Run the app in this process until it is stopped; returns the exit status.  Lines of JSON say the `facts` too."""
@@ -47,8 +52,7 @@ def run(app: "faust.App", log: Log, facts: "PublicFacts") -> int:
 
     from stream_dp.operations.logs import json_logging
 
-    as_json = log.as_json or log.log_format is LogFormat.json
-    config = json_logging(log.log_level.value, facts) if as_json else None
+    config = json_logging(log.log_level.value, facts) if log.for_machines else None
     host = faust.Worker(
         app, loglevel=log.log_level.value, logging_config=config, quiet=True, redirect_stdouts=False
     )

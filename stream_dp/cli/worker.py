@@ -1,12 +1,16 @@
 """`stream-dp worker`: the main job, until it is stopped."""
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stream_dp.cli import options
 from stream_dp.cli.hosting import Log, run_worker
 from stream_dp.cli.mistakes import Mistake
+
+if TYPE_CHECKING:
+    from stream_dp.settings import Settings
 
 
 @options.grouped
@@ -20,6 +24,15 @@ def worker(
         bool,
         typer.Option("--recount", help="With --new-epoch: count the events topic again from its beginning."),
     ] = False,
+    from_last_release: Annotated[
+        bool | None,
+        typer.Option(
+            "--from-last-release/--from-log-end",
+            help="With --new-epoch, where the old epoch's state is lost: begin where its last release ends, or at the "
+            "log's end.",
+            show_default="asked on a terminal, else the log's end",
+        ),
+    ] = None,
     log: Log,
 ) -> None:
     """Read a stream's events and release its histogram after each, until stopped with Ctrl-C or SIGTERM.
@@ -35,14 +48,43 @@ def worker(
 
       stream-dp worker --stream shop --new-epoch
 
+      stream-dp worker --stream shop --new-epoch --from-last-release
+
       stream-dp worker --stream shop --json
     """
-    if recount and not new_epoch:
-        raise Mistake("--recount says where a new epoch begins: give --new-epoch with it")
+    if not new_epoch and (recount or from_last_release is not None):
+        option = "--recount" if recount else "--from-last-release" if from_last_release else "--from-log-end"
+        raise Mistake(f"{option} says where a new epoch begins: give --new-epoch with it")
+    if recount and from_last_release is not None:
+        raise Mistake(
+            "--recount begins with the first record: leave --from-last-release and --from-log-end out"
+        )
     from stream_dp.resume import NewEpoch
     from stream_dp.worker import Worker
     from topologies.host import WorkerService
     from topologies.running_histogram import create_app
 
-    service = WorkerService(Worker(servers.load(), NewEpoch(recount) if new_epoch else None))
+    settings, wish = servers.load(), None
+    if new_epoch:
+        if from_last_release is None and not recount and not log.for_machines and sys.stdin.isatty():
+            from_last_release = _wants_the_gap_counted(settings)
+        wish = NewEpoch(recount, bool(from_last_release))
+    service = WorkerService(Worker(settings, wish))
     run_worker(create_app(service), service, log)
+
+
+def _wants_the_gap_counted(settings: "Settings") -> bool:
+    """Ask, where the old epoch is lost, whether the records after its last release are to be counted."""
+    from stream_dp.cli.reach import require_kafka, require_redis
+    from stream_dp.connections import redis_client
+    from stream_dp.epoch_gap import gap_of, lost_epoch
+
+    require_kafka(settings.kafka)
+    require_redis(settings.redis)
+    with redis_client(settings.redis_address) as redis:
+        epoch = lost_epoch(settings, redis)
+    gap = None if epoch is None else gap_of(settings, epoch)
+    if gap is None or not gap.records:
+        return False
+    typer.echo(f"The state of epoch {gap.epoch} is lost. As far as can be told, {gap}.", err=True)
+    return typer.confirm("Begin the new epoch with them? They are then charged to both epochs.", err=True)

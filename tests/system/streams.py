@@ -119,7 +119,9 @@ class Stream:
         self.workers.append(worker)
         return worker
 
-    def start_faust(self, *command: str, **changed: object) -> "subprocess.Popen[bytes]":
+    def start_faust(
+        self, *command: str, stdin: int | None = None, **changed: object
+    ) -> "subprocess.Popen[bytes]":
         """The Faust app in a process of its own: `stream-dp worker`, or what `command` (after `python`) says."""
         values = {**as_values(self.settings), **changed}
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STREAM_DP_")}
@@ -128,7 +130,9 @@ class Stream:
         }
         words = command or ("-c", "from stream_dp.cli import main; main()", "worker")
         with self.log_file.open("ab") as output:
-            worker = subprocess.Popen([sys.executable, *words], stdout=output, stderr=output, env=environment)
+            worker = subprocess.Popen(
+                [sys.executable, *words], stdin=stdin, stdout=output, stderr=output, env=environment
+            )
         self.workers.append(worker)
         return worker
 
