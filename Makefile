@@ -53,8 +53,9 @@ soak: install ## kill workers 400 times, half of them on Apache Kafka, and audit
 	.venv/bin/python -m tests.system.soak --kills 200
 	.venv/bin/python -m stream_dp.audit --repeat 20
 
-fuzz: install .venv/.installed-fuzz ## look for records and settings that break the decoders, guided by coverage
+fuzz: install .venv/.installed-fuzz ## look for records, batches and settings that break the decoders, guided by coverage
 	.venv/bin/python -m tests.fuzz.guided records --seconds 60
+	.venv/bin/python -m tests.fuzz.guided batches --seconds 60
 	.venv/bin/python -m tests.fuzz.guided settings --seconds 60
 
 audit-dependencies: install .venv/.installed-audit-dependencies ## ask PyPI for known vulnerabilities of what is installed, where it can be reached

@@ -9,10 +9,8 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
-
-from aiokafka.errors import CorruptRecordException
-from kafka.errors import CorruptRecordError
 
 from stream_dp.inflation import DAMAGE, pieces
 from stream_dp.records import LARGEST_VALUE
@@ -25,7 +23,6 @@ _LENGTH = struct.Struct(">8xi")
 _BEFORE_LENGTH_COUNTS = 12
 _MAGIC_PLACE, _ATTRIBUTES_PLACE = 16, 21
 _CODEC, _BROKERS_TIME, _CONTROL = 0x07, 0x08, 0x20
-_NOT_READ_AS_A_WHOLE = (*DAMAGE, CorruptRecordException, CorruptRecordError, IndexError)
 
 
 class UnreadableBatch(Exception):
@@ -123,25 +120,23 @@ def records_of(kind: Callable[[bytes], Any], data: bytes | memoryview) -> Iterat
     """
     header, payload = Header._make(_HEADER.unpack_from(data)), memoryview(data)[_HEADER.size :]
     codec = header.attributes & _CODEC
-    after = header.base_offset
+    given = 0
     try:
         whole = _as_a_whole(codec, payload)
         if whole is not None:
             plain = header._replace(attributes=header.attributes & ~_CODEC)
             for record in kind(_HEADER.pack(*plain) + whole):
                 yield record
-                after = record.offset + 1
+                given += 1
             return
     except KeyError:
         yield from kind(bytes(data))
         return
-    except _NOT_READ_AS_A_WHOLE:
+    except Exception:  # the clients raise many things over a batch that is broken: it is read again below
         pass
     try:
-        for record in _one_by_one(header, pieces(codec, payload)):
-            if record.offset >= after:
-                yield record
-    except _NOT_READ_AS_A_WHOLE as error:
+        yield from islice(_one_by_one(header, pieces(codec, payload)), given, None)
+    except DAMAGE as error:
         raise UnreadableBatch(
             f"Kafka holds a batch of records from offset {header.base_offset} on that cannot be read "
             f"({type(error).__name__}): whoever wrote it has broken it; restore the topic, or open a new epoch after it"
@@ -166,7 +161,7 @@ def _one_by_one(header: Header, parts: Iterator[bytes]) -> Iterator[UnpackedReco
     for _ in range(header.records):
         size = source.number()
         end = source.position + size
-        source.take(1, 0)  # attributes, of which there are none
+        source.number()  # attributes, of which there are none, as both clients read them
         timestamp = header.first_timestamp + source.number()
         offset = header.base_offset + source.number()
         key, value = source.part(end), source.part(end)

@@ -10,6 +10,8 @@ import kafka.consumer.fetcher
 import pytest
 from aiokafka.errors import UnsupportedCodecError as AiokafkaNoCodec
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
+from hypothesis import example, given
+from hypothesis import strategies as st
 from kafka.errors import UnsupportedCodecError as KafkaNoCodec
 from kafka.record.memory_records import MemoryRecords as KafkaRecords
 
@@ -23,7 +25,7 @@ NO_CODEC = {AiokafkaRecords: AiokafkaNoCodec, KafkaRecords: KafkaNoCodec}
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 MEGABYTE = 1 << 20
 
-pytestmark = pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+by_both = pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 
 
 def read(reader: Any, data: bytes) -> list[Record]:
@@ -46,6 +48,7 @@ def plainly_read(data: bytes) -> list[Record]:
     return found
 
 
+@by_both
 def test_both_clients_read_so(reader: Any) -> None:
     assert clients
     assert consuming
@@ -55,6 +58,7 @@ def test_both_clients_read_so(reader: Any) -> None:
     assert modules[reader].MemoryRecords.args == (reader,)
 
 
+@by_both
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 @pytest.mark.parametrize("at_once", [record_batches.AT_ONCE, 0], ids=["as a whole", "one by one"])
 def test_records_are_what_they_are_however_they_are_read(
@@ -87,6 +91,7 @@ def read_with_peak(reader: Any, data: bytes) -> tuple[list[int], int]:
         tracemalloc.stop()
 
 
+@by_both
 @pytest.mark.parametrize("codec", [1, 2, 3, 4], ids=[*CODECS][1:])
 def test_what_a_batch_decompresses_to_is_in_memory_as_a_whole_only_where_it_is_small(
     reader: Any, codec: int, monkeypatch: pytest.MonkeyPatch
@@ -101,6 +106,7 @@ def test_what_a_batch_decompresses_to_is_in_memory_as_a_whole_only_where_it_is_s
     assert peak < 12 * MEGABYTE
 
 
+@by_both
 def test_reading_goes_on_after_a_header_whose_name_is_no_text(reader: Any) -> None:
     data = bytearray(batch([b"one", b"two", b"three"], headers=[("name", b"value")]))
     place = data.index(b"name", data.index(b"two"))
@@ -109,6 +115,7 @@ def test_reading_goes_on_after_a_header_whose_name_is_no_text(reader: Any) -> No
     assert [(record.offset, record.value) for record in found] == [(0, b"one"), (1, b"two"), (2, b"three")]
 
 
+@by_both
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 def test_a_batch_that_nobody_can_read_says_where_it_is(reader: Any, codec: int) -> None:
     data = bytearray(batch([b"value"] * 50, compression=codec))
@@ -117,6 +124,7 @@ def test_a_batch_that_nobody_can_read_says_where_it_is(reader: Any, codec: int) 
         read(reader, crc_again(data))
 
 
+@by_both
 def test_a_batch_that_ends_early_says_where_it_is(reader: Any) -> None:
     data = bytearray(batch([b"value"] * 3))
     data[57:61] = (4).to_bytes(4)  # so many records, it says
@@ -124,8 +132,28 @@ def test_a_batch_that_ends_early_says_where_it_is(reader: Any) -> None:
         read(reader, crc_again(data))
 
 
+@by_both
 def test_of_a_codec_that_is_not_known_the_clients_say_so_themselves(reader: Any) -> None:
     data = bytearray(batch([b"value"]))
     data[22] |= 7
     with pytest.raises(NO_CODEC[reader]):
         read(reader, crc_again(data))
+
+
+HUGE = b"\xfe" + b"\xff" * 7 + b"\x7f"
+
+
+@given(st.binary(max_size=60))
+@example(b"\x7e\x00\x00\x00" + HUGE + b"\x00" * 60)
+@example(b"\x7e\x00\x00\x00\xc7\x01" + b"\x00" * 60)
+def test_whatever_stands_in_a_batch_both_clients_read_the_same_or_nothing(payload: bytes) -> None:
+    frame = bytearray(batch([b"", b""])[:61] + payload)
+    frame[8:12] = (len(frame) - 12).to_bytes(4)
+    data = crc_again(frame)
+    outcomes = []
+    for reader in READERS.values():
+        try:
+            outcomes.append(read(reader, data))
+        except UnreadableBatch:
+            outcomes.append(None)
+    assert outcomes[0] == outcomes[1]

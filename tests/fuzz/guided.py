@@ -1,7 +1,7 @@
-"""Coverage-guided fuzzing with atheris: `python -m tests.fuzz.guided records --seconds 60`, or `settings`.
+"""Coverage-guided fuzzing with atheris: `python -m tests.fuzz.guided records --seconds 60`, or another target.
 
 Every input is either taken or refused in the one way that the caller is promised; any other exception ends the run and
-leaves the input in a file that begins with "crash-".  `make fuzz` runs both.
+leaves the input in a file that begins with "crash-", and so does one that takes five seconds.  `make fuzz` runs all.
 """
 
 import argparse
@@ -13,22 +13,37 @@ from contextlib import suppress
 from pathlib import Path
 
 import atheris
+from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
+from kafka.record.memory_records import MemoryRecords as KafkaRecords
+
+from tests.dev.batches import batch, crc_again
+from tests.hostile_records import hostile_records
 
 # The decoder of records is compiled, so its branches are out of sight.  A plain one beside it shows the way into JSON.
 for name in ("json", "json.decoder", "json.scanner"):
     sys.modules.pop(name, None)
-with atheris.instrument_imports(include=["json", "stream_dp.records", "stream_dp.settings", "tomllib"]):
+_OURS = ["stream_dp.records", "stream_dp.record_batches", "stream_dp.inflation", "stream_dp.settings"]
+with atheris.instrument_imports(include=["json", "tomllib", *_OURS]):
     import json
     from json.decoder import py_scanstring
     from json.scanner import py_make_scanner
 
-    from stream_dp.records import LONGEST_LABEL, BadRecord, decode_event
+    from stream_dp import record_batches
+    from stream_dp.record_batches import Batches, UnreadableBatch
+    from stream_dp.records import LONGEST_LABEL, BadRecord, Record, decode_event
     from stream_dp.settings import Settings, SettingsError, load_settings
+
+_HEADER_BYTES = 61
 
 _EVENTS = (
     b'{"items": ["tea", "milk"], "user": "u1", "id": "e-17", "ts": "2026-01-31T12:00:00Z"}',
     b'{"items": ["\\ud83c\\udf75", "\\u0000"], "other": [1e3, null, true, {"a": -0.5}]}',
     b'{"items": []}',
+    *(record.value(2_000) for record in list(hostile_records())[::11]),
+)
+_BATCHES = tuple(
+    bytes([codec]) + batch([b"tea", None, b"milk" * 50], compression=codec, keyed=True)[_HEADER_BYTES:]
+    for codec in range(5)
 )
 _SETTINGS = (
     b'stream = "shop"\nepsilon = 1.0\nhorizon = 65535\nunit = "event"\n',
@@ -69,6 +84,30 @@ def one_record(data: bytes) -> None:
         assert item.encode().decode() == item
 
 
+def one_batch(data: bytes) -> None:
+    """Any bytes in a batch of three are records, the same for both clients and however they are read, or unreadable."""
+    frame = bytearray(batch([b""] * 3)[:_HEADER_BYTES])
+    frame[22] = data[0] % 5 if data else 0
+    frame += data[1:]
+    frame[8:12] = (len(frame) - 12).to_bytes(4)
+    whole = crc_again(frame)
+    outcomes = []
+    for reader in (AiokafkaRecords, KafkaRecords):
+        for record_batches.AT_ONCE in (1 << 20, 0):
+            outcomes.append(_read(reader, whole))
+    assert outcomes[0] == outcomes[2]
+    assert outcomes[1] == outcomes[3]
+    assert outcomes[0] is None or outcomes[0] == outcomes[1]
+
+
+def _read(reader: Callable[[bytes], object], data: bytes) -> list[Record] | None:
+    try:
+        return [Record.of(record) for record in Batches(reader, data).next_batch()]
+    except UnreadableBatch as unreadable:
+        _check_told(unreadable, 300)
+        return None
+
+
 def _check_told(refused: Exception, longest: int) -> None:
     """It says why, in one line that is no longer than this."""
     assert 0 < len(str(refused)) < longest
@@ -96,16 +135,20 @@ def settings_in(folder: Path) -> Callable[[bytes], None]:
 def main() -> None:
     """Fuzz for a while; the exit status is not 0 if an input was found that breaks the promise."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.guided", description=__doc__)
-    parser.add_argument("target", choices=["records", "settings"])
+    parser.add_argument("target", choices=["records", "batches", "settings"])
     parser.add_argument("--seconds", type=int, default=60)
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="stream_dp-fuzz-"))
     seeds = folder / "seeds"
     seeds.mkdir()
-    for number, seed in enumerate(_EVENTS if asked.target == "records" else _SETTINGS):
-        (seeds / str(number)).write_bytes(seed)
-    target = one_record if asked.target == "records" else settings_in(folder)
-    words = [sys.argv[0], f"-max_total_time={asked.seconds}", "-max_len=4096", "-timeout=10", "-verbosity=1"]
+    examples, target = {
+        "records": (_EVENTS, one_record),
+        "batches": (_BATCHES, one_batch),
+        "settings": (_SETTINGS, settings_in(folder)),
+    }[asked.target]
+    for number, example in enumerate(examples):
+        (seeds / str(number)).write_bytes(example)
+    words = [sys.argv[0], f"-max_total_time={asked.seconds}", "-max_len=65536", "-timeout=5", "-verbosity=1"]
     atheris.Setup([*words, f"-artifact_prefix={os.getcwd()}/", str(seeds)], target)
     atheris.Fuzz()
 
