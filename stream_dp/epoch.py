@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from stream_dp.barriers.chain import Barrier
 from stream_dp.calibration import Guarantee, calibrate
 from stream_dp.counters import Mechanism
 from stream_dp.noise_table import Pruning
@@ -13,7 +14,7 @@ from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
 from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.records import LARGEST_VALUE, Record
 from stream_dp.release_schedule import ReleaseSchedule
-from stream_dp.rounds import events_of
+from stream_dp.rounds import TICKS, events_of
 from stream_dp.settings import PRIVACY, Settings
 
 RELEASE_VERSION = 2
@@ -35,7 +36,8 @@ class Epoch:
     """What was promised when the epoch opened: `first_offset` is where it starts to read the events topic.
 
     `largest_value` is the limit of an event's bytes, 0 in an epoch that was opened before there was one.
-    A tick of the number `first_tick`, or a lower one, closes no round of it: it has closed one of the epoch before.
+    Where rounds end by ticks, its rounds are closed by the barriers that follow `after_barrier`; `first_tick` is what
+    former versions had in its place.
     The noise and the thresholds are kept as they were computed then, so that no later version of a library
     can change them.  `privacy` holds the settings by name; `nonce` is public and never used again.
     `release_version` says what its releases hold: from 2 on each has a tag and a link to the one before.
@@ -51,6 +53,7 @@ class Epoch:
     first_tick: int = 0
     largest_value: int = 0
     release_version: int = 1
+    after_barrier: Barrier | None = None
 
     @classmethod
     def open(
@@ -59,7 +62,6 @@ class Epoch:
         number: int,
         first_offset: int,
         horizon: int | None = None,
-        first_tick: int = 0,
     ) -> "Epoch":
         """Calibrate and draw a fresh nonce.  Raises `EpochRefused` for settings that promise nothing.
 
@@ -84,7 +86,6 @@ class Epoch:
             settings.privacy,
             mechanism,
             guarantee,
-            first_tick=first_tick,
             largest_value=LARGEST_VALUE,
             release_version=RELEASE_VERSION,
         )
@@ -130,6 +131,19 @@ class Epoch:
                 f"the record at offset {record.offset} has more than {LARGEST_VALUE} bytes, and epoch {self.number} "
                 "was opened by a program that would count it: go on with that program, or open a new epoch, which is "
                 "charged, with --new-epoch"
+            )
+
+    @property
+    def has_lost_rounds(self) -> bool:
+        """Whether a former version ended its rounds by records in the events topic, which this one does not know."""
+        return self.privacy["rounds"] == TICKS and self.after_barrier is None
+
+    def check_rounds(self) -> None:
+        """Raise `EpochRefused` if this program cannot tell where its rounds end."""
+        if self.has_lost_rounds:
+            raise EpochRefused(
+                f"epoch {self.number} was opened by a version that wrote ticks into the events topic, and this one "
+                "does not: go on with that version, or open a new epoch, which is charged, with --new-epoch"
             )
 
     @property

@@ -12,6 +12,7 @@ import msgspec
 from redis import Redis
 
 from stream_dp import log
+from stream_dp.barriers.chain import Barrier, beginning
 from stream_dp.calibration import LARGEST_HORIZON, program_delta
 from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.histogram import HistogramState
@@ -19,7 +20,7 @@ from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, EpochStart
 from stream_dp.log_digest import LogDigest
 from stream_dp.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
-from stream_dp.rounds import events_of
+from stream_dp.rounds import TICKS, events_of
 from stream_dp.settings import Settings
 from stream_dp.shards.outlet import sharding_now
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
@@ -43,19 +44,20 @@ class Epochs:
         """Write down the end that a worker before this one has set for the last epoch, if it did not come to that."""
         last, closing = self.journal.last, self._store.closing()
         if closing is not None and last is not None and closing.nonce == last.epoch.nonce:
-            self._append_end(last.epoch, closing.end_offset, closing.end_unknown)
+            self._append_end(last.epoch, closing)
 
-    def _close(self, epoch: Epoch, end_offset: int, end_unknown: bool = False) -> None:
+    def _close(self, epoch: Epoch, closing: Closing) -> None:
         """Close the last epoch, at once for every worker that takes over from now on.
 
         A worker that took over before would count on, so it is asked and told in one transaction: raises `Fenced`.
         """
-        self._store.mark_closing(Closing(epoch.nonce, end_offset, end_unknown))
-        self._append_end(epoch, end_offset, end_unknown)
+        self._store.mark_closing(closing)
+        self._append_end(epoch, closing)
 
-    def _append_end(self, epoch: Epoch, end_offset: int, end_unknown: bool) -> None:
+    def _append_end(self, epoch: Epoch, closing: Closing) -> None:
         if self.journal.last_is_open:
-            self.journal.append(EpochClosed(epoch.number, end_offset, end_unknown))
+            end = closing.end_offset, closing.end_unknown, closing.end_barrier
+            self.journal.append(EpochClosed(epoch.number, *end))
 
     def check_room(self, first_offset: int, end_offset: int | None) -> None:
         """Raise `EpochRefused` unless the budget has room for an epoch from `first_offset` on.
@@ -93,20 +95,26 @@ class Epochs:
             and not _is_derived(last.epoch)
         )
 
-    def open_next(self, first_offset: int, key_check: str, counted: Position | None = None) -> Checkpoint:
+    def open_next(
+        self, first_offset: int, key_check: str, counted: Position | None = None, recount: bool = False
+    ) -> Checkpoint:
         """Open the next epoch, which counts from `first_offset` on; `counted`: how far the one before has counted.
 
+        With `recount` it ends its rounds by the same barriers again, as far as they are known.
         Raises `EpochRefused` where the budget of the data source has no room for it.
         """
-        first_tick = counted.tick if counted is not None else 0
-        return self._open(self._following(first_offset, first_tick=first_tick), key_check, counted)
+        barrier = counted.barrier if counted is not None else None
+        if recount and barrier is not None:
+            barrier = self._beginning_of(barrier.chain)
+        following = self._following(first_offset, after_barrier=barrier)
+        return self._open(following, key_check, None if recount else counted)
 
     def is_to_roll(self, ended: Checkpoint) -> bool:
         """Whether the epoch of `ended` is at its horizon, and no epoch after it has ever counted anything."""
         journal = self.journal
         return ended.state.round == ended.epoch.mechanism.horizon and all(
             later.epoch.number in journal.closed
-            and journal.closed[later.epoch.number].end_offset == later.epoch.first_offset
+            and _has_counted_nothing(later.epoch, journal.closed[later.epoch.number])
             for later in journal.opened
             if later.epoch.number > ended.epoch.number
         )
@@ -120,14 +128,17 @@ class Epochs:
         rounds, end = ended.epoch.mechanism.horizon, ended.position.next_offset
         doubled = self._settings.at_horizon == "double"
         horizon = min(2 * rounds, LARGEST_HORIZON) if doubled else rounds
-        following = self._following(end, horizon, ended.position.tick)
+        following = self._following(end, horizon, ended.position.barrier)
         self._require_room(following, end)
-        self.close_last(end)
+        self.close_last(end, ended.position)
         return self._open(following, ended.key_check, ended.position)
 
-    def _following(self, first_offset: int, horizon: int | None = None, first_tick: int = 0) -> Epoch:
+    def _following(
+        self, first_offset: int, horizon: int | None = None, after_barrier: Barrier | None = None
+    ) -> Epoch:
         """The epoch that would be opened next; nothing is on record yet.
 
+        Where its rounds are to end by ticks and `after_barrier` is None, it begins a chain of barriers of its own.
         Raises `EpochRefused` where the data source's ledger counts per another unit.
         """
         ledger, unit = self._ledger.ledger, self._settings.unit
@@ -137,7 +148,19 @@ class Epochs:
                 f'set unit = "{ledger.state().unit}" instead of "{unit}"; no epoch was opened or closed'
             )
         number = self.journal.last.epoch.number + 1 if self.journal.last else 1
-        return Epoch.open(self._settings, number, first_offset, horizon, first_tick)
+        epoch = Epoch.open(self._settings, number, first_offset, horizon)
+        if self._settings.rounds != TICKS:
+            return epoch
+        return replace(epoch, after_barrier=after_barrier or self._new_chain(epoch))
+
+    def _new_chain(self, epoch: Epoch) -> Barrier:
+        held = log.offsets(self._settings.kafka_address, self._settings.barriers)
+        return beginning(epoch.nonce.hex(), held.end, epoch.first_offset)
+
+    def _beginning_of(self, chain: str) -> Barrier | None:
+        """Where a chain of barriers begins: with the epoch whose nonce it is named after."""
+        began = [opened.epoch for opened in self.journal.opened if opened.epoch.nonce.hex() == chain]
+        return began[0].after_barrier if began else None
 
     def _open(self, epoch: Epoch, key_check: str, counted: Position | None = None) -> Checkpoint:
         releases = log.offsets(self._settings.kafka_address, self._settings.releases)
@@ -159,12 +182,12 @@ class Epochs:
         except NotDurable:  # it may be there, or come to be: only the same call again can tell
             raise
         except LedgerRefused as refusal:
-            self._close(epoch, epoch.first_offset)
+            self._close(epoch, Closing(epoch.nonce, epoch.first_offset))
             raise EpochRefused(
                 f"epoch {epoch.number} of stream {self._settings.stream!r}: {refusal}"
             ) from None
         state = HistogramState.before_any_round()
-        position = Position(epoch.first_offset, tick=epoch.first_tick)
+        position = Position.at_start_of(epoch)
         if counted is not None and counted.next_offset == epoch.first_offset:
             position = replace(position, log=LogDigest(last=counted.log.last))
         sharding = sharding_now(self._settings) if self._settings.shards else None
@@ -189,16 +212,19 @@ class Epochs:
             self._store.check_hold()
             self.journal.append(EpochStarted(number))
 
-    def close_last(self, end_offset: int, end_unknown: bool = False) -> int:
+    def close_last(self, end_offset: int, counted: Position | None) -> int:
         """Close the epoch that was opened last; returns the offset from which on the next one may count.
 
-        `end_unknown`: see journal.EpochClosed; its charge stays as it is, on all offsets from its first one on.
+        `counted`: how far it has counted, which is up to `end_offset`.  Where that is None, nobody knows, and its
+        charge stays as it is, on all offsets from its first one on.
         """
         last = self.journal.last
         if last is None:
             return end_offset
         if self.journal.last_is_open:
-            self._close(last.epoch, max(end_offset, last.epoch.first_offset), end_unknown)
+            end = max(end_offset, last.epoch.first_offset)
+            barrier = counted.barrier.number if counted is not None and counted.barrier is not None else None
+            self._close(last.epoch, Closing(last.epoch.nonce, end, counted is None, barrier))
         charge, ledger = _charge(last.epoch), self._ledger_of(last.epoch)
         charged = charge.id in {made.id for made in ledger.ledger.charges()}  # a refused epoch never was
         closed = self.journal.closed[last.epoch.number]
@@ -222,6 +248,11 @@ class Epochs:
     def _open_ledger(self, source: str) -> JournaledLedger:
         settings = self._settings
         return JournaledLedger(settings.kafka_address, self._redis, source, settings.create_topics)
+
+
+def _has_counted_nothing(epoch: Epoch, closed: EpochClosed) -> bool:
+    after = epoch.after_barrier.number if epoch.after_barrier is not None else None
+    return closed.end_offset == epoch.first_offset and closed.end_barrier in (None, after)
 
 
 def _is_derived(epoch: Epoch) -> bool:

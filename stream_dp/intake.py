@@ -8,34 +8,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from stream_dp.barriers.chain import Barrier
+from stream_dp.barriers.merged_log import LogEntry
 from stream_dp.bounding import Bound, EventBound, UserBound
 from stream_dp.epoch import Epoch
 from stream_dp.log_digest import NOTHING, LogDigest, LogDigester
 from stream_dp.records import BadRecord, DeadLetter, Record, decode_event
 from stream_dp.release_schedule import NEVER
-from stream_dp.rounds import RoundCutter, TickCodec, events_of
+from stream_dp.rounds import RoundCutter, events_of
 
 
 @dataclass(frozen=True)
 class Position:
     """How far the events topic has been applied: the next offset, and a commitment to all before it.
 
-    It only ever stands at the end of a round.  `tick` is the number of the tick that closed the last one, `closed` the
-    broker's timestamp of the record that did, and `released` the last round that was released, 0 before any.
+    It only ever stands at the end of a round, which was closed at `closed`: see `Round`.  `released` is the last round
+    that was released, 0 before any.  `barrier` is the one that closed the last round, or the one before the epoch's
+    first; None where rounds do not end by ticks.
     """
 
     next_offset: int
     log: LogDigest = NOTHING
-    tick: int = 0
     closed: int = NEVER
     released: int = 0
+    barrier: Barrier | None = None
+
+    @classmethod
+    def at_start_of(cls, epoch: Epoch) -> "Position":
+        """Where an epoch begins."""
+        return cls(epoch.first_offset, barrier=epoch.after_barrier)
 
 
 @dataclass
 class ClosedRounds:
     """What one batch closed: per round its admitted labels, a label as often as events held it, and its timestamp.
 
-    A timestamp is the broker's of the record that closed the round, in milliseconds.
+    A timestamp is that of the record that closed the round, or when its barrier was due, in milliseconds.
     """
 
     admitted: list[list[str]] = field(default_factory=list)
@@ -57,14 +65,10 @@ class Intake:
         position: Position | None = None,
         pairs: bytes | bytearray = b"",
     ) -> None:
-        self.position = position or Position(epoch.first_offset, tick=epoch.first_tick)
-        self.ticks = TickCodec(key, epoch.privacy["stream"])
+        self.position = position or Position.at_start_of(epoch)
         self._bound = _bound(epoch, key, pairs)
         self._cutter = RoundCutter(
-            events_of(epoch.privacy["rounds"]),
-            self.ticks,
-            self.position.next_offset,
-            self.position.tick,
+            events_of(epoch.privacy["rounds"]), self.position.next_offset, self.position.barrier
         )
         self._digester = LogDigester(key)
         self._topic = topic
@@ -85,24 +89,24 @@ class Intake:
         """What the bound remembers at `position`: bytes that only ever grow.  The live ones: copy what is kept."""
         return self._bound.pairs
 
-    def process(self, records: Sequence[Record], most: int) -> ClosedRounds:
-        """Take records in the order of their offsets, and close at most `most` rounds.
+    def process(self, entries: Sequence[LogEntry], most: int) -> ClosedRounds:
+        """Take what comes next in the log, and close at most `most` rounds.
 
-        Records that were taken before are skipped; those after the last of `most` rounds are left.
+        What was taken before is skipped; what comes after the last of `most` rounds is left.
         """
         closed = ClosedRounds()
-        rounds = self._cutter.cut(records, most)
+        rounds = self._cutter.cut(entries, most)
         for each in rounds:
             admitted: list[str] = []
-            for record in each.events:
+            for record in each.records:
                 admitted += self._admitted(record, closed)
             closed.admitted.append(admitted)
-            closed.timestamps.append(each.records[-1].timestamp)
+            closed.timestamps.append(each.closed)
         if rounds:
             applied = chain.from_iterable(each.records for each in rounds)
             log = self._digester.extend(self.position.log, applied)
-            last = rounds[-1].records[-1]
-            self.position = Position(last.offset + 1, log, rounds[-1].tick, last.timestamp)
+            last = rounds[-1]
+            self.position = Position(last.next_offset, log, last.closed, barrier=last.barrier)
         return closed
 
     def _admitted(self, record: Record, closed: ClosedRounds) -> list[str]:

@@ -41,12 +41,14 @@ class EpochClosed(msgspec.Struct, frozen=True, tag="epoch-closed"):
     """An epoch that counts nothing at or after `end_offset` from now on, and has counted nothing there.
 
     The latter does not hold where `end_unknown`: its state was lost, or the log is not the one that it counted, so
-    nobody knows how far it came, and its charge must not end.
+    nobody knows how far it came, and its charge must not end.  `end_barrier` is the number of the barrier that closed
+    its last round, where it is known and there is one: a later one may stand at the same offset.
     """
 
     number: int
     end_offset: int
     end_unknown: bool = False
+    end_barrier: int | None = None
 
 
 EpochEntry = EpochOpened | EpochStarted | EpochClosed

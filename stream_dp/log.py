@@ -16,7 +16,7 @@ from kafka.protocol.consumer import IsolationLevel
 
 from stream_dp.clients import admin_client, consumer_client
 from stream_dp.connections import Kafka
-from stream_dp.records import Record
+from stream_dp.record import Record
 from stream_dp.times import milliseconds
 
 _POLL_MILLISECONDS = 500

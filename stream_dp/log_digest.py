@@ -27,6 +27,11 @@ class LogDigest:
     contents: bytes = bytes(_BYTES)
     last: bytes = b""
 
+    @property
+    def last_offset(self) -> int | None:
+        """The offset of the last record; None before the first."""
+        return int(self.last.partition(b" ")[0]) if self.last else None
+
 
 class LogDigester:
     """Extends commitments under one noise key."""

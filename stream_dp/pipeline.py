@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from stream_dp.barriers.merged_log import LogEntry
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState, ReleasedBlock, RunningHistogram
 from stream_dp.intake import Intake, Position
-from stream_dp.records import DeadLetter, Record, ReleaseEncoder
+from stream_dp.records import DeadLetter, ReleaseEncoder
 
 if TYPE_CHECKING:
     from stream_dp.shards.frames import Frame
@@ -80,13 +81,13 @@ class Pipeline:
         """Whether the horizon is reached: the records that follow belong to another epoch."""
         return self.histogram.rounds_left == 0
 
-    def process(self, records: Sequence[Record]) -> Output:
-        """Take records in the order of their offsets and release the rounds that they close.
+    def process(self, entries: Sequence[LogEntry]) -> Output:
+        """Take what comes next in the log and release the rounds that it closes.
 
-        Records that were taken before are skipped; those beyond the horizon are left.
+        What was taken before is skipped; what lies beyond the horizon is left.
         """
         before = self.intake.position.closed
-        closed = self.intake.process(records, self.histogram.rounds_left)
+        closed = self.intake.process(entries, self.histogram.rounds_left)
         output = Output(dead_letters=closed.dead_letters)
         for parts in self._releaser.release(self.histogram, closed.admitted, closed.timestamps, before):
             output.releases += parts

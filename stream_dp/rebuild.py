@@ -2,15 +2,20 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 
 from redis import Redis
 
 from stream_dp import log
+from stream_dp.barriers.chain import BarrierChain
+from stream_dp.barriers.key import barrier_key
+from stream_dp.barriers.merged_log import LogEntry, merged
+from stream_dp.barriers.topic import read_barriers
 from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.epochs import Epochs
+from stream_dp.events_reader import ends_of
 from stream_dp.histogram import HistogramState
-from stream_dp.journal import EpochJournal, EpochOpened
+from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened
 from stream_dp.log_digest import NOTHING
 from stream_dp.pipeline import Pipeline, Position, ReleasedPart
 from stream_dp.privacy.keyed_noise import key_check
@@ -30,12 +35,12 @@ _RECORDS_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Promise:
-    """An epoch with its key: `releases_offset` is where its releases begin, `end_offset` where it was closed."""
+    """An epoch with its key: `releases_offset` is where its releases begin, `closed` where it ended, if it did."""
 
     epoch: Epoch
     key: bytes
     releases_offset: int
-    end_offset: int | None
+    closed: EpochClosed | None
 
 
 def find_promise(settings: Settings, redis: Redis, number: int | None = None) -> Promise:
@@ -55,8 +60,8 @@ def find_promise(settings: Settings, redis: Redis, number: int | None = None) ->
         raise EpochRefused(
             f"the noise key is not the one that epoch {last.epoch.number} was opened with: supply that one"
         )
-    closed = journal.closed.get(last.epoch.number)
-    return Promise(last.epoch, key, last.releases_offset, closed.end_offset if closed else None)
+    last.epoch.check_rounds()
+    return Promise(last.epoch, key, last.releases_offset, journal.closed.get(last.epoch.number))
 
 
 def verify_epoch(
@@ -69,8 +74,8 @@ def verify_epoch(
     if checkpoint is not None and checkpoint.epoch.nonce == promise.epoch.nonce:
         counted = checkpoint.position.log
     published = (part for _, part in _published(settings, promise))
-    records = _records(settings, promise, progress)
-    return verify(promise.epoch, promise.key, settings.events, records, published, counted)
+    entries = _entries(settings, promise, progress)
+    return verify(promise.epoch, promise.key, settings.events, entries, published, counted)
 
 
 def rebuild(
@@ -88,7 +93,7 @@ def rebuild(
         )
     epochs = take_over(settings, store, redis)
     promise = find_promise(settings, redis)
-    if promise.end_offset is not None:
+    if promise.closed is not None:
         raise EpochRefused(f"epoch {promise.epoch.number} is closed: there is nothing to rebuild")
     opened = EpochOpened(promise.epoch, key_check(promise.key), promise.releases_offset)
     if not outlet_of(settings, settings.shards).holds(opened):
@@ -100,9 +105,9 @@ def rebuild(
         return _put_back(_start_of_sequencer(settings, promise), epochs, store)
     released = _Released(_published(settings, promise), promise.releases_offset)
     pipeline = Pipeline(promise.epoch, promise.key, settings.events)
-    records = _records(settings, promise, progress)
+    entries = _entries(settings, promise, progress)
     while pipeline.round < released.rounds:
-        batch = list(islice(records, min(_RECORDS_AT_ONCE, released.rounds - pipeline.round)))
+        batch = list(islice(entries, min(_RECORDS_AT_ONCE, released.rounds - pipeline.round)))
         output = pipeline.process(batch)
         if not batch or any(released.differs(part) for part in output.releases):
             raise EpochRefused(
@@ -139,7 +144,7 @@ def _start_of_sequencer(settings: Settings, promise: Promise) -> Checkpoint:
     return Checkpoint(
         epoch,
         HistogramState.before_any_round(),
-        Position(epoch.first_offset, tick=epoch.first_tick),
+        Position.at_start_of(epoch),
         promise.releases_offset,
         key_check(promise.key),
         sharding=Sharding(settings.shards, [0] * settings.shards),
@@ -169,12 +174,27 @@ def _published(settings: Settings, promise: Promise) -> Iterator[tuple[int, Rele
             yield offset, ReleasedPart(release.round, release.part, value)
 
 
-def _records(settings: Settings, promise: Promise, progress: Progress) -> Iterator[Record]:
-    """The records of the events topic that the epoch counts."""
+def _entries(settings: Settings, promise: Promise, progress: Progress) -> Iterator[LogEntry]:
+    """The log that the epoch counts: its events, and its barriers where its rounds end by ticks."""
+    epoch, closed = promise.epoch, promise.closed
     events = log.offsets(settings.kafka_address, settings.events)
-    first = max(events.first, promise.epoch.first_offset)
-    end = events.end if promise.end_offset is None else min(events.end, promise.end_offset)
-    for record in log.read(settings.kafka_address, settings.events, first, end):
-        yield record
-        if record.offset % _RECORDS_AT_ONCE == 0 or record.offset == end - 1:
-            progress(record.offset + 1 - first, end - first)
+    first = max(events.first, epoch.first_offset)
+    end = events.end if closed is None else min(events.end, closed.end_offset)
+    fetched = _events(settings, first, end, progress)
+    if epoch.after_barrier is None:
+        return (record for _, batch in fetched for record in batch)
+    chain = BarrierChain(barrier_key(promise.key), settings.stream, epoch.after_barrier)
+    barriers = read_barriers(settings, chain.last.next_offset, ends_of(settings, epoch).barriers or 0)
+    if closed is not None and closed.end_barrier is not None:
+        last = closed.end_barrier
+        barriers = takewhile(lambda _: chain.last.number < last, barriers)
+    return merged(chain, barriers, fetched, epoch.first_offset)
+
+
+def _events(
+    settings: Settings, first: int, end: int, progress: Progress
+) -> Iterator[tuple[int, list[Record]]]:
+    """Events as they are fetched, each time with the offset up to which all have been."""
+    for reached, batch in log.read_batches(settings.kafka_address, settings.events, first, end):
+        yield reached, [Record.of(each) for each in batch]
+        progress(reached - first, end - first)

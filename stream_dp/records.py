@@ -21,6 +21,8 @@ from stream_dp.calibration import Guarantee
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.histogram import ReleasedBlock
 from stream_dp.privacy.release_tags import ReleaseTags
+from stream_dp.record import LARGEST_VALUE as LARGEST_VALUE
+from stream_dp.record import Record as Record
 
 VERSION: Literal[1] = 1
 LONGEST_LABEL = 1024
@@ -29,36 +31,11 @@ LONGEST_LABEL = 1024
 DEEPEST_NESTING = 100
 """Most arrays and objects around any value of an event.  How deep the decoder itself could go depends on its caller."""
 
-LARGEST_VALUE = 1 << 20
-"""Most bytes of an event, after decompression: a little above what Kafka takes by default.  An epoch freezes it."""
-
 LARGEST_PART = 900_000
 """A release of more bytes than this is split into parts, to stay below Kafka's default limit of a message."""
 
 _LATEST_TIMESTAMP = 253_402_300_799_999  # the last millisecond of the year 9999
 _Label = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_LABEL)]
-
-
-class Record(NamedTuple):
-    """A record of the events topic as the broker gave it; `timestamp` is the broker's, in milliseconds.
-
-    Of a key or a value of more than `LARGEST_VALUE` bytes, one byte more than that is kept.
-    """
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-
-    @classmethod
-    def of(cls, found: Any) -> "Record":
-        """From a record of either Kafka client."""
-        return cls(found.offset, found.timestamp, cut(found.key), cut(found.value))
-
-
-def cut(part: bytes | None) -> bytes | None:
-    """What is kept of a key or a value: enough to see that it is too large, where it is."""
-    return part if part is None or len(part) <= LARGEST_VALUE else part[: LARGEST_VALUE + 1]
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -72,38 +49,6 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 class BadRecord(Exception):
     """A record that is no valid event; its message says why, without quoting the record."""
-
-
-class Tick(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the worker writes among the events to end a round: `digest` shows that it did (rounds.py).
-
-    No such record holds items, so none is an event, whoever wrote it.
-    """
-
-    tick: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
-    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}\\Z")]
-    v: Literal[1] = VERSION
-
-
-TICK_KEY = b"stream_dp.tick"
-"""The key of every tick record: what has another one need not be looked into."""
-
-_TICK_DECODER = msgspec.json.Decoder(Tick)
-
-
-def encode_tick(tick: Tick) -> bytes:
-    """The value of a tick record."""
-    return msgspec.json.encode(tick)
-
-
-def decode_tick(key: bytes | None, value: bytes | None) -> Tick | None:
-    """The tick in a record of this key and value, its digest unchecked; None for any other record."""
-    if key != TICK_KEY:
-        return None
-    try:
-        return _TICK_DECODER.decode(value or b"")
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
 
 
 _EVENT_DECODER = msgspec.json.Decoder(Event)
@@ -234,7 +179,7 @@ class ReleaseEncoder:
         self._shard = "" if shard is None else f'{SHARD_FIELD.decode()}{shard[0]},"shards":{shard[1]}'
 
     def encode(self, block: ReleasedBlock, timestamps: Sequence[int], previous: int = 0) -> list[list[bytes]]:
-        """The parts of each round's release; its round `rounds[i]` was closed by a record of `timestamps[i]`.
+        """The parts of each round's release; its round `rounds[i]` was closed at `timestamps[i]`.
 
         `previous`: the round that was released before the first of them, 0 if there was none.
         """

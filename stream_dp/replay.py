@@ -13,7 +13,6 @@ from hashlib import blake2b
 from stream_dp import log
 from stream_dp.clients import producer_client
 from stream_dp.connections import Kafka
-from stream_dp.records import decode_tick
 from stream_dp.replay_source import HEADER, FileSource, ReplayRefused, Row, TopicSource
 
 _ANSWER_SECONDS = 30
@@ -49,10 +48,9 @@ class Numbers:
 
 @dataclass
 class Held:
-    """What the target holds of one source, and how many records that are not of it and could hold an event.
+    """What the target holds of one source, and how many records that are not of it.
 
-    Ticks that the target's own worker wrote hold none.  `last` is the row replayed last and the digest of its key and
-    value.
+    `last` is the row replayed last and the digest of its key and value.
     """
 
     rows: Numbers = field(default_factory=Numbers)
@@ -63,8 +61,6 @@ class Held:
     def take(self, row: Row, digest: str) -> None:
         """Count one record of the target."""
         source, _, number = (row.mark or "").partition(":")
-        if row.mark is None and decode_tick(row.key, row.value) is not None:
-            return
         if source != digest or not number.isdecimal():
             self.foreign += 1
         elif not self.rows.add(int(number)):

@@ -9,7 +9,7 @@ from stream_dp.journal import EpochJournal
 from stream_dp.replay_source import ReplayRefused
 from stream_dp.settings import Settings
 
-_OURS = (".releases", ".epochs", ".ledger", ".dead-letters", ".results", ".jobs")
+_OURS = (".releases", ".epochs", ".barriers", ".ledger", ".dead-letters", ".results", ".jobs")
 
 
 def check_target(settings: Settings, into: str, topic: str | None, name: str | None) -> None:

@@ -10,14 +10,18 @@ import msgspec
 from redis import Redis
 
 from stream_dp import log
+from stream_dp.barriers.key import barrier_key
+from stream_dp.barriers.topic import check_barrier, cut_off, prepare_barriers
 from stream_dp.epoch import EpochRefused
 from stream_dp.epoch_gap import gap_of
 from stream_dp.epochs import Epochs
+from stream_dp.events_reader import LogEnds, ends_of
 from stream_dp.journal import EpochJournal, check_journal
 from stream_dp.log_digest import LogDigester
 from stream_dp.outlet import Outlet, ReleasesOutlet
 from stream_dp.pipeline import Pipeline, Position
 from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.rounds import TICKS
 from stream_dp.sending import LARGEST_BATCH
 from stream_dp.settings import Settings
 from stream_dp.shards.frames import FrameRefused
@@ -34,16 +38,17 @@ logger = logging.getLogger(__name__)
 class Resumed:
     """A pipeline at the last checkpoint, and where its output goes.
 
-    `outlet` knows what has been published since then; `events_end` is where the events topic ended at the start.
-    `closing`: count up to there, then the epoch is to be closed.
+    `outlet` knows what has been published since then; `ends` is where the log ended at the start.
+    `closing`: count up to there, then the epoch is to be closed.  `barrier_key` is what it takes to write barriers.
     """
 
     pipeline: Pipeline | Sequencer
     key_check: str
     digester: LogDigester
     outlet: Outlet
-    events_end: int
+    ends: LogEnds
     epochs: Epochs
+    barrier_key: bytes
     closing: bool = False
 
 
@@ -79,6 +84,8 @@ def take_over(settings: Settings, store: CheckpointStore, redis: Redis) -> Epoch
         logger.warning(warning)
     prepare_releases_topic(settings)
     check_journal(settings.kafka_address, settings.epochs)
+    if settings.rounds == TICKS:
+        prepare_barriers(settings)
     log.check_topic(settings.kafka_address, settings.dead_letters)  # its warning is left out: it may forget
     if settings.shards:
         prepare_topics_of_shards(settings)
@@ -138,7 +145,10 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
             checkpoint.epoch.check_settings(settings)
         _check_log(settings, checkpoint.position, LogDigester(key))
         outlet = outlet_of(settings, _shards(checkpoint))
-        outlet.published_since(checkpoint)
+        published = outlet.published_since(checkpoint)
+        if wish is not None and checkpoint.epoch.has_lost_rounds and not published:
+            return open_next(settings, store, redis, epochs, wish, checkpoint.position)
+        checkpoint.epoch.check_rounds()
     except (EpochRefused, FrameRefused, NoKey, StateDamaged, log.LogRefused) as lost:
         if wish is None:
             raise
@@ -149,14 +159,14 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
         epochs.check_room(events.first if wish.recount else events.end, events.end)
     epochs.note_started(checkpoint.epoch.number)
     # Asked last: another worker may still be releasing, and whatever it has released came from records before this end.
-    events_end = log.offsets(settings.kafka_address, settings.events).end
     return Resumed(
         outlet.pipeline(checkpoint, key),
         checkpoint.key_check,
         LogDigester(key),
         outlet,
-        events_end,
+        ends_of(settings, checkpoint.epoch),
         epochs,
+        barrier_key(key),
         closing=wish is not None,
     )
 
@@ -178,21 +188,22 @@ def open_next(
     if counted is None:
         ended = events.end if wish.recount else _end_of_lost_epoch(settings, epochs.journal, events, wish)
         epochs.check_room(events.first if wish.recount else ended, None)
-        epochs.close_last(ended, end_unknown=True)
+        epochs.close_last(ended, None)
     else:
-        ended = epochs.close_last(counted.next_offset)
+        ended = epochs.close_last(counted.next_offset, counted)
     key = noise_key(settings.noise_key, redis, settings.stream, may_create=True)
     # A log that was made anew may end before what was counted of the old one.
     first_offset = events.first if wish.recount else max(min(ended, events.end), events.first)
-    checkpoint = epochs.open_next(first_offset, key_check(key), None if wish.recount else counted)
+    checkpoint = epochs.open_next(first_offset, key_check(key), counted, wish.recount)
     outlet = outlet_of(settings, settings.shards)
     return Resumed(
         outlet.pipeline(checkpoint, key),
         checkpoint.key_check,
         LogDigester(key),
         outlet,
-        events.end,
+        ends_of(settings, checkpoint.epoch),
         epochs,
+        barrier_key(key),
     )
 
 
@@ -339,10 +350,10 @@ def _check_sharding(settings: Settings, checkpoint: Checkpoint) -> None:
 
 
 def _check_log(settings: Settings, position: Position, digester: LogDigester) -> None:
-    """Raise `LogRefused` unless the last record applied is still where it was."""
+    """Raise `LogRefused` unless the last record applied is still where it was, and the last barrier is."""
     events = log.offsets(settings.kafka_address, settings.events)
-    if position.log.last:
-        last = position.next_offset - 1
+    last = position.log.last_offset
+    if last is not None:
         found = (
             list(log.read(settings.kafka_address, settings.events, last, last + 1)) if last in events else []
         )
@@ -353,6 +364,10 @@ def _check_log(settings: Settings, position: Position, digester: LogDigester) ->
             f"the topic {settings.events!r} has lost its first records before they were counted: "
             "use another stream name"
         )
+    if position.barrier is not None:
+        if events.end < position.next_offset:
+            raise cut_off(settings, events.end, position.next_offset)
+        check_barrier(settings, position.barrier)
 
 
 def another_log(settings: Settings, offset: int) -> log.LogRefused:

@@ -60,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         "per-event"
     )
     tick_seconds: Annotated[float, msgspec.Meta(ge=0.1)] = 1.0
+    write_barriers: bool = True
     pruning_rounds: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0
     release: Annotated[str, msgspec.Meta(pattern=r"^every-(round|[1-9][0-9]{0,6}(ms)?)\Z")] = "every-round"
     at_horizon: Literal["stop", "roll", "double"] = "stop"
@@ -146,6 +147,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return f"{self.stream}.epochs"
 
     @property
+    def barriers(self) -> str:
+        """The topic that says when rounds end, where they end by ticks."""
+        return f"{self.stream}.barriers"
+
+    @property
     def data_source(self) -> str:
         """Whose budget is charged: the events topic, unless the events are derived from another source."""
         return self.source or self.events
@@ -178,8 +184,8 @@ PRIVACY = (
 """Settings whose change under a running epoch would break its promise.
 
 `rounds` is one of them because the same log cut otherwise is another release under the same noise, and `release` so
-that what is missing can be told from what is left out; `tick_seconds` is not, because ticks end rounds where they stand
-in the log, however often they are written.
+that what is missing can be told from what is left out; `tick_seconds` is not, because barriers end rounds where they
+stand, however often they are written.
 """
 
 

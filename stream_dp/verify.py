@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from stream_dp.barriers.chain import Barrier
+from stream_dp.barriers.merged_log import LogEntry
 from stream_dp.epoch import Epoch
 from stream_dp.log_digest import NOTHING, LogDigest, LogDigester
 from stream_dp.pipeline import Pipeline, ReleasedPart
-from stream_dp.records import Record
 
 _RECORDS_AT_ONCE = 500
 
@@ -90,16 +91,16 @@ def verify(
     epoch: Epoch,
     key: bytes,
     topic: str,
-    records: Iterable[Record],
+    entries: Iterable[LogEntry],
     published: Iterable[ReleasedPart],
     counted: LogDigest = NOTHING,
 ) -> Outcome:
-    """Compare `published`, in the order of the releases topic, with what `records` give again.
+    """Compare `published`, in the order of the releases topic, with what the log gives again.
 
-    `records` are those of the events topic from the epoch's first offset on; `counted` is the commitment in the last
+    `entries` are that log, from the epoch's first offset on; `counted` is the commitment in the last
     checkpoint, by which an edited log is told from a reordered one and from changed releases.
     """
-    log = _Log(records, LogDigester(key), counted)
+    log = _Log(entries, LogDigester(key), counted)
     pipeline = Pipeline(epoch, key, topic)
     recomputed = _recomputed(pipeline, log)
     releases, seen, rounds = blake2b(digest_size=32), dict[tuple[int, int], bytes](), 0
@@ -144,8 +145,8 @@ class _Log:
     `at_checkpoint` is the commitment where the worker made its last one, after `rounds_at_checkpoint` rounds.
     """
 
-    def __init__(self, records: Iterable[Record], digester: LogDigester, counted: LogDigest) -> None:
-        self._records = iter(records)
+    def __init__(self, entries: Iterable[LogEntry], digester: LogDigester, counted: LogDigest) -> None:
+        self._entries = iter(entries)
         self._digester = digester
         self.counted = counted
         self.digest = NOTHING
@@ -153,14 +154,16 @@ class _Log:
         self.rounds_at_checkpoint = 0
         self.first_offset: int | None = None
 
-    def batches(self) -> Iterator[list[Record]]:
-        while batch := list(islice(self._records, self._until_checkpoint() or _RECORDS_AT_ONCE)):
+    def batches(self) -> Iterator[list[LogEntry]]:
+        while batch := list(islice(self._entries, self._until_checkpoint() or _RECORDS_AT_ONCE)):
             for record in batch:
+                if isinstance(record, Barrier):
+                    continue
                 self.digest = self._digester.extend(self.digest, [record])
                 if self.digest.records == self.counted.records:
                     self.at_checkpoint = self.digest
-            if self.first_offset is None:
-                self.first_offset = batch[0].offset
+                if self.first_offset is None:
+                    self.first_offset = record.offset
             yield batch
 
     def _until_checkpoint(self) -> int:

@@ -19,9 +19,13 @@ from aiokafka.errors import (
     UnsupportedCodecError,
 )
 
+from stream_dp.barriers.chain import BarrierChain
+from stream_dp.barriers.merged_log import LogEntry
+from stream_dp.barriers.process import BarrierProcess
 from stream_dp.connections import aiokafka_options, redis_client
 from stream_dp.consuming import consumer
 from stream_dp.epoch import EpochRefused
+from stream_dp.events_reader import EventsReader
 from stream_dp.log import LogRefused
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.watch import Watch
@@ -29,9 +33,8 @@ from stream_dp.patience import persevere
 from stream_dp.pipeline import Output, Position
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.record_batches import UnreadableBatch
-from stream_dp.records import TICK_KEY, DeadLetter, Record
+from stream_dp.records import DeadLetter, Record
 from stream_dp.resume import NewEpoch, Resumed, another_log, open_next, resume
-from stream_dp.rounds import TICKS, TickTimes
 from stream_dp.sending import InFlight, producer, stop_client, stop_producer
 from stream_dp.settings import Settings, SettingsError
 from stream_dp.shards.frames import FrameRefused
@@ -56,7 +59,6 @@ REFUSALS = (
 )
 """Why a worker does not go on: doing so would break the promise.  Their messages say what to change."""
 
-_POLL_MILLISECONDS = 200
 _REDIS_SECONDS = 30.0
 _LONGEST_SILENCE_SECONDS = 30.0
 _OFFSET_SECONDS = 5.0
@@ -79,6 +81,7 @@ class Worker:
         self._store = CheckpointStore(self._redis, settings.stream)
         self.watch = Watch(settings.stream, settings.data_source)
         self._ports = Ports(settings, self.watch)
+        self._barriers = BarrierProcess(settings)
 
     def stop(self) -> None:
         """Ask `run` to checkpoint what has been sent and to return."""
@@ -87,7 +90,7 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop` or the end.  An outage of Kafka or Redis is waited out; raises one of `REFUSALS`."""
         check_golden_draw()
-        with self._ports:
+        with self._ports, self._barriers:
             await persevere(self._attempt, lambda: self.finished, self._stopping, self.settings, self.watch)
 
     async def _attempt(self) -> None:
@@ -115,7 +118,7 @@ class Worker:
                 await session.catch_up()
                 self.watch.began(session.pipeline)
                 try:
-                    await self._work(session, resumed.events_end if resumed.closing else None)
+                    await self._work(session, resumed)
                 finally:
                     self.watch.ended()
             counted = resumed.pipeline.position
@@ -127,36 +130,44 @@ class Worker:
             await asyncio.to_thread(open_next, *place, resumed.epochs, self._new_epoch, counted)
             self._new_epoch = None
 
-    async def _work(self, session: "_Session", until: int | None) -> None:
-        """Count until stopped, at the horizon, or (where an epoch is to be closed) at the offset `until`.
+    async def _work(self, session: "_Session", resumed: Resumed) -> None:
+        """Count until stopped, at the horizon, or (where an epoch is to be closed) where the log ended at the start.
 
         Where the settings do not say stop, the next session begins with the next epoch.
         """
-        pipeline = session.pipeline
+        pipeline, closing = session.pipeline, resumed.closing
         logger.info(
-            "stream %s: epoch %d, round %d", self.settings.stream, pipeline.epoch.number, pipeline.round
+            "stream %s: epoch %d, round %d of %d",
+            self.settings.stream,
+            pipeline.epoch.number,
+            pipeline.round,
+            pipeline.epoch.mechanism.horizon,
         )
-        while not self._stopping.is_set() and not pipeline.finished and not await session.reached(until):
-            records = await session.records()
-            if records:
+        writes_barriers = (
+            pipeline.position.barrier is not None and not closing and self.settings.write_barriers
+        )
+        while not self._stopping.is_set() and not pipeline.finished:
+            if closing and await session.caught_up():
+                break
+            if writes_barriers:
+                self._barriers.run(resumed.barrier_key)
+            entries = await session.read()
+            if entries:
                 with self.watch.batch():
-                    await session.count(
-                        [record for record in records if until is None or record.offset < until]
-                    )
+                    await session.count(entries)
             self.rounds = pipeline.round
             self.watch.counted(pipeline.round, session.lag)
-            self.watch.open_round(pipeline.intake.open_records)
+            self.watch.open_round(session.open_records)
             if session.checkpoint_due:
                 await session.begin_checkpoint()
             await session.check_checkpoint()
             await session.confirm()
-            await session.tick()
             if self.watch.budget_due and self.settings.metrics_port:
                 await asyncio.to_thread(self.watch.read_budget, self._redis, pipeline.position.next_offset)
         await session.begin_checkpoint()
         await session.finish_checkpoint()
         self.rounds = pipeline.round
-        self.finished = pipeline.finished and until is None and self.settings.at_horizon == "stop"
+        self.finished = pipeline.finished and not closing and self.settings.at_horizon == "stop"
         if self.finished:
             logger.warning(
                 "the horizon of %d rounds is reached: nothing more is released; --new-epoch opens another epoch, "
@@ -180,8 +191,6 @@ class _Session:
         self._writing: asyncio.Task[None] | None = None
         self._partition = TopicPartition(settings.events, 0)
         self._journal = TopicPartition(settings.epochs, 0)
-        by_ticks = settings.rounds == TICKS and not resumed.closing
-        self._tick_times = TickTimes(settings.tick_seconds, time.time) if by_ticks else None
         self._counted = self._last_counted()
         self._reader_of_counted = consumer(
             settings.kafka_address,
@@ -191,6 +200,15 @@ class _Session:
         )
         self._consumer = consumer(
             settings.kafka_address, group_id=f"{settings.stream}.running-histogram", auto_offset_reset="none"
+        )
+        barrier = self.pipeline.position.barrier
+        self._reader = EventsReader(
+            settings,
+            self._consumer,
+            self.pipeline.position,
+            None if barrier is None else BarrierChain(resumed.barrier_key, settings.stream, barrier),
+            resumed.ends,
+            stop_there=resumed.closing,
         )
         self._producer = producer(settings.kafka_address, settings.compression)
         self._in_flight = InFlight(self._producer, settings.kafka, watch)
@@ -202,8 +220,7 @@ class _Session:
         except BaseException:
             await self.__aexit__()
             raise
-        self._consumer.assign([self._partition])
-        self._consumer.seek(self._partition, self.pipeline.position.next_offset)
+        self._reader.begin()
         self._reader_of_counted.assign([self._partition])
         self._reader_of_counted.pause(self._partition)
         return self
@@ -216,37 +233,24 @@ class _Session:
             await stop_client(reader.stop(), reader._client)
         await stop_producer(self._producer)
 
-    async def records(self) -> list[Record]:
-        """The next records, at most a batch; none if there are none for a while."""
+    async def read(self) -> list[LogEntry]:
+        """What comes next in the log; nothing if that takes a while."""
         self._watch.beat()
-        wait = _POLL_MILLISECONDS
-        if self._tick_times is not None:
-            wait = min(wait, 1 + int(self._tick_times.seconds_left() * 1000))
-        found = await self._consumer.getmany(
-            self._partition, timeout_ms=wait, max_records=self._settings.batch_rounds
-        )
-        return [Record.of(record) for record in found.get(self._partition, ())]
+        return await self._reader.read()
 
-    async def tick(self) -> None:
-        """Write a tick into the events topic where rounds end by ticks and one is due.
-
-        Not before all that the log held at the start has been read: until then the last tick is not known.
-        """
-        if self._tick_times is None or not await self.reached(self._resumed.events_end):
-            return
-        number = self._tick_times.due(self.pipeline.position.tick)
-        if number is None:
-            return
-        await asyncio.to_thread(self._store.check_hold)
-        value = self.pipeline.intake.ticks.encode(number)
-        await self._producer.send_and_wait(self._settings.events, value, TICK_KEY, partition=0)
-        self._tick_times.written(number)
+    async def caught_up(self) -> bool:
+        """Whether all that the log held at the start has been read."""
+        return await self._reader.caught_up()
 
     @property
     def lag(self) -> int:
         """How many records are known to wait."""
-        end = self._consumer.highwater(self._partition)
-        return max(0, (end or 0) - self.pipeline.intake.next_offset)
+        return self._reader.lag(self.pipeline.intake.next_offset)
+
+    @property
+    def open_records(self) -> int:
+        """How many records the open round holds by now, all of them in memory."""
+        return self.pipeline.intake.open_records + self._reader.held_back
 
     async def confirm(self) -> None:
         """Where nothing was sent for a while, ask Redis who holds the stream and Kafka whether it is there.
@@ -316,46 +320,40 @@ class _Session:
 
     def _last_counted(self) -> tuple[int, bytes]:
         """The offset of the last record that was counted, and its digest, which is empty where nothing was."""
-        position = self.pipeline.position
-        return position.next_offset - 1, position.log.last
-
-    async def reached(self, offset: int | None) -> bool:
-        """Whether every record before `offset` has been read."""
-        return offset is not None and await self._consumer.position(self._partition) >= offset
+        counted = self.pipeline.position.log
+        return counted.last_offset or 0, counted.last
 
     async def catch_up(self) -> None:
         """Compute the rounds that were published after the checkpoint again, compare, and send what is missing.
 
         Raises `EpochRefused` at the first difference, with nothing sent.
         """
-        missing, heard = Output(), time.monotonic()
+        missing = Output()
         while last := self._outlet.not_given_again:
-            if await self.reached(self._resumed.events_end) or self.pipeline.finished:
+            if await self.caught_up() or self.pipeline.finished:
                 raise EpochRefused(
                     f"the releases go up to round {last}, which the events topic and the key do not give again: "
                     "the log or the releases were changed; nothing is sent"
                 )
-            records = await self.records()
-            if records:
-                heard = time.monotonic()
-            elif time.monotonic() - heard > _LONGEST_SILENCE_SECONDS:
+            entries = await self.read()
+            if self._reader.silence > _LONGEST_SILENCE_SECONDS:
                 raise KafkaTimeoutError(f"no records of {self._settings.events!r}, which holds more")
-            output = self._outlet.missing(self.pipeline.process(records))
+            output = self._outlet.missing(self.pipeline.process(entries))
             missing.releases += output.releases
             missing.frames += output.frames
             missing.dead_letters += output.dead_letters
         await asyncio.to_thread(self._store.check_hold)
         await self._send(missing)
 
-    async def count(self, records: list[Record]) -> None:
-        """Count the records and send what they give.  Raises `Fenced`, with nothing sent, where that fails.
+    async def count(self, entries: list[LogEntry]) -> None:
+        """Count what was read and send what it gives.  Raises `Fenced`, with nothing sent, where that fails.
 
         A worker that slept finds out here that another one took over: what it can still send was read before that.
-        Redis is asked after the records were read, and answers while they are counted.
+        Redis is asked after the log was read, and answers while it is counted.
         """
         holds = asyncio.get_running_loop().run_in_executor(None, self._store.check_hold)
         try:
-            output = self.pipeline.process(records)
+            output = self.pipeline.process(entries)
         finally:
             await holds
         await self._send(output)

@@ -3,22 +3,24 @@
 import json
 import random
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any, get_args
+from itertools import accumulate, pairwise
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream_dp.barriers.chain import beginning
+from stream_dp.barriers.merged_log import LogEntry
 from stream_dp.calibration import calibrate
 from stream_dp.epoch import Epoch
 from stream_dp.pipeline import Output, Pipeline
 from stream_dp.privacy.composition import Unit
-from stream_dp.records import TICK_KEY, BadRecord, Record, decode_event, decode_release, iso_timestamp
-from stream_dp.rounds import TickCodec
+from stream_dp.records import BadRecord, Record, decode_event, decode_release, iso_timestamp
 from stream_dp.settings import Settings
 from tests import naive
+from tests.barriers.chains import barriers
 from tests.nodes import live_nodes
 
 KEY = bytes(range(32))
@@ -30,12 +32,13 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 def epoch(horizon: int = HORIZON, unit: Unit = "event", rounds: str = "per-event") -> Epoch:
     """An epoch with a fixed nonce."""
     mechanism, guarantee = calibrate(20.0, 1e-6, horizon, ITEMS_PER_EVENT, unit=unit)
-    return Epoch(1, NONCE, 0, Settings(stream="s", rounds=rounds).privacy, mechanism, guarantee)
+    after = beginning(NONCE.hex(), 0, 0) if rounds == "ticks" else None
+    privacy = Settings(stream="s", rounds=rounds).privacy
+    return Epoch(1, NONCE, 0, privacy, mechanism, guarantee, after_barrier=after)
 
 
 EPOCH = epoch()
 ALL_KINDS = [epoch(1023, unit, rounds) for unit in UNITS for rounds in ("per-event", "every-3", "ticks")]
-TICKS = TickCodec(KEY, "s")
 VALUES = [
     b'{"items": ["tea"]}',
     b'{"items": ["milk", "tea"]}',
@@ -57,16 +60,18 @@ def log_of(values: list[bytes | None]) -> list[Record]:
     return [Record(offset, 1_700_000_000_000 + offset, None, value) for offset, value in enumerate(values)]
 
 
-def with_ticks(values: list[bytes | int | None]) -> list[Record]:
-    """The same, where a number stands for the tick of that number."""
-    plain = log_of([TICKS.encode(value) if isinstance(value, int) else value for value in values])
-    return [
-        record._replace(key=TICK_KEY) if isinstance(value, int) else record
-        for record, value in zip(plain, values, strict=True)
-    ]
+def log_for(kind: Epoch, values: list[bytes | Literal[0] | None]) -> list[LogEntry]:
+    """The same, where 0 stands for a barrier if rounds end by ticks, and else for nothing."""
+    events = log_of([value for value in values if value != 0])
+    if kind.privacy["rounds"] != "ticks":
+        return list(events)
+    before = list(accumulate((value != 0 for value in values), initial=0))
+    ends = barriers(*(before[place] for place, value in enumerate(values) if value == 0))
+    left, closing = iter(events), iter(ends)
+    return [next(closing) if value == 0 else next(left) for value in values]
 
 
-def output_of(pipeline: Pipeline, *batches: list[Record]) -> Output:
+def output_of(pipeline: Pipeline, *batches: list[LogEntry]) -> Output:
     total = Output()
     for batch in batches:
         output = pipeline.process(batch)
@@ -75,34 +80,36 @@ def output_of(pipeline: Pipeline, *batches: list[Record]) -> Output:
     return total
 
 
-values_and_ticks = st.sampled_from(VALUES) | st.integers(1, 30)
+values_and_barriers = st.sampled_from([*VALUES, 0, 0, 0])
 
 
 @settings(max_examples=60)
 @given(
     st.sampled_from(ALL_KINDS),
-    st.lists(values_and_ticks, max_size=80),
+    st.lists(values_and_barriers, max_size=80),
     st.lists(st.integers(0, 80), max_size=5),
 )
-def test_batches_make_no_difference(kind: Epoch, values: list[bytes | int | None], cuts: list[int]) -> None:
-    records = with_ticks(values)
+def test_batches_make_no_difference(
+    kind: Epoch, values: list[bytes | Literal[0] | None], cuts: list[int]
+) -> None:
+    records = log_for(kind, values)
     bounds = sorted({0, len(records), *(cut for cut in cuts if cut < len(records))})
     batches = [records[start:end] for start, end in pairwise(bounds)]
     whole, cut = Pipeline(kind, KEY, "s.events"), Pipeline(kind, KEY, "s.events")
     assert output_of(whole, records) == output_of(cut, *batches)
     assert (whole.position, whole.round, whole.intake.pairs) == (cut.position, cut.round, cut.intake.pairs)
-    assert whole.intake.next_offset == len(records)
+    assert whole.intake.next_offset == sum(value != 0 for value in values)
     if kind.privacy["rounds"] == "per-event":
         assert whole.round == len(records)
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(ALL_KINDS), st.lists(values_and_ticks, max_size=60), st.data())
+@given(st.sampled_from(ALL_KINDS), st.lists(values_and_barriers, max_size=60), st.data())
 def test_a_pipeline_that_starts_from_a_checkpoint_gives_the_rest(
-    kind: Epoch, values: list[bytes | int | None], data: st.DataObject
+    kind: Epoch, values: list[bytes | Literal[0] | None], data: st.DataObject
 ) -> None:
     """The checkpoint stands at the end of a round; the records of the open round are read again."""
-    records = with_ticks(values)
+    records = log_for(kind, values)
     expected = output_of(Pipeline(kind, KEY, "s.events"), records)
     pipeline, seen = Pipeline(kind, KEY, "s.events"), Output()
     for cut in sorted(data.draw(st.lists(st.integers(0, len(records)), max_size=3))):
@@ -118,11 +125,13 @@ def test_a_pipeline_that_starts_from_a_checkpoint_gives_the_rest(
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(ALL_KINDS), st.lists(values_and_ticks, max_size=60))
-def test_what_is_counted_equals_plain_dictionaries(kind: Epoch, values: list[bytes | int | None]) -> None:
+@given(st.sampled_from(ALL_KINDS), st.lists(values_and_barriers, max_size=60))
+def test_what_is_counted_equals_plain_dictionaries(
+    kind: Epoch, values: list[bytes | Literal[0] | None]
+) -> None:
     """Rounds, bounds, counts and noise, all of them the slow way."""
     pipeline = Pipeline(kind, KEY, "s.events")
-    letters = pipeline.process(with_ticks(values)).dead_letters
+    letters = pipeline.process(log_for(kind, values)).dead_letters
     rounds, bad = slowly(values, kind.privacy["rounds"], kind.guarantee.unit)
     run = naive.naive_run(KEY, "s", NONCE, kind.mechanism.sigma_squared, lambda _: 0, rounds)
     state = pipeline.histogram.state()
@@ -131,16 +140,16 @@ def test_what_is_counted_equals_plain_dictionaries(kind: Epoch, values: list[byt
     assert run.history == state.history
 
 
-def slowly(values: list[bytes | int | None], rounds: str, unit: Unit) -> tuple[list[list[str]], list[int]]:
+def slowly(
+    values: list[bytes | Literal[0] | None], rounds: str, unit: Unit
+) -> tuple[list[list[str]], list[int]]:
     """What each closed round admits, and the offsets of its records that are no events."""
     admitted: list[list[str]] = []
     closed_bad: list[int] = []
     held: dict[str, list[str]] = {}
-    last, size, labels, bad = 0, 0, list[str](), list[int]()
-    for offset, value in enumerate(values):
-        tick = value if isinstance(value, int) and rounds == "ticks" else None
-        size += 1
-        if tick is None:
+    offset, size, labels, bad = 0, 0, list[str](), list[int]()
+    for value in values:
+        if value != 0:
             event = json_event(value)
             user = None if event is None else event.get("user")
             if event is None or (unit == "user" and user is None):
@@ -154,17 +163,16 @@ def slowly(values: list[bytes | int | None], rounds: str, unit: Unit) -> tuple[l
                     if item not in own and len(own) < ITEMS_PER_EVENT:
                         own.append(item)
                 labels += own[before:]
-        elif tick <= last:
-            continue
-        if tick is not None or size == {"per-event": 1, "every-3": 3}.get(rounds):
-            last = tick or last
+            offset, size = offset + 1, size + 1
+        ends = value == 0 if rounds == "ticks" else size == {"per-event": 1, "every-3": 3}[rounds]
+        if ends:
             admitted.append(labels)
             closed_bad += bad
             size, labels, bad = 0, [], []
     return admitted, closed_bad
 
 
-def json_event(value: bytes | int | None) -> dict[str, Any] | None:
+def json_event(value: bytes | None) -> dict[str, Any] | None:
     """The event, if it is one of the valid ones among `VALUES`."""
     if not isinstance(value, bytes) or b'"user": ""' in value:
         return None
@@ -177,12 +185,12 @@ def json_event(value: bytes | int | None) -> dict[str, Any] | None:
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(ALL_KINDS), st.lists(values_and_ticks, min_size=1, max_size=60), st.data())
+@given(st.sampled_from(ALL_KINDS), st.lists(values_and_barriers, min_size=1, max_size=60), st.data())
 def test_records_delivered_again_are_dropped(
-    kind: Epoch, values: list[bytes | int | None], data: st.DataObject
+    kind: Epoch, values: list[bytes | Literal[0] | None], data: st.DataObject
 ) -> None:
     """A log read again from any earlier offset, any number of times, gives what it gives when read once."""
-    records = with_ticks(values)
+    records = log_for(kind, values)
     once, often = Pipeline(kind, KEY, "s.events"), Pipeline(kind, KEY, "s.events")
     repeated, reached = [], 0
     while reached < len(records):
@@ -228,32 +236,54 @@ def test_the_horizon_leaves_the_open_round_and_all_beyond_it_to_the_next_epoch()
 def test_a_round_is_timed_by_the_record_that_closed_it_and_never_by_what_events_say() -> None:
     """An event counts in the round that is open when the broker takes it, however late it says it is."""
     late = [b'{"items": ["tea"], "ts": "%d-01-31T12:00:00Z"}' % year for year in (2020, 1970, 2099, 2026)]
-    for rounds, closing in (("every-2", [1, 3]), ("ticks", [4])):
-        pipeline = Pipeline(epoch(rounds=rounds), KEY, "s.events")
-        output = pipeline.process(with_ticks([*late, 17]))
+    for rounds, closed in (("every-2", [1_700_000_000_001, 1_700_000_000_003]), ("ticks", [1_000])):
+        kind = epoch(rounds=rounds)
+        pipeline = Pipeline(kind, KEY, "s.events")
+        output = pipeline.process(log_for(kind, [*late, 0]))
         found = [decode_release(release.value).ts for release in output.releases]
-        assert [iso_timestamp(1_700_000_000_000 + offset) for offset in closing] == found
+        assert list(map(iso_timestamp, closed)) == found
         assert pipeline.histogram.state().counts.tolist() == [4]
 
 
-def test_a_tick_in_a_stream_whose_rounds_do_not_end_by_ticks_is_a_bad_record() -> None:
-    for rounds, closed in (("per-event", 3), ("every-3", 1)):
-        pipeline = Pipeline(epoch(rounds=rounds), KEY, "s.events")
-        output = pipeline.process(with_ticks([b'{"items": ["tea"]}', 17, b'{"items": ["tea"]}']))
-        assert (pipeline.round, [letter.offset for letter in output.dead_letters]) == (closed, [1])
+@pytest.mark.parametrize("unit", UNITS)
+def test_neighbours_have_the_same_rounds_at_the_same_times(unit: Unit) -> None:
+    """One of them holds a record that takes long to decode, the other one nothing in its place."""
+    kind = epoch(unit=unit, rounds="ticks")
+    slow = b'{"items": [' + b",".join(b'"item %d"' % n for n in range(60_000)) + b'], "user": "slow"}'
+    assert len(slow) > 700_000
+    told = []
+    for value in (slow, b"", None):
+        values: list[bytes | Literal[0] | None] = [
+            value,
+            0,
+            b'{"items": ["tea"], "user": "u"}',
+            0,
+            0,
+            b"{",
+            0,
+        ]
+        pipeline = Pipeline(kind, KEY, "s.events")
+        found = [
+            decode_release(release.value) for release in pipeline.process(log_for(kind, values)).releases
+        ]
+        told.append(
+            (
+                [(each.round, each.ts, each.part, each.parts, each.sd, each.tau) for each in found],
+                pipeline.position.barrier,
+            )
+        )
+    assert told[0] == told[1] == told[2]
+    assert len(told[0][0]) == 4
 
 
-def test_a_tick_that_somebody_else_wrote_is_a_bad_record_of_the_open_round() -> None:
-    forged = Record(1, 0, TICK_KEY, TickCodec(bytes(32), "s").encode(17))
-    pipeline = Pipeline(epoch(rounds="ticks"), KEY, "s.events")
-    assert pipeline.process([*log_of([b'{"items": ["tea"]}']), forged]) == Output()
-    output = pipeline.process([Record(2, 0, TICK_KEY, TICKS.encode(1))])
-    assert (
-        [release.round for release in output.releases],
-        [letter.offset for letter in output.dead_letters],
-    ) == (
+def test_what_former_versions_wrote_to_end_rounds_is_a_bad_record() -> None:
+    """Nothing that anybody writes into the events topic ends a round that ends by barriers."""
+    kind = epoch(rounds="ticks")
+    tick = b'{"tick":1769860800000,"digest":"00112233445566778899aabbccddeeff","v":1}'
+    output = Pipeline(kind, KEY, "s.events").process(log_for(kind, [b'{"items": ["tea"]}', tick, b"{}", 0]))
+    assert ([each.round for each in output.releases], [each.offset for each in output.dead_letters]) == (
         [1],
-        [1],
+        [1, 2],
     )
 
 

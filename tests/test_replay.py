@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.records import TICK_KEY, decode_event
+from stream_dp.records import decode_event
 from stream_dp.replay import Held, Numbers, check_held, missing, paced
 from stream_dp.replay_source import FileSource, ReplayRefused, Row
-from stream_dp.rounds import TickCodec
 
 SOME = [
     {"items": ["tea", "milk"], "user": "ann", "ts": "2026-01-31T12:00:00+00:00"},
@@ -170,25 +169,6 @@ def test_a_target_that_a_stream_counts_holds_nothing_else(tmp_path: Path) -> Non
         held.take(row._replace(mark=f"{source.digest}:0"), source.digest)
     with pytest.raises(ReplayRefused, match="1 rows twice"):
         check_held(held, source, "scratch")
-
-
-def test_ticks_of_the_targets_own_worker_are_nothing_foreign(tmp_path: Path) -> None:
-    """They hold no event.  What only looks like one may, and a replayed one is a row like any other."""
-    source = FileSource(jsonl(tmp_path, [b'{"items": ["a"]}']))
-    tick = Row(0, None, TICK_KEY, TickCodec(bytes(32), "again").encode(17))
-    held = Held()
-    held.take(tick, source.digest)
-    check_held(held, source, "again.events")
-    for foreign in (
-        tick._replace(key=None),
-        tick._replace(value=b'{"items": ["a"]}'),
-        tick._replace(mark="other:0"),
-    ):
-        held = Held()
-        held.take(foreign, source.digest)
-        assert held.foreign == 1
-    held.take(tick._replace(mark=f"{source.digest}:0"), source.digest)
-    assert len(held.rows) == 1
 
 
 def test_replayed_rows_decode_as_events(file: Path) -> None:

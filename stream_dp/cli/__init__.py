@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from stream_dp import __version__
 from stream_dp.cli import (
     audit,
+    barriers,
     budget,
     calibrate,
     changes,
@@ -72,6 +73,7 @@ app.command("demo")(demo.demo)
 app.command("worker")(worker.worker)
 app.command("shard")(shards.shard)
 app.command("merge")(shards.merge)
+app.command("barriers")(barriers.barriers)
 app.command("tail")(tail.tail)
 app.command("changes")(changes.changes)
 app.command("replay")(replay.replay)

@@ -145,6 +145,8 @@ def _kafka(settings: Settings) -> Iterator[Finding]:
         ),
         1,
     )
+    if settings.rounds == "ticks":
+        topics[settings.barriers] = 1
     if settings.shards:
         topics |= dict.fromkeys((settings.frames, settings.shard_releases), settings.shards)
     for topic, partitions in topics.items():
@@ -164,16 +166,19 @@ def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
     from kafka.errors import KafkaError
 
     from stream_dp import log
+    from stream_dp.barriers.topic import check_barriers_topic
     from stream_dp.journal import check_journal, journal_topic
     from stream_dp.resume import LARGEST_BATCH
 
     if topic == settings.dead_letters:
         return Finding("topic", "ok", f"{topic} exists; it holds raw data: restrict who may read it")
     batched = settings.releases, settings.frames, settings.shard_releases
+    warnings: list[str] = []
     try:
         if topic in (settings.epochs, journal_topic(settings.data_source)):
             check_journal(settings.kafka_address, topic)
-            warnings = []
+        elif topic == settings.barriers:
+            check_barriers_topic(settings)
         else:
             largest_batch = LARGEST_BATCH if topic in batched else 0
             days = settings.releases_retention_days if topic == settings.releases else None

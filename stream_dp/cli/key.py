@@ -1,4 +1,4 @@
-"""`stream-dp key`: noise keys that are kept outside Redis."""
+"""`stream-dp key`: noise keys that are kept outside Redis, and the keys of processes that need less."""
 
 import json
 import os
@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 @app.callback()
 def _key() -> None:
-    """Make a noise key that is kept outside Redis.
+    """Put a key into a file that only its owner may read.
 
     [bold]Example[/]
 
@@ -40,6 +40,47 @@ def new(
     """
     from stream_dp.privacy.keyed_noise import new_key
 
+    _write(file, new_key())
+    if as_json:
+        typer.echo(json.dumps({"file": str(file), "noise_key": f"file:{file}"}))
+    else:
+        typer.echo(f'Made {file}.  Put noise_key = "file:{file}" into stream.toml before the first start.')
+
+
+@app.command("barriers")
+def barriers(
+    file: Annotated[Path, typer.Option("--file", metavar="PATH", help="Where to put it; must not exist.")],
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    redis: options.Redis = None,
+    as_json: options.Json = False,
+) -> None:
+    """Derive from a stream's noise key what [bold]stream-dp barriers[/] needs, so that it need not have the noise key.
+
+    Who has it can decide when rounds end, and nothing else.
+
+    [bold]Examples[/]
+
+      stream-dp key barriers --settings stream.toml --file barriers.key
+
+      stream-dp key barriers --stream shop --file barriers.key --json
+    """
+    from stream_dp.barriers.key import barrier_key
+    from stream_dp.connections import redis_client
+    from stream_dp.settings import load_settings
+    from stream_dp.store.noise_key import noise_key
+
+    chosen = load_settings(settings, stream=stream, redis=redis)
+    client = redis_client(chosen.redis_address)
+    _write(file, barrier_key(noise_key(chosen.noise_key, client, chosen.stream, may_create=False)))
+    if as_json:
+        typer.echo(json.dumps({"file": str(file), "key": f"file:{file}"}))
+    else:
+        typer.echo(f"Made {file}.  Start stream-dp barriers with --key file:{file}.")
+
+
+def _write(file: Path, key: bytes) -> None:
+    """Put the key into a new file that only its owner may read."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -47,10 +88,6 @@ def new(
     except OSError as error:
         raise Mistake(f"cannot make {file} ({error.strerror}): change --file") from None
     with os.fdopen(descriptor, "w") as opened:
-        opened.write(new_key().hex() + "\n")
+        opened.write(key.hex() + "\n")
         opened.flush()
         os.fsync(descriptor)
-    if as_json:
-        typer.echo(json.dumps({"file": str(file), "noise_key": f"file:{file}"}))
-    else:
-        typer.echo(f'Made {file}.  Put noise_key = "file:{file}" into stream.toml before the first start.')

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from stream_dp.barriers.merged_log import LogEntry
 from stream_dp.counters.protocol import CounterState
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState, chain_heads
 from stream_dp.intake import Intake, Position
 from stream_dp.pipeline import Output
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
-from stream_dp.records import Record
 from stream_dp.shards.frames import FrameWriter
 
 
@@ -51,12 +51,12 @@ class Sequencer:
         """Whether the horizon is reached: the records that follow belong to another epoch."""
         return self.round == self.epoch.mechanism.horizon
 
-    def process(self, records: Sequence[Record]) -> Output:
-        """Take records in the order of their offsets and frame the rounds that they close.
+    def process(self, entries: Sequence[LogEntry]) -> Output:
+        """Take what comes next in the log and frame the rounds that it closes.
 
-        Records that were taken before are skipped; those beyond the horizon are left.
+        What was taken before is skipped; what lies beyond the horizon is left.
         """
-        closed = self.intake.process(records, self.epoch.mechanism.horizon - self.round)
+        closed = self.intake.process(entries, self.epoch.mechanism.horizon - self.round)
         heads = chain_heads(self._noise, self._history, self.round + 1, closed.admitted)
         frames = list(self._writer.frames(self.round + 1, self._history, heads, closed))
         if heads:

@@ -88,12 +88,13 @@ class Sharding(msgspec.Struct, frozen=True):
 class Closing(msgspec.Struct, frozen=True):
     """The epoch of this nonce ends: whoever holds the stream counts nothing at or after `end_offset` under it.
 
-    `end_unknown`: see journal.EpochClosed.
+    `end_unknown` and `end_barrier`: see journal.EpochClosed.
     """
 
     nonce: bytes
     end_offset: int
     end_unknown: bool = False
+    end_barrier: int | None = None
 
 
 class _Format(msgspec.Struct):

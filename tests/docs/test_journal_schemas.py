@@ -38,6 +38,10 @@ MAY_BE_MISSING = {
     "spent",
     "q-1",
     "end_unknown",
+    "end_barrier",
+    "after_barrier",
+    "0",
+    "largest_value",
 }
 
 

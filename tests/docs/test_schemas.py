@@ -9,18 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from stream_dp.barriers.chain import decode_barrier
 from stream_dp.changes import Change, derive
 from stream_dp.epoch import Epoch
 from stream_dp.pipeline import Pipeline
 from stream_dp.records import (
     LONGEST_LABEL,
-    TICK_KEY,
     BadRecord,
     DeadLetter,
     Record,
     decode_event,
     decode_release,
-    decode_tick,
 )
 from stream_dp.releases_topic import WholeRelease
 from stream_dp.settings import Settings
@@ -80,7 +79,7 @@ INVALID_EVENTS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["event", "release", "tick"])
+@pytest.mark.parametrize("name", ["event", "release", "barrier"])
 def test_schemas_are_schemas(name: str) -> None:
     Draft202012Validator.check_schema(read_schema(name))
 
@@ -148,29 +147,45 @@ def test_the_decoder_takes_every_release_that_the_schema_allows(name: str, conte
     assert is_release(value) or not schema("release").is_valid(value)
 
 
-VALID_TICKS = [*read_schema("tick")["examples"], {"tick": 2**63 - 1, "digest": "0" * 32}]
-INVALID_TICKS = [
+BARRIER = read_schema("barrier")["examples"][0]
+VALID_BARRIERS = [
+    BARRIER,
+    {name: content for name, content in BARRIER.items() if name != "v"},
+    {**BARRIER, "n": 2**63 - 1, "due": 1, "offsets": {"0": 0, "11": 2**63 - 1}},
+    {**BARRIER, "offsets": {}},
+]
+INVALID_BARRIERS = [
     None,
     {},
-    {"tick": 17},
-    {"digest": "0" * 32},
-    {"tick": 0, "digest": "0" * 32},
-    {"tick": 2**63, "digest": "0" * 32},
-    {"tick": "17", "digest": "0" * 32},
-    {"tick": 17, "digest": "0" * 31},
-    {"tick": 17, "digest": "G" * 32},
-    {"tick": 17, "digest": "0" * 32, "v": 2},
-    {"tick": 17, "digest": "0" * 32, "items": ["tea"]},
+    *({key: content for key, content in BARRIER.items() if key != name} for name in BARRIER if name != "v"),
+    {**BARRIER, "v": 2},
+    {**BARRIER, "n": 0},
+    {**BARRIER, "n": 2**63},
+    {**BARRIER, "n": "17"},
+    {**BARRIER, "due": 0},
+    {**BARRIER, "offsets": {"0": -1}},
+    {**BARRIER, "offsets": {"00": 1}},
+    {**BARRIER, "offsets": {"a": 1}},
+    {**BARRIER, "offsets": [1]},
+    {**BARRIER, "previous": "0" * 31},
+    {**BARRIER, "tag": "G" * 32},
+    {**BARRIER, "items": ["tea"]},
 ]
 
 
-@pytest.mark.parametrize("value", VALID_TICKS + INVALID_TICKS)
-def test_schema_and_decoder_agree_on_ticks_and_none_is_an_event(value: Any) -> None:
-    valid = value in VALID_TICKS
-    decoded = decode_tick(TICK_KEY, json.dumps(value).encode())
-    assert (schema("tick").is_valid(value), decoded is not None) == (valid, valid)
+@pytest.mark.parametrize("value", VALID_BARRIERS + INVALID_BARRIERS)
+def test_schema_and_decoder_agree_on_barriers_and_none_is_an_event(value: Any) -> None:
+    valid = value in VALID_BARRIERS
+    decoded = decode_barrier(json.dumps(value).encode())
+    assert (schema("barrier").is_valid(value), decoded is not None) == (valid, valid)
     assert not (valid and is_event(value))
-    assert decode_tick(None, json.dumps(value).encode()) is None
+
+
+@given(st.sampled_from(list(BARRIER)), anything)
+def test_schema_and_decoder_agree_on_any_barrier(name: str, content: Any) -> None:
+    value = {**BARRIER, name: content}
+    decoded = decode_barrier(json.dumps(value).encode())
+    assert schema("barrier").is_valid(value) == (decoded is not None)
 
 
 def worked_off(*values: bytes | None, **changed: Any) -> tuple[list[bytes], list[DeadLetter]]:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -27,6 +27,10 @@ from kafka.consumer.fetcher import ConsumerRecord
 from redis import Redis
 
 from stream_dp import log
+from stream_dp.barriers.chain import PARTITION, Barrier, BarrierChain
+from stream_dp.barriers.key import barrier_key
+from stream_dp.barriers.merged_log import LogEntry, merged
+from stream_dp.epoch import Epoch
 from stream_dp.pipeline import Output, Pipeline
 from stream_dp.records import Record, decode_release
 from stream_dp.resume import NewEpoch
@@ -261,8 +265,58 @@ class Stream:
 
     def uninterrupted(self) -> tuple[Pipeline, Output]:
         """What one worker that never stops would have made of the log: its state and its output."""
-        pipeline = Pipeline(self.checkpoint().epoch, self.key(), self.settings.events)
-        return pipeline, pipeline.process(self.events())
+        epoch = self.checkpoint().epoch
+        pipeline = Pipeline(epoch, self.key(), self.settings.events)
+        return pipeline, pipeline.process(self.log_of(epoch))
+
+    def log_of(self, epoch: Epoch) -> list[LogEntry]:
+        """The events topic, with the barriers of the epoch and those after it among the events that they close."""
+        events = self.events()
+        if epoch.after_barrier is None:
+            return list(events)
+        chain = BarrierChain(barrier_key(self.key()), self.settings.stream, epoch.after_barrier)
+        end = log.offsets(self.settings.kafka, self.settings.events).end
+        return list(merged(chain, self.barrier_records(), [(end, events)], epoch.first_offset))
+
+    def barrier_records(self) -> list[tuple[int, bytes | None]]:
+        """The barriers topic: all that anybody wrote there, with its offsets."""
+        return [(record.offset, record.value) for record in self._read(self.settings.barriers)]
+
+    def barrier(self) -> Barrier:
+        """The barrier that closed the last round of the checkpoint, or the one before the epoch."""
+        found = self.checkpoint().position.barrier
+        assert found is not None
+        return found
+
+    def chain(self, after: Barrier | None = None) -> BarrierChain:
+        """What writes the next barrier, behind `after` or behind all that the topic holds."""
+        known = BarrierChain(barrier_key(self.key()), self.settings.stream, after or self.barrier())
+        if after is None:
+            for offset, value in self.barrier_records():
+                known.take(offset, value)
+        return known
+
+    def writers(self) -> list[int]:
+        """The ids of the processes that write barriers for this stream's workers."""
+        words = [b"stream_dp.barriers", self.settings.stream.encode(), b""]
+        found = []
+        for line in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # it has ended meanwhile
+                if line.read_bytes().split(b"\0")[-3:] == words:
+                    found.append(int(line.parent.name))
+        return found
+
+    def wait_until_no_writer(self) -> None:
+        """Return when no process writes barriers any more: that of a worker that was killed ends by itself."""
+        wait_until(lambda: not self.writers(), lambda: f"{self.writers()} go on:\n{self.logged()}")
+
+    def close_rounds(self, *dues: int) -> None:
+        """Write barriers behind all events of this moment, due at these times, as a writer would."""
+        end = log.offsets(self.settings.kafka, self.settings.events).end
+        for due in dues:
+            self.write(
+                self.settings.barriers, [Record(0, due, None, self.chain().encode(due, {PARTITION: end}))]
+            )
 
     def check_everything(self) -> None:
         """The topics and Redis hold exactly what one worker that never stops would have made of the log.

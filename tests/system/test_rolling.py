@@ -4,7 +4,6 @@ import asyncio
 import dataclasses
 import math
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,13 +20,11 @@ from stream_dp.pipeline import Pipeline, Position
 from stream_dp.privacy.composition import Charge, spent
 from stream_dp.privacy.keyed_noise import collision_probability
 from stream_dp.rebuild import rebuild, verify_epoch
-from stream_dp.records import TICK_KEY, Record, Release, decode_release
+from stream_dp.records import Record, Release, decode_release
 from stream_dp.resume import NewEpoch, take_over
-from stream_dp.rounds import TickCodec
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
-from stream_dp.store.noise_key import noise_key
 from stream_dp.subscribe import release_at
 from stream_dp.verify import Verdict
 from stream_dp.worker import Worker
@@ -220,28 +217,6 @@ def test_where_every_epoch_adds_rolling_ends_with_the_budget(stream: Stream, kin
     assert [charge.first_offset for charge in charges(stream)] == (
         [0, 0, 0] if kind is DERIVED else [0, 15, 30]
     )
-
-
-def test_a_tick_that_closed_the_last_round_closes_none_of_the_next_epoch(stream: Stream) -> None:
-    """Two workers may write one tick twice, and the second one may stand behind the end of an epoch."""
-    own = replace(stream.settings, horizon=3, rounds="ticks", tick_seconds=1e10)  # the worker writes none
-    stream.settings = own
-    with stream.redis() as client:
-        codec = TickCodec(noise_key("redis", client, own.stream, may_create=True), own.stream)
-    soon = 2 * int(time.time() * 1000)
-    records = []
-    for number in (1, 2, 3, 3, 4, 5, 5, 6, 6, 7):
-        records += [
-            Record(0, 1000, None, event("tea")),
-            Record(0, 1000, TICK_KEY, codec.encode(soon + number)),
-        ]
-    stream.write(own.events, records)
-    run_until(stream, 3, 1)
-    assert [len(releases(stream, epoch)) for epoch in (1, 2, 3)] == [3, 3, 1]
-    assert check_epochs(stream) == [3, 3, 3]
-    with stream.redis() as client:
-        verdicts = [verify_epoch(own, client, number).certificate.verdict for number in (1, 2, 3)]
-    assert verdicts == [Verdict.IDENTICAL] * 3
 
 
 @pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")

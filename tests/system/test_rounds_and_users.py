@@ -10,18 +10,18 @@ import pytest
 
 from stream_dp.operations import watch
 from stream_dp.rebuild import rebuild, verify_epoch
-from stream_dp.records import TICK_KEY, decode_release
+from stream_dp.records import decode_release
 from stream_dp.resume import NewEpoch
 from stream_dp.store.ledger import Ledger
 from stream_dp.verify import Verdict
 from stream_dp.worker import Worker
-from tests.system.streams import Stream, ended, small_stream, some_events, wake_up
-from tests.system.worker_process import Kill, Pause
+from tests.system.streams import Stream, ended, small_stream, some_events
+from tests.system.worker_process import Kill
 
 KILLED = -signal.SIGKILL
 USERS = {"unit": "user", "items_per_user": 3}
 TICKS = {"rounds": "ticks", "tick_seconds": 0.1}
-NO_MORE_TICKS = {"tick_seconds": 1e10}  # the first one is due in 2286
+NO_MORE = {"write_barriers": False}
 
 MakeStream = Callable[..., AbstractContextManager[Stream]]
 
@@ -61,12 +61,12 @@ def check_dead_letters(stream: Stream) -> None:
 
 
 @pytest.mark.same_on_any_broker("what a worker logs")
-def test_a_round_that_grows_while_no_tick_comes_is_told(
+def test_a_round_that_grows_while_no_barrier_comes_is_told(
     make: MakeStream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The worker, which is this process, finds 300 records waiting: with all of them in memory it says so."""
     monkeypatch.setattr(watch, "LARGE_ROUND", 100)
-    with make(rounds="ticks", **NO_MORE_TICKS) as stream:
+    with make(rounds="ticks", **NO_MORE) as stream:
         stream.feed(some_events(300, seed=1))
 
         async def until_told() -> None:
@@ -106,8 +106,9 @@ def test_rounds_by_ticks_survive_kills_at_any_step_and_idle_streams_release(make
     with make(**TICKS, **USERS) as stream:
         for number, kill in enumerate(
             (
-                Kill("write a tick", 2),
-                Kill("note a tick that was written", 1),
+                Kill("start the writer of barriers"),
+                Kill("start the writer of barriers", after=True),
+                Kill("read the log", 5, after=True),
                 Kill("hand a batch to the producer", 2, after=True),
                 Kill("write a checkpoint", 1),
                 Kill("write a checkpoint", 1, after=True),
@@ -115,36 +116,15 @@ def test_rounds_by_ticks_survive_kills_at_any_step_and_idle_streams_release(make
         ):
             stream.feed(some_events(30, seed=number, users=20))
             assert stream.run(kill) == KILLED, f"{kill} was never reached:\n{stream.logged()}"
+        stream.wait_until_no_writer()
         idle = max(released(stream), default=0) + 5
         assert stream.run(until_round=idle) == 0
-        events = [record.key for record in stream.events()]
-        assert stream.run(until_round=rounds_of_the_log(stream), **NO_MORE_TICKS) == 0
-        assert events == [record.key for record in stream.events()]
-        assert events.count(TICK_KEY) >= idle
+        assert stream.writers() == []
+        assert stream.run(until_round=rounds_of_the_log(stream), **NO_MORE) == 0
         stream.check_everything()
         check_dead_letters(stream)
         assert stream.checkpoint().state.counts.sum() > 20  # so that there was something to lose
-
-
-def test_the_tick_of_a_worker_that_slept_is_passed_over(make: MakeStream) -> None:
-    """It had asked who holds the stream just before it was superseded, so its tick still goes out."""
-    with make(**TICKS) as stream:
-        stream.feed(some_events(20, seed=1))
-        older = stream.start(Pause("write a tick", 3))
-        stream.wait_until_asleep(older)
-        newer = stream.start()
-        stream.wait_until_round(6, newer)
-        ticks = [record for record in stream.events() if record.key == TICK_KEY]
-        wake_up(older)
-        assert ended(older) == 2
-        newer.terminate()
-        assert ended(newer) == 0
-        values = [record.value for record in stream.events() if record.key == TICK_KEY]
-        assert len(values) > len(ticks)
-        assert len(set(values)) < len(values) or values != sorted(values), "the older one wrote no tick"
-        assert stream.run(until_round=rounds_of_the_log(stream), **NO_MORE_TICKS) == 0
-        assert rounds_of_the_log(stream) < len(values)
-        stream.check_everything()
+        assert len(stream.events()) == 180  # nothing of ours is among them
 
 
 def test_a_new_epoch_takes_the_open_round_along(make: MakeStream) -> None:
@@ -202,7 +182,7 @@ def test_lost_state_is_rebuilt_and_an_open_round_stays_open(
     with make(**rounds, **USERS) as stream:
         stream.feed(some_events(60, seed=3, users=12))
         assert stream.run(until_round=3) == 0
-        assert stream.run(until_round=rounds_of_the_log(stream), **NO_MORE_TICKS) == 0
+        assert stream.run(until_round=rounds_of_the_log(stream), **NO_MORE) == 0
         stream.feed(some_events(3, seed=4, users=12))
         before = stream.checkpoint()
         with stream.redis() as client:
@@ -214,7 +194,7 @@ def test_lost_state_is_rebuilt_and_an_open_round_stays_open(
         stream.check_everything()
         stream.feed(some_events(30, seed=5, users=12))
         assert stream.run(until_round=before.state.round + 2) == 0
-        assert stream.run(until_round=rounds_of_the_log(stream), **NO_MORE_TICKS) == 0
+        assert stream.run(until_round=rounds_of_the_log(stream), **NO_MORE) == 0
         stream.check_everything()
 
 

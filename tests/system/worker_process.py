@@ -20,13 +20,14 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from stream_dp import resume, sending, worker
+from stream_dp.barriers.process import BarrierProcess
 from stream_dp.epochs import Epochs
+from stream_dp.events_reader import EventsReader
 from stream_dp.journal import EpochJournal, JournaledLedger
 from stream_dp.operations import stacks
 from stream_dp.outlet import ReleasesOutlet
 from stream_dp.pipeline import Pipeline
 from stream_dp.resume import NewEpoch
-from stream_dp.rounds import TickCodec, TickTimes
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
@@ -65,11 +66,11 @@ STEPS_OF_A_ROLL: dict[str, tuple[Any, str]] = {
 }
 """What is only done where one epoch ends and another one begins."""
 
-STEPS_OF_A_TICK: dict[str, tuple[Any, str]] = {
-    "write a tick": (TickCodec, "encode"),
-    "note a tick that was written": (TickTimes, "written"),
+STEPS_OF_BARRIERS: dict[str, tuple[Any, str]] = {
+    "start the writer of barriers": (BarrierProcess, "_start"),
+    "read the log": (EventsReader, "read"),
 }
-"""What is only done where rounds end by ticks."""
+"""What is done where rounds end by ticks."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ async def _run(settings: Settings, new_epoch: NewEpoch | None) -> None:
 
 def arm(interruption: Interruption) -> None:
     """Replace the step by one that interrupts this process."""
-    owner, name = (STEPS | STEPS_OF_A_ROLL | STEPS_OF_A_TICK)[interruption.step]
+    owner, name = (STEPS | STEPS_OF_A_ROLL | STEPS_OF_BARRIERS)[interruption.step]
     setattr(owner, name, _interrupted(getattr(owner, name), interruption))
 
 

@@ -1,0 +1,36 @@
+"""The process that a worker starts to write its barriers: `process.py` says how the two talk."""
+
+import logging
+import os
+import sys
+from threading import Event, Thread
+
+import msgspec
+
+from stream_dp.barriers.process import REFUSED, Task
+from stream_dp.barriers.writer import BarrierWriter
+from stream_dp.log import LogRefused
+
+
+def _end_with_parent() -> None:
+    """Nothing more comes through standard input: it ends when the worker closes it, or dies in any way."""
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def main() -> int:
+    """Write barriers until the worker ends; returns the exit status where it is refused."""
+    task = msgspec.json.decode(sys.stdin.buffer.readline(), type=Task)
+    Thread(target=_end_with_parent, daemon=True).start()
+    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(levelname)s %(message)s")
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    try:
+        BarrierWriter(task.settings, bytes.fromhex(task.key)).run(Event())
+    except LogRefused as refused:
+        logging.error("%s", refused)
+        return REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

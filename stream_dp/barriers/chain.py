@@ -1,0 +1,146 @@
+"""The records of `<stream>.barriers`, and which of them count.
+
+A barrier says how many events there were when it was due.  It closes a round: the events before its offsets that no
+earlier barrier closed.  Each one names its predecessor and carries a keyed tag, so the topic alone decides which ones
+count, whoever else writes there: two writers can never split a stream.
+"""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import Annotated, Literal
+
+import msgspec
+
+PARTITION = "0"
+"""The only partition of an events topic, as barriers name it."""
+
+_DIGEST_BYTES = 16
+_NO_BARRIER = "0" * 2 * _DIGEST_BYTES
+
+_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}\\Z")]
+_Partition = Annotated[str, msgspec.Meta(pattern="^(0|[1-9][0-9]{0,9})\\Z")]
+_Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class BarrierRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Barrier `n` of its chain, `due` in milliseconds since 1970; the events before `offsets` had come by then.
+
+    `offsets` are by partition.  `previous` is the digest of barrier n - 1, `tag` a keyed digest of all the rest.
+    """
+
+    n: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+    due: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+    offsets: dict[_Partition, _Offset]
+    previous: _Digest
+    tag: _Digest
+    v: Literal[1] = 1
+
+
+class Barrier(msgspec.Struct, frozen=True):
+    """A barrier that counts, number `number` of the chain `chain`; number 0 stands for the beginning of the chain.
+
+    The next one is at or after the offset `next_offset` of the barriers topic.  `due` and `offsets` are those of its
+    record, and `digest` tells it from all others.
+    """
+
+    chain: str
+    next_offset: int
+    number: int
+    due: int
+    offsets: dict[str, int]
+    digest: str
+
+    @property
+    def end(self) -> int:
+        """The events before this offset are in the round that it closes, or in an earlier one."""
+        return self.offsets[PARTITION]
+
+
+def beginning(chain: str, next_offset: int, events_offset: int) -> Barrier:
+    """Where a chain begins: at `next_offset` of the barriers topic, when events are counted from `events_offset` on."""
+    return Barrier(chain, next_offset, 0, 0, {PARTITION: events_offset}, _NO_BARRIER)
+
+
+_DECODER = msgspec.json.Decoder(BarrierRecord)
+
+
+def decode_barrier(value: bytes | None) -> BarrierRecord | None:
+    """The barrier in a record's value, its tag unchecked; None for anything else."""
+    try:
+        return _DECODER.decode(value or b"")
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def is_at(barrier: Barrier, offset: int, value: bytes | None) -> bool:
+    """Whether the record of this offset and value is `barrier`, which was counted."""
+    found = decode_barrier(value)
+    return offset + 1 == barrier.next_offset and found is not None and _digest(found) == barrier.digest
+
+
+class BarrierChain:
+    """One chain of barriers, followed from `last` on, the one that counted last."""
+
+    def __init__(self, key: bytes, stream: str, last: Barrier) -> None:
+        """`key` is that of `barriers.key.barrier_key`."""
+        self.last = last
+        self._key = blake2b(f"{last.chain} {stream}".encode(), key=key).digest()
+
+    def encode(self, due: int, offsets: dict[str, int]) -> bytes:
+        """The value of the record that would be the next barrier."""
+        number, previous = self.last.number + 1, self.last.digest
+        tag = self._tag(number, due, offsets, previous)
+        return _encoded(BarrierRecord(number, due, offsets, previous, tag))
+
+    def take(self, offset: int, value: bytes | None) -> Barrier | None:
+        """The next record of the barriers topic: returns it as `last` if it counts, None where it is passed over."""
+        found = decode_barrier(value)
+        if found is None or offset < self.last.next_offset or not self._follows(found):
+            return None
+        offsets = found.offsets
+        self.last = Barrier(self.last.chain, offset + 1, found.n, found.due, offsets, _digest(found))
+        return self.last
+
+    def _follows(self, found: BarrierRecord) -> bool:
+        last = self.last
+        return (
+            (found.n, found.previous) == (last.number + 1, last.digest)
+            and found.due > last.due
+            and all(found.offsets.get(partition, -1) >= end for partition, end in last.offsets.items())
+            and self.is_tagged(found)
+        )
+
+    def latest_named(self, records: Iterable[tuple[int, bytes | None]]) -> Barrier | None:
+        """The latest among these records of the topic that another one names as the barrier before it.
+
+        It counts: writers only ever name one that does.
+        """
+        tagged = [
+            (offset, found)
+            for offset, value in records
+            if (found := decode_barrier(value)) is not None and self.is_tagged(found)
+        ]
+        named = {found.previous for _, found in tagged}
+        counted = [(found.n, -offset, found) for offset, found in tagged if _digest(found) in named]
+        if not counted:
+            return None
+        number, before, found = max(counted, key=lambda each: each[:2])
+        return Barrier(self.last.chain, 1 - before, number, found.due, found.offsets, _digest(found))
+
+    def is_tagged(self, found: BarrierRecord) -> bool:
+        """Whether a writer of this chain wrote it."""
+        tag = self._tag(found.n, found.due, found.offsets, found.previous)
+        return compare_digest(found.tag.encode(), tag.encode())
+
+    def _tag(self, number: int, due: int, offsets: dict[str, int], previous: str) -> str:
+        said = msgspec.json.encode((number, due, offsets, previous), order="deterministic")
+        return blake2b(said, key=self._key, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _digest(record: BarrierRecord) -> str:
+    return blake2b(_encoded(record), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _encoded(record: BarrierRecord) -> bytes:
+    return msgspec.json.encode(record, order="deterministic")

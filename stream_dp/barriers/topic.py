@@ -1,0 +1,85 @@
+"""The topic `<stream>.barriers`, seen from outside the hot loop."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from stream_dp import log
+from stream_dp.barriers.chain import Barrier, is_at
+from stream_dp.settings import Settings
+
+
+def prepare_barriers(settings: Settings) -> None:
+    """Make the barriers topic where it may be made.  Raises `LogRefused` unless it keeps its records for ever."""
+    if settings.create_topics:
+        log.create_topics(settings.kafka_address, settings.barriers)
+    check_barriers_topic(settings)
+
+
+def check_barriers_topic(settings: Settings) -> None:
+    """Raise `LogRefused` unless the barriers topic keeps its records for ever."""
+    for forgetful in log.check_topic(settings.kafka_address, settings.barriers):
+        raise log.LogRefused(
+            f"{forgetful}, and a forgotten barrier stops the stream: set retention.ms and retention.bytes to -1"
+        )
+
+
+def read_barriers(settings: Settings, start: int, end: int) -> Iterator[tuple[int, bytes | None]]:
+    """The records of the barriers topic from `start` to before `end`, each with its offset."""
+    for record in log.read(settings.kafka_address, settings.barriers, start, end):
+        yield record.offset, record.value
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """What this reads of an entry of `<stream>.epochs`; `journal.py` reads all of it."""
+
+    epoch: "_Opened | None" = None
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    number: int
+    after_barrier: Barrier | None = None
+
+
+def barrier_before_last_epoch(settings: Settings, end: int) -> Barrier | None:
+    """Where the barriers of the epoch begin that was opened last, by the epochs topic up to its offset `end`.
+
+    None if there is no epoch, or one whose rounds do not end by ticks.
+    """
+    last = _Opened(0)
+    first = log.offsets(settings.kafka_address, settings.epochs).first
+    for record in log.read(settings.kafka_address, settings.epochs, first, end):
+        opened = msgspec.json.decode(record.value or b"", type=_Entry).epoch
+        if opened is not None and opened.number > last.number:  # the first entry about a number counts
+            last = opened
+    return last.after_barrier
+
+
+def check_barrier(settings: Settings, barrier: Barrier) -> None:
+    """Raise `LogRefused` unless `barrier`, which was counted, is still where it was, or its chain may begin there."""
+    held = log.offsets(settings.kafka_address, settings.barriers)
+    place = barrier.next_offset - 1
+    if barrier.number == 0:
+        found = held.first <= barrier.next_offset <= held.end
+    else:
+        again = list(read_barriers(settings, place, place + 1)) if place in held else []
+        found = any(is_at(barrier, offset, value) for offset, value in again)
+    if not found:
+        raise other_barriers(settings, barrier)
+
+
+def other_barriers(settings: Settings, barrier: Barrier) -> log.LogRefused:
+    """What to say where `barrier`, which was counted, is not there any more."""
+    return log.LogRefused(
+        f"the topic {settings.barriers!r} is not the one that was counted: barrier {barrier.number}, before offset "
+        f"{barrier.next_offset}, is gone or another; the topic was truncated or re-created; restore it, or open a new "
+        "epoch, which is charged, with --new-epoch"
+    )
+
+
+def cut_off(settings: Settings, end: int, counted: int) -> log.LogRefused:
+    """What to say where the events topic ends at `end`, before the offset up to which a barrier has counted it."""
+    return log.LogRefused(
+        f"the topic {settings.events!r} ends at offset {end}, before offset {counted}, up to which it was counted: it "
+        "was truncated or re-created; restore it, or open a new epoch, which is charged, with --new-epoch"
+    )

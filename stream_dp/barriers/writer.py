@@ -1,0 +1,172 @@
+"""The process that writes barriers.  It reads no event: it asks where the events end, and that is all it learns.
+
+When a barrier is written and what it says must not depend on what events hold, so whoever decodes and counts them must
+not write it.  This process is not slowed down by them either: it has a core's attention and connections of its own.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Event
+from types import TracebackType
+
+from kafka import TopicPartition
+from kafka.admin import OffsetSpec
+from kafka.errors import KafkaError
+from kafka.protocol.consumer import IsolationLevel
+
+from stream_dp import log
+from stream_dp.barriers.chain import PARTITION, Barrier, BarrierChain
+from stream_dp.barriers.topic import barrier_before_last_epoch, cut_off, other_barriers, read_barriers
+from stream_dp.clients import admin_client, producer_client
+from stream_dp.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_ANSWER_SECONDS = 10
+_LONGEST_SLEEP_SECONDS = 60.0
+_AGAIN_SECONDS = 1.0
+_RECORDS_BACK = 1_000
+
+
+class Moments:
+    """When barriers are due: at the multiples of `seconds` since 1970.  `clock` gives seconds since 1970.
+
+    Moments that were missed are made up for by the next one.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.time) -> None:
+        self._interval = max(1, round(seconds * 1000))
+        self._clock = clock
+        self._over = self._moment()
+
+    def due(self, last: int) -> int | None:
+        """The moment that has come since this was asked last; None if there is none.  `last`: the last barrier's.
+
+        One that was due in a time that has not come, because a clock was wrong, does not hold up the others: they count
+        on from there.
+        """
+        moment = self._moment()
+        if moment == self._over:
+            return None
+        self._over = moment
+        if last > moment + self._interval:
+            return (last // self._interval + 1) * self._interval
+        return moment if moment > last else None
+
+    def seconds_left(self) -> float:
+        """Until the next multiple, or to look at the clock again."""
+        left = self._interval - int(self._clock() * 1000) % self._interval
+        return min(left / 1000, _LONGEST_SLEEP_SECONDS)
+
+    def _moment(self) -> int:
+        return int(self._clock() * 1000) // self._interval * self._interval
+
+
+class BarrierWriter:
+    """Writes the barriers of a stream until `stopping`.  `key` is that of `barriers.key.barrier_key`."""
+
+    def __init__(self, settings: Settings, key: bytes) -> None:
+        self._settings, self._key = settings, key
+        self._moments = Moments(settings.tick_seconds)
+
+    def run(self, stopping: Event) -> None:
+        """Write until `stopping`.  An outage of Kafka is waited out; raises `LogRefused`."""
+        while not stopping.is_set():
+            try:
+                with _Connection(self._settings, self._key) as connection:
+                    self._write(connection, stopping)
+            except (KafkaError, OSError) as outage:
+                logger.warning("waiting for Kafka at %s: %s", self._settings.kafka, outage)
+                stopping.wait(_AGAIN_SECONDS)
+
+    def _write(self, connection: "_Connection", stopping: Event) -> None:
+        while not stopping.wait(self._moments.seconds_left()):
+            due = self._moments.due(connection.last_due)
+            if due is not None:
+                connection.write(due)
+
+
+class _Connection:
+    """One connection to Kafka: it knows the chain as far as it was when it wrote last."""
+
+    def __init__(self, settings: Settings, key: bytes) -> None:
+        self._settings, self._key = settings, key
+        self._events = TopicPartition(settings.events, 0)
+        self._epochs = TopicPartition(settings.epochs, 0)
+        self._admin = admin_client(settings.kafka_address)
+        try:
+            self._producer = producer_client(settings.kafka_address)
+        except BaseException:
+            self._admin.close()
+            raise
+        self._chain: BarrierChain | None = None
+        self._journal_end = -1
+
+    def __enter__(self) -> "_Connection":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._producer.close(timeout=0)
+        self._admin.close()
+
+    @property
+    def last_due(self) -> int:
+        """When the last barrier that is known was due."""
+        return self._chain.last.due if self._chain is not None else 0
+
+    def write(self, due: int) -> None:
+        """Write the barrier that is due, if an epoch is waiting for it.  Raises `LogRefused` or KafkaError."""
+        asked = dict.fromkeys((self._events, self._epochs), OffsetSpec.LATEST)
+        ends = self._admin.list_partition_offsets(asked, IsolationLevel.READ_COMMITTED)
+        self._follow_epochs(ends[self._epochs].offset)
+        if self._chain is None or due <= self._chain.last.due:
+            return
+        last, end = self._chain.last, ends[self._events].offset
+        if end < last.end:
+            raise cut_off(self._settings, end, last.end)
+        value = self._chain.encode(due, {PARTITION: end})
+        sent = self._producer.send(self._settings.barriers, value, timestamp_ms=due, partition=0)
+        self._read_up_to(sent.get(timeout=_ANSWER_SECONDS).offset, value)
+
+    def _follow_epochs(self, end: int) -> None:
+        """Find the chain of the last epoch where another one may have been opened."""
+        if end == self._journal_end:
+            return
+        start = barrier_before_last_epoch(self._settings, end)
+        self._journal_end = end
+        if start is None:
+            self._chain = None
+        elif self._chain is None or self._chain.last.chain != start.chain:
+            self._chain = BarrierChain(
+                self._key, self._settings.stream, last_of(self._settings, self._key, start)
+            )
+
+    def _read_up_to(self, stored: int, value: bytes) -> None:
+        """Follow the chain to the record at the offset `stored`, this process's own: mostly it is the next one."""
+        assert self._chain is not None
+        last = self._chain.last
+        if stored < last.next_offset:
+            raise other_barriers(self._settings, last)
+        if stored == last.next_offset:
+            self._chain.take(stored, value)
+            return
+        for offset, other in read_barriers(self._settings, last.next_offset, stored + 1):
+            self._chain.take(offset, other)
+
+
+def last_of(settings: Settings, key: bytes, start: Barrier) -> Barrier:
+    """The last barrier of a chain, of which `start` is one.  It reads the end of the topic first: most is long past."""
+    chain, back = BarrierChain(key, settings.stream, start), _RECORDS_BACK
+    end = log.offsets(settings.kafka_address, settings.barriers).end
+    while end - back > start.next_offset:
+        latest = chain.latest_named(read_barriers(settings, end - back, end))
+        if latest is not None:
+            chain.last = latest
+            break
+        back *= 8
+    for offset, value in read_barriers(settings, chain.last.next_offset, end):
+        chain.take(offset, value)
+    return chain.last

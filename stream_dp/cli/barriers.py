@@ -1,0 +1,66 @@
+"""`stream-dp barriers`: the process that ends rounds by ticks, hosted apart from the worker."""
+
+import logging
+import logging.config
+import signal
+from threading import Event
+from typing import Annotated
+
+import typer
+
+from stream_dp.cli import options
+from stream_dp.cli.hosting import Log, LogFormat
+from stream_dp.cli.mistakes import Mistake
+
+
+@options.grouped
+def barriers(
+    *,
+    servers: options.Servers,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE",
+            help="What [bold]stream-dp key barriers[/] wrote: env:NAME or file:PATH; without it, the noise key serves.",
+        ),
+    ] = None,
+    log: Log,
+) -> None:
+    """Write the barriers that end a stream's rounds (rounds = "ticks"), until stopped with Ctrl-C or SIGTERM.
+
+    The worker starts such a process by itself. With write_barriers = false it does not, and you host one here, or two
+    for safety: whichever is first writes the next barrier. Rounds then end while no worker runs, too.
+
+    [bold]Examples[/]
+
+      stream-dp barriers --stream shop
+
+      stream-dp barriers --settings stream.toml --key file:barriers.key
+    """
+    from stream_dp.barriers.key import barrier_key, parsed_key
+    from stream_dp.barriers.writer import BarrierWriter
+    from stream_dp.connections import redis_client
+    from stream_dp.operations.logs import json_logging
+    from stream_dp.operations.open_metrics import PublicFacts
+    from stream_dp.secret import read_secret
+    from stream_dp.store.noise_key import noise_key
+
+    settings = servers.load()
+    if settings.rounds != "ticks":
+        raise Mistake(
+            'only rounds that end by ticks need barriers: set rounds = "ticks" or stop this command'
+        )
+    if key is None:
+        redis = redis_client(settings.redis_address)
+        secret = barrier_key(noise_key(settings.noise_key, redis, settings.stream, may_create=False))
+    else:
+        secret = parsed_key(read_secret("barrier key", key))
+    if log.as_json or log.log_format is LogFormat.json:
+        logging.config.dictConfig(json_logging(log.log_level.value, PublicFacts(settings.stream)))
+    else:
+        logging.basicConfig(level=log.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    stopping = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    BarrierWriter(settings, secret).run(stopping)

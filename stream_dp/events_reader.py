@@ -1,0 +1,116 @@
+"""What a worker reads: its events and, where rounds end by ticks, its barriers, as one log."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from stream_dp import log
+from stream_dp.barriers.chain import BarrierChain
+from stream_dp.barriers.merged_log import LogEntry, MergedLog
+from stream_dp.epoch import Epoch
+from stream_dp.pipeline import Position
+from stream_dp.records import Record
+from stream_dp.rounds import TICKS
+from stream_dp.settings import Settings
+
+_POLL_MILLISECONDS = 200
+_BARRIERS_HELD = 1_000
+
+
+@dataclass(frozen=True)
+class LogEnds:
+    """Where the events topic and the barriers topic end; `barriers` is None where rounds do not end by ticks."""
+
+    events: int
+    barriers: int | None = None
+
+
+def ends_of(settings: Settings, epoch: Epoch) -> LogEnds:
+    """Where the log of `epoch` ends now.  No barrier before that end is about an event behind it."""
+    by_ticks = epoch.privacy["rounds"] == TICKS
+    barriers = log.offsets(settings.kafka_address, settings.barriers).end if by_ticks else None
+    return LogEnds(log.offsets(settings.kafka_address, settings.events).end, barriers)
+
+
+class EventsReader:
+    """Reads the log of a stream with `consumer` from `position` on.
+
+    `ends` is where the log ended at the start; with `stop_there`, nothing behind it is given.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        consumer: AIOKafkaConsumer,
+        position: Position,
+        chain: BarrierChain | None,
+        ends: LogEnds,
+        stop_there: bool = False,
+    ) -> None:
+        self.silence = 0.0
+        """For how many seconds nothing has come although it was waited for."""
+        self._consumer, self._ends, self._stop_there = consumer, ends, stop_there
+        self._at_once = settings.batch_rounds
+        self._events = TopicPartition(settings.events, 0)
+        self._barriers = TopicPartition(settings.barriers, 0)
+        self._starts = {self._events: position.next_offset}
+        self._merged: MergedLog | None = None
+        if chain is not None:
+            self._starts[self._barriers] = chain.last.next_offset
+            self._merged = MergedLog(chain, position.next_offset)
+
+    def begin(self) -> None:
+        """Begin to read; the consumer has been started."""
+        self._consumer.assign(list(self._starts))
+        for partition, start in self._starts.items():
+            self._consumer.seek(partition, start)
+
+    async def read(self) -> list[LogEntry]:
+        """What comes next, nothing if that takes a while: a batch of events, or of barriers and what they close."""
+        began = time.monotonic()
+        found = await self._consumer.getmany(
+            *await self._wanted(), timeout_ms=_POLL_MILLISECONDS, max_records=self._at_once
+        )
+        self.silence = 0.0 if found else self.silence + time.monotonic() - began
+        events = [
+            Record.of(record) for record in self._in_time(found.get(self._events, ()), self._ends.events)
+        ]
+        if self._merged is None:
+            return list(events)
+        barriers = self._in_time(found.get(self._barriers, ()), self._ends.barriers or 0)
+        self._merged.add_barriers((record.offset, record.value) for record in barriers)
+        self._merged.add_events(events, await self._consumer.position(self._events))
+        return self._merged.take(self._at_once)
+
+    async def _wanted(self) -> list[TopicPartition]:
+        """Which topics to read now.  Events behind the last barrier that is known have to be kept in memory."""
+        if self._merged is None:
+            return [self._events]
+        if self._merged.barriers >= _BARRIERS_HELD:
+            return [self._events]
+        if not self._merged.barriers and not await self._has_all_barriers():
+            return [self._barriers]
+        return [self._events, self._barriers]
+
+    def _in_time(self, found: Sequence[ConsumerRecord], end: int) -> list[ConsumerRecord]:
+        return [record for record in found if record.offset < end] if self._stop_there else list(found)
+
+    async def caught_up(self) -> bool:
+        """Whether all that the log held at the start has been given, but for the events of an open round."""
+        if self._merged is None:
+            return await self._consumer.position(self._events) >= self._ends.events
+        return not self._merged.barriers and await self._has_all_barriers()
+
+    async def _has_all_barriers(self) -> bool:
+        return await self._consumer.position(self._barriers) >= (self._ends.barriers or 0)
+
+    @property
+    def held_back(self) -> int:
+        """How many events of an open round are in memory here."""
+        return self._merged.events if self._merged is not None else 0
+
+    def lag(self, next_offset: int) -> int:
+        """How many records are known to wait from `next_offset` of the events topic on."""
+        return max(0, (self._consumer.highwater(self._events) or 0) - next_offset)

@@ -1,0 +1,28 @@
+"""A record of a Kafka topic, as everything here takes it.  Imports nothing that takes long."""
+
+from typing import Any, NamedTuple
+
+LARGEST_VALUE = 1 << 20
+"""Most bytes of an event, after decompression: a little above what Kafka takes by default.  An epoch freezes it."""
+
+
+class Record(NamedTuple):
+    """A record of the events topic as the broker gave it; `timestamp` is the broker's, in milliseconds.
+
+    Of a key or a value of more than `LARGEST_VALUE` bytes, one byte more than that is kept.
+    """
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+    @classmethod
+    def of(cls, found: Any) -> "Record":
+        """From a record of either Kafka client."""
+        return cls(found.offset, found.timestamp, cut(found.key), cut(found.value))
+
+
+def cut(part: bytes | None) -> bytes | None:
+    """What is kept of a key or a value: enough to see that it is too large, where it is."""
+    return part if part is None or len(part) <= LARGEST_VALUE else part[: LARGEST_VALUE + 1]
