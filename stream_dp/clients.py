@@ -3,6 +3,8 @@
 While it is made, a client of kafka-python 3.0.12 asks the broker who it is, and where that fails it keeps its
 connections, and all but the producer their thread too.  Whoever waits an outage out by trying again would have no file
 left to open after an hour.  Here a client that could not be made leaves nothing behind.
+
+And none of them makes a topic by asking for it.
 """
 
 import gc
@@ -23,9 +25,9 @@ _Client = TypeVar("_Client")
 read_within_bounds(kafka.consumer.fetcher)
 
 
-def admin_client(kafka: Kafka) -> KafkaAdminClient:
-    """An admin client.  Raises KafkaError if no broker answers in time."""
-    return _made(KafkaAdminClient, kafka, {})
+def admin_client(kafka: Kafka, **settings: Any) -> KafkaAdminClient:
+    """An admin client; `settings` as below.  Raises KafkaError if no broker answers in time."""
+    return _made(KafkaAdminClient, kafka, settings)
 
 
 def consumer_client(kafka: Kafka, **settings: Any) -> KafkaConsumer:
@@ -46,6 +48,8 @@ def _made(kind: Callable[..., _Client], kafka: Kafka, settings: dict[str, Any]) 
 
     def connections(**options: Any) -> KafkaNetClient:
         opened.append(KafkaNetClient(**options))
+        # Consumers and producers of kafka-python 3.0.12 accept this option and do not pass it on.
+        opened[-1].cluster.config["allow_auto_create_topics"] = False
         return opened[-1]
 
     defaults = {"bootstrap_timeout_ms": BOOTSTRAP_MILLISECONDS}

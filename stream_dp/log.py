@@ -88,11 +88,9 @@ def read_only_consumer(kafka: Kafka, **settings: Any) -> KafkaConsumer:
         enable_auto_commit=False,
         isolation_level="read_committed",
     )
-    # kafka-python 3.0.12 accepts these two and does not pass them on: whoever merely asked about a topic would make it,
-    # and every reader would wait a tenth of a second for the topic's metadata.
-    known = consumer._manager.cluster.config
-    known["allow_auto_create_topics"] = False
-    known["retry_backoff_ms"] = consumer.config["retry_backoff_ms"]
+    # kafka-python 3.0.12 accepts this one and does not pass it on: every reader would wait a tenth of a second for the
+    # topic's metadata.
+    consumer._manager.cluster.config["retry_backoff_ms"] = consumer.config["retry_backoff_ms"]
     return consumer
 
 

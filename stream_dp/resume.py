@@ -30,6 +30,7 @@ from stream_dp.shards.sequencer import Sequencer
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
 from stream_dp.store.exposure import exposed
 from stream_dp.store.noise_key import NoKey, noise_key
+from stream_dp.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
 
@@ -113,8 +114,14 @@ def prepare_topics_of_shards(settings: Settings) -> None:
             logger.warning(warning)
 
 
-def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEpoch | None = None) -> Resumed:
-    """Take the stream over and load its checkpoint, or open an epoch.
+def resume(
+    settings: Settings,
+    store: CheckpointStore,
+    redis: Redis,
+    wish: NewEpoch | None = None,
+    topics: TopicWatch | None = None,
+) -> Resumed:
+    """Take the stream over and load its checkpoint, or open an epoch.  `topics` looks first after it is taken.
 
     An epoch that is at its horizon gives way to the next one here, unless the settings say stop.
     With a `wish`, the running epoch is to be counted to its end and closed; where it cannot go on, it is closed here
@@ -122,6 +129,8 @@ def resume(settings: Settings, store: CheckpointStore, redis: Redis, wish: NewEp
     worker's `REFUSALS`.
     """
     epochs = take_over(settings, store, redis)
+    if topics is not None:
+        topics.look()  # what is read from here on is read from these topics, or the next look says so
     outlet = outlet_of(settings, settings.shards)
     granted = wish is not None and wish.granted(epochs.journal)
     wish = None if granted else wish

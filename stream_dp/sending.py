@@ -14,6 +14,7 @@ from aiokafka.structs import RecordMetadata
 
 from stream_dp.connections import Kafka, aiokafka_options
 from stream_dp.operations.watch import Watch
+from stream_dp.topic_metadata import METADATA_MILLISECONDS, make_no_topics
 
 logger = logging.getLogger(__name__)
 
@@ -21,20 +22,24 @@ LARGEST_BATCH = 1 << 20
 """Most bytes that go to a partition at once: a little below Kafka's default limit."""
 
 _FLUSH_SECONDS = 30.0
+_STOP_SECONDS = 30.0
 _LONGEST_SILENCE_SECONDS = 30.0
 _UNANSWERED = 2
 
 
 def producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
     """A producer whose batches are stored once and in order, or not at all; `compression` is that of the settings."""
-    return AIOKafkaProducer(
+    sender = AIOKafkaProducer(
         **aiokafka_options(kafka),
         compression_type=None if compression == "none" else compression,
         acks="all",
         enable_idempotence=True,
         max_batch_size=LARGEST_BATCH,
         linger_ms=2,
+        metadata_max_age_ms=METADATA_MILLISECONDS,
     )
+    make_no_topics(sender.client)
+    return sender
 
 
 def batches(sender: AIOKafkaProducer, key: bytes, values: Iterable[bytes]) -> Iterator[BatchBuilder]:
@@ -124,14 +129,17 @@ async def offset_after(stored: Awaitable[RecordMetadata], records: int) -> int:
     return (await stored).offset + records
 
 
-async def stop_producer(sender: AIOKafkaProducer) -> None:
+async def stop_producer(sender: AIOKafkaProducer, why: type[BaseException] | None = None) -> None:
     """Stop a producer when the broker has all that it was given, or has answered nothing for some seconds.
 
-    aiokafka would wait without end for a broker that keeps its connections open and is silent.  What a worker's next
-    session does not find published it computes and sends again.
+    `why` is what the session ended with: one that was cancelled flushes nothing.  aiokafka would wait without end for a
+    broker that keeps its connections open and is silent.  What a worker's next session does not find published it
+    computes and sends again.
     """
     flushing = asyncio.ensure_future(sender.flush())
-    flushed, _ = await asyncio.wait({flushing}, timeout=_FLUSH_SECONDS)
+    flushed, _ = await asyncio.wait(
+        {flushing}, timeout=0.0 if why is asyncio.CancelledError else _FLUSH_SECONDS
+    )
     if not flushed:
         flushing.cancel()
         waiting, sending = sender._message_accumulator, sender._sender.sender_task
@@ -144,12 +152,17 @@ async def stop_producer(sender: AIOKafkaProducer) -> None:
 
 
 async def stop_client(stopping: Coroutine[Any, Any, None], connection: AIOKafkaClient) -> None:
-    """Stop a client, and close its connection even if that fails.
+    """Stop a client, and close its connection even if that fails or takes too long.
 
     While the broker is away, aiokafka's consumer ends its own tasks in a way that would look here as if this process
-    had been cancelled, and leaves its connections open.
+    had been cancelled, and leaves its connections open.  A member of a group first waits for its turn to leave, which
+    may never come.
     """
     task = asyncio.ensure_future(stopping)
-    await asyncio.wait({task})
-    if task.cancelled() or task.exception() is not None:
+    stopped, _ = await asyncio.wait({task}, timeout=_STOP_SECONDS)
+    if not stopped:
+        logger.warning("a client of Kafka does not stop: it is left behind")
+        task.cancel()
+        await connection.close()
+    elif task.cancelled() or task.exception() is not None:
         await connection.close()

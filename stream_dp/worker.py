@@ -42,6 +42,7 @@ from stream_dp.shards.merge import ShardsRefused
 from stream_dp.store.checkpoints import CheckpointStore, Fenced, PreparedCheckpoint, StateDamaged
 from stream_dp.store.ledger import LedgerRefused
 from stream_dp.store.noise_key import NoKey
+from stream_dp.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ REFUSALS = (
 )
 """Why a worker does not go on: doing so would break the promise.  Their messages say what to change."""
 
+_TOPICS = ("events", "barriers", "releases", "epochs", "ledger", "dead_letters")
 _REDIS_SECONDS = 30.0
 _LONGEST_SILENCE_SECONDS = 30.0
 _OFFSET_SECONDS = 5.0
@@ -94,8 +96,9 @@ class Worker:
             await persevere(self._attempt, lambda: self.finished, self._stopping, self.settings, self.watch)
 
     async def _attempt(self) -> None:
+        topics = TopicWatch(self.settings, *_TOPICS, *(("frames",) if self.settings.shards else ()))
         try:
-            await self._resume_and_work()
+            await topics.guard(self._resume_and_work(topics), self.watch)
         except OffsetOutOfRangeError:
             raise LogRefused(
                 f"the topic {self.settings.events!r} no longer holds the next record to count: it was truncated "
@@ -106,15 +109,15 @@ class Worker:
                 f"the topic {self.settings.events!r} holds records that cannot be read: {codec}"
             ) from None
 
-    async def _resume_and_work(self) -> None:
+    async def _resume_and_work(self, topics: TopicWatch) -> None:
         place = (self.settings, self._store, self._redis)
-        resumed = await asyncio.to_thread(resume, *place, self._new_epoch)
+        resumed = await asyncio.to_thread(resume, *place, self._new_epoch, topics)
         if not resumed.closing:
             self._new_epoch = None  # it is open: an outage from here on must not open another one
         self.watch.beat()
         counted: Position | None = None
         try:
-            async with _Session(self.settings, self._store, resumed, self.watch) as session:
+            async with _Session(self.settings, self._store, resumed, self.watch, topics) as session:
                 await session.catch_up()
                 self.watch.began(session.pipeline)
                 try:
@@ -179,13 +182,16 @@ class Worker:
 class _Session:
     """One connection to Kafka from a checkpoint on; an outage ends it and the next one starts from Redis again."""
 
-    def __init__(self, settings: Settings, store: CheckpointStore, resumed: Resumed, watch: Watch) -> None:
+    def __init__(
+        self, settings: Settings, store: CheckpointStore, resumed: Resumed, watch: Watch, topics: TopicWatch
+    ) -> None:
         self.pipeline = resumed.pipeline
         self._watch = watch
         self._confirmed = time.monotonic()
         self._settings = settings
         self._store = store
         self._resumed = resumed
+        self._topics = topics
         self._outlet = resumed.outlet
         self._checkpointed = (self.pipeline.round, time.monotonic())
         self._writing: asyncio.Task[None] | None = None
@@ -225,13 +231,13 @@ class _Session:
         self._reader_of_counted.pause(self._partition)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, why: type[BaseException] | None = None, *_: object) -> None:
         self._in_flight.drop()
         if self._writing is not None:  # a thread: it cannot be called off
             await asyncio.wait({self._writing})
         for reader in (self._consumer, self._reader_of_counted):
             await stop_client(reader.stop(), reader._client)
-        await stop_producer(self._producer)
+        await stop_producer(self._producer, why)
 
     async def read(self) -> list[LogEntry]:
         """What comes next in the log; nothing if that takes a while."""
@@ -395,6 +401,7 @@ class _Session:
         await self.finish_checkpoint()
         await self._in_flight.settle()
         await self._check_log()
+        await self._topics.still_same(self._watch)
         checkpoint = self._outlet.checkpoint(self.pipeline, self._resumed.key_check, self._in_flight)
         self._checkpointed = (checkpoint.state.round, time.monotonic())
         labels = len(checkpoint.state.labels)

@@ -1,7 +1,8 @@
 """Stack dumps of every process that a test has started, taken while the test waits and nothing moves.
 
 A wait asks for them by `Stillness`; a test that fails shows what was told.  No dump ever fails a test, and none is
-taken of a process that does not listen for the signal (see `stream_dp.operations.stacks`).
+taken of a process that does not listen for the signal (see `stream_dp.operations.stacks`), or whose standard error
+some test reads.
 """
 
 import os
@@ -15,6 +16,7 @@ import pytest
 
 STILL_SECONDS = 20.0
 _ANSWER_SECONDS = 5.0
+_UNREAD = (".stderr", "broker.log")  # no test compares what is in these files
 _END = "That is where process {pid} stands.\n"
 
 told: list[str] = []
@@ -62,7 +64,8 @@ def _listens(pid: int) -> bool:
     with suppress(OSError):
         status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
         caught = int(status["SigCgt"], 16) >> (signal.SIGUSR2 - 1) & 1
-        return bool(caught) and "python" in os.readlink(f"/proc/{pid}/exe")
+        told_to = os.readlink(f"/proc/{pid}/fd/2")
+        return bool(caught) and "python" in os.readlink(f"/proc/{pid}/exe") and told_to.endswith(_UNREAD)
     return False
 
 

@@ -294,6 +294,7 @@ def known_names() -> set[str]:
     watch = worked(EVENTS)
     for server in watch.operator.outages:
         watch.outage(server)
+    watch.topic_changed("shop.events")
     return names(watch.open_registry) | {
         name for name in names(watch.operator.registry) if not name.endswith("_created")
     }

@@ -39,7 +39,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
-    with (tmp_path / "errors").open("ab") as errors:
+    with (tmp_path / "program.stderr").open("ab") as errors:
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=errors, text=True
         )
@@ -90,6 +90,22 @@ def test_a_process_that_does_not_listen_lives_on() -> None:
     finally:
         deaf.kill()
         deaf.wait()
+
+
+def test_what_tests_read_is_left_alone(tmp_path: Path) -> None:
+    log = tmp_path / "stream.log"
+    with log.open("wb") as errors:
+        read = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    try:
+        assert read.stdout is not None
+        assert read.stdout.readline() == "ready\n"
+        told_while("always the same")
+        assert log.read_bytes() == b""
+    finally:
+        read.kill()
+        read.communicate()
 
 
 def test_a_state_that_cannot_be_told_fails_nothing() -> None:

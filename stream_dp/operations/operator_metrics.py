@@ -27,6 +27,9 @@ class OperatorMetrics:
         self.checkpoints = self._histogram("checkpoint_seconds", "Time to write one checkpoint.", stream)
         self.dead_letters = self._counter("dead_letters", "Records that were no valid events.").labels(stream)
         outages = self._counter("outages", "Times that the worker began to wait for a server.", "server")
+        self.topic_changes = self._counter(
+            "topic_changes", "Times that a topic was found to be another one, which ends the worker.", "topic"
+        )
         self.outages = {server: outages.labels(stream, server) for server in ("kafka", "redis")}
 
     def _gauge(self, name: str, meaning: str, stream: str) -> Gauge:

@@ -7,7 +7,7 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hmac import compare_digest
 
 import uvicorn
@@ -42,7 +42,7 @@ def open_app(watch: Watch) -> Starlette:
 
 def operator_app(watch: Watch, token: str) -> ASGIApp:
     """`/metrics` for whoever sends the header `Authorization: Bearer TOKEN`."""
-    app = Starlette(routes=[_metrics(watch.operator.registry)])
+    app = Starlette(routes=[_metrics(watch.operator.registry, watch.operators_read.set)])
     expected = f"Bearer {token}".encode()
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,9 +56,11 @@ def operator_app(watch: Watch, token: str) -> ASGIApp:
     return guarded
 
 
-def _metrics(registry: CollectorRegistry) -> Route:
+def _metrics(registry: CollectorRegistry, then: Callable[[], None] = lambda: None) -> Route:
     async def metrics(_: Request) -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        answer = Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        then()
+        return answer
 
     return Route("/metrics", metrics)
 
@@ -77,6 +79,7 @@ class Ports:
             apps.append(("metrics_port", open_app(watch)))
         if settings.operator_port:
             apps.append(("operator_port", operator_app(watch, _token(environment))))
+            watch.has_operators = True
         self._servers: list[tuple[uvicorn.Server, socket.socket]] = []
         for name, app in apps:
             listener = _listener(settings.metrics_host, getattr(settings, name), name)

@@ -1,6 +1,7 @@
 """What the worker calls, a few times per batch, so that others can see how it is.  Nothing is called per event."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ LIVE_SECONDS = 300.0
 
 READY_SECONDS = 20.0
 """How long an answer of both servers counts; they are asked every few seconds."""
+
+LAST_WORD_SECONDS = 30.0
+"""How long a worker that ends for a reason that operators are told by a metric waits until it is read."""
 
 _BUDGET_SECONDS = 60.0
 
@@ -52,6 +56,8 @@ class Watch:
         self._beat = clock()
         self._answered_at: float | None = None
         self._budget_read: float | None = None
+        self.has_operators = False
+        self.operators_read = threading.Event()
         self._saved_round = 0
         self._warn_from = LARGE_ROUND
 
@@ -91,6 +97,16 @@ class Watch:
         """The worker begins to wait for "kafka" or "redis", which is a step: it does not hang."""
         self.beat()
         self.operator.outages[server].inc()
+
+    def topic_changed(self, topic: str) -> None:
+        """A topic is not what it was, which ends the worker."""
+        self.operator.topic_changes.labels(self.facts.stream, topic).inc()
+        self.operators_read.clear()
+
+    def last_word(self) -> None:
+        """Return when operators have read what was counted last, or do not ask for a while."""
+        if self.has_operators:
+            self.operators_read.wait(LAST_WORD_SECONDS)
 
     @contextmanager
     def batch(self) -> Iterator[None]:

@@ -32,10 +32,10 @@ def require_shards(settings: Settings) -> None:
         )
 
 
-async def answers(consumer: AIOKafkaConsumer, place: TopicPartition) -> bool:
+async def answers(reader: AIOKafkaConsumer, place: TopicPartition) -> bool:
     """Whether Kafka answers a question about this partition: its clients wait in silence for a broker that is away."""
     try:
-        await asyncio.wait_for(consumer.end_offsets([place]), _ANSWER_SECONDS)
+        await asyncio.wait_for(reader.end_offsets([place]), _ANSWER_SECONDS)
     except (KafkaError, TimeoutError):
         return False
     return True

@@ -42,6 +42,7 @@ from stream_dp.shards.merge import (
     decode_shard_release,
 )
 from stream_dp.subscribe import WholeReleases, newest_release
+from stream_dp.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,12 @@ class MergeWorker:
             await persevere(self._attempt, lambda: False, self._stopping, self.settings, self.watch)
 
     async def _attempt(self) -> None:
+        topics = TopicWatch(self.settings, "shard_releases", "releases")
+        await topics.guard(self._work(topics), self.watch)
+
+    async def _work(self, topics: TopicWatch) -> None:
         await asyncio.to_thread(self._prepare_topics)
+        await asyncio.to_thread(topics.look)
         async with _Merging(self.settings, self.watch) as merging:
             try:
                 while not self._stopping.is_set():
@@ -114,11 +120,11 @@ class _Merging(ConsumerRebalanceListener):
             raise
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, why: type[BaseException] | None = None, *_: object) -> None:
         self._sent.drop()
         for each in (self._turn, self._reader):
             await stop_client(each.stop(), each._client)
-        await stop_producer(self._producer)
+        await stop_producer(self._producer, why)
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Somebody else may be next: let everything sent arrive before it looks."""

@@ -27,6 +27,7 @@ from stream_dp.settings import Settings
 from stream_dp.shards.group import answers, membership, require_shards
 from stream_dp.shards.owned_shard import OwnedShard
 from stream_dp.store.checkpoints import Fenced
+from stream_dp.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,12 @@ class ShardWorker:
             await persevere(self._attempt, lambda: False, self._stopping, self.settings, self.watch)
 
     async def _attempt(self) -> None:
+        topics = TopicWatch(self.settings, "frames", "shard_releases", "epochs")
+        await topics.guard(self._work(topics), self.watch)
+
+    async def _work(self, topics: TopicWatch) -> None:
         await asyncio.to_thread(prepare_topics_of_shards, self.settings)
+        await asyncio.to_thread(topics.look)
         async with _Member(self.settings, self._redis, self.watch) as member:
             try:
                 while not self._stopping.is_set():
@@ -100,11 +106,11 @@ class _Member(ConsumerRebalanceListener):
             raise
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, why: type[BaseException] | None = None, *_: object) -> None:
         for shard in self._shards.values():
             shard.drop()
         await stop_client(self._consumer.stop(), self._consumer._client)
-        await stop_producer(self._producer)
+        await stop_producer(self._producer, why)
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """The group is about to divide the shards anew: save all, so that whoever gets them can go on."""

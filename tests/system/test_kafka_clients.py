@@ -20,9 +20,11 @@ from kafka.errors import (
     InvalidConfigurationError,
     InvalidReplicationFactorError,
     InvalidTopicError,
+    KafkaError,
     MessageSizeTooLargeError,
 )
 
+from stream_dp import clients, sending
 from tests.system.conftest import KafkaOfOneTest
 from tests.system.streams import GIVE_UP_SECONDS, wait_until
 
@@ -290,3 +292,30 @@ def test_a_faust_table_comes_back_from_its_changelog(kafka: str, topic_prefix: s
     assert first == [["a", 1], ["b", 1], ["a", 2]]
     second = counted_by_faust(kafka, topic_prefix, tmp_path / "second", [b"a", b"b"], 5)
     assert second == [*first, ["a", 3], ["b", 2]]
+
+
+async def test_no_client_makes_a_topic_by_asking_for_it(kafka: str, topic_prefix: str) -> None:
+    """Neither those of kafka-python nor those of aiokafka, which the worker uses; the broker would make it."""
+    topic = f"{topic_prefix}-missing"
+    with clients.producer_client(kafka, max_block_ms=500) as producer, pytest.raises(KafkaError):
+        producer.send(topic, b"x").get(1)
+    with clients.consumer_client(kafka) as consumer:
+        assert not consumer.partitions_for_topic(topic)
+    sender = sending.producer(kafka, "none")
+    reader = consumer(kafka)
+    for client in (sender, reader):
+        await client.start()
+    place = aiokafka.TopicPartition(topic, 0)
+    reader.assign([place])
+    reader.seek(place, 0)
+    assert await reader.getmany(timeout_ms=300) == {}
+    asked = asyncio.ensure_future(sender.partitions_for(topic))
+    await asyncio.wait({asked}, timeout=0.3)
+    asked.cancel()
+    for client in (sender, reader):
+        await client.stop()
+    with clients.admin_client(kafka) as admin:
+        assert topic not in admin.list_topics()
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=kafka) as careless:
+            await careless.partitions_for(topic)
+        assert topic in admin.list_topics(), "the broker makes none, so this tests nothing"

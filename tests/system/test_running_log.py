@@ -31,11 +31,16 @@ def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Ite
         yield stream
 
 
-def made_anew(stream: Stream, worker: BaseProcess, records: list[Record]) -> None:
-    """Write the events topic anew while the worker sleeps: its clients would make a topic that is missing."""
+def asleep(stream: Stream, worker: BaseProcess) -> None:
+    """Send the worker to sleep."""
     assert worker.pid is not None
     os.kill(worker.pid, signal.SIGSTOP)
     stream.wait_until_asleep(worker)
+
+
+def made_anew(stream: Stream, worker: BaseProcess, records: list[Record]) -> None:
+    """Write the events topic anew while the worker sleeps: it would notice that the topic is missing meanwhile."""
+    asleep(stream, worker)
     stream.rewrite(stream.settings.events, records)
     wake_up(worker)
 
@@ -66,9 +71,9 @@ def test_the_same_records_in_a_topic_made_anew_are_the_same_log(stream: Stream) 
     stream.wait_until_round(30, worker)
     more = [Record(0, 1000, None, value) for value in some_events(30, seed=4)]
     made_anew(stream, worker, stream.events() + more)
-    stream.wait_until_round(60, worker)
-    worker.terminate()
-    assert ended(worker) == 0
+    assert ended(worker) == REFUSED, "nobody knows what else is gone"
+    assert "was deleted and made anew while this process ran" in stream.logged().splitlines()[-1]
+    assert stream.run(until_round=60) == 0
     stream.check_everything()
 
 
