@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from stream_dp.inflation import DAMAGE, pieces
-from stream_dp.records import LARGEST_VALUE
+from stream_dp.record import LARGEST_VALUE
 
 AT_ONCE = 16 << 20
 """Most bytes that a batch is decompressed to as a whole."""
