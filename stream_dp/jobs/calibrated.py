@@ -15,7 +15,8 @@ from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 Integers = NDArray[np.int64]
 
-_LARGEST_EPSILON = 100.0
+_LARGEST_EPSILON = 30.0
+"""Beyond, what the draws lack at values of the neighbour's noise would not vanish: privacy/one_shot_noise.py."""
 LEAST_DELTA = 1e-15
 """The least that a job may promise: what its random draws and thresholds err by is not charged (one_shot_noise.py)."""
 
@@ -93,7 +94,7 @@ def check_sizes(**sizes: int | None) -> None:
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Refuse an epsilon that is not above 0, or so large that it promises nothing: streams take no more either."""
+    """Refuse an epsilon that is not above 0, or so large that it promises nothing and draws are too coarse for it."""
     require_positive("epsilon", epsilon)
     if epsilon > _LARGEST_EPSILON:
         raise ValueError(f"epsilon must be at most {_LARGEST_EPSILON:g}, not {epsilon:g}.")

@@ -56,6 +56,7 @@ from stream_dp.jobs.calibrated import (
 from stream_dp.jobs.request import BadRequest, JobRequest, nearest
 from stream_dp.jobs.rows import Rows
 from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared, zcdp_rho
+from stream_dp.privacy.discrete_gaussian import LEAST_SIGMA_SQUARED
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 _DOWN = 1 - 1e-12
@@ -380,7 +381,8 @@ def _gaussian_share(epsilon: float, delta: float, items_per_user: int) -> float:
     """The epsilon of each count, by the exact divergence of discrete Gaussian noise at half of delta."""
     if epsilon < 1e-6:
         raise ValueError(f"epsilon must be at least 1e-6 with Gaussian noise, not {epsilon}.")
-    return discrete_gaussian_sigma_squared(epsilon, delta / 2, items_per_user) ** -0.5 * _DOWN
+    sigma_squared = discrete_gaussian_sigma_squared(epsilon, delta / 2, items_per_user)
+    return max(LEAST_SIGMA_SQUARED, sigma_squared) ** -0.5 * _DOWN
 
 
 def _greedy_parameters(epsilon: float, delta: float, tokens: int, alpha: float) -> Greedy:

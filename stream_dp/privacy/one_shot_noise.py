@@ -15,8 +15,15 @@ How far each draw is from the law it stands for, in total variation:
   outside their reach.  They are only ever compared and never released, so their low bits tell nothing.
 - `passes`: 2^-128, by comparison of 128 bits with the probability itself.
 
-A mechanism makes at most a few million draws, so all of this together is below 2^-100.  It is not charged: the least
-delta of a job is 1e-15, and where a mechanism promises delta = 0, that 0 stands for 2^-100 (and for AES-256).
+The keystream is AES in counter mode, whose blocks never repeat: q of n blocks are within 2 q n 2^-128 of uniform.
+
+These distances hold as deficits, too (docs/guarantee.md, "Failures that show in the table").  Where counts get noise,
+what a law lacks at a value of the neighbour's noise weighs at most e^10 times as much as at its own: a count moves by
+one, and its noise has a scale of at least 0.1.  Where items are chosen it weighs at most e^epsilon times as much, with
+the job's own epsilon, which is at most 30.  No budget's epsilon multiplies it.  A mechanism makes at most a few million
+draws, and all of this together is below 2^-55, or with `gaussian` below a billionth of the job's delta.  It is not
+charged: the least delta of a job is 1e-15, and where a mechanism promises delta = 0, that 0 stands for 2^-55 (and for
+AES-256).
 
 Rounding is another matter: it is as if counts moved.  A sum of a count and a draw that is about c is rounded by at most
 c 2^-53, which changes who is larger no more than moving one count by c 2^-52 would.  With Gumbel noise that multiplies

@@ -57,8 +57,8 @@ def test_a_defect_keeps_its_stack_trace(defect: Exception) -> None:
         ("demo --folder /dev/null/x", "name another one with --folder"),
         ("demo --rate inf", "--rate is a number"),
         (f"dashboard --stream x --host {'a' * 70}", "change --host"),
-        ("top-k --stream x --epsilon 1e300 --dry-run", "epsilon must be at most 100"),
-        ("histogram --file x.csv --source x --mechanism known --bins /dev/null --epsilon 101", "at most 100"),
+        ("top-k --stream x --epsilon 1e300 --dry-run", "epsilon must be at most 30"),
+        ("histogram --file x.csv --source x --mechanism known --bins /dev/null --epsilon 31", "at most 30"),
     ],
 )
 def test_what_cannot_be_is_told_in_one_sentence(command: str, told: str) -> None:
