@@ -1,7 +1,6 @@
 """From a promised (epsilon, delta) to the noise and the thresholds that keep it, and what the result promises."""
 
 from dataclasses import dataclass
-from math import exp
 
 from stream_dp.counters import DISCRETE, MECHANISMS, Mechanism
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
@@ -12,12 +11,15 @@ from stream_dp.privacy.accounting import (
 )
 from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.discrete_gaussian import LARGEST_SIGMA_SQUARED
-from stream_dp.privacy.keyed_noise import collision_probability
+from stream_dp.privacy.keyed_noise import MOST_CELLS, collision_probability
 
 LARGEST_HORIZON = 2**24
 
 _DRAW_DISTANCE = 2.0**-100
-"""Total variation distance of one draw from the discrete Gaussian: see privacy/discrete_gaussian.py."""
+"""At most this chance that a draw is not discrete Gaussian, by either log: see privacy/discrete_gaussian.py."""
+
+_FRESH = 1 - MOST_CELLS**2 / 2.0**128
+"""The share of the threshold's delta for labels whose first noise nobody can have seen before: docs/guarantee.md."""
 
 _USERS_ALIKE = 2.0**40 / 2.0**128
 """At most this chance that one user's 128 bits (bounding.py) are another's: no state has room for 2^40 users."""
@@ -56,12 +58,10 @@ def calibrate(
     items_per_event: int,
     mechanism: str = "binary",
     unit: Unit = "event",
-    events_per_round: int | None = 1,
 ) -> tuple[Mechanism, Guarantee]:
     """The least noise that makes a whole epoch (epsilon, delta)-DP.
 
-    Where the unit is the user, the setting items_per_user takes the place of `items_per_event`.  `events_per_round` is
-    None where nothing bounds it; it bounds how many labels there are, which hardly matters.
+    Where the unit is the user, the setting items_per_user takes the place of `items_per_event`.
     Half of delta goes to the threshold, and the other half, less what is charged for computed noise that is not
     the exact one and for colliding cells, to the conversion.  Raises ValueError for a setting out of range,
     naming it.
@@ -72,17 +72,17 @@ def calibrate(
     if not 1e-12 <= delta <= 0.5:
         raise ValueError(f"delta must be between 1e-12 and 0.5, not {delta:g}")
     threshold_delta = delta / 2
-    charged = program_delta(epsilon, delta, horizon, items_per_event, unit, mechanism, events_per_round)
+    charged = program_delta(delta, horizon, items_per_event, unit, mechanism)
     conversion_delta = delta - threshold_delta - charged
     if conversion_delta <= 0:
         raise ValueError(
-            f"delta {delta:g} leaves nothing for the noise at epsilon {epsilon:g}: raise delta or lower epsilon"
+            f"delta {delta:g} leaves nothing for the noise: raise delta, or lower horizon or items_per_{unit}"
         )
     if mechanism == "blt":
         rho = gaussian_rho(epsilon, conversion_delta)
-        blt = BltMechanism.of(horizon, items_per_event, rho, threshold_delta)
+        blt = BltMechanism.of(horizon, items_per_event, rho, threshold_delta * _FRESH)
         _check_variance(blt.draw_sd**2, unit)
-        needed = (1 + exp(epsilon)) * blt.failure_probability / NUMERICAL_SHARE
+        needed = blt.failure_probability / NUMERICAL_SHARE
         if needed > delta:
             raise ValueError(
                 f"blt computes its noise exactly enough for a delta of at least {needed:.2g} here, not {delta:g}: "
@@ -94,7 +94,7 @@ def calibrate(
     sigma_squared = discrete_gaussian_sigma_squared(epsilon, conversion_delta, shifts)
     _check_variance(sigma_squared, unit)
     sigma_squared = max(sigma_squared, kind.least_sigma_squared)
-    calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta)
+    calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta * _FRESH)
     method = discrete_gaussian_epsilon(sigma_squared, shifts, conversion_delta).method
     return calibrated, Guarantee(unit, float(epsilon), float(delta), calibrated.rho, threshold_delta, method)
 
@@ -108,7 +108,7 @@ def guarantee_of(
 ) -> tuple[Mechanism, Guarantee]:
     """What given noise promises: epsilon at a delta of twice `threshold_delta`, split as in `calibrate`.
 
-    Raises ValueError for a parameter out of range, and OverflowError where epsilon would be beyond all numbers.
+    Raises ValueError for a parameter out of range.
     """
     _check(mechanism, horizon, items_per_event, "event")
     if mechanism not in DISCRETE:
@@ -117,66 +117,54 @@ def guarantee_of(
         raise ValueError(
             f"sigma_squared must be above 0 and at most {LARGEST_SIGMA_SQUARED:g}, not {sigma_squared:g}"
         )
+    kind = DISCRETE[mechanism]
+    if sigma_squared < kind.least_sigma_squared:
+        raise ValueError(
+            f"{mechanism} needs noise of variance {kind.least_sigma_squared:g} at least, not {sigma_squared:g}: raise "
+            "sigma_squared"
+        )
     if not 1e-12 <= threshold_delta <= 0.25:
         raise ValueError(f"threshold_delta must be between 1e-12 and 0.25, not {threshold_delta:g}")
-    kind = DISCRETE[mechanism]
-    calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta)
+    calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta * _FRESH)
     shifts = items_per_event * kind.nodes_per_event(horizon)
     conversion = discrete_gaussian_epsilon(sigma_squared, shifts, threshold_delta)
-    charged = coupling_delta(conversion.epsilon, horizon, items_per_event, mechanism=mechanism)
-    delta = 2 * threshold_delta + charged
+    delta = 2 * threshold_delta + coupling_delta(horizon, items_per_event, mechanism=mechanism)
     return calibrated, Guarantee(
         "event", conversion.epsilon, delta, calibrated.rho, threshold_delta, conversion.method
     )
 
 
 def program_delta(
-    epsilon: float,
-    delta: float,
-    horizon: int,
-    items_per_event: int,
-    unit: Unit = "event",
-    mechanism: str = "binary",
-    events_per_round: int | None = 1,
+    delta: float, horizon: int, items_per_event: int, unit: Unit = "event", mechanism: str = "binary"
 ) -> float:
     """The part of `delta` that pays for all differences between ideal noise and what the program computes.
 
     With `threshold_delta` it is all of an epoch's delta that is not left to the conversion of rho: what a ledger that
-    adds up rho must add up too.
+    adds up rho must add up too.  None of it grows with epsilon, so it holds at whatever epsilon the ledger converts.
     """
     rounding = NUMERICAL_SHARE * delta if mechanism == "blt" else 0.0
-    return coupling_delta(epsilon, horizon, items_per_event, unit, mechanism, events_per_round) + rounding
+    return coupling_delta(horizon, items_per_event, unit, mechanism) + rounding
 
 
 def coupling_delta(
-    epsilon: float,
-    horizon: int,
-    items_per_event: int,
-    unit: Unit = "event",
-    mechanism: str = "binary",
-    events_per_round: int | None = 1,
+    horizon: int, items_per_event: int, unit: Unit = "event", mechanism: str = "binary"
 ) -> float:
     """What it costs that draws are neither exactly discrete Gaussian nor certain to be independent.
 
-    Of the distance charged for a draw, its table needs a sixteenth at most.  What a counter adds where one draw stands
-    for several (privacy/wide_gaussian.py), less than 1e-33 for each of its draws, is covered by the rest.  With blt a
-    draw takes two blocks of bits, and an event touches all rounds after it; what its draws and sums lack is charged
-    apart (`program_delta`).
-    In the user unit also that users are told apart by 128 bits.
+    Of what is charged for a draw, its table needs a quarter at most.  What a counter adds where one draw stands for
+    several (privacy/wide_gaussian.py), less than 1e-33 for each of its draws, is covered by the rest.  With blt a draw
+    takes two blocks of bits, and an event touches all rounds after it; what its draws and sums lack is charged apart
+    (`program_delta`).  In the user unit also that users are told apart by 128 bits.
     """
-    levels = horizon.bit_length()
     fails = _USERS_ALIKE if unit == "user" else 0.0
     if mechanism == "blt":
-        draws, touched = 2.0 * horizon, 2.0 * horizon
+        touched = 2 * horizon
     else:
         kind = DISCRETE[mechanism]
+        touched = horizon.bit_length() + kind.start_draws(horizon)
         draws = kind.draws_per_round * horizon + kind.start_draws(horizon)  # of one label
-        touched = levels + kind.start_draws(horizon)
-        fails += 2.0 * items_per_event * draws * _DRAW_DISTANCE
-    # than with one draw a round, and an event in as many of them as there are levels
-    more_pairs = draws / horizon * touched / levels
-    fails += collision_probability(items_per_event, horizon, events_per_round) * more_pairs
-    return (1 + exp(epsilon)) * fails
+        fails += items_per_event * draws * _DRAW_DISTANCE
+    return fails + collision_probability(items_per_event * touched)
 
 
 def _check_variance(sigma_squared: float, unit: Unit) -> None:

@@ -75,7 +75,6 @@ class Epoch:
                 settings.items_per_unit,
                 settings.mechanism,
                 settings.unit,
-                events_of(settings.rounds),
             )
         except ValueError as error:
             raise EpochRefused(str(error)) from None

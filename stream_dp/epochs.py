@@ -20,7 +20,7 @@ from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, EpochStart
 from stream_dp.log_digest import LogDigest
 from stream_dp.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
-from stream_dp.rounds import TICKS, events_of
+from stream_dp.rounds import TICKS
 from stream_dp.settings import Settings
 from stream_dp.shards.outlet import sharding_now
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
@@ -178,7 +178,7 @@ class Epochs:
         epoch = opened.epoch
         self._store.check_hold()
         try:
-            self._ledger_of(epoch).charge(_charge(epoch))
+            self.charge_again()
         except NotDurable:  # it may be there, or come to be: only the same call again can tell
             raise
         except LedgerRefused as refusal:
@@ -200,7 +200,10 @@ class Epochs:
         return checkpoint
 
     def charge_again(self) -> None:
-        """Repeat the charge of the last epoch as it was made, so that none runs without it.  Raises `LedgerRefused`."""
+        """Charge the last epoch, or repeat its charge as it was made, so that none runs without one.
+
+        A version before this one may have charged it by another formula.  Raises `LedgerRefused`.
+        """
         epoch = self.journal.opened[-1].epoch
         charge, ledger = _charge(epoch), self._ledger_of(epoch)
         known = ledger.ledger.state().stored.get(charge.id)
@@ -274,13 +277,7 @@ def _charge(epoch: Epoch) -> Charge:
         rho=guarantee.rho,
         delta=guarantee.threshold_delta
         + program_delta(
-            guarantee.epsilon,
-            guarantee.delta,
-            mechanism.horizon,
-            mechanism.items_per_event,
-            guarantee.unit,
-            mechanism.name,
-            events_of(epoch.privacy["rounds"]),
+            guarantee.delta, mechanism.horizon, mechanism.items_per_event, guarantee.unit, mechanism.name
         ),
         first_offset=0 if _is_derived(epoch) else epoch.first_offset,
         end_offset=None,

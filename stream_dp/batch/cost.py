@@ -16,9 +16,9 @@ _DOWN = 1 - 1e-12
 class Cost:
     """The mechanism is `delta`-approximate `rho`-zCDP: costs compose by adding each of the two.
 
-    "Approximate" in this sense: with probability at least 1 - delta on both neighbours the output is a function of
-    one and the same output of a rho-zCDP mechanism. So if rho-zCDP gives (epsilon, d0), the whole gives
-    (epsilon, d0 + delta).
+    "Approximate" in this sense: there is a rho-zCDP mechanism whose output is in one and the same set with probability
+    at least 1 - delta on both neighbours, and then the output is a function of it. So if rho-zCDP gives (epsilon, d0),
+    the whole gives (epsilon, d0 + delta).
 
     `alone` is an (epsilon, delta) guarantee of the mechanism by itself, where there is one that a conversion of rho
     would only loosen. It says nothing about compositions.

@@ -16,10 +16,17 @@ Threshold.  A count of 1 that should not be seen reaches tau if the noise is at 
 ceil(q sd(t) + 1/2) lets it through with probability at most Phibar(q) = d / (D0 L).
 
 Computed noise.  Rounding is post-processing of the exact noise only, so `failure_probability` bounds the chance that
-any of the D0 L cells that matter is not the integer that exact noise would have given:
+any of the D0 L cells that matter is not the integer that exact noise would have given.  It is charged once and without
+a factor of e^epsilon, so what counts as a failure must follow from C x + s z alone, and be the same for both neighbours
+(docs/guarantee.md, "Failures that show in the table").  Each event below is therefore one of the noise as either of the
+two logs would read it off C x + s z.  The two readings of a label's z differ by a vector of length m = sensitivity / s
+at most, so those of V_a differ by at most m standard deviations, and those of the normals that a start or a jump takes
+by a vector of at most that length, too.
 
-- The draws are not quite normal: gaussian_cells.DRAW_DISTANCE each.  A start or a jump over n rounds takes at most n.
-- Outside an event of probability 2 Phibar(12) per cell and pole, |V_a| <= 12 sd(V_a), V_a = s s_a U_a.
+- The draws are not quite normal: gaussian_cells.DRAW_DISTANCE each for the log's own reading, and for the other one
+  gaussian_cells.missing_chance for all together.  A start or a jump over n rounds takes at most n.
+- Outside an event of probability 2 Phibar(12) + 2 Phibar(12 - m) per cell and pole, both readings have |V_a| <= 12
+  sd(V_a), V_a = s s_a U_a.
 - Then the error of V_a before rounding is, with u = 2^-53 and T_a the sum of p_a^k over k < L, at most
 
       s s_a T_a (sqrt(poles) (DRAW_ERROR + 72 u^2 LARGEST_DRAW) + c_a u^2 12 sd(U_a))
@@ -31,7 +38,8 @@ any of the D0 L cells that matter is not the integer that exact noise would have
   p_a^k over k < n.
 - The sum over a adds 50 u^2 12 times the sum of sd(V_a).  Let err be the sum of all that.  Exact and computed noise
   differ only where the exact one is within err of half an integer.  As sd(t) >= s, the density of N(t) mod 1 is at
-  most 1 + 1 / (sqrt(2 pi) s), and this happens with probability at most 2 err (1 + 0.4 / s).
+  most 1 + 1 / (sqrt(2 pi) s), and this happens with probability at most 2 err (1 + 0.4 / s).  Counts are integers, so
+  both readings agree on it.
 
 `NUMERICAL_SHARE` is what all of that may take of delta, at most; a calibration that would need more is refused.
 
@@ -49,7 +57,7 @@ from scipy.special import ndtr, ndtri
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights, squared_sensitivity
 from stream_dp.counters.blt_variances import growth_variances, row_variances
 from stream_dp.counters.protocol import CalibratedCounter
-from stream_dp.privacy.gaussian_cells import DRAW_DISTANCE, DRAW_ERROR, LARGEST_DRAW
+from stream_dp.privacy.gaussian_cells import DRAW_DISTANCE, DRAW_ERROR, LARGEST_DRAW, missing_chance
 from stream_dp.privacy.keyed_noise import KeyedNoise
 
 if TYPE_CHECKING:
@@ -112,9 +120,11 @@ class BltMechanism(CalibratedCounter, frozen=True, tag="blt"):
     def failure_probability(self) -> float:
         """At most this is the chance that a cell that matters differs from what exact noise would have given."""
         poles = len(self.gaps.poles)
+        shift = sqrt(self.squared_sensitivity) / self.draw_sd
         near_half = 2 * self.noise_error * (1 + 0.4 / self.draw_sd)
-        beyond = poles * 2.01 * float(ndtr(-_DEVIATIONS))
-        return self.items_per_event * self.horizon * (near_half + beyond + DRAW_DISTANCE)
+        beyond = poles * 4.02 * float(ndtr(shift - _DEVIATIONS))
+        of_cells = self.horizon * (near_half + beyond + DRAW_DISTANCE)
+        return self.items_per_event * (of_cells + missing_chance(self.horizon, shift))
 
     def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
         """The least noisy count that is released in each of `rounds`."""

@@ -7,6 +7,7 @@ for each item of an event.
 from typing import ClassVar, Self
 
 from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.privacy.discrete_gaussian import LEAST_SIGMA_SQUARED
 
 
 class DiscreteCounter(CalibratedCounter, frozen=True):
@@ -15,7 +16,7 @@ class DiscreteCounter(CalibratedCounter, frozen=True):
     sigma_squared: float
     threshold_delta: float
 
-    least_sigma_squared: ClassVar[float] = 0.0
+    least_sigma_squared: ClassVar[float] = LEAST_SIGMA_SQUARED
     """Less noise than this is not enough for the counter's own reasons, whatever the guarantee."""
 
     draws_per_round: ClassVar[int] = 1

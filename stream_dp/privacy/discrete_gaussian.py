@@ -5,8 +5,13 @@ One shift by 1 costs rho = 1 / (2 s2) of zero-concentrated differential privacy 
 
 Sampling is inversion of a cumulative table of 128 bits, computed in integer arithmetic only, so that every
 machine holds the same table.  A draw takes 128 uniform bits.  Its law is within a total variation distance of
-2^-100 of N_Z(0, s2): each of the fewer than 2^23 table entries is off by less than 2^-127, and so is the mass
+2^-104 of N_Z(0, s2): each of the fewer than 2^23 table entries is off by less than 2^-127, and so is the mass
 beyond the table.
+
+Where the other log's value stands a step further out, it matters what the table lacks there.  Let r(k) = 1 - P_table(k)
+/ P(k) where that is positive.  From s2 = `LEAST_SIGMA_SQUARED` on, the mean of r(Z + 1) and that of r(Z - 1) are below
+2^-102: P(k - 1) / P(k) is at most exp(13.3 / s) where P(k) >= 2^-127, which holds for at most 26.6 s + 1 values of k,
+and (26.6 s + 1) exp(13.3 / s) 2^-127 is below 2^-103 for 1 <= s <= 10^5.  The values beyond add less than 2^-113.
 """
 
 from collections.abc import Iterable
@@ -16,6 +21,9 @@ from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
+
+LEAST_SIGMA_SQUARED = 1.0
+"""Below this variance the table would lack too much of what a shift by 1 may need."""
 
 LARGEST_SIGMA_SQUARED = 1e10
 """Beyond this variance the table would outgrow tens of megabytes."""

@@ -20,14 +20,15 @@ is right up to order 7.  Where |t a| <= 1.3 and |t^2 b| <= 0.7, adding up the ab
 28, so by Cauchy |h - 1| <= 28 r^8 / (1 - r) with r = max(a / 1.3, w / sqrt(0.7)).  Half of its mean is below 2^-88.
 
 What is drawn thus has a law within `DRAW_DISTANCE` of the standard normal, the table included: it holds 51,645 cells of
-each sign, their masses are off by less than 2^-126, and the cells beyond them have less than 2^-118 together.
+each sign.  Each mass is rounded down by less than 2^-127, and cell 0 gets what is left: the table is within 2^-112 of
+the normal masses, all cells together.  The cells beyond it have less than 2^-118.
 
 Keyed draws of this law: gaussian_noise.py.
 """
 
 from fractions import Fraction
 from functools import lru_cache
-from math import factorial
+from math import exp, factorial, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,8 @@ LARGEST_DRAW = 12.7
 
 DRAW_DISTANCE = 2.0**-87
 """Total variation distance of one draw from the standard normal, before rounding."""
+
+_TAIL_SHARE = 2.0**-30  # of DRAW_DISTANCE: what `missing_chance` adds for the cells far out
 
 DRAW_ERROR = 2.0**-92
 """Largest absolute error by rounding with which a draw is computed."""
@@ -72,6 +75,21 @@ _SERIES = {  # what multiplies a^i b^j in Q: coefficients of 1, v^2, v^4 .. wher
     (3, 2): "-1/2048 4159/161280 -1873/8064 1867/3360",
     (1, 3): "-1/24576 2227/645120 -6299/161280 4369/40320",
 }
+
+
+def missing_chance(draws: int, shift: float) -> float:
+    """At most this chance that the law of a draw lacks the value at which another one, moved by the data, stands.
+
+    For the deficit r of what is drawn, r(z) = 1 - density / normal density where that is positive, it bounds the sum of
+    the means of r(z_i + d_i) over `draws` normal z_i, for all d_i whose squares add up to at most shift^2.  One mean is
+    at most DRAW_DISTANCE * f(d), f(d) = (1 + d)^8 + 2^-30 e^(13 d): the eighth power is that of the series, and the
+    rest that of the cells' masses and of those beyond the table, whose deficits are absolute.  All terms of f's power
+    series are positive, so (f(d) - f(0) - f'(0) d) / d^2 grows with d, and the sum of f(d_i) is at most draws * f(0) +
+    f'(0) * sqrt(draws) * shift + f(shift).
+    """
+    even = draws * (1 + _TAIL_SHARE)
+    linear = (8 + 13 * _TAIL_SHARE) * sqrt(draws) * shift
+    return DRAW_DISTANCE * (even + linear + (1 + shift) ** 8 + _TAIL_SHARE * exp(min(700.0, 13 * shift)))
 
 
 def series(order: int) -> dict[tuple[int, int, int], Fraction]:

@@ -30,8 +30,11 @@ KEY_BYTES = 32
 NONCE_BYTES = 16
 EMPTY_HISTORY = bytes(32)
 
-MOST_LABELS = 2.0**40
-"""Twice as many labels as all workers of a stream have room for: the text of 2^39 alone takes 24 TiB of memory."""
+MOST_CELLS = 2.0**54
+"""How many pairs of a label and a round one noise key may serve, all streams and epochs that use it taken together.
+
+That is a million labels in eighteen thousand million rounds.  What else it means: docs/guarantee.md.
+"""
 
 _WORD = np.dtype("<u8")
 _PAIR = np.dtype(np.complex128)  # 16 bytes that numpy copies in one move; never computed with
@@ -153,15 +156,13 @@ def new_nonce() -> bytes:
     return secrets.token_bytes(NONCE_BYTES)
 
 
-def collision_probability(items_per_event: int, horizon: int, events_per_round: int | None = 1) -> float:
-    """At most this chance that two of the cells that matter coincide; it is charged to delta.
+def collision_probability(blocks: int) -> float:
+    """At most this chance that one of the `blocks` of bits that matter is not independent of all others under its key.
 
-    `items_per_event * levels` cells are shifted, and each could meet those of any label in any round.  There are no
-    more labels than items, nor than `MOST_LABELS`, also where nothing bounds `events_per_round` (None).
+    Each of them may have the input of any other, or lack the output of any other, which AES never gives twice: 6
+    times `MOST_CELLS` chances of 2^-128 in all (docs/guarantee.md counts them).
     """
-    levels = horizon.bit_length()
-    labels = min(MOST_LABELS, items_per_event * (events_per_round or MOST_LABELS) * horizon)
-    return 2.0 * items_per_event * levels * labels * horizon / 2.0**128
+    return 6 * blocks * MOST_CELLS / 2.0**128
 
 
 def check_golden_draw() -> None:

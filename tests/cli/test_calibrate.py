@@ -135,8 +135,11 @@ def test_people_see_the_papers_threshold_and_conversion_beside_ours() -> None:
             [*BINARY, "--sigma-squared", "nan", "--threshold-delta", "1e-6"],
             "sigma_squared must be above 0",
         ),
-        ([*BINARY, "--sigma-squared", "0.3", "--threshold-delta", "0.25"], "promises nothing at all"),
-        ([*BINARY, "--sigma-squared", "0.01", "--threshold-delta", "1e-6"], "promises nothing at all"),
+        (
+            [*BINARY, "--sigma-squared", "0.9", "--threshold-delta", "0.25"],
+            "binary needs noise of variance 1",
+        ),
+        ([*BINARY, "--sigma-squared", "0.01", "--threshold-delta", "1e-6"], "raise sigma_squared"),
         (["--horizon", "0"], "horizon must be between"),
         (["--items-per-event", "0"], "items_per_event must be between"),
         (["--rounds", "1,zwei"], "--rounds takes whole numbers"),

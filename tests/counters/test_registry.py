@@ -8,7 +8,7 @@ from stream_dp.calibration import calibrate, coupling_delta, guarantee_of
 from stream_dp.counters import DISCRETE, MECHANISMS, Mechanism
 from stream_dp.histogram import RunningHistogram
 from stream_dp.privacy.accounting import discrete_gaussian_delta
-from stream_dp.privacy.keyed_noise import KeyedNoise
+from stream_dp.privacy.keyed_noise import KeyedNoise, collision_probability
 
 EVENTS = [[f"label {i % 7}", f"label {i * i % 11}", "often"] for i in range(200)]
 
@@ -54,7 +54,7 @@ def test_the_noise_is_the_least_that_keeps_the_promise(
     mechanism, guarantee = calibrate(epsilon, delta, horizon, items, name)
     kind = DISCRETE[name]
     shifts = items * kind.nodes_per_event(horizon)
-    left = delta / 2 - coupling_delta(epsilon, horizon, items, mechanism=name)
+    left = delta / 2 - coupling_delta(horizon, items, mechanism=name)
     assert discrete_gaussian_delta(mechanism.sigma_squared, shifts, epsilon) <= left <= delta / 2
     if mechanism.sigma_squared > kind.least_sigma_squared:
         assert discrete_gaussian_delta(mechanism.sigma_squared * 0.999, shifts, epsilon) > left
@@ -76,10 +76,11 @@ def test_a_counter_that_cannot_take_so_little_noise_gets_more() -> None:
 def test_what_is_charged_for_draws_covers_all_that_a_label_takes(name: str) -> None:
     """Of the smallest horizon, where starting costs the most, and of the largest."""
     for horizon in (1, 2**24):
-        charged = coupling_delta(1.0, horizon, 1, mechanism=name)
+        charged = coupling_delta(horizon, 1, mechanism=name)
         draws = DISCRETE[name].draws_per_round * horizon + DISCRETE[name].start_draws(horizon)
-        assert charged >= (1 + np.e) * 2 * draws * 2.0**-100
-        assert charged < 1e-19
+        touched = horizon.bit_length() + DISCRETE[name].start_draws(horizon)
+        assert charged >= draws * 2.0**-100 + collision_probability(touched)
+        assert charged < 1e-18
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

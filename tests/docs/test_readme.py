@@ -8,7 +8,6 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,11 @@ from kafka import KafkaConsumer
 from typer.testing import CliRunner
 
 from stream_dp import __version__
+from stream_dp.calibration import coupling_delta
 from stream_dp.cli import app
 from stream_dp.counters.binary import BinaryMechanism, chain
 from stream_dp.dev.servers import embedded
-from stream_dp.privacy.keyed_noise import collision_probability
+from stream_dp.privacy.keyed_noise import MOST_CELLS
 from stream_dp.settings import Settings, load_settings
 from tests.docs.commands import NoSuchCommandLine, commands, parse_line
 from tests.system.streams import GIVE_UP_SECONDS, wait_until
@@ -157,10 +157,10 @@ def test_the_charges_for_imperfect_noise_are_as_small_as_the_guarantee_page_says
     page = (ROOT / "docs" / "guarantee.md").read_text()
     assert "add up to less than a millionth of delta" in page
     default = Settings(stream="shop")
-    draws = 2 * default.items_per_event * default.horizon
-    for events in (1, 10**9, None):
-        collide = collision_probability(default.items_per_event, default.horizon, events)
-        assert (1 + exp(default.epsilon)) * (draws * 2.0**-100 + collide) < 1e-6 * default.delta
+    assert (
+        coupling_delta(default.horizon, default.items_per_event) + MOST_CELLS**2 / 2**128 * default.delta / 2
+        < 1e-6 * default.delta
+    )
 
 
 def anchors(page: Path) -> set[str]:

@@ -72,6 +72,33 @@ def test_what_is_drawn_is_within_2_to_the_minus_100_of_the_discrete_gaussian(sig
     assert all(abs(share - drawn.get(-k, 0)) <= 4 for k, share in drawn.items())  # symmetric
 
 
+def lacks_beside(sigma_squared: float) -> int:
+    """The mean of what the table lacks one step beside its noise, relative to the law there, in units of 2^-192."""
+    half = naive.weights(sigma_squared)
+    total = 2 * sum(half) - half[0]
+    least, counts = boundaries(sigma_squared)
+    drawn = {
+        least + i: high - low for i, (low, high) in enumerate(zip([0, *counts], [*counts, TOP], strict=True))
+    }
+    mean = 0
+    for k in range(2 - len(half), len(half) - 1):
+        lacking = half[abs(k)] * TOP - drawn.get(k, 0) * total
+        if lacking > 0:
+            beside = max(half[abs(k - 1)], half[abs(k + 1)])
+            mean += (lacking * beside << 192) // (half[abs(k)] * TOP * total)
+    return mean
+
+
+@pytest.mark.parametrize("sigma_squared", [1.0, 1.5, 12.0, 3600.0])
+def test_what_the_table_lacks_one_step_beside_is_below_what_is_charged(sigma_squared: float) -> None:
+    assert 0 < lacks_beside(sigma_squared) < 1 << 192 - 102
+
+
+def test_less_noise_than_the_least_lacks_too_much_beside() -> None:
+    """Which is why no counter draws it: at a distance of 2^-126, a shift by 1 could lead out of the table."""
+    assert lacks_beside(0.05) > 1 << 192 - 60
+
+
 def test_a_distance_of_2_to_the_minus_100_would_be_seen() -> None:
     """The comparison above tells even the nearest representable sigma_squared apart."""
     _, ours = boundaries(4.0)

@@ -18,6 +18,7 @@ from stream_dp.privacy.gaussian_cells import (
     LARGEST_DRAW,
     alias_table,
     cell_masses,
+    missing_chance,
     series,
 )
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise, check_golden_gaussian
@@ -102,6 +103,29 @@ def test_the_distance_by_the_series_is_below_what_is_charged() -> None:
     width = 2.0**-12
     ratio = np.maximum(np.arange(len(masses)) * width**2 / a, width / np.sqrt(b))
     assert float(np.sum(masses * 28 * ratio**8 / (1 - ratio))) / 2 + 2.0**-110 < DRAW_DISTANCE
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0])
+def test_what_a_draw_lacks_at_another_logs_value_is_bounded(shift: float) -> None:
+    """By the series, the rounding of the masses and the end of the table, as `missing_chance` says."""
+    masses = np.array(cell_masses(), float) * 2.0**-127
+    x = np.arange(len(masses)) * 2.0**-12
+    ratio = np.maximum(x * 2.0**-12 / 1.3, 2.0**-12 / np.sqrt(0.7))
+    weights = (
+        (np.exp(-((x - shift) ** 2) / 2) + np.exp(-((x + shift) ** 2) / 2)) * 2.0**-12 / np.sqrt(2 * np.pi)
+    )
+    of_series = float(weights @ (28 * ratio**8 / (1 - ratio)))
+    of_masses = float(np.sum(2.0**-127 * weights / masses)) + len(masses) * 2.0**-127 * float(
+        weights[0] / masses[0]
+    )
+    beyond = 2 * float(norm.sf(x[-1] - shift))
+    lacks = of_series + of_masses + beyond
+    assert lacks < missing_chance(1, shift)
+    if shift > 4:
+        assert lacks > DRAW_DISTANCE * (1 + shift) ** 8  # where the series alone would not do
+    many = missing_chance(1000, shift)
+    assert missing_chance(999, 0.0) + lacks < many < 1001 * missing_chance(1, shift)
+    assert 1000 * DRAW_DISTANCE * (1 + shift / np.sqrt(1000)) ** 8 < many
 
 
 @lru_cache

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
@@ -15,6 +16,7 @@ from kafka.errors import KafkaTimeoutError
 from redis import Redis
 
 from stream_dp import epoch
+from stream_dp import epochs as epochs_module
 from stream_dp import worker as worker_module
 from stream_dp.dev import redis_server
 from stream_dp.epoch import EpochRefused
@@ -265,6 +267,32 @@ def test_an_outage_while_an_epoch_is_opened_does_not_open_another(
         resumed = resume(settings, store, redis, wish)
     assert (resumed.closing, resumed.pipeline.epoch.number) == (False, 2)
     assert len(EpochJournal(settings).opened) == len(charges(stream)) == 2
+
+
+@pytest.mark.same_on_any_broker("the charge is in Redis")
+def test_an_epoch_that_an_earlier_version_has_charged_is_opened_at_that_charge(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker died before the first checkpoint; since then the same epoch would be charged another delta."""
+    stream.feed(some_events(5, seed=12))
+    now = epochs_module._charge
+
+    def before(opened: epoch.Epoch) -> Charge:
+        charge = now(opened)
+        return msgspec.structs.replace(charge, delta=charge.delta * 1.5)
+
+    def dies(*_: object) -> None:
+        raise KafkaTimeoutError("the worker is gone")
+
+    with stream.redis() as redis:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(epochs_module, "_charge", before)
+            earlier.setattr(CheckpointStore, "commit", dies)
+            with pytest.raises(KafkaTimeoutError):
+                started(stream, redis)
+        made = charges(stream)
+        resumed, _ = started(stream, redis)
+    assert charges(stream) == made == [before(resumed.pipeline.epoch)]
 
 
 def test_an_outage_after_an_epoch_was_opened_does_not_open_another(

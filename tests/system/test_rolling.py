@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import math
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from stream_dp.epoch import EpochRefused
 from stream_dp.journal import EpochJournal
 from stream_dp.pipeline import Pipeline, Position
 from stream_dp.privacy.composition import Charge, spent
-from stream_dp.privacy.keyed_noise import collision_probability
 from stream_dp.rebuild import rebuild, verify_epoch
 from stream_dp.records import Record, Release, decode_release
 from stream_dp.resume import NewEpoch, take_over
@@ -271,14 +269,6 @@ def test_no_horizon_is_larger_than_the_largest(stream: Stream) -> None:
         checkpoint.epoch.check_settings(own)
         with pytest.raises(EpochRefused, match="epsilon"):
             checkpoint.epoch.check_settings(replace(own, epsilon=29.0))
-
-
-@pytest.mark.same_on_any_broker("arithmetic")
-def test_collisions_between_the_epochs_of_one_key_are_nothing() -> None:
-    """What docs/guarantee.md says of them: each epoch's shifted cells may also meet those of all others."""
-    own, epochs = Settings(stream="s"), 1e6
-    collides = epochs * collision_probability(own.items_per_event, own.horizon)
-    assert (1 + math.exp(own.epsilon)) * collides < 1e-6 * own.delta
 
 
 @pytest.mark.parametrize(
