@@ -6,7 +6,7 @@ pieces, and are the same whichever way they are read: of a key or a value, `cut`
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -125,7 +125,7 @@ def records_of(kind: Callable[[bytes], Any], data: bytes | memoryview) -> Iterat
         whole = _as_a_whole(codec, payload)
         if whole is not None:
             plain = header._replace(attributes=header.attributes & ~_CODEC)
-            for record in kind(_HEADER.pack(*plain) + whole):
+            for record in _in_place(header, kind(_HEADER.pack(*plain) + whole)):
                 yield record
                 given += 1
             return
@@ -135,12 +135,22 @@ def records_of(kind: Callable[[bytes], Any], data: bytes | memoryview) -> Iterat
     except Exception:  # the clients raise many things over a batch that is broken: it is read again below
         pass
     try:
-        yield from islice(_one_by_one(header, pieces(codec, payload)), given, None)
+        yield from islice(_in_place(header, _one_by_one(header, pieces(codec, payload))), given, None)
     except DAMAGE as error:
         raise UnreadableBatch(
             f"Kafka holds a batch of records from offset {header.base_offset} on that cannot be read "
             f"({type(error).__name__}): whoever wrote it has broken it; restore the topic, or open a new epoch after it"
         ) from None
+
+
+def _in_place(header: Header, records: Iterable[Any]) -> Iterator[Any]:
+    """The records, as long as their offsets go up and are the batch's.  Raises ValueError."""
+    least, last = header.base_offset, header.base_offset + header.last_offset_delta
+    for record in records:
+        if not least <= record.offset <= last:
+            raise ValueError("a record has an offset of another one")
+        least = record.offset + 1
+        yield record
 
 
 def _as_a_whole(codec: int, payload: memoryview) -> bytes | None:

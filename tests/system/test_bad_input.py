@@ -12,6 +12,8 @@ from confluent_kafka import Producer
 from stream_dp.rebuild import verify_epoch
 from stream_dp.records import BadRecord, Record, decode_event, decode_release
 from stream_dp.verify import Verdict
+from tests.dev.batches import batch, crc_again
+from tests.dev.line import Line
 from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, event, small_stream, some_events
 
 LARGEST_RECORD = (
@@ -174,6 +176,17 @@ def test_batches_that_decompress_to_far_more_than_they_are_do_not_end_the_worker
     }
     with stream.redis() as client:
         assert verify_epoch(stream.settings, client).certificate.verdict == Verdict.IDENTICAL
+
+
+@pytest.mark.same_on_any_broker("Apache Kafka does not take such a batch")
+def test_a_batch_that_nobody_can_read_is_refused_with_its_place(stream: Stream) -> None:
+    stream.feed([event("tea")])
+    assert stream.run(until_round=1) == 0
+    broken = bytearray(batch([b"tea"] * 3))
+    broken[-9:] = b"\x07" * 9
+    line = Line(int(stream.settings.kafka.rpartition(":")[2]))
+    assert line.produce(stream.settings.events, crc_again(broken)).error_code == 0
+    assert "a batch of records from offset 1 on that cannot be read" in stream.refusal()
 
 
 def most_memory(process: int | None) -> int:
