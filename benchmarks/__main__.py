@@ -11,6 +11,7 @@ NAMES = (
     "engine",
     "end_to_end",
     "recovery",
+    "standby",
     "batch",
     "jobs",
     "dashboard",

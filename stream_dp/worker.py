@@ -29,7 +29,7 @@ from stream_dp.events_reader import EventsReader
 from stream_dp.log import LogRefused
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.watch import Watch
-from stream_dp.patience import persevere
+from stream_dp.patience import pause, persevere
 from stream_dp.pipeline import Output, Position
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.record_batches import UnreadableBatch
@@ -39,7 +39,15 @@ from stream_dp.sending import InFlight, producer, stop_client, stop_producer
 from stream_dp.settings import Settings, SettingsError
 from stream_dp.shards.frames import FrameRefused
 from stream_dp.shards.merge import ShardsRefused
-from stream_dp.store.checkpoints import CheckpointStore, Fenced, PreparedCheckpoint, StateDamaged
+from stream_dp.standby import await_turn
+from stream_dp.store.checkpoints import (
+    CheckpointStore,
+    Fenced,
+    PreparedCheckpoint,
+    StateDamaged,
+    Superseded,
+)
+from stream_dp.store.lease import LEASE_SECONDS, Lease
 from stream_dp.store.ledger import LedgerRefused
 from stream_dp.store.noise_key import NoKey
 from stream_dp.topic_watch import TopicWatch
@@ -71,9 +79,13 @@ _CONFIRM_ANSWER_SECONDS = 3.0
 class Worker:
     """Runs one stream until it is stopped, refused, or at a horizon where the settings say stop."""
 
-    def __init__(self, settings: Settings, new_epoch: NewEpoch | None = None) -> None:
-        """Raises `SettingsError` for an address, credentials or a port that cannot be; nothing is connected yet."""
+    def __init__(self, settings: Settings, new_epoch: NewEpoch | None = None, standby: bool = False) -> None:
+        """`standby`: wait until no other worker lives that holds the stream, instead of taking it over.
+
+        Raises `SettingsError` for an address, credentials or a port that cannot be; nothing is connected yet.
+        """
         self.settings = settings
+        self._standby, self._has_turn = standby, False
         self._new_epoch = new_epoch
         self.rounds = 0
         self.finished = False
@@ -81,6 +93,7 @@ class Worker:
         aiokafka_options(settings.kafka_address)
         self._redis = redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS)
         self._store = CheckpointStore(self._redis, settings.stream)
+        self._lease = Lease(self._redis, settings.stream)
         self.watch = Watch(settings.stream, settings.data_source)
         self._ports = Ports(settings, self.watch)
         self._barriers = BarrierProcess(settings)
@@ -92,10 +105,44 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop` or the end.  An outage of Kafka or Redis is waited out; raises one of `REFUSALS`."""
         check_golden_draw()
-        with self._ports, self._barriers:
-            await persevere(self._attempt, lambda: self.finished, self._stopping, self.settings, self.watch)
+        with self._ports, self._lease:
+            while not await self._has_run():
+                await self._step_back()
+
+    async def _has_run(self) -> bool:
+        """Whether the work is done; if not, another worker took the stream over and this one is to stand by."""
+        try:
+            with self._barriers:
+                await persevere(
+                    self._attempt, lambda: self.finished, self._stopping, self.settings, self.watch
+                )
+        except Superseded as taken:
+            if not self._standby or self._stopping.is_set():
+                raise
+            logger.warning("stream %s: %s and stands by", self.settings.stream, taken)
+            return False
+        return True
+
+    async def _take_turn(self) -> None:
+        """Take the stream over from whoever has it or, standing by, once nobody who lives has it."""
+        if self._standby:
+            await await_turn(self._lease, self.settings, self._stopping, self.watch)
+        else:
+            await asyncio.to_thread(self._lease.seize)
+        self._has_turn = not self._stopping.is_set()
+
+    async def _step_back(self) -> None:
+        """Hold nothing, and give whoever took over the time to show that it lives."""
+        self._has_turn = False
+        await asyncio.to_thread(self._lease.release)
+        self._store = CheckpointStore(self._redis, self.settings.stream)
+        await pause(self._stopping, LEASE_SECONDS)
 
     async def _attempt(self) -> None:
+        if not self._has_turn:
+            await self._take_turn()
+        if self._stopping.is_set():
+            return
         topics = TopicWatch(self.settings, *_TOPICS, *(("frames",) if self.settings.shards else ()))
         try:
             await topics.guard(self._resume_and_work(topics), self.watch)

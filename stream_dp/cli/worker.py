@@ -33,6 +33,10 @@ def worker(
             show_default="asked on a terminal, else the log's end",
         ),
     ] = None,
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", help="Wait, ready to work, until no other worker of the stream is alive."),
+    ] = False,
     log: Log,
 ) -> None:
     """Read a stream's events and release its histogram after each, until stopped with Ctrl-C or SIGTERM.
@@ -50,11 +54,15 @@ def worker(
 
       stream-dp worker --stream shop --new-epoch --from-last-release
 
+      stream-dp worker --stream shop --standby
+
       stream-dp worker --stream shop --json
     """
     if not new_epoch and (recount or from_last_release is not None):
         option = "--recount" if recount else "--from-last-release" if from_last_release else "--from-log-end"
         raise Mistake(f"{option} says where a new epoch begins: give --new-epoch with it")
+    if new_epoch and standby:
+        raise Mistake("--standby waits for its turn and --new-epoch does not: give one of them")
     if recount and from_last_release is not None:
         raise Mistake(
             "--recount begins with the first record: leave --from-last-release and --from-log-end out"
@@ -69,7 +77,7 @@ def worker(
         if from_last_release is None and not recount and not log.for_machines and sys.stdin.isatty():
             from_last_release = _wants_the_gap_counted(settings)
         wish = NewEpoch(recount, bool(from_last_release))
-    service = WorkerService(Worker(settings, wish))
+    service = WorkerService(Worker(settings, wish, standby))
     run_worker(create_app(service), service, log)
 
 

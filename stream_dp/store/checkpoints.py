@@ -49,6 +49,10 @@ class Fenced(Exception):
     """Another worker has taken the stream over: this one must stop."""
 
 
+class Superseded(Fenced):
+    """It was another worker that took the stream over, and nothing is lost."""
+
+
 class StateDamaged(Exception):
     """What Redis holds does not fit together; the message says what to do."""
 
@@ -189,7 +193,7 @@ class CheckpointStore:
         if found is None:
             raise Fenced("Redis has lost its state while this worker ran: it stops; restore Redis")
         if found != self._token:
-            raise Fenced("another worker has taken this stream over; this one stops")
+            raise Superseded("another worker has taken this stream over; this one stops")
 
     def holds_state(self) -> bool:
         """Whether there is a checkpoint, sound or not."""

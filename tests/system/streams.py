@@ -113,11 +113,12 @@ class Stream:
         self,
         interruption: Interruption | None = None,
         new_epoch: NewEpoch | None = None,
+        standby: bool = False,
         **changed: object,
     ) -> BaseProcess:
         """A worker without Faust, in a process of its own; it is interrupted where `interruption` says."""
         settings = Settings(**{**as_values(self.settings), **changed})
-        arguments = (settings, str(self.log_file), interruption, new_epoch)
+        arguments = (settings, str(self.log_file), interruption, new_epoch, standby)
         worker = PROCESSES.Process(target=run_worker, args=arguments)
         worker.start()
         self.workers.append(worker)

@@ -29,6 +29,7 @@ from stream_dp.outlet import ReleasesOutlet
 from stream_dp.pipeline import Pipeline
 from stream_dp.resume import NewEpoch
 from stream_dp.settings import Settings
+from stream_dp.store import lease
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
 
@@ -94,14 +95,22 @@ class Pause(Interruption):
 
 
 def run_worker(
-    settings: Settings, log_file: str, interruption: Interruption | None, new_epoch: NewEpoch | None = None
+    settings: Settings,
+    log_file: str,
+    interruption: Interruption | None,
+    new_epoch: NewEpoch | None = None,
+    standby: bool = False,
 ) -> None:
-    """Run the worker until SIGTERM; exits with 2 when it refuses, after logging why."""
+    """Run the worker until SIGTERM; exits with 2 when it refuses, after logging why.
+
+    Its lease lasts, so that a machine that stands still for a while makes no standby take over.
+    """
     begin(log_file)
+    lease.LEASE_SECONDS = 600.0
     if interruption is not None:
         arm(interruption)
     try:
-        asyncio.run(_run(settings, new_epoch))
+        asyncio.run(_run(settings, new_epoch, standby))
     except worker.REFUSALS as refusal:
         logging.error("%s", refusal)
         sys.exit(2)
@@ -121,8 +130,8 @@ def begin(log_file: str) -> None:
     stacks.tell_on_signal()
 
 
-async def _run(settings: Settings, new_epoch: NewEpoch | None) -> None:
-    running = worker.Worker(settings, new_epoch)
+async def _run(settings: Settings, new_epoch: NewEpoch | None, standby: bool) -> None:
+    running = worker.Worker(settings, new_epoch, standby)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.stop)
     await running.run()
 

@@ -1,0 +1,131 @@
+"""A worker that stands by takes over from one that is gone, and nothing that is released tells when."""
+
+import os
+import signal
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+
+from tests.system.streams import Stream, ended, small_stream, some_events, status_of, wake_up
+
+WORKS = "epoch 1, round "
+STANDS_BY = "this one stands by"
+TAKES_OVER = "the other worker is gone, this one takes over"
+
+
+@pytest.fixture
+def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
+        yield stream
+
+
+def pair(stream: Stream, standby: bool = False) -> tuple[BaseProcess, BaseProcess]:
+    """One that works and one that stands by, with 30 rounds released."""
+    stream.feed(some_events(30, seed=1))
+    active = stream.start(standby=standby)
+    stream.wait_until_round(30, active)
+    waiting = stream.start(standby=True)
+    stream.wait_until(lambda: STANDS_BY in stream.logged(), waiting)
+    assert stream.logged().count(WORKS) == 1
+    return active, waiting
+
+
+def send(worker: BaseProcess, what: signal.Signals) -> None:
+    assert worker.pid is not None
+    os.kill(worker.pid, what)
+
+
+def hang(stream: Stream, worker: BaseProcess) -> None:
+    """It stands still for longer than its lease lasts."""
+    send(worker, signal.SIGSTOP)
+    stream.wait_until_asleep(worker)
+    with stream.redis() as redis:
+        assert redis.pexpire(f"stream_dp:{{{stream.settings.stream}}}:lease", 1)
+
+
+def takes_over(stream: Stream, waiting: BaseProcess, times: int = 1) -> None:
+    """It does so, and releases what comes."""
+    stream.wait_until(lambda: stream.logged().count(TAKES_OVER) == times, waiting)
+    before = len(stream.events())
+    stream.feed(some_events(20, seed=before))
+    stream.wait_until_round(before + 20, waiting)
+
+
+def stop(stream: Stream, worker: BaseProcess) -> None:
+    worker.terminate()
+    assert ended(worker) == 0
+    stream.check_everything()
+
+
+def test_it_takes_over_from_a_worker_that_was_killed(stream: Stream) -> None:
+    active, waiting = pair(stream)
+    send(active, signal.SIGKILL)
+    takes_over(stream, waiting)
+    stop(stream, waiting)
+
+
+def test_it_takes_over_from_a_worker_that_stops(stream: Stream) -> None:
+    active, waiting = pair(stream)
+    active.terminate()
+    assert ended(active) == 0
+    takes_over(stream, waiting)
+    stop(stream, waiting)
+
+
+def test_a_worker_that_hung_stops_when_it_wakes_up(stream: Stream) -> None:
+    active, waiting = pair(stream)
+    hang(stream, active)
+    takes_over(stream, waiting)
+    wake_up(active)
+    assert ended(active) == 2
+    assert "another worker has taken this stream over" in stream.logged()
+    stop(stream, waiting)
+
+
+def test_one_that_stood_by_itself_stands_by_again_and_comes_back(stream: Stream) -> None:
+    active, waiting = pair(stream, standby=True)
+    hang(stream, active)
+    takes_over(stream, waiting)
+    wake_up(active)
+    stream.wait_until(lambda: stream.logged().count(STANDS_BY) == 2, active)
+    assert status_of(active) is None
+    send(waiting, signal.SIGKILL)
+    takes_over(stream, active, times=2)
+    stop(stream, active)
+
+
+def test_of_two_that_stand_by_one_takes_over_and_then_the_other(stream: Stream) -> None:
+    active, first = pair(stream)
+    second = stream.start(standby=True)
+    stream.wait_until(lambda: stream.logged().count(STANDS_BY) == 2, second)
+    send(active, signal.SIGKILL)
+    stream.wait_until_logged(TAKES_OVER)
+    stream.feed(some_events(20, seed=2))
+    stream.wait_until_round(50)
+    first.terminate()
+    second.terminate()
+    assert [ended(first), ended(second)] == [0, 0]
+    stream.check_everything()
+
+
+def test_a_worker_that_does_not_stand_by_takes_a_stream_over_at_once(stream: Stream) -> None:
+    active, waiting = pair(stream)
+    other = stream.start()
+    assert ended(active) == 2
+    takes_over_not = stream.logged().count(TAKES_OVER)
+    stream.feed(some_events(20, seed=3))
+    stream.wait_until_round(50, other)
+    assert (takes_over_not, status_of(waiting)) == (0, None)
+    waiting.terminate()
+    assert ended(waiting) == 0
+    stop(stream, other)
+
+
+def test_where_nobody_works_it_begins(stream: Stream) -> None:
+    stream.feed(some_events(20, seed=4))
+    worker = stream.start(standby=True)
+    stream.wait_until_round(20, worker)
+    assert STANDS_BY not in stream.logged()
+    stop(stream, worker)
