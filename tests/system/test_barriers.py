@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -9,19 +11,22 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from kafka.errors import KafkaError
 
 from stream_dp.barriers.chain import PARTITION, BarrierChain, decode_barrier
 from stream_dp.barriers.key import barrier_key
 from stream_dp.barriers.topic import read_barriers
-from stream_dp.barriers.writer import last_of
+from stream_dp.barriers.writer import _Connection, last_of
 from stream_dp.epoch import EpochRefused
 from stream_dp.journal import EpochEntry, EpochJournal, EpochOpened, EpochStarted
+from stream_dp.log import LogRefused
 from stream_dp.rebuild import rebuild, verify_epoch
 from stream_dp.records import Record, decode_release, iso_timestamp
 from stream_dp.resume import NewEpoch
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
 from stream_dp.verify import Verdict
+from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, event, small_stream, some_events, wait_until
 
 TICKS = {"rounds": "ticks", "tick_seconds": 0.1}
@@ -375,3 +380,105 @@ def test_an_epoch_of_a_former_version_gives_way_to_a_new_one(by_hand: MakeStream
             first, second = Ledger(client, stream.settings.data_source).charges()
         assert (first.end_offset, second.first_offset) == ((3, 3) if has_stopped else (None, 5))
         assert stream.checkpoint().state.labels == (["milk"] if has_stopped else [])
+
+
+def test_shards_take_the_rounds_that_barriers_end(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Three shards release what one worker would have, after kills of the sequencer too."""
+    ticks = {"rounds": "ticks", "write_barriers": False}
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 3, **ticks) as stream:
+        sequencer, *others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+        stream.wait_until_logged("epoch 1, round 0")
+        for number in range(1, 11):
+            stream.feed(some_events(12, seed=number))
+            stream.close_rounds(1_000 * number, 1_000 * number + 500)
+        stream.wait_until_round(20)
+        sequencer.kill()
+        assert ended(sequencer) == KILLED
+        stream.feed(some_events(12, seed=11))
+        stream.close_rounds(11_000, 12_000)
+        others.append(stream.run_in_role("worker"))
+        stream.wait_until_round(22)
+        stream.wait_until_saved(22)
+        for process in others:
+            process.terminate()
+            assert ended(process) == 0, stream.logged()
+        assert list(times(stream).values())[-2:] == [iso_timestamp(11_000), iso_timestamp(12_000)]
+        stream.check_everything()
+
+
+def test_barriers_written_apart_end_rounds_while_no_worker_runs(by_hand: MakeStream, tmp_path: Path) -> None:
+    """Two processes write them, one with the noise key and one with a key that can do nothing else."""
+    with by_hand(tick_seconds=0.1) as stream:
+        told = run_command(stream, "barriers")
+        assert (told.returncode, "Redis has lost the noise key" in told.stderr) == (2, True), told
+        open_epoch(stream)
+        file = tmp_path / "barriers.key"
+        assert run_command(stream, "key", "barriers", "--file", str(file)).returncode == 0
+        assert bytes.fromhex(file.read_text()) == barrier_key(stream.key())
+        command = ("-c", "from stream_dp.cli import main; main()", "barriers")
+        apart = [stream.start_faust(*command), stream.start_faust(*command, "--key", f"file:{file}")]
+        stream.feed(some_events(20, seed=1))
+        wait_until(lambda: stream.chain().last.number >= 5, stream.logged)
+        stream.feed(some_events(20, seed=2))
+        worker = stream.start()
+        stream.wait_until_round(8, worker)
+        for process in (*apart, worker):
+            process.terminate()
+            assert ended(process) == 0, stream.logged()
+        assert stream.writers() == []
+        assert stream.run(until_round=stream.uninterrupted()[0].round) == 0
+        stream.check_everything()
+
+
+@pytest.mark.same_on_any_broker("the command refuses before it asks the broker")
+def test_a_stream_whose_rounds_do_not_end_by_ticks_needs_no_barriers(by_hand: MakeStream) -> None:
+    with by_hand(rounds="per-event") as stream:
+        told = run_command(stream, "barriers")
+        assert (told.returncode, "only rounds that end by ticks need barriers" in told.stderr) == (2, True)
+
+
+def run_command(stream: Stream, *words: str) -> "subprocess.CompletedProcess[str]":
+    own = stream.settings
+    settings = {"stream": own.stream, "kafka": own.kafka, "redis": own.redis, "rounds": own.rounds}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("STREAM_DP_")}
+    environment |= {f"STREAM_DP_{name.upper()}": value for name, value in settings.items()}
+    command = [sys.executable, "-c", "from stream_dp.cli import main; main()", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_writer_refuses_topics_that_end_before_what_it_knows(by_hand: MakeStream) -> None:
+    with by_hand() as stream:
+        open_epoch(stream)
+        stream.feed([event("tea")] * 3)
+        writer = _Connection(stream.settings, barrier_key(stream.key()))
+        with writer:
+            writer.write(1_000)
+            writer.write(2_000)
+            assert (stream.chain().last.number, stream.chain().last.end, writer.last_due) == (2, 3, 2_000)
+            barriers = [Record(0, 1, None, value) for _, value in stream.barrier_records()]
+            stream.rewrite(stream.settings.barriers, [])
+            with pytest.raises(LogRefused, match="is not the one that was counted: barrier 2"):
+                refused_at_last(lambda: writer.write(3_000))
+        stream.rewrite(stream.settings.barriers, barriers)
+        with _Connection(stream.settings, barrier_key(stream.key())) as writer:
+            writer.write(3_000)
+            stream.rewrite(stream.settings.events, stream.events()[:2])
+            with pytest.raises(
+                LogRefused, match="ends at offset 2, before offset 3, up to which it was counted"
+            ):
+                refused_at_last(lambda: writer.write(4_000))
+
+
+def refused_at_last(write: Callable[[], None]) -> None:
+    """Write until it is refused: while a topic is made anew, the broker may only say that it is not there."""
+
+    def written() -> bool:
+        try:
+            write()
+        except KafkaError:
+            return False
+        return True
+
+    wait_until(written, lambda: "the broker does not answer")
