@@ -146,10 +146,11 @@ class Worker:
         topics = TopicWatch(self.settings, *_TOPICS, *(("frames",) if self.settings.shards else ()))
         try:
             await topics.guard(self._resume_and_work(topics), self.watch)
-        except OffsetOutOfRangeError:
+        except OffsetOutOfRangeError as lost:
+            [partition] = lost.args[0]
             raise LogRefused(
-                f"the topic {self.settings.events!r} no longer holds the next record to count: it was truncated "
-                "or re-created; restore it, or open a new epoch, which is charged, with --new-epoch"
+                f"the topic {partition.topic!r} no longer holds the next record to count: it was truncated or "
+                "re-created; restore it, or open a new epoch, which is charged, with --new-epoch"
             ) from None
         except UnsupportedCodecError as codec:
             raise LogRefused(
