@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaException, Producer
 from kafka.errors import KafkaError
 
 from stream_dp.barriers.chain import PARTITION, BarrierChain, decode_barrier
@@ -482,3 +483,37 @@ def refused_at_last(write: Callable[[], None]) -> None:
         return True
 
     wait_until(written, lambda: "the broker does not answer")
+
+
+def test_aborted_records_and_the_marks_of_transactions_hold_no_round_up(by_hand: MakeStream) -> None:
+    """Their offsets count and they do not; on a broker without transactions all of it is committed at once."""
+    with by_hand() as stream:
+        open_epoch(stream)
+        stream.feed([event("tea")])
+        in_transactions = fed_in_transactions(stream, [(event("milk"), True), (event("bad"), False)])
+        stream.close_rounds(1_000)
+        assert stream.run(until_round=1) == 0
+        found = stream.checkpoint()
+        assert found.state.labels == (["tea", "milk"] if in_transactions else ["tea", "milk", "bad"])
+        assert found.position.next_offset == (5 if in_transactions else 3)
+        stream.close_rounds(2_000)
+        assert stream.run(until_round=2) == 0
+        with stream.redis() as client:
+            assert verify_epoch(stream.settings, client).certificate.verdict is Verdict.IDENTICAL
+
+
+def fed_in_transactions(stream: Stream, values: list[tuple[bytes, bool]]) -> bool:
+    """Append events, each in a transaction that is committed or not; false where the broker has none."""
+    own = stream.settings
+    producer = Producer({"bootstrap.servers": own.kafka, "transactional.id": own.stream, "log_level": 0})
+    try:
+        producer.init_transactions(60)
+    except KafkaException:
+        stream.feed([value for value, _ in values])
+        return False
+    for value, is_committed in values:
+        producer.begin_transaction()
+        producer.produce(own.events, value)
+        producer.flush(60)
+        (producer.commit_transaction if is_committed else producer.abort_transaction)(60)
+    return True
