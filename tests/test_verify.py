@@ -4,6 +4,8 @@ import random
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stream_dp.epoch import Epoch
 from stream_dp.log_digest import NOTHING, LogDigest, LogDigester
@@ -41,9 +43,18 @@ COUNTED = LogDigester(KEY).extend(NOTHING, LOG)
 
 
 def outcome(
-    log: list[Record], releases: list[ReleasedPart] = RELEASES, counted: LogDigest = COUNTED
+    log: list[Record],
+    releases: list[ReleasedPart] = RELEASES,
+    counted: LogDigest = COUNTED,
+    released: int = 0,
 ) -> Outcome:
-    return verify(EPOCH, KEY, "shop.events", log, releases, counted)
+    return verify(EPOCH, KEY, "shop.events", log, releases, counted, released)
+
+
+def changed_at(place: int) -> list[Record]:
+    """The log with another item at one place, at the same time."""
+    new = event(place, "item 0", "new")._replace(timestamp=LOG[place].timestamp)
+    return [*LOG[:place], new, *LOG[place + 1 :]]
 
 
 def in_order(records: list[Record]) -> list[Record]:
@@ -95,9 +106,52 @@ def test_a_log_that_begins_late_is_truncated() -> None:
     assert Verdict.TRUNCATED is outcome(LOG[7:]).certificate.verdict
 
 
-def test_missing_releases_are_found_and_the_log_is_not_blamed() -> None:
-    found = outcome(LOG, [*RELEASES[:30], *RELEASES[31:]])
-    assert (found.certificate.verdict, found.certificate.rounds) == (Verdict.RELEASES_CHANGED, 30)
+@given(st.sets(st.integers(0, 119), max_size=119), st.sampled_from([COUNTED, NOTHING]))
+def test_missing_releases_are_counted_and_neither_log_nor_releases_are_blamed(
+    lost: set[int], counted: LogDigest
+) -> None:
+    found = outcome(LOG, [part for i, part in enumerate(RELEASES) if i not in lost], counted, released=120)
+    verdict = Verdict.RELEASES_INCOMPLETE if lost else Verdict.IDENTICAL
+    certificate = found.certificate
+    assert (certificate.verdict, certificate.sound, certificate.missing) == (verdict, True, len(lost))
+    assert found.missing == sorted(i + 1 for i in lost)
+    assert certificate.rounds == found.last == max({*range(120)} - lost) + 1
+
+
+def test_releases_that_are_all_lost_are_missing_where_they_are_known_to_have_been_made() -> None:
+    found = outcome(LOG, [], released=120)
+    assert (found.certificate.verdict, found.certificate.missing) == (Verdict.RELEASES_INCOMPLETE, 120)
+    assert outcome(LOG, [], released=0).certificate.verdict is Verdict.EXTENDED
+    assert outcome(changed_at(100), [], released=120).certificate.verdict is Verdict.EDITED
+
+
+@given(st.integers(0, 119), st.sets(st.integers(0, 119), max_size=119))
+def test_an_edit_before_any_release_that_is_left_is_found_without_a_checkpoint(
+    edited: int, lost: set[int]
+) -> None:
+    """Its tag covers all rounds before it, those among them whose releases are lost."""
+    left = [part for i, part in enumerate(RELEASES) if i not in lost]
+    tells = left[-1].round > edited
+    verdict = outcome(changed_at(edited), left, NOTHING).certificate.verdict
+    assert (verdict is Verdict.EDITED) == tells
+
+
+def test_releases_that_were_written_again_behind_later_ones_are_compared_too() -> None:
+    late = [*RELEASES[10:], *RELEASES[:10]]
+    assert outcome(LOG, late, released=120).certificate.verdict is Verdict.IDENTICAL
+    forged = RELEASES[4]._replace(value=RELEASES[4].value.replace(b'"counts":[', b'"counts":[ '))
+    found = outcome(LOG, [*RELEASES[10:], *RELEASES[:4], forged, *RELEASES[5:10]])
+    assert found.certificate.verdict is Verdict.RELEASES_CHANGED
+    assert found.difference is not None
+    assert found.difference.round == 5
+
+
+def test_a_changed_release_is_told_from_an_edited_log_without_a_checkpoint() -> None:
+    """It carries the tag that the log gives."""
+    forged = RELEASES[60]._replace(value=RELEASES[60].value.replace(b'"counts":[', b'"counts":[ '))
+    left = [*RELEASES[5:60], forged, *RELEASES[70:]]
+    assert outcome(LOG, left, NOTHING).certificate.verdict is Verdict.RELEASES_CHANGED
+    assert outcome(changed_at(3), left, NOTHING).certificate.verdict is Verdict.EDITED
 
 
 def test_another_key_gives_none_of_the_releases() -> None:
@@ -143,9 +197,9 @@ def test_rounds_of_several_events_are_told_by_rounds_and_not_by_records() -> Non
             verdict,
             17 if certificate.sound else certificate.rounds,
         )
-    changed = [*releases[:9], *releases[10:]]
-    found = verify(epoch, KEY, "shop.events", LOG, changed, counted).certificate
-    assert (found.verdict, found.rounds) == (Verdict.RELEASES_CHANGED, 9)
+    lost = [*releases[:9], *releases[10:]]
+    found = verify(epoch, KEY, "shop.events", LOG, lost, counted).certificate
+    assert (found.verdict, found.rounds, found.missing) == (Verdict.RELEASES_INCOMPLETE, 17, 1)
 
 
 def test_no_mutated_log_gets_a_wrong_verdict() -> None:
