@@ -62,7 +62,7 @@ def gap_of(settings: Settings, epoch: Epoch) -> EpochGap:
 
 
 def _last_round(settings: Settings, epoch: Epoch) -> int:
-    releases = ReleasesTopic(settings.kafka_address, settings.releases, skip_foreign=True)
+    releases = ReleasesTopic(settings.kafka_address, settings.releases)
     try:
         newest = newest_release(releases)
     finally:

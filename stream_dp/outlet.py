@@ -8,11 +8,10 @@ from typing import Protocol
 
 from aiokafka import AIOKafkaProducer
 
-from stream_dp import log
 from stream_dp.epoch import EpochRefused
 from stream_dp.journal import EpochOpened
 from stream_dp.pipeline import Output, Pipeline
-from stream_dp.published import published, value_digest
+from stream_dp.published import anything_published, begin_after, published, published_of, value_digest
 from stream_dp.sending import Addressed, InFlight, batches
 from stream_dp.settings import Settings
 from stream_dp.shards.sequencer import Sequencer
@@ -65,26 +64,27 @@ class ReleasesOutlet:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._published: dict[tuple[int, int], bytes] = {}  # digests, by round and part
+        self._begin: int | None = (
+            None  # where the releases after the checkpoint stand, once that was looked up
+        )
         self._end = 0
 
     def holds_anything(self) -> bool:
         """See `Outlet.holds_anything`."""
-        return log.offsets(self._settings.kafka_address, self._settings.releases).end > 0
+        return anything_published(self._settings)
 
     def holds(self, opened: EpochOpened) -> bool:
         """See `Outlet.holds`."""
-        nonce = opened.epoch.nonce.hex()
-        return any(
-            release.nonce == nonce for _, release, _ in published(self._settings, opened.releases_offset)
-        )
+        return any(True for _ in published_of(self._settings, opened))
 
     def published_since(self, checkpoint: Checkpoint) -> int:
         """See `Outlet.published_since`."""
-        self._published, self._end = {}, checkpoint.releases_offset
-        for _, release, value in published(self._settings, checkpoint.releases_offset):
-            if release.epoch < checkpoint.epoch.number:
+        number, nonce = checkpoint.epoch.number, checkpoint.epoch.nonce.hex()
+        self._published, self._begin = {}, begin_after(self._settings, checkpoint)
+        for _, release, value in published(self._settings, self._begin):
+            if release.nonce != nonce and release.epoch <= number:
                 continue  # from a worker of a closed epoch that slept: what it had read was charged to that epoch
-            if release.round > checkpoint.state.round or release.epoch > checkpoint.epoch.number:
+            if release.round > checkpoint.state.round or release.epoch > number:
                 digest = value_digest(value)
                 if self._published.setdefault((release.round, release.part), digest) != digest:
                     raise EpochRefused(
@@ -95,7 +95,7 @@ class ReleasesOutlet:
 
     def pipeline(self, checkpoint: Checkpoint, key: bytes) -> Pipeline:
         """See `Outlet.pipeline`."""
-        self._end = checkpoint.releases_offset
+        self._end = checkpoint.releases_offset if self._begin is None else self._begin
         place = checkpoint.position, checkpoint.state, checkpoint.pairs
         return Pipeline(checkpoint.epoch, key, self._settings.events, *place)
 

@@ -1,18 +1,23 @@
-"""What the releases topic holds, read by those who may write to it: anything but a release there is refused."""
+"""What the releases topic holds, read by those who may write to it."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from hashlib import blake2b
 from typing import NamedTuple
 
-import msgspec
-
 from stream_dp import log
-from stream_dp.records import Release, decode_release
+from stream_dp.foreign import Place as RecordPlace
+from stream_dp.foreign import release_or_none
+from stream_dp.journal import EpochOpened
+from stream_dp.records import Record, Release, decode_release
+from stream_dp.releases_topic import Place, ReleasesTopic
 from stream_dp.settings import Settings
+from stream_dp.store.checkpoints import Checkpoint
+from stream_dp.subscribe import newest_before
 
 
 class Published(NamedTuple):
-    """One record of the releases topic."""
+    """One release of the releases topic."""
 
     offset: int
     release: Release
@@ -20,31 +25,86 @@ class Published(NamedTuple):
 
 
 def published(
-    settings: Settings, start: int, topic: str | None = None, partition: int = 0
+    settings: Settings, start: int = 0, topic: str | None = None, partition: int = 0
 ) -> Iterator[Published]:
-    """The releases from offset `start` on, as far as the topic goes now; raises `LogRefused`.
+    """The stream's releases from offset `start` on, as far as the topic goes now; all else there is passed over.
 
     `topic`: another than the releases topic.
     """
     topic = topic or settings.releases
-    offsets = log.offsets(settings.kafka_address, topic, partition)
-    if offsets.end < start:
-        raise log.LogRefused(
-            f"the topic {topic!r} has lost releases that were sent: it was truncated or re-created; "
-            "restore it, or open a new epoch, which is charged, with --new-epoch"
-        )
-    first = max(offsets.first, start)
-    for record in log.read(settings.kafka_address, topic, first, offsets.end, partition):
-        value = record.value or b""
-        try:
-            yield Published(record.offset, decode_release(value), value)
-        except (msgspec.DecodeError, UnicodeError):
+    held = log.offsets(settings.kafka_address, topic, partition)
+    for record in log.read(settings.kafka_address, topic, max(held.first, start), held.end, partition):
+        release = _decoded(settings, topic, partition, record)
+        if release is not None:
+            yield Published(record.offset, release, record.value or b"")
+
+
+def start_of(
+    settings: Settings, place: Place, expected: int, topic: str | None = None, partition: int = 0
+) -> int:
+    """The offset from which on the releases at or past `place`, an (epoch, round), stand.
+
+    That is `expected`, where it was noted when the releases before it were written, unless the topic was made anew
+    since: then they are searched for.
+    """
+    topic, kafka = topic or settings.releases, settings.kafka_address
+    held = log.offsets(kafka, topic, partition)
+    if expected <= held.first:
+        return held.first
+    if expected <= held.end:
+        for record in log.read(kafka, topic, expected - 1, expected, partition):
+            before = _decoded(settings, topic, partition, record)
+            if before is not None and (before.epoch, before.round) < place:
+                return expected
+    with closing(ReleasesTopic(kafka, topic, partition)) as releases:
+        return releases.offset_of(place)
+
+
+def published_of(settings: Settings, opened: EpochOpened) -> Iterator[Published]:
+    """The releases of an epoch, in the order of the releases topic."""
+    epoch = opened.epoch
+    start = start_of(settings, (epoch.number, 0), opened.releases_offset)
+    return (each for each in published(settings, start) if each.release.nonce == epoch.nonce.hex())
+
+
+def begin_after(
+    settings: Settings, checkpoint: Checkpoint, topic: str | None = None, partition: int = 0
+) -> int:
+    """Where the releases after a checkpoint begin, or would begin.
+
+    Raises `LogRefused` where the topic was made anew since, or cut off, and does not hold the ones before it.
+    """
+    epoch, expected = checkpoint.epoch, checkpoint.releases_offset
+    topic, kafka = topic or settings.releases, settings.kafka_address
+    begin = start_of(settings, (epoch.number, checkpoint.state.round + 1), expected, topic, partition)
+    if expected > log.offsets(kafka, topic, partition).end:
+        with closing(ReleasesTopic(kafka, topic, partition)) as releases:
+            last = newest_before(releases, begin)
+        released = checkpoint.position.released
+        if not released and epoch.release_version == 1:
+            released = min(
+                1, checkpoint.state.round
+            )  # what an older program wrote does not say which was the last
+        if released and (last is None or last.nonce != epoch.nonce.hex() or last.round < released):
             raise log.LogRefused(
-                f"the topic {topic!r} holds a record at offset {record.offset} that is no release: "
-                "only the worker may write there"
-            ) from None
+                f"the topic {topic!r} has lost releases that were sent: it was truncated or re-created; write them "
+                "again with `stream-dp republish`, or restore the topic, or open a new epoch, which is charged, with "
+                "--new-epoch"
+            )
+    return begin
+
+
+def anything_published(settings: Settings) -> bool:
+    """Whether the releases topic holds a release of the stream, or may have forgotten one."""
+    held = log.offsets(settings.kafka_address, settings.releases)
+    return held.first > 0 or any(True for _ in published(settings))
 
 
 def value_digest(value: bytes) -> bytes:
     """Tells whether two releases are the same, byte for byte."""
     return blake2b(value, digest_size=16).digest()
+
+
+def _decoded(settings: Settings, topic: str, partition: int, record: Record) -> Release | None:
+    place = RecordPlace(topic, partition, record.offset)
+    return release_or_none(decode_release, settings.stream, place, record.value)

@@ -19,7 +19,7 @@ from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened
 from stream_dp.log_digest import NOTHING
 from stream_dp.pipeline import Pipeline, Position, ReleasedPart
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.published import published, value_digest
+from stream_dp.published import published_of, start_of, value_digest
 from stream_dp.records import Record, decode_release
 from stream_dp.resume import outlet_of, take_over
 from stream_dp.settings import Settings
@@ -35,12 +35,16 @@ _RECORDS_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Promise:
-    """An epoch with its key: `releases_offset` is where its releases begin, `closed` where it ended, if it did."""
+    """An epoch as it is on record, with its key and what closed it, if anything."""
 
-    epoch: Epoch
+    opened: EpochOpened
     key: bytes
-    releases_offset: int
     closed: EpochClosed | None
+
+    @property
+    def epoch(self) -> Epoch:
+        """What was promised."""
+        return self.opened.epoch
 
 
 def find_promise(settings: Settings, redis: Redis, number: int | None = None) -> Promise:
@@ -61,7 +65,7 @@ def find_promise(settings: Settings, redis: Redis, number: int | None = None) ->
             f"the noise key is not the one that epoch {last.epoch.number} was opened with: supply that one"
         )
     last.epoch.check_rounds()
-    return Promise(last.epoch, key, last.releases_offset, journal.closed.get(last.epoch.number))
+    return Promise(last, key, journal.closed.get(last.epoch.number))
 
 
 def verify_epoch(
@@ -69,19 +73,41 @@ def verify_epoch(
 ) -> Outcome:
     """Compare all releases of an epoch with what its key and log give again."""
     promise = find_promise(settings, redis, number)
+    checkpoint = checkpoint_of(settings, redis, promise)
+    counted = checkpoint.position.log if checkpoint is not None else NOTHING
+    released = last_released(settings, promise, checkpoint)
+    parts = (part for _, part in _parts(settings, promise))
+    entries = epoch_entries(settings, promise, progress)
+    return verify(promise.epoch, promise.key, settings.events, entries, parts, counted, released)
+
+
+def checkpoint_of(settings: Settings, redis: Redis, promise: Promise) -> Checkpoint | None:
+    """The checkpoint of an epoch, if Redis has one."""
     checkpoint = CheckpointStore(redis, settings.stream).load()
-    counted = NOTHING
-    if checkpoint is not None and checkpoint.epoch.nonce == promise.epoch.nonce:
-        counted = checkpoint.position.log
-    published = (part for _, part in _published(settings, promise))
-    entries = _entries(settings, promise, progress)
-    return verify(promise.epoch, promise.key, settings.events, entries, published, counted)
+    return checkpoint if checkpoint is not None and checkpoint.epoch.nonce == promise.epoch.nonce else None
+
+
+def last_released(settings: Settings, promise: Promise, checkpoint: Checkpoint | None) -> int:
+    """A round up to which all releases of an epoch were sent, as far as that is known without looking at them.
+
+    Of a stream in shards it is not: checkpoints of its worker tell what was handed to the shards.
+    """
+    if promise.closed is not None and not promise.closed.end_unknown and not settings.shards:
+        return promise.epoch.mechanism.horizon
+    return checkpoint.position.released if checkpoint is not None else 0
 
 
 def rebuild(
-    settings: Settings, redis: Redis, progress: Progress = lambda done, of: None, replace: bool = False
+    settings: Settings,
+    redis: Redis,
+    progress: Progress = lambda done, of: None,
+    replace: bool = False,
+    trust_log: bool = False,
 ) -> Checkpoint:
     """Put the state of the open epoch back into Redis, as it was after its last whole release; nothing is released.
+
+    What is left of its releases is compared with what the log gives.  Where nothing is left, nothing shows that the log
+    is the one that was counted: `trust_log` takes that on trust, and the epoch begins again, with the same releases.
 
     Raises `EpochRefused` where Redis still holds state and `replace` is false, and where the log does not give what
     was released, and `LedgerRefused` where the epoch was not charged and its charge does not fit the budget.
@@ -95,17 +121,18 @@ def rebuild(
     promise = find_promise(settings, redis)
     if promise.closed is not None:
         raise EpochRefused(f"epoch {promise.epoch.number} is closed: there is nothing to rebuild")
-    opened = EpochOpened(promise.epoch, key_check(promise.key), promise.releases_offset)
-    if not outlet_of(settings, settings.shards).holds(opened):
+    if not trust_log and not outlet_of(settings, settings.shards).holds(promise.opened):
         raise EpochRefused(
-            f"no release of epoch {promise.epoch.number} is there to compare a rebuilt state with: if they were lost, "
-            "restore their topic, or open a new epoch, which is charged, with --new-epoch"
+            f"no release of epoch {promise.epoch.number} is there to compare a rebuilt state with: restore their "
+            "topic; or, if you know that the events topic is the log that was counted, give --trust-log, and the "
+            "worker releases the same again; or open a new epoch, which is charged, with --new-epoch"
         )
+    begin = start_of(settings, (promise.epoch.number, 0), promise.opened.releases_offset)
     if settings.shards:
-        return _put_back(_start_of_sequencer(settings, promise), epochs, store)
-    released = _Released(_published(settings, promise), promise.releases_offset)
+        return _put_back(_start_of_sequencer(settings, promise, begin), epochs, store)
+    released = _Released(_parts(settings, promise), begin)
     pipeline = Pipeline(promise.epoch, promise.key, settings.events)
-    entries = _entries(settings, promise, progress)
+    entries = epoch_entries(settings, promise, progress)
     while pipeline.round < released.rounds:
         batch = list(islice(entries, min(_RECORDS_AT_ONCE, released.rounds - pipeline.round)))
         output = pipeline.process(batch)
@@ -123,6 +150,11 @@ def rebuild(
         key_check(promise.key),
         pipeline.intake.pairs,
     )
+    if left := released.not_given:
+        raise EpochRefused(
+            f"nothing was rebuilt: the topic {settings.releases!r} holds a release of round {left}, which the events "
+            "topic and the key do not give; `stream-dp verify` says more"
+        )
     return _put_back(checkpoint, epochs, store)
 
 
@@ -134,7 +166,7 @@ def _put_back(checkpoint: Checkpoint, epochs: Epochs, store: CheckpointStore) ->
     return checkpoint
 
 
-def _start_of_sequencer(settings: Settings, promise: Promise) -> Checkpoint:
+def _start_of_sequencer(settings: Settings, promise: Promise, releases_offset: int) -> Checkpoint:
     """The sequencer of a stream in shards at the beginning of its epoch.
 
     When it starts, it computes all rounds again and compares them with the frames that are there, as after any start.
@@ -145,14 +177,14 @@ def _start_of_sequencer(settings: Settings, promise: Promise) -> Checkpoint:
         epoch,
         HistogramState.before_any_round(),
         Position.at_start_of(epoch),
-        promise.releases_offset,
+        releases_offset,
         key_check(promise.key),
         sharding=Sharding(settings.shards, [0] * settings.shards),
     )
 
 
 class _Released:
-    """What the releases topic holds of an epoch: `rounds` whole rounds, the next one from `next_offset` on."""
+    """What the releases topic holds of an epoch: `rounds` is the last whole one, after which `next_offset` stands."""
 
     def __init__(self, published: Iterator[tuple[int, ReleasedPart]], first_offset: int) -> None:
         self.rounds, self.next_offset = 0, first_offset
@@ -163,18 +195,23 @@ class _Released:
                 self.rounds, self.next_offset = part.round, offset + 1
 
     def differs(self, part: ReleasedPart) -> bool:
-        return self._values.get((part.round, part.part)) != value_digest(part.value)
+        """Whether the topic holds another release in its place; it may hold none."""
+        digest = value_digest(part.value)
+        return self._values.pop((part.round, part.part), digest) != digest
+
+    @property
+    def not_given(self) -> int:
+        """A round up to the last whole one of which a release was never given to `differs`; 0 if there is none."""
+        return max((number for number, _ in self._values if number <= self.rounds), default=0)
 
 
-def _published(settings: Settings, promise: Promise) -> Iterator[tuple[int, ReleasedPart]]:
+def _parts(settings: Settings, promise: Promise) -> Iterator[tuple[int, ReleasedPart]]:
     """The releases of the epoch in the order of their topic, each with its offset."""
-    nonce = promise.epoch.nonce.hex()
-    for offset, release, value in published(settings, promise.releases_offset):
-        if release.nonce == nonce:
-            yield offset, ReleasedPart(release.round, release.part, value)
+    for offset, release, value in published_of(settings, promise.opened):
+        yield offset, ReleasedPart(release.round, release.part, value)
 
 
-def _entries(settings: Settings, promise: Promise, progress: Progress) -> Iterator[LogEntry]:
+def epoch_entries(settings: Settings, promise: Promise, progress: Progress) -> Iterator[LogEntry]:
     """The log that the epoch counts: its events, and its barriers where its rounds end by ticks."""
     epoch, closed = promise.epoch, promise.closed
     events = log.offsets(settings.kafka_address, settings.events)

@@ -2,6 +2,7 @@
 
 Rounds only grow along the topic, except where a worker that died or slept has sent some again.  Such a repetition is
 no longer than what a worker holds in its hands, so every search looks that far back before it believes itself.
+Records that are no releases of the topic's stream are passed over.
 """
 
 import time
@@ -12,9 +13,12 @@ from typing import Any
 
 import msgspec
 from kafka import TopicPartition
+from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaTimeoutError
 
 from stream_dp.connections import Kafka
+from stream_dp.foreign import Place as RecordPlace
+from stream_dp.foreign import release_or_none
 from stream_dp.log import LogRefused, read_only_consumer
 from stream_dp.records import Release
 
@@ -71,7 +75,7 @@ _DECODER = msgspec.json.Decoder(WholeRelease)
 class ReleasesTopic:
     """One reader of one releases topic, as it stood when it was last looked at; later records are not searched.
 
-    Every method raises KafkaError where the broker does not answer, and `LogRefused` for a record that is no release.
+    Every method raises KafkaError where the broker does not answer.
     """
 
     def __init__(
@@ -81,16 +85,15 @@ class ReleasesTopic:
         partition: int = 0,
         *,
         seconds: float = 30.0,
-        skip_foreign: bool = False,
         **settings: Any,
     ) -> None:
-        """`seconds`: how long one look-up may take.  `skip_foreign`: pass over records that are no releases.
+        """`topic`: the name of the stream, a dot and another word.  `seconds`: how long one look-up may take.
 
         `settings` are those of kafka-python's consumer.  Raises `LogRefused` if there is no such topic.
         """
         self._topic = TopicPartition(topic, partition)
+        self._stream = topic.rpartition(".")[0]
         self._seconds = seconds
-        self._skip_foreign = skip_foreign
         self._known: tuple[int, WholeRelease] | None = None
         self._rounds_per_release = 1.0
         self._consumer = read_only_consumer(kafka, **settings)
@@ -144,17 +147,16 @@ class ReleasesTopic:
         found = self._consumer.offsets_for_times(times, int(self._seconds * 1000)).get(self._topic)
         return self.end if found is None or not 0 <= found.offset < self.end else int(found.offset)
 
-    def parts_up_to(self, place: Place) -> Iterator[WholeRelease]:
-        """The parts at or before this (epoch, round), as many as surely hold the newest whole release of them."""
-        return (
-            part
-            for part in self.parts_before(self._search((place[0], place[1] + 1)))
-            if _place(part) <= place
-        )
+    def offset_past(self, place: Place) -> int:
+        """An offset before which all releases at or before this (epoch, round) stand that are no repetitions."""
+        return self._search((place[0], place[1] + 1))
 
-    def parts_before(self, end: int) -> Iterator[WholeRelease]:
-        """The parts before an offset, as many as surely hold the newest whole release that was there then."""
-        return (part for _, part in self._between(end - self._reach_back(end), end))
+    def parts_before(self, end: int, widened: int = 1) -> Iterator[WholeRelease]:
+        """The parts before an offset, as many as surely hold the newest whole release that was there then.
+
+        Unless very many foreign records stand there: then ask for a range that is `widened` so many times.
+        """
+        return (part for _, part in self._between(end - widened * self._reach_back(end), end))
 
     def parts_from(self, start: int) -> Iterator[WholeRelease]:
         """The parts from an offset to the end."""
@@ -235,9 +237,12 @@ class ReleasesTopic:
         self.seek(offset)
         heard = time.monotonic()
         while self._consumer.position(self._topic) < self.end:
+            position = self._consumer.position(self._topic)
             for found in self._poll(_POLL_MILLISECONDS, max_records=1):
                 self._learn(found)
                 return found[1]
+            if self._consumer.position(self._topic) > position:  # past a foreign record
+                heard = time.monotonic()
             self._give_up_after(heard)
         return None
 
@@ -259,19 +264,12 @@ class ReleasesTopic:
     def _poll(self, milliseconds: int, **options: Any) -> list[tuple[int, WholeRelease]]:
         """The next parts and their offsets."""
         found = self._consumer.poll(milliseconds, **options).get(self._topic, [])
-        parts = ((record.offset, self._decoded(record.offset, record.value)) for record in found)
+        parts = ((record.offset, self._decoded(record)) for record in found)
         return [(offset, part) for offset, part in parts if part is not None]
 
-    def _decoded(self, offset: int, value: bytes | None) -> WholeRelease | None:
-        try:
-            return _DECODER.decode(value or b"")
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            if self._skip_foreign:
-                return None
-            raise LogRefused(
-                f"the topic {self._topic.topic!r} holds a record at offset {offset} that is no release: "
-                "only the worker may write there"
-            ) from None
+    def _decoded(self, record: ConsumerRecord) -> WholeRelease | None:
+        place = RecordPlace(self._topic.topic, self._topic.partition, record.offset)
+        return release_or_none(_DECODER.decode, self._stream, place, record.value)
 
 
 def _place(part: Release) -> Place:

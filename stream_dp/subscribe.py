@@ -10,7 +10,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from datetime import datetime
 
     from stream_dp.connections import Kafka
@@ -174,7 +173,8 @@ def subscribe(
         for release in stream_dp.subscribe("localhost:9092", "shop"):
             print(release.round, release.histogram)
 
-    Raises `BadPosition`, `LogRefused` for a topic that is not there or holds something else, ValueError or KafkaError.
+    Raises `BadPosition`, `LogRefused` for a topic that is not there, ValueError or KafkaError.  Records that are no
+    releases of the stream are passed over with a warning.
     """
     if shards:
         from stream_dp.shards.subscription import ShardsSubscription
@@ -189,7 +189,7 @@ def release_at(kafka: Kafka, topic: str, at: int | datetime, epoch: int | None =
     A round that was released gives its own release; where it was not, the answer's `round` is an earlier one.  None if
     the topic holds nothing as old as that.
     A round is one of the newest epoch or of `epoch`; of a moment, `epoch` means its newest release by then.
-    Raises `LogRefused` for a topic that is not there or holds something else, or KafkaError.
+    Raises `LogRefused` for a topic that is not there, or KafkaError.
     """
     from stream_dp.releases_topic import ReleasesTopic
 
@@ -209,7 +209,7 @@ def find_release(
     place = _epoch_or_newest(releases, epoch), at
     found = release_near(releases, place)
     if found is None or (found.epoch, found.round) != place:
-        found = _last_whole(releases.parts_up_to(place))
+        found = newest_before(releases, releases.offset_past(place), place)
     return found if found is not None and found.epoch == place[0] else None
 
 
@@ -237,19 +237,27 @@ def newest_release(releases: ReleasesTopic) -> WholeRelease | None:
 
 
 def _newest_at(releases: ReleasesTopic, moment: datetime | None, epoch: int | None) -> WholeRelease | None:
-    """The newest whole release of a moment (None: of now); its own parts may be preceded by a part of one."""
+    """The newest whole release of a moment (None: of now)."""
     end = releases.end if moment is None else releases.offset_after(_milliseconds(moment))
     if epoch is not None:
         end = min(end, releases.offset_of((epoch + 1, 0)))
-    newest = _last_whole(releases.parts_before(end))
+    newest = newest_before(releases, end)
     return newest if newest is not None and epoch in (None, newest.epoch) else None
 
 
-def _last_whole(parts: Iterable[WholeRelease]) -> WholeRelease | None:
-    merged, last = WholeReleases(), None
-    for part in parts:
-        last = merged.add(part) or last
-    return last
+def newest_before(
+    releases: ReleasesTopic, end: int, up_to: tuple[int, int] | None = None
+) -> WholeRelease | None:
+    """The newest whole release before an offset; `up_to`: leave out all that are past this (epoch, round)."""
+    widened = 1
+    while True:
+        merged, last = WholeReleases(), None
+        for part in releases.parts_before(end, widened):
+            if up_to is None or (part.epoch, part.round) <= up_to:
+                last = merged.add(part) or last
+        if last is not None or widened > end - releases.first:
+            return last
+        widened *= 16  # there are many foreign records, or hardly any releases: look at all in the end
 
 
 def beginning(

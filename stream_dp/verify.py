@@ -271,13 +271,12 @@ def _verdict(log: _Log, epoch: Epoch, given: int, comparison: _Comparison, incom
         ran_out = difference is None or difference.recomputed is None
         return Verdict.TRUNCATED if ran_out else Verdict.EDITED
     same_log = log.at_checkpoint is None or log.at_checkpoint.sequence == counted.sequence
-    if same_log and difference is None:
-        if incomplete:
-            return Verdict.RELEASES_INCOMPLETE
-        return Verdict.EXTENDED if given > released else Verdict.IDENTICAL
-    if same_log and difference is not None:
-        if difference.round <= log.rounds_at_checkpoint or difference.tags_agree:
-            return Verdict.RELEASES_CHANGED
-    if log.at_checkpoint is not None and log.at_checkpoint.contents == counted.contents and not same_log:
-        return Verdict.REORDERED
-    return Verdict.EDITED
+    if not same_log:
+        same_contents = log.at_checkpoint is not None and log.at_checkpoint.contents == counted.contents
+        return Verdict.REORDERED if same_contents else Verdict.EDITED
+    if difference is not None:
+        after_same_log = difference.round <= log.rounds_at_checkpoint or difference.tags_agree
+        return Verdict.RELEASES_CHANGED if after_same_log else Verdict.EDITED
+    if incomplete:
+        return Verdict.RELEASES_INCOMPLETE
+    return Verdict.EXTENDED if given > released else Verdict.IDENTICAL

@@ -3,11 +3,11 @@
 from stream_dp.records import Release
 
 
-def release(round_number: int, counts: dict[str, int]) -> Release:
+def release(round_number: int, counts: dict[str, int], stream: str = "flights") -> Release:
     """A release of epsilon 2 over 65,535 rounds with these counts, whose tau is 112 and sd 15.9."""
     return Release(
         v=1,
-        stream="flights",
+        stream=stream,
         epoch=1,
         nonce="00" * 16,
         round=round_number,

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import stream_dp
 from stream_dp import releases_topic
-from stream_dp.log import LogRefused
 from stream_dp.records import Release
 from stream_dp.releases_topic import LONGEST_REPETITION, BadPosition, WholeRelease
 from stream_dp.subscribe import Subscription, WholeReleases, release_at
@@ -148,7 +147,7 @@ def rounds(count: int, *arguments: Any, **options: Any) -> list[tuple[int, int]]
 
 def found_at(at: int | datetime, epoch: int | None = None) -> tuple[int, int] | None:
     """What `release_at` finds, as (epoch, round)."""
-    found = release_at("fake:1", "t", at, epoch)
+    found = release_at("fake:1", "flights.releases", at, epoch)
     return None if found is None else (found.epoch, found.round)
 
 
@@ -201,14 +200,14 @@ def test_a_release_repeated_after_newer_rounds_is_dropped_wherever_one_begins(to
     topic(repeated)
     assert rounds(1, "latest") == [(1, 40)]
     at_40 = datetime.fromtimestamp(42, UTC)
-    assert getattr(release_at("fake:1", "t", at_40), "round", None) == 40
+    assert getattr(release_at("fake:1", "flights.releases", at_40), "round", None) == 40
     for last in (41, 45, 60):  # where a search by halves alone finds all rounds, it has been lucky
         topic(repeated + numbered(range(41, last + 1)))
         everything = [(1, number) for number in range(1, last + 1)]
         assert rounds(last, "earliest") == everything
         for start in range(1, last + 1):
             assert rounds(last + 1 - start, start) == everything[start - 1 :]
-            assert getattr(release_at("fake:1", "t", start), "round", None) == start
+            assert getattr(release_at("fake:1", "flights.releases", start), "round", None) == start
             position = f"1.{start}.{'00' * 16}"
             assert rounds(last - start, position=position) == everything[start:]
 
@@ -220,7 +219,7 @@ def test_one_who_begins_in_the_middle_of_a_repetition_misses_nothing(topic: Topi
         for epoch in (None, 1):  # with one that is named, the search has nothing to guess from
             expected = [(1, number) for number in range(start, 200)]
             assert rounds(200 - start, start, epoch=epoch) == expected
-        assert getattr(release_at("fake:1", "t", start), "round", None) == start
+        assert getattr(release_at("fake:1", "flights.releases", start), "round", None) == start
 
 
 def test_a_search_that_looks_at_the_end_alone_would_be_caught(
@@ -253,7 +252,7 @@ def test_history_is_found_without_reading_it(topic: Topic) -> None:
         assert rounds(1, start) == [(1, asked)]
         assert long.reads < LONGEST_REPETITION / 4
         if not isinstance(start, str):
-            assert getattr(release_at("fake:1", "t", start), "round", None) == asked
+            assert getattr(release_at("fake:1", "flights.releases", start), "round", None) == asked
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -310,10 +309,10 @@ def test_where_few_rounds_are_released_they_are_found_without_reading_all(topic:
 
 def test_what_is_asked_for_and_not_there_is_none(topic: Topic) -> None:
     topic(numbered(range(10, 41)) + numbered(range(1, 3), epoch=2), first=9)
-    assert release_at("fake:1", "t", 9, epoch=1) is None  # not kept
-    assert release_at("fake:1", "t", datetime.fromtimestamp(-1, UTC)) is None
-    assert release_at("fake:1", "t", datetime.fromtimestamp(5, UTC), epoch=2) is None
-    late = release_at("fake:1", "t", datetime.fromtimestamp(9_999, UTC), epoch=1)
+    assert release_at("fake:1", "flights.releases", 9, epoch=1) is None  # not kept
+    assert release_at("fake:1", "flights.releases", datetime.fromtimestamp(-1, UTC)) is None
+    assert release_at("fake:1", "flights.releases", datetime.fromtimestamp(5, UTC), epoch=2) is None
+    late = release_at("fake:1", "flights.releases", datetime.fromtimestamp(9_999, UTC), epoch=1)
     assert late is not None
     assert (late.epoch, late.round) == (1, 40)
 
@@ -403,13 +402,60 @@ def test_a_task_that_is_cancelled_loses_no_release(topic: Topic) -> None:
 
 
 def test_wrong_use_says_what_is_right(topic: Topic) -> None:
-    consumer = topic(numbered(range(1, 3)))
+    topic(numbered(range(1, 3)))
     with pytest.raises(ValueError, match="earliest, latest, a round or a datetime"):
         rounds(1, "newest")
-    with Subscription("fake:1", "t", "latest") as subscription:
+    with Subscription("fake:1", "flights.releases", "latest") as subscription:
         pass
     with pytest.raises(ValueError, match="closed"):
         next(subscription)
-    consumer.values.append(b'{"round": 3}')
-    with pytest.raises(LogRefused, match="offset 2 that is no release"):
-        rounds(3, "earliest")
+
+
+FOREIGN = (
+    b"",
+    b'{"round": 3}',
+    b"\xff" * 40,
+    b"[" * 100_000,
+    msgspec.json.encode(msgspec.structs.replace(release(99, {"a": 300}), stream="another", epoch=9)),
+)
+
+
+def add_foreign(consumer: FakeConsumer, where: dict[int, int]) -> None:
+    """Put so many records that are no releases of the stream before these places among those that are."""
+    values: list[bytes] = []
+    for place, value in enumerate([*consumer.values, b""]):
+        values += [FOREIGN[number % len(FOREIGN)] for number in range(where.get(place, 0))]
+        values.append(value)
+    consumer.values = values[:-1]
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_records_that_are_no_releases_of_the_stream_are_passed_over(
+    topic: Topic, parts: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = topic(numbered(range(1, 41), parts=parts) + numbered(range(1, 21), epoch=2, parts=parts))
+    add_foreign(consumer, {0: 3, 7: 1, 20 * parts: 9, 40 * parts: 2, 60 * parts: 11})
+    assert rounds(60, "earliest") == [(1, n) for n in range(1, 41)] + [(2, n) for n in range(1, 21)]
+    assert rounds(1, "latest") == [(2, 20)]
+    for number in range(1, 21):
+        assert rounds(1, number) == [(2, number)]
+        assert found_at(number, 1) == (1, number)
+    assert "no release of stream 'flights'" in caplog.text
+
+
+@pytest.mark.parametrize("many", [LONGEST_REPETITION + 10, 3 * LONGEST_REPETITION])
+def test_more_foreign_records_at_the_end_than_a_worker_repeats_hide_no_release(
+    topic: Topic, many: int
+) -> None:
+    consumer = topic(numbered(range(1, 41), parts=2))
+    add_foreign(consumer, {80: many})
+    assert rounds(1, "latest") == [(1, 40)]
+    assert found_at(40) == (1, 40)
+    assert found_at(41) == (1, 40)
+
+
+def test_a_topic_of_nothing_but_foreign_records_holds_no_release(topic: Topic) -> None:
+    consumer = topic([])
+    add_foreign(consumer, {0: 50})
+    assert found_at(7) is None
+    assert found_at(datetime.fromtimestamp(9, UTC)) is None

@@ -51,7 +51,6 @@ class Archive:
                 self._kafka,
                 self._name,
                 seconds=_ANSWER_SECONDS,
-                skip_foreign=True,
                 max_partition_fetch_bytes=_FETCH_BYTES,
                 fetch_max_wait_ms=_FETCH_WAIT,
             )

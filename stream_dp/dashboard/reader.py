@@ -5,7 +5,6 @@ import time
 from datetime import datetime
 from threading import Event, Thread
 
-import msgspec
 from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaError
@@ -14,6 +13,8 @@ from stream_dp.connections import Kafka
 from stream_dp.dashboard.archive import Archive
 from stream_dp.dashboard.board import Board, State
 from stream_dp.dashboard.results import read_result
+from stream_dp.foreign import Place as RecordPlace
+from stream_dp.foreign import release_or_none
 from stream_dp.log import LogRefused, read_only_consumer
 from stream_dp.records import Release, decode_release
 from stream_dp.subscribe import WholeReleases
@@ -36,6 +37,7 @@ class Reader:
         self.board = board
         self.archive = Archive(kafka, releases)
         self._kafka = kafka
+        self._stream = releases.rpartition(".")[0]
         self._releases = TopicPartition(releases, 0)
         self._results = TopicPartition(results, 0)
         self._stopping = Event()
@@ -153,12 +155,9 @@ class Reader:
 
     def _take_releases(self, consumer: KafkaConsumer, records: list[ConsumerRecord]) -> None:
         for record in records:
-            try:
-                part = decode_release(record.value or b"")
-            except (msgspec.DecodeError, UnicodeError, RecursionError):
-                _LOGGER.warning("the record at offset %d of the releases topic is no release", record.offset)
-                continue
-            release = self._whole_release(part)
+            place = RecordPlace(self._releases.topic, 0, record.offset)
+            part = release_or_none(decode_release, self._stream, place, record.value)
+            release = None if part is None else self._whole_release(part)
             if release is None:
                 continue
             if release.nonce != self._since[0]:

@@ -17,6 +17,8 @@ from aiokafka.errors import CommitFailedError
 from stream_dp import log
 from stream_dp.connections import aiokafka_options
 from stream_dp.consuming import consumer
+from stream_dp.foreign import Place as RecordPlace
+from stream_dp.foreign import release_or_none
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.watch import Watch
 from stream_dp.patience import OUTAGES, persevere
@@ -219,7 +221,8 @@ def _next_values(parts: Iterator[bytes]) -> list[bytes]:
 class _Rounds:
     """Whole rounds in order from the parts of the shards, none left out; `last` is where the releases topic ends."""
 
-    def __init__(self, shards: int, newest: WholeRelease | None) -> None:
+    def __init__(self, settings: Settings, shards: int, newest: WholeRelease | None) -> None:
+        self._settings = settings
         self._newest = newest  # to be merged again, and compared
         self.last: Place = (newest.epoch, newest.round) if newest else (0, 0)
         self.whole = WholeRounds(shards, (newest.epoch, newest.round - 1) if newest else (0, 0))
@@ -228,14 +231,14 @@ class _Rounds:
         self.merged_last: ShardRelease | None = None
 
     def add(self, value: bytes | None, partition: int, offset: int) -> None:
-        """Take a record of the topic of the shards.  Raises `ShardsRefused`."""
-        try:
-            self.whole.add(decode_shard_release(value), partition, len(value or b""))
-        except (msgspec.DecodeError, UnicodeError):
-            raise ShardsRefused(
-                f"partition {partition} of the shards' topic holds a record at offset {offset} that is no release of a "
-                "shard: only the shards may write there"
-            ) from None
+        """Take a record of the topic of the shards; one that is no release of a shard is passed over.
+
+        Raises `ShardsRefused`.
+        """
+        place = RecordPlace(self._settings.shard_releases, partition, offset)
+        release = release_or_none(decode_shard_release, self._settings.stream, place, value)
+        if release is not None:
+            self.whole.add(release, partition, len(value or b""))
 
     def parts(self) -> Iterator[bytes]:
         """The parts of the rounds that are complete and not released yet.  Raises `ShardsRefused`."""
@@ -275,4 +278,4 @@ def _go_on(settings: Settings) -> tuple[_Rounds, list[int]]:
             starts.append(shard.offset_of((newest.epoch, newest.round)) if newest else shard.first)
         finally:
             shard.close()
-    return _Rounds(partitions, newest), starts
+    return _Rounds(settings, partitions, newest), starts

@@ -9,6 +9,7 @@ from stream_dp import log
 from stream_dp.epoch import EpochRefused
 from stream_dp.journal import EpochOpened
 from stream_dp.pipeline import Output, Pipeline
+from stream_dp.published import anything_published
 from stream_dp.sending import Addressed, InFlight, batches
 from stream_dp.settings import Settings
 from stream_dp.shards.frames import Frame, decode_frame, encode_frame
@@ -31,8 +32,7 @@ class FramesOutlet:
 
     def holds_anything(self) -> bool:
         """See `Outlet.holds_anything`."""
-        kafka, releases = self._settings.kafka_address, self._settings.releases
-        return log.offsets(kafka, releases).end > 0 or any(sharding_now(self._settings).frames)
+        return anything_published(self._settings) or any(sharding_now(self._settings).frames)
 
     def holds(self, opened: EpochOpened) -> bool:
         """See `Outlet.holds`."""

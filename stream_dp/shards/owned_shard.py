@@ -22,7 +22,7 @@ from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.journal import EpochJournal
 from stream_dp.pipeline import ReleasedPart
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.published import published, value_digest
+from stream_dp.published import begin_after, published, value_digest
 from stream_dp.sending import Addressed, InFlight, batches
 from stream_dp.settings import Settings
 from stream_dp.shards.frames import Frame, FrameRefused, FramesLost, decode_frame
@@ -53,7 +53,8 @@ class OwnedShard:
         self._key_check = ""
         self._is_new = False  # its epoch has no checkpoint yet
         checkpoint = self._store.load()
-        self._releases_end = checkpoint.releases_offset if checkpoint else 0
+        topic = settings.shard_releases
+        self._releases_end = begin_after(settings, checkpoint, topic, number) if checkpoint else 0
         self._published = self._published_since(checkpoint)
         frames = log.offsets(settings.kafka_address, settings.frames, number)
         self.next_offset = checkpoint.position.next_offset if checkpoint else frames.first

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
-from typing import Any
 
-import msgspec
 from kafka import TopicPartition
 
 from stream_dp import log
 from stream_dp.connections import Kafka
-from stream_dp.log import LogRefused, read_only_consumer
+from stream_dp.foreign import Place as RecordPlace
+from stream_dp.foreign import release_or_none
+from stream_dp.log import read_only_consumer
 from stream_dp.records import Release
 from stream_dp.releases_topic import ReleasesTopic, WholeRelease
 from stream_dp.shards.merge import Place, RoundMerger, ShardRelease, WholeRounds, decode_shard_release
@@ -24,6 +24,7 @@ class ShardsSubscription(Subscription):
 
     def _begin(self, kafka: Kafka, topic: str, start: str | int | datetime, position: str | None) -> None:
         after, begins = _beginnings(kafka, topic, start, self._epoch, position)
+        self._stream = topic.rpartition(".")[0]
         self._rounds, self._merger = WholeRounds(len(begins), after), RoundMerger()
         self._places = [TopicPartition(topic, shard) for shard in range(len(begins))]
         self._consumer = read_only_consumer(kafka)
@@ -34,7 +35,14 @@ class ShardsSubscription(Subscription):
     def _wholes(self, seconds: float) -> list[WholeRelease]:
         for place, records in self._consumer.poll(int(seconds * 1000)).items():
             for record in records:
-                self._rounds.add(_decoded(record), place.partition, len(record.value or b""))
+                release = release_or_none(
+                    decode_shard_release,
+                    self._stream,
+                    RecordPlace(place.topic, place.partition, record.offset),
+                    record.value,
+                )
+                if release is not None:
+                    self._rounds.add(release, place.partition, len(record.value))
         for place in self._places:
             ahead = self._rounds.is_ahead(place.partition)
             (self._consumer.pause if ahead else self._consumer.resume)(place)
@@ -48,16 +56,6 @@ class ShardsSubscription(Subscription):
         common = {name: getattr(releases[0], name) for name in Release.__struct_fields__}
         together = {"labels": snapshot.labels.tolist(), "counts": snapshot.counts.tolist()}
         return WholeRelease(**{**common, **together, "part": 1, "parts": 1})
-
-
-def _decoded(record: Any) -> ShardRelease:
-    try:
-        return decode_shard_release(record.value)
-    except (msgspec.DecodeError, UnicodeError):
-        raise LogRefused(
-            f"the topic {record.topic!r} holds a record at offset {record.offset} of partition {record.partition} that "
-            "is no release of a shard: only the shards may write there"
-        ) from None
 
 
 def _beginnings(

@@ -16,6 +16,7 @@ FOREIGN = {
     "no JSON": b"no release",
     "no UTF-8": b'{"stream":"\xff"}',
     "nested too deep": b'{"unknown":' + b"[" * 100_000,
+    "another stream": msgspec.json.encode(msgspec.structs.replace(release(9, {}), stream="another")),
 }
 
 
@@ -28,7 +29,7 @@ class Consumer:
 
 @pytest.mark.parametrize("value", FOREIGN.values(), ids=FOREIGN)
 def test_a_record_that_is_no_release_is_passed_over(value: bytes | None) -> None:
-    reader = Reader("fake:1", "s.releases", "s.results", Board())
+    reader = Reader("fake:1", "flights.releases", "flights.results", Board())
     shown = release(7, {"a": 300})
     records: list[Any] = [
         SimpleNamespace(offset=offset, timestamp=0, value=content)

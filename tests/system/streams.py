@@ -20,6 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Union
 
+import msgspec
 import numpy as np
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -213,7 +214,7 @@ class Stream:
             nonlocal last
             over = worker is not None and status_of(worker) is not None
             held = _all_records(self.settings.kafka, self.settings.releases, last_only=True)
-            last = max([last, *(decode_release(record.value).round for record in held)])
+            last = max([last, *(_round(record) for record in held)])
             assert last >= round_number or not over, (
                 f"round {round_number} was not released:\n{self.logged()}"
             )
@@ -368,6 +369,14 @@ class Stream:
         for worker in self.workers:
             worker.kill()
             ended(worker)
+
+
+def _round(record: ConsumerRecord) -> int:
+    """The round of a release; 0 for a record that is none."""
+    try:
+        return decode_release(record.value or b"").round
+    except (msgspec.DecodeError, UnicodeError):
+        return 0
 
 
 def as_values(settings: Settings) -> dict[str, object]:

@@ -87,7 +87,7 @@ def dashboard(stream: Stream, tmp_path: Path) -> Iterator[Running]:
 def write(stream: Stream, *releases: Release) -> None:
     """Release now what may be dated otherwise."""
     ts = iso_timestamp(time.time_ns() // 1_000_000)
-    fresh = [msgspec.structs.replace(each, ts=ts) for each in releases]
+    fresh = [msgspec.structs.replace(each, ts=ts, stream=stream.settings.stream) for each in releases]
     stream.write(stream.settings.releases, records(fresh))
 
 

@@ -43,10 +43,14 @@ def dashboard(stream: Stream, tmp_path: Path) -> Iterator[Running]:
         yield started
 
 
-def many(first: int, last: int, labels: int = 5) -> list[Release]:
+def many(stream: Stream, first: int, last: int, labels: int = 5) -> list[Release]:
     """Releases of rounds `first` to `last`; every count tells its round."""
     return [
-        release(number, {f"label {rank}": 1_000 * (labels - rank) + number for rank in range(labels)})
+        release(
+            number,
+            {f"label {rank}": 1_000 * (labels - rank) + number for rank in range(labels)},
+            stream.settings.stream,
+        )
         for number in range(first, last + 1)
     ]
 
@@ -106,7 +110,7 @@ async def watch(port: int, viewer: Viewer, until: int, first: asyncio.Event) -> 
 async def test_a_hundred_viewers_get_few_frames_and_cost_one_reader(
     dashboard: Running, stream: Stream
 ) -> None:
-    releases = many(1, 301, labels=200)
+    releases = many(stream, 1, 301, labels=200)
     stream.write(stream.settings.releases, records(releases[:1]))
     dashboard.wait_until_round(1)
     alone = connections(dashboard.process.pid)
@@ -136,7 +140,7 @@ async def test_a_hundred_viewers_get_few_frames_and_cost_one_reader(
 def test_its_connections_lead_to_kafka_only_and_it_listens_on_loopback(
     dashboard: Running, stream: Stream
 ) -> None:
-    stream.write(stream.settings.releases, records(many(1, 300)))
+    stream.write(stream.settings.releases, records(many(stream, 1, 300)))
     dashboard.wait_until_round(300)
     assert dashboard.get("/api/v1/release?round=77")["round"] == 77
     remote, listening = connections(dashboard.process.pid)
@@ -149,7 +153,7 @@ def test_its_connections_lead_to_kafka_only_and_it_listens_on_loopback(
 def test_what_it_shows_is_what_the_topic_holds_also_after_a_restart(
     dashboard: Running, stream: Stream
 ) -> None:
-    releases = many(1, 500)
+    releases = many(stream, 1, 500)
     stream.write(stream.settings.releases, records(releases[:400]))
     dashboard.wait_until_round(400)
     before = dashboard.get("/api/v1/history?label=label+1&label=none")
@@ -205,7 +209,7 @@ def test_of_a_stream_that_releases_few_rounds_it_shows_a_trend_and_every_round(
 
 def test_parts_repeats_and_foreign_records_do_not_confuse_it(dashboard: Running, stream: Stream) -> None:
     topic = stream.settings.releases
-    wholes = many(1, 6, labels=9)
+    wholes = many(stream, 1, 6, labels=9)
     cut = [part for whole in wholes for part in parts_of(whole, 3)]
     stream.write(topic, records(cut[:10]))
     stream.write(topic, [Record(0, 0, None, None), Record(0, 0, b"x", b"no release")])
@@ -219,13 +223,13 @@ def test_parts_repeats_and_foreign_records_do_not_confuse_it(dashboard: Running,
 def test_a_new_epoch_and_a_topic_made_anew_take_the_place_of_what_was_shown(
     dashboard: Running, stream: Stream
 ) -> None:
-    stream.write(stream.settings.releases, records(many(1, 50)))
+    stream.write(stream.settings.releases, records(many(stream, 1, 50)))
     dashboard.wait_until_round(50)
-    second = [msgspec.structs.replace(each, epoch=2, nonce="22" * 16) for each in many(1, 20)]
+    second = [msgspec.structs.replace(each, epoch=2, nonce="22" * 16) for each in many(stream, 1, 20)]
     stream.write(stream.settings.releases, records(second))
     dashboard.wait_until_round(20)
     assert dashboard.get("/api/v1/release?round=20") == told(second[-1])
-    anew = [msgspec.structs.replace(each, epoch=2, nonce="33" * 16) for each in many(1, 7)]
+    anew = [msgspec.structs.replace(each, epoch=2, nonce="33" * 16) for each in many(stream, 1, 7)]
     stream.rewrite(stream.settings.releases, records(anew))
     dashboard.wait_until_round(7)
     assert dashboard.get("/api/v1/history?label=label+1")["rounds"] == list(range(1, 8))
@@ -240,7 +244,7 @@ def test_results_appear_when_their_topic_does(dashboard: Running, stream: Stream
     wait_until(lambda: bool(dashboard.get("/api/v1/results")), dashboard.log.read_text)
     found = dashboard.get("/api/v1/results")
     assert [(each["id"], each["labels"]) for each in found] == [("job-1", ["a", "b"])]
-    stream.write(stream.settings.releases, records(many(1, 3)))
+    stream.write(stream.settings.releases, records(many(stream, 1, 3)))
     dashboard.wait_until_round(3)
 
 
@@ -254,14 +258,14 @@ def test_it_waits_for_the_topic_and_outlives_the_broker(own_kafka: KafkaOfOneTes
             assert admin.list_topics() == [], "a reader must not make topics"
         stream.create_topics()
         dashboard.wait_until("/readyz", 200)
-        stream.write(stream.settings.releases, records(many(1, 5)))
+        stream.write(stream.settings.releases, records(many(stream, 1, 5)))
         dashboard.wait_until_round(5)
         own_kafka.stop()
         dashboard.wait_until("/readyz", 503)
         assert dashboard.get("/api/v1/release/latest")["round"] == 5
         own_kafka.start()
         dashboard.wait_until("/readyz", 200)
-        stream.write(stream.settings.releases, records(many(6, 9)))
+        stream.write(stream.settings.releases, records(many(stream, 6, 9)))
         dashboard.wait_until_round(9)
         assert dashboard.get("/api/v1/history?label=label+0")["rounds"] == list(range(1, 10))
         logged = dashboard.log.read_text()
@@ -274,8 +278,8 @@ def test_every_round_and_moment_is_found_and_none_that_is_not_there(
 ) -> None:
     """Epoch 1 in up to three parts a round, some of them twice, then epoch 2; a record a second."""
     monkeypatch.setattr(archive_module, "_ANSWER_SECONDS", GIVE_UP_SECONDS)
-    first = [part for whole in many(1, 20, labels=6) for part in parts_of(whole, 1 + whole.round % 3)]
-    second = [msgspec.structs.replace(each, epoch=2, nonce="22" * 16) for each in many(1, 15)]
+    first = [part for whole in many(stream, 1, 20, labels=6) for part in parts_of(whole, 1 + whole.round % 3)]
+    second = [msgspec.structs.replace(each, epoch=2, nonce="22" * 16) for each in many(stream, 1, 15)]
     parts = [*first[:18], *first[10:], *second[:7], *second[4:]]
     written = [each._replace(timestamp=1_000 * at) for at, each in enumerate(records(parts), start=1)]
     stream.write(stream.settings.releases, written)
@@ -288,12 +292,12 @@ def test_every_round_and_moment_is_found_and_none_that_is_not_there(
             newest = place
         places[at] = newest
     try:
-        for whole in many(1, 20, labels=6)[::-1]:
+        for whole in many(stream, 1, 20, labels=6)[::-1]:
             assert as_dict(archive.find(whole.round, 1)) == as_dict(whole)
         for whole in second:
             assert as_dict(archive.find(whole.round)) == as_dict(whole)
         assert [archive.find(*place) for place in ((0, 1), (1, 3))] == [None, None]
-        assert as_dict(archive.find(21, 1)) == as_dict(many(20, 20, labels=6)[0])
+        assert as_dict(archive.find(21, 1)) == as_dict(many(stream, 20, 20, labels=6)[0])
         assert as_dict(archive.find(16, 2)) == as_dict(archive.find(16)) == as_dict(second[-1])
         for at, expected in places.items():
             found = archive.find(datetime.fromtimestamp(at, UTC))
@@ -302,7 +306,7 @@ def test_every_round_and_moment_is_found_and_none_that_is_not_there(
         last_of_first = archive.find(datetime.fromtimestamp(10**6, UTC), 1)
         assert last_of_first is not None
         assert last_of_first.round == 20
-        late = msgspec.structs.replace(many(16, 16)[0], epoch=2, nonce="22" * 16)
+        late = msgspec.structs.replace(many(stream, 16, 16)[0], epoch=2, nonce="22" * 16)
         stream.write(stream.settings.releases, records([late]))
         assert as_dict(archive.find(16)) == as_dict(late), "what came after the first question is found too"
     finally:

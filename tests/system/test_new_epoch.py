@@ -25,7 +25,7 @@ from stream_dp.journal import EpochClosed, EpochJournal
 from stream_dp.log import LogRefused
 from stream_dp.privacy.composition import Charge
 from stream_dp.rebuild import rebuild
-from stream_dp.records import Record, decode_release
+from stream_dp.records import decode_release
 from stream_dp.resume import NewEpoch, Resumed, open_next, resume
 from stream_dp.shards.outlet import sharding_now
 from stream_dp.store import ledger as ledger_module
@@ -175,14 +175,6 @@ def test_a_new_epoch_goes_on_where_the_log_lost_what_was_released(stream: Stream
     assert stream.checkpoint().state.round < released - 1
     stream.rewrite(stream.settings.events, stream.events()[: released - 1])
     assert f"the releases go up to round {released}" in stream.refusal()
-    check_that_a_new_epoch_releases(stream)
-
-
-def test_a_new_epoch_goes_on_after_a_foreign_record_among_the_releases(stream: Stream) -> None:
-    stream.feed(some_events(30, seed=7))
-    assert stream.run(until_round=30) == 0
-    stream.write(stream.settings.releases, [Record(0, 1000, b"k", b"hello")])
-    assert "that is no release" in stream.refusal()
     check_that_a_new_epoch_releases(stream)
 
 

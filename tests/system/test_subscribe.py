@@ -32,7 +32,8 @@ def publish(kafka: str, topic: str, parts: list[Release], first_second: int = 0)
     with KafkaProducer(bootstrap_servers=kafka, acks="all", compression_type=codec) as producer:
         for second, part in enumerate(parts, first_second):
             published = int((NOON + timedelta(seconds=second)).timestamp() * 1000)
-            producer.send(topic, msgspec.json.encode(part), timestamp_ms=published)
+            own = msgspec.structs.replace(part, stream=topic.rpartition(".")[0])
+            producer.send(topic, msgspec.json.encode(own), timestamp_ms=published)
 
 
 @pytest.fixture
