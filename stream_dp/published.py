@@ -56,15 +56,15 @@ def start_of(
             before = _decoded(settings, topic, partition, record)
             if before is not None and (before.epoch, before.round) < place:
                 return expected
-    with closing(ReleasesTopic(kafka, topic, partition)) as releases:
+    with closing(ReleasesTopic(kafka, topic, partition, stream=settings.stream)) as releases:
         return releases.offset_of(place)
 
 
-def published_of(settings: Settings, opened: EpochOpened) -> Iterator[Published]:
-    """The releases of an epoch, in the order of the releases topic."""
-    epoch = opened.epoch
-    start = start_of(settings, (epoch.number, 0), opened.releases_offset)
-    return (each for each in published(settings, start) if each.release.nonce == epoch.nonce.hex())
+def published_of(settings: Settings, opened: EpochOpened, topic: str | None = None) -> Iterator[Published]:
+    """The releases of an epoch, in the order of their topic."""
+    epoch, elsewhere = opened.epoch, topic not in (None, settings.releases)
+    start = 0 if elsewhere else start_of(settings, (epoch.number, 0), opened.releases_offset)
+    return (each for each in published(settings, start, topic) if each.release.nonce == epoch.nonce.hex())
 
 
 def begin_after(
@@ -78,7 +78,7 @@ def begin_after(
     topic, kafka = topic or settings.releases, settings.kafka_address
     begin = start_of(settings, (epoch.number, checkpoint.state.round + 1), expected, topic, partition)
     if expected > log.offsets(kafka, topic, partition).end:
-        with closing(ReleasesTopic(kafka, topic, partition)) as releases:
+        with closing(ReleasesTopic(kafka, topic, partition, stream=settings.stream)) as releases:
             last = newest_before(releases, begin)
         released = checkpoint.position.released
         if not released and epoch.release_version == 1:

@@ -84,15 +84,17 @@ class ReleasesTopic:
         topic: str,
         partition: int = 0,
         *,
+        stream: str | None = None,
         seconds: float = 30.0,
         **settings: Any,
     ) -> None:
-        """`topic`: the name of the stream, a dot and another word.  `seconds`: how long one look-up may take.
+        """`stream`: its name, where that is not what stands before the last dot of `topic`.
 
-        `settings` are those of kafka-python's consumer.  Raises `LogRefused` if there is no such topic.
+        `seconds`: how long one look-up may take.  `settings` are those of kafka-python's consumer.
+        Raises `LogRefused` if there is no such topic.
         """
         self._topic = TopicPartition(topic, partition)
-        self._stream = topic.rpartition(".")[0]
+        self._stream = topic.rpartition(".")[0] if stream is None else stream
         self._seconds = seconds
         self._known: tuple[int, WholeRelease] | None = None
         self._rounds_per_release = 1.0

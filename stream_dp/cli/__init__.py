@@ -28,6 +28,7 @@ from stream_dp.cli import (
     plan,
     preview,
     replay,
+    republish,
     shards,
     tail,
     verify,
@@ -85,6 +86,7 @@ app.command("check")(check.check)
 app.command("audit")(audit.audit)
 app.command("verify")(verify.verify)
 app.command("rebuild")(verify.rebuild)
+app.command("republish")(republish.republish)
 app.command("top-k")(one_shot.top_k)
 app.command("set-union")(one_shot.set_union)
 app.command("histogram")(one_shot.histogram)

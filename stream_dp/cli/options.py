@@ -21,6 +21,13 @@ Stream = Annotated[str | None, typer.Option("--stream", help="Name of the stream
 Kafka = Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Kafka's bootstrap address.")]
 Redis = Annotated[str | None, typer.Option("--redis", metavar="URL", help="Address of Redis or Valkey.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+TrustLog = Annotated[
+    bool,
+    typer.Option(
+        "--trust-log",
+        help="Where nothing is left that shows it: believe that the events topic is the log that was counted.",
+    ),
+]
 
 
 @dataclass(frozen=True)

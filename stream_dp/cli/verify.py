@@ -38,7 +38,7 @@ def verify(
     from stream_dp.rebuild import verify_epoch
 
     chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
-    with _progress("Computing releases again", hidden=as_json) as progress:
+    with progress_bar("Computing releases again", hidden=as_json) as progress:
         outcome = verify_epoch(chosen, redis_client(chosen.redis_address), epoch, progress)
     certificate, difference = outcome.certificate, outcome.difference
     console = Console(soft_wrap=True)
@@ -64,11 +64,14 @@ def rebuild(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the state that Redis still holds.")
     ] = False,
+    trust_log: options.TrustLog = False,
     as_json: options.Json = False,
 ) -> None:
     """Put a stream's lost state back into Redis, from its noise key and its topics.  Nothing is released.
 
-    Stop the stream's worker first: one that still runs is fenced off.
+    Stop the stream's worker first: one that still runs is fenced off. Whatever releases are left are compared with what
+    the log gives. Where none are left, nothing shows that it is the log that was counted, and --trust-log takes that on
+    trust: over another log, the worker would use noise twice.
 
     [bold]Examples[/]
 
@@ -80,8 +83,8 @@ def rebuild(
     from stream_dp.rebuild import rebuild
 
     chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
-    with _progress("Rebuilding the state", hidden=as_json) as progress:
-        checkpoint = rebuild(chosen, redis_client(chosen.redis_address), progress, replace)
+    with progress_bar("Rebuilding the state", hidden=as_json) as progress:
+        checkpoint = rebuild(chosen, redis_client(chosen.redis_address), progress, replace, trust_log)
     done = {"stream": chosen.stream, "epoch": checkpoint.epoch.number, "round": checkpoint.state.round}
     if as_json:
         typer.echo(msgspec.json.encode(done).decode())
@@ -92,7 +95,8 @@ def rebuild(
 
 
 @contextmanager
-def _progress(what: str, hidden: bool) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(what: str, hidden: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on the error output, moved by what is done and how much there is."""
     with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task(what)
         yield lambda done, of: bar.update(task, completed=done, total=of)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from stream_dp.foreign import passed_over
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -26,6 +28,12 @@ class OperatorMetrics:
         self.batches = self._histogram("batch_seconds", "Time to count and send one batch.", stream)
         self.checkpoints = self._histogram("checkpoint_seconds", "Time to write one checkpoint.", stream)
         self.dead_letters = self._counter("dead_letters", "Records that were no valid events.").labels(stream)
+        foreign = self._gauge(
+            "foreign_releases",
+            "Records among the releases that are none of this stream, passed over.",
+            stream,
+        )
+        foreign.set_function(lambda: passed_over(stream))
         outages = self._counter("outages", "Times that the worker began to wait for a server.", "server")
         self.topic_changes = self._counter(
             "topic_changes", "Times that a topic was found to be another one, which ends the worker.", "topic"

@@ -1,0 +1,73 @@
+"""`stream-dp republish`: lost releases, written again from key and log."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from stream_dp.cli import options
+from stream_dp.cli.verify import progress_bar
+from stream_dp.settings import load_settings
+
+
+def republish(
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    redis: options.Redis = None,
+    to: Annotated[
+        str | None, typer.Option(help="The topic to write to; without it, the releases topic.")
+    ] = None,
+    epoch: Annotated[int | None, typer.Option(help="Number of the epoch; without it, all epochs.")] = None,
+    trust_log: options.TrustLog = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what is missing, and write nothing.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Write lost releases again, byte for byte, from the noise key and the events topic.  It spends nothing.
+
+    What is left is compared first, and if it does not follow from the log, nothing is written.
+
+    Into the releases topic itself, only what comes after all that it holds can be written: nothing, if its oldest
+    releases are lost; everything, if it was deleted and made anew. A worker that still runs is fenced off; start it
+    again afterwards, and stop a merge first. Into another topic, the whole epoch is written while the worker runs.
+
+    [bold]Examples[/]
+
+      stream-dp republish --stream shop --dry-run
+
+      stream-dp republish --stream shop
+
+      stream-dp republish --stream shop --epoch 1 --to shop.restored --json
+    """
+    from stream_dp.connections import redis_client
+    from stream_dp.republish import republish
+
+    chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
+    with progress_bar("Computing releases again", hidden=as_json) as progress:
+        lacking = republish(
+            chosen, redis_client(chosen.redis_address), to, epoch, trust_log, dry_run, progress
+        )
+    epochs = [
+        {
+            "epoch": each.promise.epoch.number,
+            "first_round": each.rounds[0],
+            "last_round": each.rounds[-1],
+            "releases": len(each.rounds),
+        }
+        for each in lacking
+    ]
+    topic = to or chosen.releases
+    if as_json:
+        done = {"stream": chosen.stream, "topic": topic, "written": not dry_run, "epochs": epochs}
+        typer.echo(msgspec.json.encode(done).decode())
+        return
+    if not epochs:
+        typer.echo(f"The topic {topic} lacks no release.")
+    for each in epochs:
+        what = "would be written" if dry_run else "were written"
+        typer.echo(
+            f"{each['releases']:,} releases of epoch {each['epoch']}, rounds {each['first_round']:,} to "
+            f"{each['last_round']:,}, {what} to {topic}."
+        )
