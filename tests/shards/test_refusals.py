@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from stream_dp.privacy.keyed_noise import KeyedNoise, subkey
+from stream_dp.settings import Settings
 from stream_dp.shards.frames import FrameRefused, decode_frame, encode_frame, shards_of
 from stream_dp.shards.merge import RoundMerger, ShardsRefused, WholeRounds, decode_shard_release
+from stream_dp.shards.merge_worker import _Rounds
 from stream_dp.shards.shard import Shard
 from tests.shards.pieces import EPOCH, KEY, Topics, epoch, in_shards, log_of, one_worker, release, sequencer
 
@@ -231,3 +233,17 @@ def test_a_writer_cuts_rounds_where_a_frame_is_full() -> None:
     assert {frame.parts for frame in frames} == {1}
     assert max(len(encode_frame(frame)) for frame in frames) < 1 << 20
     assert len(frames) == 4
+
+
+def test_a_merge_passes_over_what_is_no_release_of_its_stream(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever stands among the releases of the shards, the same rounds come out."""
+    topics = topics_of(TEA)
+    another = topics.released[0][3].replace(b'"stream":"s"', b'"stream":"t"')
+    rounds, merged = _Rounds(Settings(stream="s", shards=2), 2, None), list[bytes]()
+    for shard, values in enumerate(topics.released):
+        for offset, value in enumerate(values):
+            for each in (b"", None, b"\xff", another, value):
+                rounds.add(each, shard, offset)
+        merged += rounds.parts()
+    assert merged == [part.value for part in one_worker(log_of(TEA))]
+    assert "that is no release of stream 's'" in caplog.text
