@@ -11,6 +11,13 @@ from stream_dp.settings import Settings, SettingsError
 SESSION_MILLISECONDS = 6_000
 """A member that is silent for so long is out: the least that Kafka allows by default."""
 
+REBALANCE_MILLISECONDS = 120_000
+"""How long the group waits for a member that lives and is busy, such as one that loads a shard or saves its shards.
+
+aiokafka would wait no longer than for a silent one.  Whoever takes longer than that would be put out, find its shards
+with another, and put that one out in turn when it comes back: both would load shards for ever and count nothing.
+"""
+
 _HEARTBEAT_MILLISECONDS = 500
 _ANSWER_SECONDS = 3.0
 
@@ -21,6 +28,7 @@ def membership(settings: Settings, group: str) -> dict[str, Any]:
         "group_id": f"{settings.stream}.{group}",
         "session_timeout_ms": SESSION_MILLISECONDS,
         "heartbeat_interval_ms": _HEARTBEAT_MILLISECONDS,
+        "rebalance_timeout_ms": REBALANCE_MILLISECONDS,
     }
 
 

@@ -136,9 +136,10 @@ class _Member(ConsumerRebalanceListener):
     async def step(self) -> None:
         """Take over what was assigned, and count the next frames.  Raises one of the worker's `REFUSALS`."""
         self._watch.beat()
-        async with self._working:
-            for number in [number for number, since in self._to_open.items() if since <= time.monotonic()]:
-                await self._guarded(number, self._open(number))
+        for number in [number for number, since in self._to_open.items() if since <= time.monotonic()]:
+            async with self._working:  # between two of them, the group may divide the shards anew
+                if number in self._to_open:
+                    await self._guarded(number, self._open(number))
         found = await self._consumer.getmany(timeout_ms=_POLL_MILLISECONDS, max_records=_FRAMES_AT_ONCE)
         async with self._working:
             for place, records in found.items():

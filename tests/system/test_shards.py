@@ -24,9 +24,9 @@ from stream_dp.resume import NewEpoch, prepare_topics_of_shards
 from stream_dp.shards.frames import decode_frame
 from stream_dp.shards.shard_worker import ShardWorker
 from tests.system.shard_process import STEPS
-from tests.system.sharded import ShardedStream, sharded_stream
+from tests.system.sharded import SESSION_MILLISECONDS, ShardedStream, sharded_stream
 from tests.system.streams import AnyWorker, ended, some_events, wait_until, wake_up
-from tests.system.worker_process import Kill, Pause
+from tests.system.worker_process import Delay, Kill, Pause
 
 REFUSED = 2
 
@@ -79,6 +79,19 @@ def test_shards_move_when_members_come_and_go(stream: ShardedStream) -> None:
     merge.kill()
     stream.feed(some_events(100, seed=4))
     finish(stream, 400, sequencer, members[2], stream.run_in_role("merge"))
+
+
+def test_shards_that_take_longer_to_open_than_a_silent_member_is_waited_for_are_counted(
+    stream: ShardedStream,
+) -> None:
+    """Members that were put out while they open a shard would put each other out for ever."""
+    others = [stream.run_in_role("worker"), stream.run_in_role("merge")]
+    stream.feed(some_events(60, seed=1))
+    slow = Delay("take over", seconds=1.5 * SESSION_MILLISECONDS / 1000)
+    members = [stream.run_in_role("shard", slow) for _ in range(2)]
+    stream.wait_until_logged("shard 3, round 0")
+    members.append(stream.run_in_role("shard"))
+    finish(stream, 60, *others, *members)
 
 
 def test_killed_at_every_step_a_member_leaves_nothing_out_and_nothing_twice(stream: ShardedStream) -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -130,6 +131,13 @@ def begin(log_file: str) -> None:
     stacks.tell_on_signal()
 
 
+@dataclass(frozen=True)
+class Delay(Interruption):
+    """Every time that it takes the step, it first waits for so many seconds."""
+
+    seconds: float = 0.0
+
+
 async def _run(settings: Settings, new_epoch: NewEpoch | None, standby: bool) -> None:
     running = worker.Worker(settings, new_epoch, standby)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.stop)
@@ -149,6 +157,15 @@ def _interrupted(step: Callable[..., Any], interruption: Interruption) -> Callab
         nonlocal calls
         calls += 1
         return calls == interruption.nth
+
+    if isinstance(interruption, Delay):
+
+        @wraps(step)
+        def slow(*arguments: Any, **named: Any) -> Any:
+            time.sleep(interruption.seconds)
+            return step(*arguments, **named)
+
+        return slow
 
     def interrupt() -> None:
         os.kill(os.getpid(), interruption.signal)
