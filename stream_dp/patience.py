@@ -50,15 +50,16 @@ async def persevere(
 ) -> None:
     """Make one attempt after another until `stopping` or `done`; what is no outage is raised."""
     backoff = Backoff()
-    while not stopping.is_set() and not done():
-        backoff.begin()
-        try:
-            await attempt()
-        except OUTAGES as outage:
-            wait = backoff.seconds()
-            logger.warning("%s: %s; trying again in %.1f s", awaited(outage, settings), outage, wait)
-            watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
-            await pause(stopping, wait)
+    with watch.progress.watched():
+        while not stopping.is_set() and not done():
+            backoff.begin()
+            try:
+                await attempt()
+            except OUTAGES as outage:
+                wait = backoff.seconds()
+                logger.warning("%s: %s; trying again in %.1f s", awaited(outage, settings), outage, wait)
+                watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
+                await pause(stopping, wait)
 
 
 async def pause(stopping: asyncio.Event, seconds: float) -> None:

@@ -110,6 +110,10 @@ class InFlight:
             unanswered.cancel()
 
     async def _answered(self, place: TopicPartition, at_most: int) -> None:
+        with self._watch.progress.waiting("kafka-acknowledgement"):
+            await self._until_answered(place, at_most)
+
+    async def _until_answered(self, place: TopicPartition, at_most: int) -> None:
         unanswered = self._unanswered[place]
         while len(unanswered) > at_most:
             oldest = unanswered[0]

@@ -159,7 +159,8 @@ class Worker:
 
     async def _resume_and_work(self, topics: TopicWatch) -> None:
         place = (self.settings, self._store, self._redis)
-        resumed = await asyncio.to_thread(resume, *place, self._new_epoch, topics)
+        with self.watch.progress.waiting("start"):
+            resumed = await asyncio.to_thread(resume, *place, self._new_epoch, topics)
         if not resumed.closing:
             self._new_epoch = None  # it is open: an outage from here on must not open another one
         self.watch.beat()
@@ -317,7 +318,8 @@ class _Session:
             self._counted = self._last_counted()
         if time.monotonic() - self._confirmed < _CONFIRM_SECONDS:
             return
-        await asyncio.to_thread(self._store.check_hold)
+        with self._watch.progress.waiting("redis"):
+            await asyncio.to_thread(self._store.check_hold)
         await self._check_log()
         try:
             asked = self._consumer.end_offsets([self._partition, self._journal])
@@ -326,6 +328,10 @@ class _Session:
             self._watch.answered(False)
         else:
             self._watch.answered(True)
+            self._watch.progress.input(
+                ends[self._partition] > self.pipeline.intake.next_offset,
+                "barrier" if self._settings.rounds == "ticks" else None,
+            )
             await self._check_open(ends[self._journal])
         self._confirmed = time.monotonic()
 
@@ -465,7 +471,8 @@ class _Session:
         """Wait until the checkpoint that was begun last is in Redis.  Raises `Fenced` or a `RedisError`."""
         writing, self._writing = self._writing, None
         if writing is not None:
-            await writing
+            with self._watch.progress.waiting("redis"):
+                await writing
 
     async def _write(self, prepared: PreparedCheckpoint, labels: int, next_offset: int) -> None:
         """Write the state to Redis, then commit the offset."""

@@ -295,6 +295,7 @@ def known_names() -> set[str]:
     for server in watch.operator.outages:
         watch.outage(server)
     watch.topic_changed("shop.events")
+    watch.operator.waiting.labels("shop", "redis").set(60)
     return names(watch.open_registry) | {
         name for name in names(watch.operator.registry) if not name.endswith("_created")
     }

@@ -18,6 +18,7 @@ from typing import Any, get_args
 from kafka import TopicPartition
 from kafka.errors import MessageSizeTooLargeError
 from kafka.structs import OffsetAndMetadata
+from redis.exceptions import RedisError
 
 from stream_dp import log
 from stream_dp.clients import consumer_client, producer_client
@@ -27,10 +28,12 @@ from stream_dp.jobs.result import JobResult, of_request
 from stream_dp.jobs.runner import JobRunner
 from stream_dp.jobs.schedule import due
 from stream_dp.jobs.steps import Site
+from stream_dp.operations.progress import Progress
 from stream_dp.patience import OUTAGES, Backoff, awaited
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.records import iso_timestamp
 from stream_dp.settings import Settings
+from stream_dp.store.ledger import NotDurable
 
 JOBS: tuple[str, ...] = get_args(JobName)
 _STRAYS = "top-k"  # whoever does these jobs also answers requests that name no job
@@ -55,6 +58,7 @@ class JobWorker:
         self.settings = settings
         self.jobs = tuple(sorted(jobs))
         self._stopping = threading.Event()
+        self.progress = Progress(f"jobs of stream {settings.stream}")
         kafka_options(settings.kafka_address)
         self._redis = redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS)
         site = Site(
@@ -76,6 +80,10 @@ class JobWorker:
     def run(self) -> None:
         """Answer requests until `stop`.  An outage of Kafka or Redis is waited out."""
         check_golden_draw()
+        with self.progress.watched():
+            self._persevere()
+
+    def _persevere(self) -> None:
         backoff = Backoff()
         while not self._stopping.is_set():
             backoff.begin()
@@ -89,6 +97,7 @@ class JobWorker:
             except OUTAGES as outage:
                 wait = backoff.seconds()
                 told = awaited(outage, self.settings)
+                self.progress.cause = "redis" if isinstance(outage, RedisError | NotDurable) else "kafka"
                 logger.warning("%s: %s; trying again in %.1f s", told, outage, wait)
                 self._stopping.wait(wait)
             except _Stopped:
@@ -205,13 +214,20 @@ class _Session:
             self._take()
             while self._waiting and not stopping.is_set():
                 record = self._waiting[0]
-                answer = self._finished(
-                    self._pool.submit(self._worker.answer, record.value, record.timestamp)
-                )
+                progress = self._worker.progress
+                progress.input(True)
+                with progress.waiting("the job to be done"):
+                    answer = self._finished(
+                        self._pool.submit(self._worker.answer, record.value, record.timestamp)
+                    )
                 if answer is not None:
-                    self._publish(*answer)
-                self._commit(record.offset + 1)
+                    with progress.waiting("kafka-acknowledgement"):
+                        self._publish(*answer)
+                with progress.waiting("redis or kafka, to remember the answer"):
+                    self._commit(record.offset + 1)
                 self._waiting.popleft()
+                progress.made()
+                progress.input(bool(self._waiting))
 
     def _take(self) -> None:
         for record in self._consumer.poll(_POLL_MILLISECONDS).get(self._partition, []):

@@ -35,6 +35,12 @@ class OperatorMetrics:
         )
         foreign.set_function(lambda: passed_over(stream))
         outages = self._counter("outages", "Times that the worker began to wait for a server.", "server")
+        self.waiting = Gauge(
+            "stream_dp_operator_waiting_seconds",
+            "Seconds without progress although there is something to do, by what is waited for; none while it works.",
+            ["stream", "waiting_for"],
+            registry=self.registry,
+        )
         self.topic_changes = self._counter(
             "topic_changes", "Times that a topic was found to be another one, which ends the worker.", "topic"
         )

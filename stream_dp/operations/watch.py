@@ -12,6 +12,7 @@ from redis import Redis
 from stream_dp.epoch import Epoch
 from stream_dp.operations.open_metrics import BudgetFacts, PublicFacts, open_registry
 from stream_dp.operations.operator_metrics import OperatorMetrics
+from stream_dp.operations.progress import Progress
 from stream_dp.pipeline import Output
 from stream_dp.store.ledger import Ledger, LedgerRefused
 
@@ -51,6 +52,7 @@ class Watch:
         self.facts = PublicFacts(stream)
         self.open_registry = open_registry(self.facts, lambda: self.ready)
         self.operator = OperatorMetrics(stream)
+        self.progress = Progress(f"stream {stream}", self._stalled, clock)
         self._source = source
         self._clock = clock
         self._beat = clock()
@@ -97,6 +99,12 @@ class Watch:
         """The worker begins to wait for "kafka" or "redis", which is a step: it does not hang."""
         self.beat()
         self.operator.outages[server].inc()
+        self.progress.cause = server
+
+    def _stalled(self, reason: str | None, seconds: float) -> None:
+        self.operator.waiting.clear()
+        if reason is not None:
+            self.operator.waiting.labels(self.facts.stream, reason).set(seconds)
 
     def topic_changed(self, topic: str) -> None:
         """A topic is not what it was, which ends the worker."""
@@ -113,6 +121,7 @@ class Watch:
         """Measure one batch."""
         with self.operator.batches.time():
             yield
+        self.progress.made()
 
     def sent(self, output: Output) -> None:
         """The output is on its way to the broker."""
@@ -122,6 +131,8 @@ class Watch:
     def counted(self, closed_rounds: int, lag: int) -> None:
         """So many rounds are closed, and so many records wait."""
         self.beat()
+        if closed_rounds != self.facts.round:
+            self.progress.made()
         self.facts.round = closed_rounds
         self.operator.lag.set(lag)
         self.operator.unsaved.set(closed_rounds - self._saved_round)

@@ -1,6 +1,7 @@
 """How members of the stream's consumer groups present themselves to Kafka, and how soon a silent one is replaced."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -40,10 +41,14 @@ def require_shards(settings: Settings) -> None:
         )
 
 
-async def answers(reader: AIOKafkaConsumer, place: TopicPartition) -> bool:
-    """Whether Kafka answers a question about this partition: its clients wait in silence for a broker that is away."""
+async def ends_of(
+    reader: AIOKafkaConsumer, places: Iterable[TopicPartition]
+) -> dict[TopicPartition, int] | None:
+    """Where these partitions end; None if Kafka does not answer: its clients wait in silence for a broker."""
     try:
-        await asyncio.wait_for(reader.end_offsets([place]), _ANSWER_SECONDS)
+        ends: dict[TopicPartition, int] = await asyncio.wait_for(
+            reader.end_offsets(list(places)), _ANSWER_SECONDS
+        )
     except (KafkaError, TimeoutError):
-        return False
-    return True
+        return None
+    return ends

@@ -91,6 +91,11 @@ class WholeRounds:
         held = self._held[partition]
         return len(held) > 1 and self._bytes[partition] - held[0][1] > self._most
 
+    def awaited(self) -> int | None:
+        """The first shard that has not released what others have; None where all are even."""
+        held = [bool(each) for each in self._held]
+        return held.index(False) if any(held) and not all(held) else None
+
     def take(self) -> Iterator[list[ShardRelease]]:
         """The rounds that are complete: the release of each shard, in the order of the shards.
 

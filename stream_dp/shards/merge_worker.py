@@ -34,7 +34,7 @@ from stream_dp.sending import (
     stop_producer,
 )
 from stream_dp.settings import Settings
-from stream_dp.shards.group import answers, membership, require_shards
+from stream_dp.shards.group import ends_of, membership, require_shards
 from stream_dp.shards.merge import (
     Place,
     RoundMerger,
@@ -116,7 +116,8 @@ class _Merging(ConsumerRebalanceListener):
             await self._producer.start()
             await self._reader.start()
             self._turn.subscribe([self._settings.releases], listener=self)
-            await self._turn.start()
+            with self._watch.progress.waiting("group-assignment"):
+                await self._turn.start()
         except BaseException:
             await self.__aexit__()
             raise
@@ -146,17 +147,28 @@ class _Merging(ConsumerRebalanceListener):
     async def step(self) -> None:
         """Merge what has come.  Raises one of the worker's `REFUSALS`."""
         self._watch.beat()
-        await self._turn.getmany(timeout_ms=0 if self._has_turn else _STANDBY_MILLISECONDS)
+        with self._watch.progress.waiting("group-assignment"):  # while the group decides whose turn it is
+            await self._turn.getmany(timeout_ms=0 if self._has_turn else _STANDBY_MILLISECONDS)
         async with self._working:
             if self._has_turn:
                 if self._rounds is None:
-                    await self._begin()
+                    with self._watch.progress.waiting("start"):
+                        await self._begin()
                 await self._merge()
         if time.monotonic() - self._confirmed > _CONFIRM_SECONDS:
-            self._watch.answered(
-                await answers(self._reader, TopicPartition(self._settings.shard_releases, 0))
-            )
+            await self._confirm()
             self._confirmed = time.monotonic()
+
+    async def _confirm(self) -> None:
+        """Ask Kafka whether it is there, and whether there is something to merge."""
+        first = TopicPartition(self._settings.shard_releases, 0)
+        ends = await ends_of(self._reader, {first, *self._reader.assignment()})
+        self._watch.answered(ends is not None)
+        if ends is not None and self._rounds is not None:
+            late = self._rounds.whole.awaited()
+            unread = [place for place in self._reader.assignment() if place in ends]
+            more = any([ends[place] > await self._reader.position(place) for place in unread])
+            self._watch.progress.input(late is not None or more, None if late is None else f"shard {late}")
 
     async def _begin(self) -> None:
         rounds, starts = await asyncio.to_thread(_go_on, self._settings)

@@ -24,7 +24,7 @@ from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.resume import prepare_topics_of_shards
 from stream_dp.sending import InFlight, producer, stop_client, stop_producer
 from stream_dp.settings import Settings
-from stream_dp.shards.group import answers, membership, require_shards
+from stream_dp.shards.group import ends_of, membership, require_shards
 from stream_dp.shards.owned_shard import OwnedShard
 from stream_dp.store.checkpoints import Fenced
 from stream_dp.topic_watch import TopicWatch
@@ -100,7 +100,8 @@ class _Member(ConsumerRebalanceListener):
         try:
             await self._producer.start()
             self._consumer.subscribe([self._settings.frames], listener=self)
-            await self._consumer.start()
+            with self._watch.progress.waiting("group-assignment"):
+                await self._consumer.start()
         except BaseException:
             await self.__aexit__()
             raise
@@ -139,8 +140,12 @@ class _Member(ConsumerRebalanceListener):
         for number in [number for number, since in self._to_open.items() if since <= time.monotonic()]:
             async with self._working:  # between two of them, the group may divide the shards anew
                 if number in self._to_open:
-                    await self._guarded(number, self._open(number))
-        found = await self._consumer.getmany(timeout_ms=_POLL_MILLISECONDS, max_records=_FRAMES_AT_ONCE)
+                    with self._watch.progress.waiting(f"shard {number} to be loaded"):
+                        await self._guarded(number, self._open(number))
+        with self._watch.progress.waiting(
+            "group-assignment"
+        ):  # while the group divides the shards, it gives nothing
+            found = await self._consumer.getmany(timeout_ms=_POLL_MILLISECONDS, max_records=_FRAMES_AT_ONCE)
         async with self._working:
             for place, records in found.items():
                 shard = self._shards.get(place.partition)
@@ -221,8 +226,18 @@ class _Member(ConsumerRebalanceListener):
             return
         async with self._working:
             for number, shard in list(self._shards.items()):
-                await self._guarded(number, asyncio.to_thread(shard.check_hold))
-        self._watch.answered(await answers(self._consumer, TopicPartition(self._settings.frames, 0)))
+                with self._watch.progress.waiting("redis"):
+                    await self._guarded(number, asyncio.to_thread(shard.check_hold))
+        places = {number: TopicPartition(self._settings.frames, number) for number in (0, *self._shards)}
+        ends = await ends_of(self._consumer, places.values())
+        self._watch.answered(ends is not None)
+        if ends is not None:
+            mine = self._shards.items()
+            self._watch.progress.input(
+                any(
+                    ends[place] > shard.next_offset for number, shard in mine if (place := places.get(number))
+                )
+            )
         self._confirmed = time.monotonic()
 
     def _tell(self) -> None:
