@@ -15,7 +15,7 @@ from stream_dp.dev import redis_server
 from stream_dp.epoch import Epoch
 from stream_dp.pipeline import Pipeline, Position
 from stream_dp.plan import far_along
-from stream_dp.privacy.keyed_noise import KEY_BYTES
+from stream_dp.privacy.keyed_noise import KEY_BYTES, key_check
 from stream_dp.records import Record
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
@@ -39,13 +39,13 @@ def main(console: Console) -> None:
     ):
         store = CheckpointStore(redis, _SETTINGS.stream)
         store.take_over()
+        store.load(key)
         for turn in range(TURNS + 1):
             if turn:
                 _change(pipeline, turn)
             started = perf_counter()
-            prepared = store.prepare(
-                Checkpoint(epoch, pipeline.histogram.state(), pipeline.position, 0, "", pipeline.intake.pairs)
-            )
+            place = pipeline.histogram.state(), pipeline.position
+            prepared = store.prepare(Checkpoint(epoch, *place, 0, key_check(key), pipeline.intake.pairs))
             ready = perf_counter()
             store.commit(prepared)
             if turn:  # the first one writes everything

@@ -62,6 +62,7 @@ def _fill(url: str) -> int:
     with Redis.from_url(url) as redis:
         store = CheckpointStore(redis, _SETTINGS.stream)
         store.take_over()
+        store.load(_KEY)
         state = pipeline.histogram.state()
         store.commit(store.prepare(Checkpoint(epoch, state, pipeline.position, 0, key_check(_KEY))))
         return int(redis.info("memory")["used_memory"])
@@ -72,7 +73,7 @@ def _recover(url: str) -> dict[str, float]:
     with Redis.from_url(url) as redis:
         store = CheckpointStore(redis, _SETTINGS.stream)
         started = perf_counter()
-        checkpoint = store.load()
+        checkpoint = store.load(_KEY)
         assert checkpoint is not None
         loaded = perf_counter()
         state = checkpoint.state

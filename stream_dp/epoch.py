@@ -9,6 +9,7 @@ import msgspec
 from stream_dp.barriers.chain import Barrier
 from stream_dp.calibration import Guarantee, calibrate
 from stream_dp.counters import Mechanism
+from stream_dp.counters.golden import check_golden_noise
 from stream_dp.noise_table import Pruning
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
 from stream_dp.privacy.release_tags import ReleaseTags
@@ -112,16 +113,20 @@ class Epoch:
                 f"epoch {self.number} of stream {settings.stream!r} was opened with other settings: "
                 f"{'; '.join(changed)}; restore them, or open a new epoch, which is charged, with --new-epoch"
             )
-        self.check_noise_version()
+        self.check_noise()
 
-    def check_noise_version(self) -> None:
-        """Raise `EpochRefused` if this program draws other noise than the one that opened the epoch."""
+    def check_noise(self) -> None:
+        """Raise `EpochRefused` if this program draws other noise than the one that opened the epoch.
+
+        Raises `WrongNoise` if this machine does.
+        """
         if self.noise_version != NOISE_VERSION:
             raise EpochRefused(
                 f"epoch {self.number} draws noise of version {self.noise_version} and this program of version "
                 f"{NOISE_VERSION}: go on with the program that opened it, or open a new epoch, which is charged, with "
                 "--new-epoch"
             )
+        check_golden_noise(self.mechanism.name)
 
     def check_value(self, record: Record) -> None:
         """Raise `EpochRefused` for a record that this program finds too large and the one that opened it would not."""

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from redis import Redis
 
 from stream_dp import log
-from stream_dp.epoch import Epoch
+from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.journal import EpochJournal
-from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.releases_topic import ReleasesTopic
 from stream_dp.rounds import events_of
 from stream_dp.settings import Settings
@@ -81,9 +80,9 @@ def lost_epoch(settings: Settings, redis: Redis) -> Epoch | None:
     if closed is not None:
         return journal.last.epoch if closed.end_unknown else None
     try:
-        checkpoint = CheckpointStore(redis, settings.stream).load()
         key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
-    except (StateDamaged, NoKey):
+        checkpoint = CheckpointStore(redis, settings.stream).load(key)
+    except (EpochRefused, StateDamaged, NoKey):
         return journal.last.epoch
-    whole = checkpoint is not None and checkpoint.epoch.nonce == journal.last.epoch.nonce
-    return None if whole and journal.last.key_check == key_check(key) else journal.last.epoch
+    whole = checkpoint is not None and checkpoint.epoch == journal.last.epoch
+    return None if whole else journal.last.epoch

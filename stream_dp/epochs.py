@@ -16,7 +16,7 @@ from stream_dp.barriers.chain import Barrier, beginning
 from stream_dp.calibration import LARGEST_HORIZON, program_delta
 from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.histogram import HistogramState
-from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, JournaledLedger
+from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, JournaledLedger, check_key
 from stream_dp.log_digest import LogDigest
 from stream_dp.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
@@ -25,6 +25,7 @@ from stream_dp.settings import Settings
 from stream_dp.shards.outlet import sharding_now
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
 from stream_dp.store.ledger import LedgerRefused, NotDurable
+from stream_dp.store.noise_key import noise_key
 
 logger = logging.getLogger(__name__)
 
@@ -38,20 +39,29 @@ class Epochs:
         self._redis = redis
         self._ledger = self._open_ledger(settings.data_source)
         self.journal = EpochJournal(settings)
-        self._finish_closing()
 
-    def _finish_closing(self) -> None:
-        """Write down the end that a worker before this one has set for the last epoch, if it did not come to that."""
-        last, closing = self.journal.last, self._store.closing()
-        if closing is not None and last is not None and closing.nonce == last.epoch.nonce:
+    def finish_closing(self) -> None:
+        """Write down the end that a worker before this one has set for the last epoch, if it did not come to that.
+
+        Raises `StateDamaged` where nobody can tell any more what that was, and `NoKey`.
+        """
+        last = self.journal.last
+        if last is None or not self.journal.last_is_open or not self._store.is_closing():
+            return
+        closing = self._store.closing(self._key())
+        if closing is not None and closing.nonce == last.epoch.nonce:
             self._append_end(last.epoch, closing)
+
+    def _key(self) -> bytes:
+        settings = self._settings
+        return noise_key(settings.noise_key, self._redis, settings.stream, may_create=False)
 
     def _close(self, epoch: Epoch, closing: Closing) -> None:
         """Close the last epoch, at once for every worker that takes over from now on.
 
         A worker that took over before would count on, so it is asked and told in one transaction: raises `Fenced`.
         """
-        self._store.mark_closing(closing)
+        self._store.mark_closing(closing, self._key())
         self._append_end(epoch, closing)
 
     def _append_end(self, epoch: Epoch, closing: Closing) -> None:
@@ -175,7 +185,8 @@ class Epochs:
         too, so that an events topic which is made anew between the two is noticed.
         """
         opened = self.journal.opened[-1]
-        epoch = opened.epoch
+        epoch, key = opened.epoch, self._key()
+        check_key(opened, key)
         self._store.check_hold()
         try:
             self.charge_again()
@@ -194,7 +205,7 @@ class Epochs:
         checkpoint = Checkpoint(
             epoch, state, position, opened.releases_offset, opened.key_check, sharding=sharding
         )
-        self._store.start_over()
+        self._store.start_over(key)
         self._store.commit(self._store.prepare(checkpoint))
         self.note_started(epoch.number)
         return checkpoint

@@ -211,6 +211,12 @@ class RunningHistogram:
         self._hide_early(noisy, tau, numbers, known, first_seen)
         return self._release(numbers, noisy, tau, heads if wanted is None else list(compress(heads, wanted)))
 
+    def last_release(self) -> ReleasedBlock:
+        """What the last round releases, or would if every round were released: it follows from the state alone."""
+        numbers = np.array([self.round])
+        noisy = self._table.current(self._counts[: len(self._labels)])
+        return self._release(numbers, noisy[np.newaxis], self.mechanism.taus(numbers), [self._history])
+
     def state(self) -> HistogramState:
         """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next event."""
         labels = len(self._labels)

@@ -11,8 +11,9 @@ from redis import Redis
 from stream_dp import log
 from stream_dp.clients import producer_client
 from stream_dp.connections import Kafka
-from stream_dp.epoch import Epoch
+from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.privacy.composition import Charge
+from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.settings import Settings
 from stream_dp.store.ledger import Ledger, LedgerRefused
 from stream_dp.store.ledger_records import Marks
@@ -111,6 +112,15 @@ class EpochJournal:
             self.closed.setdefault(entry.number, entry)
         elif self.last is None or entry.epoch.number > self.last.epoch.number:
             self.opened.append(entry)
+
+
+def check_key(opened: EpochOpened, key: bytes) -> None:
+    """Raise `EpochRefused` unless `key` is the one that the epoch was opened with."""
+    if opened.key_check != key_check(key):
+        raise EpochRefused(
+            f"the noise key is not the one that epoch {opened.epoch.number} was opened with: supply that one, or, if "
+            "it is lost, open a new epoch, which is charged, with --new-epoch"
+        )
 
 
 def check_journal(kafka: Kafka, topic: str) -> None:

@@ -90,6 +90,10 @@ class WholeTable:
         _add_counts(noisy, numbers, counts, hits)
         return noisy
 
+    def current(self, counts: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The noisy counts after the last round of the labels that have a column; `counts` are those of all labels."""
+        return self._counter.current() + counts
+
     def state(self) -> tuple[CounterState, BlockState | None]:
         """What a checkpoint keeps."""
         return self._counter.state(), None
@@ -174,6 +178,12 @@ class PrunedTable:
             return self._end(ids, counts, hits)[np.newaxis][: len(noisy)]
         _add_counts(noisy, numbers, counts[self._rows], mine)
         return noisy
+
+    def current(self, counts: NDArray[np.int32]) -> NDArray[np.int32]:
+        """See `WholeTable.current`."""
+        if self._active is None:
+            return self._everyone.current() + counts
+        return self._active.current() + counts[self._rows]
 
     def state(self) -> tuple[CounterState, BlockState | None]:
         """What a checkpoint keeps: all labels at the start of the block, and the block, where it has begun."""

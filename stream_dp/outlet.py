@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 
 from stream_dp.epoch import EpochRefused
 from stream_dp.journal import EpochOpened
+from stream_dp.last_release import check_last_release
 from stream_dp.pipeline import Output, Pipeline
 from stream_dp.published import anything_published, begin_after, published, published_of, value_digest
 from stream_dp.sending import Addressed, InFlight, batches
@@ -38,6 +39,10 @@ class Outlet(Protocol):
 
     def pipeline(self, checkpoint: Checkpoint, key: bytes) -> Pipeline | Sequencer:
         """What makes the output, as it was at the checkpoint."""
+        ...
+
+    def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline | Sequencer) -> None:
+        """Raise `StateDamaged` unless `pipeline`, as it was at the checkpoint, fits what was published by then."""
         ...
 
     @property
@@ -98,6 +103,11 @@ class ReleasesOutlet:
         self._end = checkpoint.releases_offset if self._begin is None else self._begin
         place = checkpoint.position, checkpoint.state, checkpoint.pairs
         return Pipeline(checkpoint.epoch, key, self._settings.events, *place)
+
+    def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline | Sequencer) -> None:
+        """See `Outlet.check_state`."""
+        assert isinstance(pipeline, Pipeline)
+        check_last_release(self._settings, checkpoint, pipeline, self._settings.releases)
 
     @property
     def not_given_again(self) -> int:

@@ -81,6 +81,10 @@ class Pipeline:
         """Whether the horizon is reached: the records that follow belong to another epoch."""
         return self.histogram.rounds_left == 0
 
+    def last_release(self, previous: int | None) -> list[bytes]:
+        """What the last round releases, from the state alone; `previous` is the round that was released before it."""
+        return self._releaser.again(self.histogram, self.position.closed, previous)
+
     def process(self, entries: Sequence[LogEntry]) -> Output:
         """Take what comes next in the log and release the rounds that it closes.
 
@@ -130,6 +134,11 @@ class Releaser:
         wanted = self._schedule.wanted(first, timestamps, before, self._horizon)
         for block in histogram.blocks(admitted, heads, wanted):
             yield list(self._parts(block, [timestamps[number - first] for number in block.rounds.tolist()]))
+
+    def again(self, histogram: RunningHistogram, timestamp: int, previous: int | None) -> list[bytes]:
+        """The messages of the last round of `histogram`, which was closed at `timestamp`, once more."""
+        [parts] = self._encoder.encode(histogram.last_release(), [timestamp], previous or 0)
+        return parts
 
     def _parts(self, block: ReleasedBlock, timestamps: Sequence[int]) -> Iterator[ReleasedPart]:
         rounds = block.rounds.tolist()

@@ -15,10 +15,10 @@ from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.epochs import Epochs
 from stream_dp.events_reader import ends_of
 from stream_dp.histogram import HistogramState
-from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened
+from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, check_key
 from stream_dp.log_digest import NOTHING
 from stream_dp.pipeline import Pipeline, Position, ReleasedPart
-from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.privacy.keyed_noise import check_golden_draw, key_check
 from stream_dp.published import published_of, start_of, value_digest
 from stream_dp.records import Record, decode_release
 from stream_dp.resume import outlet_of, take_over
@@ -50,8 +50,9 @@ class Promise:
 def find_promise(settings: Settings, redis: Redis, number: int | None = None) -> Promise:
     """The epoch `number` (default: the last one) from the epochs topic, with the noise key it was opened with.
 
-    Raises `EpochRefused`, `LogRefused` or `NoKey`.
+    Raises `EpochRefused`, `LogRefused`, `NoKey` or `WrongNoise`.
     """
+    check_golden_draw()
     log.check_topic(settings.kafka_address, settings.epochs)
     journal = EpochJournal(settings)
     opened = [entry for entry in journal.opened if number in (None, entry.epoch.number)]
@@ -60,10 +61,8 @@ def find_promise(settings: Settings, redis: Redis, number: int | None = None) ->
         raise EpochRefused(f"{wanted} of stream {settings.stream!r} was ever opened")
     key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
     last = opened[-1]
-    if last.key_check != key_check(key):
-        raise EpochRefused(
-            f"the noise key is not the one that epoch {last.epoch.number} was opened with: supply that one"
-        )
+    check_key(last, key)
+    last.epoch.check_noise()
     last.epoch.check_rounds()
     return Promise(last, key, journal.closed.get(last.epoch.number))
 
@@ -83,7 +82,7 @@ def verify_epoch(
 
 def checkpoint_of(settings: Settings, redis: Redis, promise: Promise) -> Checkpoint | None:
     """The checkpoint of an epoch, if Redis has one."""
-    checkpoint = CheckpointStore(redis, settings.stream).load()
+    checkpoint = CheckpointStore(redis, settings.stream).load(promise.key)
     return checkpoint if checkpoint is not None and checkpoint.epoch.nonce == promise.epoch.nonce else None
 
 
@@ -118,6 +117,7 @@ def rebuild(
             f"Redis holds state of stream {settings.stream!r}: nothing was rebuilt; give --replace to replace it"
         )
     epochs = take_over(settings, store, redis)
+    epochs.finish_closing()
     promise = find_promise(settings, redis)
     if promise.closed is not None:
         raise EpochRefused(f"epoch {promise.epoch.number} is closed: there is nothing to rebuild")
@@ -129,7 +129,8 @@ def rebuild(
         )
     begin = start_of(settings, (promise.epoch.number, 0), promise.opened.releases_offset)
     if settings.shards:
-        return _put_back(_start_of_sequencer(settings, promise, begin), epochs, store)
+        _forget_shards(settings, redis, promise.key)
+        return _put_back(_start_of_sequencer(settings, promise, begin), promise.key, epochs, store)
     released = _Released(_parts(settings, promise), begin)
     pipeline = Pipeline(promise.epoch, promise.key, settings.events)
     entries = epoch_entries(settings, promise, progress)
@@ -155,15 +156,23 @@ def rebuild(
             f"nothing was rebuilt: the topic {settings.releases!r} holds a release of round {left}, which the events "
             "topic and the key do not give; `stream-dp verify` says more"
         )
-    return _put_back(checkpoint, epochs, store)
+    return _put_back(checkpoint, promise.key, epochs, store)
 
 
-def _put_back(checkpoint: Checkpoint, epochs: Epochs, store: CheckpointStore) -> Checkpoint:
+def _put_back(checkpoint: Checkpoint, key: bytes, epochs: Epochs, store: CheckpointStore) -> Checkpoint:
     """Make it the state of the stream.  A worker goes on from it at once, so the epoch is charged before, again."""
     epochs.charge_again()
-    store.start_over()
+    store.start_over(key)
     store.commit(store.prepare(checkpoint))
     return checkpoint
+
+
+def _forget_shards(settings: Settings, redis: Redis, key: bytes) -> None:
+    """Let every shard begin with the first frame again, which gives the same releases; one that runs is fenced off."""
+    for number in range(settings.shards):
+        store = CheckpointStore(redis, f"{settings.stream}/{number}")
+        store.take_over()
+        store.start_over(key)
 
 
 def _start_of_sequencer(settings: Settings, promise: Promise, releases_offset: int) -> Checkpoint:

@@ -27,6 +27,7 @@ from stream_dp.settings import Settings
 from stream_dp.shards.frames import FrameRefused
 from stream_dp.shards.outlet import FramesOutlet
 from stream_dp.shards.sequencer import Sequencer
+from stream_dp.store.checkpoint_records import damaged
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
 from stream_dp.store.exposure import exposed
 from stream_dp.store.noise_key import NoKey, noise_key
@@ -135,7 +136,8 @@ def resume(
     granted = wish is not None and wish.granted(epochs.journal)
     wish = None if granted else wish
     try:
-        checkpoint = _load(store, granted)
+        epochs.finish_closing()
+        checkpoint = _load(settings, store, redis, epochs, outlet, granted)
         if epochs.journal.last_is_open and _stopped_while_opening(outlet, epochs, checkpoint, granted):
             opening = epochs.journal.opened[-1].epoch
             if wish is not None and opening.privacy == settings.privacy:
@@ -148,7 +150,7 @@ def resume(
         key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
         _check_key(checkpoint, key)
         _check_epoch(checkpoint, epochs)
-        checkpoint.epoch.check_noise_version()
+        checkpoint.epoch.check_noise()
         if wish is None:
             _check_sharding(settings, checkpoint)
             checkpoint.epoch.check_settings(settings)
@@ -158,6 +160,7 @@ def resume(
         if wish is not None and checkpoint.epoch.has_lost_rounds and not published:
             return open_next(settings, store, redis, epochs, wish, checkpoint.position)
         checkpoint.epoch.check_rounds()
+        pipeline = _restored(outlet, checkpoint, key)
     except (EpochRefused, FrameRefused, NoKey, StateDamaged, log.LogRefused) as lost:
         if wish is None:
             raise
@@ -169,7 +172,7 @@ def resume(
     epochs.note_started(checkpoint.epoch.number)
     # Asked last: another worker may still be releasing, and whatever it has released came from records before this end.
     return Resumed(
-        outlet.pipeline(checkpoint, key),
+        pipeline,
         checkpoint.key_check,
         LogDigester(key),
         outlet,
@@ -197,10 +200,11 @@ def open_next(
     if counted is None:
         ended = events.end if wish.recount else _end_of_lost_epoch(settings, epochs.journal, events, wish)
         epochs.check_room(events.first if wish.recount else ended, None)
+    key = noise_key(settings.noise_key, redis, settings.stream, may_create=True)
+    if counted is None:
         epochs.close_last(ended, None)
     else:
         ended = epochs.close_last(counted.next_offset, counted)
-    key = noise_key(settings.noise_key, redis, settings.stream, may_create=True)
     # A log that was made anew may end before what was counted of the old one.
     first_offset = events.first if wish.recount else max(min(ended, events.end), events.first)
     checkpoint = epochs.open_next(first_offset, key_check(key), counted, wish.recount)
@@ -238,14 +242,28 @@ def _end_of_lost_epoch(settings: Settings, journal: EpochJournal, events: log.Of
     return events.end
 
 
-def _load(store: CheckpointStore, granted: bool) -> Checkpoint | None:
-    """The checkpoint; where a new epoch is `granted`, a damaged one is left of the epoch before it, and is none."""
+def _load(
+    settings: Settings, store: CheckpointStore, redis: Redis, epochs: Epochs, outlet: Outlet, granted: bool
+) -> Checkpoint | None:
+    """The checkpoint; one that is no good is none where the next epoch is about to begin without it."""
+    if not store.holds_state():
+        return None
     try:
-        return store.load()
-    except StateDamaged:
-        if granted:
+        return store.load(noise_key(settings.noise_key, redis, settings.stream, may_create=False))
+    except (EpochRefused, StateDamaged):
+        if epochs.journal.last_is_open and _stopped_while_opening(outlet, epochs, None, granted):
             return None
         raise
+
+
+def _restored(outlet: Outlet, checkpoint: Checkpoint, key: bytes) -> Pipeline | Sequencer:
+    """The pipeline as it was at the checkpoint.  Raises `StateDamaged` where it does not fit what was published."""
+    try:
+        pipeline = outlet.pipeline(checkpoint, key)
+    except (IndexError, KeyError, ValueError):  # a state without digests, of an earlier format
+        raise damaged("columns") from None
+    outlet.check_state(checkpoint, pipeline)
+    return pipeline
 
 
 def _stopped_while_opening(
@@ -321,8 +339,10 @@ def _check_key(checkpoint: Checkpoint, key: bytes) -> None:
 
 
 def _check_epoch(checkpoint: Checkpoint, epochs: Epochs) -> None:
-    """Raise `EpochRefused` unless the checkpoint's epoch is the open one."""
+    """Raise `EpochRefused` unless the checkpoint's epoch is the open one, `StateDamaged` if it says something else."""
     number = checkpoint.epoch.number
+    if any(each.epoch.number == number and each.epoch != checkpoint.epoch for each in epochs.journal.opened):
+        raise damaged("meta")
     last = epochs.journal.last
     if last is None or last.epoch.number > number:
         raise EpochRefused(

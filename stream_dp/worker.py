@@ -31,7 +31,7 @@ from stream_dp.operations.ports import Ports
 from stream_dp.operations.watch import Watch
 from stream_dp.patience import pause, persevere
 from stream_dp.pipeline import Output, Position
-from stream_dp.privacy.keyed_noise import check_golden_draw
+from stream_dp.privacy.keyed_noise import WrongNoise, check_golden_draw
 from stream_dp.record_batches import UnreadableBatch
 from stream_dp.records import DeadLetter, Record
 from stream_dp.resume import NewEpoch, Resumed, another_log, open_next, resume
@@ -65,6 +65,7 @@ REFUSALS = (
     ShardsRefused,
     StateDamaged,
     UnreadableBatch,
+    WrongNoise,
 )
 """Why a worker does not go on: doing so would break the promise.  Their messages say what to change."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from redis import Redis
 
 from stream_dp.epoch import Epoch
 from stream_dp.records import Record
@@ -44,3 +45,13 @@ class Left(msgspec.Struct):
 
 LEFT = msgspec.json.decode(FILE.read_bytes(), type=dict[str, Left])
 """By the name of what is special about it."""
+
+
+def put_back(redis: Redis, left: Left) -> None:
+    """Put what the stream had in Redis there again."""
+    for name, value in left.redis.items():
+        redis.delete(name)
+        if isinstance(value, str):
+            redis.set(name, bytes.fromhex(value))
+        else:
+            redis.rpush(name, *map(bytes.fromhex, value))

@@ -30,7 +30,7 @@ def _law_of_state(mechanism: BltMechanism) -> LawOfState:
 class BltCounter:
     """V_a of all labels, as `_high` + `_low`, float64 of shape (poles, capacity).
 
-    Creating one raises RuntimeError where this machine or its libraries draw other noise than they should.
+    Creating one raises `WrongNoise` where this machine or its libraries draw other noise than they should.
     """
 
     def __init__(self, mechanism: BltMechanism, noise: KeyedNoise) -> None:

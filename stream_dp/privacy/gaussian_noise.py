@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from stream_dp.privacy.double_double import compiled, fma, quick_two_sum, two_product, two_sum
 from stream_dp.privacy.gaussian_cells import BIN_BITS, CELL_BITS, LOW_BITS, alias_table, collected
-from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KEY_BYTES, NONCE_BYTES, KeyedNoise
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KEY_BYTES, NONCE_BYTES, KeyedNoise, WrongNoise
 
 LANES = 2
 """Lanes of a round that one draw takes."""
@@ -153,7 +153,7 @@ _GOLDEN = "9b1d2cbd05865fb158df548ad7185b53"
 
 @cache
 def check_golden_gaussian() -> None:
-    """Draw 4,096 known values; raise RuntimeError where this machine or its libraries compute others."""
+    """Draw 4,096 known values; raise `WrongNoise` where this machine or its libraries compute others."""
     noise = KeyedNoise(bytes(range(KEY_BYTES)), "golden", bytes(NONCE_BYTES))
     tweaks = [
         noise.tweak(round_number, lane, EMPTY_HISTORY) for round_number in range(64) for lane in range(LANES)
@@ -161,7 +161,7 @@ def check_golden_gaussian() -> None:
     draws = GaussianNoise(noise).draw_all(noise.label_ids(b"%d" % i for i in range(64)), tweaks)
     digest = blake2b(b"".join(part.astype("<f8").tobytes() for part in draws), digest_size=16).hexdigest()
     if digest != _GOLDEN:
-        raise RuntimeError(
+        raise WrongNoise(
             f"this machine draws normal noise that differs from the golden draw ({digest} instead of {_GOLDEN}): the "
             "noise would not be the same after a restart elsewhere, so nothing is released; check the numba, "
             "cryptography and numpy packages"

@@ -45,6 +45,10 @@ _CELLS_AT_ONCE = 1 << 14  # 256 kB of bits: what stays in the second-level cache
 _GOLDEN = "0caa2a4d1056a0b341b72afb8b211e51"
 
 
+class WrongNoise(RuntimeError):
+    """This machine or its libraries draw other noise than everywhere else; the message says what to check."""
+
+
 class KeyedNoise:
     """The noise of one epoch of one stream.
 
@@ -166,14 +170,14 @@ def collision_probability(blocks: int) -> float:
 
 
 def check_golden_draw() -> None:
-    """Draw 4,096 known values; raise RuntimeError where this machine or its libraries compute others."""
+    """Draw 4,096 known values; raise `WrongNoise` where this machine or its libraries compute others."""
     noise = KeyedNoise(bytes(range(KEY_BYTES)), "golden", bytes(NONCE_BYTES))
     history = noise.extend_history(EMPTY_HISTORY, 1, ["b", "a"])
     tweaks = [noise.tweak(round_number, 0, history) for round_number in range(1, 65)]
     draws = noise.draw(DiscreteGaussian(1000.25), noise.label_ids(b"%d" % i for i in range(64)), tweaks)
     digest = blake2b(draws.astype("<i4").tobytes(), digest_size=16).hexdigest()
     if digest != _GOLDEN:
-        raise RuntimeError(
+        raise WrongNoise(
             "this machine draws noise that differs from the golden draw of noise version "
             f"{NOISE_VERSION} ({digest} instead of {_GOLDEN}): the noise would not be the same after a "
             "restart elsewhere, so nothing is released; check the cryptography and numpy packages"

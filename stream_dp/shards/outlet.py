@@ -1,5 +1,6 @@
 """The frames topic as the outlet of a worker that only sequences: it hands its rounds on to the shards."""
 
+import logging
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -8,6 +9,7 @@ from aiokafka import AIOKafkaProducer
 from stream_dp import log
 from stream_dp.epoch import EpochRefused
 from stream_dp.journal import EpochOpened
+from stream_dp.last_release import other_than_published
 from stream_dp.pipeline import Output, Pipeline
 from stream_dp.published import anything_published
 from stream_dp.sending import Addressed, InFlight, batches
@@ -15,6 +17,10 @@ from stream_dp.settings import Settings
 from stream_dp.shards.frames import Frame, decode_frame, encode_frame
 from stream_dp.shards.sequencer import Sequencer
 from stream_dp.store.checkpoints import Checkpoint, Sharding
+
+logger = logging.getLogger(__name__)
+
+_LAST_FRAMES = 16
 
 
 class FramesOutlet:
@@ -76,6 +82,25 @@ class FramesOutlet:
         self._ends, self._releases_offset = list(checkpoint.sharding.frames), checkpoint.releases_offset
         place = checkpoint.position, checkpoint.state, checkpoint.pairs
         return Sequencer(checkpoint.epoch, key, self._settings.events, self._settings.shards, *place)
+
+    def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline | Sequencer) -> None:
+        """See `Outlet.check_state`: the head of the hash chain and the time are those of the last round handed out."""
+        assert checkpoint.sharding is not None
+        last, told = checkpoint.state.round, (checkpoint.state.history, checkpoint.position.closed)
+        found = False
+        for shard, start in enumerate(checkpoint.sharding.frames):
+            for frame in self._frames(shard, max(0, start - _LAST_FRAMES)):
+                if frame.nonce != checkpoint.epoch.nonce or not frame.first <= last <= frame.last:
+                    continue
+                found = True
+                if (frame.head(last), frame.timestamps[last - frame.first]) != told:
+                    raise other_than_published(last)
+        if last and not found:
+            logger.warning(
+                "the state of round %d was not compared with a frame: the topic %r holds none of it any more",
+                last,
+                self._settings.frames,
+            )
 
     @property
     def not_given_again(self) -> int:

@@ -20,6 +20,7 @@ from redis import Redis
 from stream_dp import log
 from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.journal import EpochJournal
+from stream_dp.last_release import check_last_release
 from stream_dp.pipeline import ReleasedPart
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.published import begin_after, published, value_digest
@@ -27,6 +28,7 @@ from stream_dp.sending import Addressed, InFlight, batches
 from stream_dp.settings import Settings
 from stream_dp.shards.frames import Frame, FrameRefused, FramesLost, decode_frame
 from stream_dp.shards.shard import Shard
+from stream_dp.store.checkpoint_records import damaged
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, PreparedCheckpoint, Sharding
 from stream_dp.store.noise_key import noise_key
 
@@ -50,9 +52,9 @@ class OwnedShard:
         self._store.take_over()
         self._shard: Shard | None = None
         self._epoch = 0  # the newest one of which a frame has come, counted or passed over
-        self._key_check = ""
+        self._key, self._key_check = b"", ""
         self._is_new = False  # its epoch has no checkpoint yet
-        checkpoint = self._store.load()
+        checkpoint = self._load()
         topic = settings.shard_releases
         self._releases_end = begin_after(settings, checkpoint, topic, number) if checkpoint else 0
         self._published = self._published_since(checkpoint)
@@ -153,17 +155,43 @@ class OwnedShard:
         self._begin(opened[0].epoch, opened[0].key_check, frame.shards)
         self._is_new = True
 
+    def _load(self) -> Checkpoint | None:
+        """The checkpoint; what another key has left of a closed epoch is none.
+
+        Raises `StateDamaged`, `EpochRefused` or `NoKey`.
+        """
+        if not self._store.holds_state():
+            return None
+        key = self._noise_key()
+        try:
+            return self._store.load(key)
+        except EpochRefused:
+            journal = EpochJournal(self._settings)
+            others = {each.epoch.number for each in journal.opened if each.key_check != key_check(key)}
+            if not others or not others <= journal.closed.keys():
+                raise
+            return None
+
+    def _noise_key(self) -> bytes:
+        return noise_key(self._settings.noise_key, self._redis, self._settings.stream, may_create=False)
+
     def _restore(self, checkpoint: Checkpoint) -> None:
         assert checkpoint.sharding is not None
         place = checkpoint.position, checkpoint.state
-        self._begin(checkpoint.epoch, checkpoint.key_check, checkpoint.sharding.shards, *place)
+        try:
+            self._begin(checkpoint.epoch, checkpoint.key_check, checkpoint.sharding.shards, *place)
+        except (IndexError, KeyError, ValueError):  # a state without digests, of an earlier format
+            raise damaged("columns") from None
+        if self._shard is not None:
+            topic = self._settings.shard_releases
+            check_last_release(self._settings, checkpoint, self._shard, topic, self.number)
 
     def _begin(self, epoch: Epoch, check: str, shards: int, *place: Any) -> None:
         """Count an epoch from `place` on, or pass it over.  Raises `EpochRefused` or `NoKey`."""
         self._epoch, self._key_check, self._shard = epoch.number, check, None
-        key = noise_key(self._settings.noise_key, self._redis, self._settings.stream, may_create=False)
+        self._key = key = self._noise_key()
         try:
-            epoch.check_noise_version()
+            epoch.check_noise()
             if key_check(key) != check:
                 raise EpochRefused(
                     f"the noise key is not the one that epoch {epoch.number} was opened with: supply that one"
@@ -247,7 +275,7 @@ class OwnedShard:
         if self._shard is None or self._published or self.next_offset == self._saved[0]:
             return
         if self._is_new:
-            await asyncio.to_thread(self._store.start_over)
+            await asyncio.to_thread(self._store.start_over, self._key)
             self._is_new = False
         shard = self._shard
         checkpoint = Checkpoint(

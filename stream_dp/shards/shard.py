@@ -40,6 +40,10 @@ class Shard:
         """How far its partition of the frames topic has been counted, at the end of a frame."""
         return replace(self._position, released=self._releaser.released)
 
+    def last_release(self, previous: int | None) -> list[bytes]:
+        """See `Pipeline.last_release`."""
+        return self._releaser.again(self.histogram, self.position.closed, previous)
+
     def process(self, frames: Iterable[tuple[int, Frame]]) -> Iterator[list[ReleasedPart]]:
         """Close the rounds of this epoch's frames, each given with its offset, in the order of their partition.
 

@@ -4,7 +4,8 @@ Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
 
     fence           which worker may write: a random token of the one that took over last
     closing         the epoch that is about to be closed, and where: the one that took over last has said so
-    meta            epoch, round, history, position, columns, number of labels and of bytes of pairs, checkpoint number
+    meta            epoch, round, history, position, columns, number of labels and of bytes of pairs, checkpoint number,
+                    and the digests of all that follows
     labels          list of labels in the order in which they were first admitted
     pairs           where the privacy unit is the user, which items of which user were admitted: PAIR_BYTES a pair, a
                     list of the bytes that each checkpoint added
@@ -14,11 +15,16 @@ Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
     column:<name>   a column of the counter, likewise: `column:sums:<level>` and `column:noise:<level>` of the binary
                     mechanism are the live node of that level and its cached noise
     key             the noise key, unless it is kept elsewhere
+
+`meta` and `closing` carry their own digests, and all digests are keyed (seals.py): what does not stand as a worker with
+the key has written it, for this place, is damage.  Only the fence has none, because no start reads it.
 """
 
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -28,21 +34,43 @@ from redis import Redis
 from redis.client import Pipeline as Transaction
 from redis.exceptions import ResponseError, WatchError
 
-from stream_dp.bounding import PAIR_BYTES
 from stream_dp.counters.protocol import Column, CounterState
-from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState
 from stream_dp.noise_table import BlockState
-from stream_dp.pipeline import Position
+from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.store.checkpoint_records import (
+    ACTIVE_ROWS,
+    FORMAT,
+    BlockMeta,
+    Checkpoint,
+    Closing,
+    ColumnMeta,
+    Meta,
+    Sharding,
+    StateDamaged,
+    counts_meta,
+    damaged,
+    describe,
+    pack,
+    pack_cells,
+    unpack_closing,
+    unpack_meta,
+)
+from stream_dp.store.seals import Seal, Seals
 
-FORMAT = 3
-_ACTIVE_ROWS = "active:rows"
+__all__ = [
+    "Checkpoint",
+    "CheckpointStore",
+    "Closing",
+    "Fenced",
+    "PreparedCheckpoint",
+    "Sharding",
+    "StateDamaged",
+    "Superseded",
+]
+
 _LABELS_PER_COMMAND = 10_000
 _LARGEST_PIECE = 1 << 24  # bytes of pairs in one element of their list
-_DAMAGED = (
-    "the state in Redis does not fit together: restore it from its backup, or rebuild it from "
-    "the noise key and the events topic with `stream-dp rebuild --replace`"
-)
 
 
 class Fenced(Exception):
@@ -53,126 +81,66 @@ class Superseded(Fenced):
     """It was another worker that took the stream over, and nothing is lost."""
 
 
-class StateDamaged(Exception):
-    """What Redis holds does not fit together; the message says what to do."""
-
-
-class _ColumnMeta(msgspec.Struct, frozen=True):
-    """What makes cells of bytes: `dtype` as numpy names it, `width` values in each of `rows` rows."""
-
-    name: str
-    version: int
-    dtype: str
-    width: int
-    rows: int
-
-    @property
-    def row_bytes(self) -> int:
-        return np.dtype(self.dtype).itemsize * self.width
-
-
-class _BlockMeta(msgspec.Struct):
-    """A block of rounds that has begun, with its active labels: the state of their counter."""
-
-    round: int
-    tweaks: dict[int, bytes]
-    histories: list[bytes]
-
-
-class Sharding(msgspec.Struct, frozen=True):
-    """Into how many shards the labels of an epoch are divided.
-
-    `frames` is the sequencer's: in each partition of the frames topic, where the frames after its checkpoint begin.
-    """
-
-    shards: int
-    frames: list[int] = []
-
-
-class Closing(msgspec.Struct, frozen=True):
-    """The epoch of this nonce ends: whoever holds the stream counts nothing at or after `end_offset` under it.
-
-    `end_unknown` and `end_barrier`: see journal.EpochClosed.
-    """
-
-    nonce: bytes
-    end_offset: int
-    end_unknown: bool = False
-    end_barrier: int | None = None
-
-
-class _Format(msgspec.Struct):
-    format: int
-
-
-class _Meta(msgspec.Struct):
-    """The small part of a checkpoint; `releases_offset` is where the releases after it begin."""
-
-    format: int
-    checkpoint: int
-    epoch: Epoch
-    round: int
-    history: bytes
-    labels: int
-    pairs: int
-    columns: list[_ColumnMeta]
-    tweaks: dict[int, bytes]
-    block: _BlockMeta | None
-    position: Position
-    releases_offset: int
-    key_check: str
-    sharding: Sharding | None = None
-
-
-@dataclass
-class Checkpoint:
-    """All that a worker needs to go on exactly where another one stopped.
-
-    `pairs` is what the bound on users' items remembers: bytes that only ever grow (bounding.py).  `sharding` is None
-    where one worker does everything.
-    """
-
-    epoch: Epoch
-    state: HistogramState
-    position: Position
-    releases_offset: int
-    key_check: str
-    pairs: bytes | bytearray = b""
-    sharding: Sharding | None = None
-
-
 @dataclass
 class _Write:
-    """Bytes to write from position `start` of a column on; a write that starts at 0 replaces what was there."""
+    """Bytes to write from position `start` of a column on; a write that starts at 0 replaces what was there.
+
+    `seal` is that of what stays before them.
+    """
 
     name: str
     start: int
     cells: bytes
+    seal: Seal
+
+
+@dataclass
+class _Held:
+    """What Redis holds: the meta record, `packed` as it stands there, and the seals of everything else by name."""
+
+    packed: bytes = b""
+    meta: Meta | None = None
+    seals: dict[str, Seal] = field(default_factory=dict)
 
 
 @dataclass
 class PreparedCheckpoint:
     """A checkpoint as bytes: the worker may go on while it is written."""
 
-    meta: _Meta
+    meta: Meta
     packed_meta: bytes
     new_labels: list[bytes]
     new_pairs: bytes
     writes: list[_Write]
     dead_columns: set[str]
+    before: _Held
+    seals: Seals
+
+    @cached_property
+    def after(self) -> _Held:
+        """What Redis is to hold; computed where no work waits for the digests."""
+        nonce = self.meta.epoch.nonce
+        seals = {
+            name: self.before.seals.get(name, self.seals.of(name, nonce)).followed_by(piece)
+            for name, piece in (*_pieces(self.new_labels), ("pairs", self.new_pairs))
+        } | {write.name: write.seal.followed_by(write.cells) for write in self.writes}
+        digests = {name: seal.digest for name, seal in seals.items()}
+        return _Held(pack("meta", self.packed_meta, self.seals, digests), self.meta, seals)
 
 
 class CheckpointStore:
-    """The checkpoints of one stream.  One worker at a time may write: the one that took over last."""
+    """The checkpoints of one stream.  One worker at a time may write: the one that took over last.
+
+    The noise key comes with `load` or `start_over`, one of which comes before the first checkpoint.
+    """
 
     def __init__(self, redis: Redis, stream: str) -> None:
         self._redis = redis
+        self._stream = stream
         self._prefix = f"stream_dp:{{{stream}}}:"
         self._token = b""
-        self._checkpoint = 0
-        self._labels = 0
-        self._pairs = 0  # bytes
-        self._held: dict[str, _ColumnMeta] = {}  # the columns that Redis holds
+        self._seals: Seals | None = None
+        self._held = _Held()
 
     def _key(self, name: str) -> str:
         return self._prefix + name
@@ -187,6 +155,11 @@ class CheckpointStore:
             self._redis.set(self._key("fence"), token)
             self._token = token
         else:
+            self.check_hold()
+
+    def check_hold(self) -> None:
+        """Raise `Fenced` if another worker has taken the stream over."""
+        with _damage_of("fence"):
             self._check_fence(self._redis.get(self._key("fence")))
 
     def _check_fence(self, found: Any) -> None:
@@ -199,58 +172,63 @@ class CheckpointStore:
         """Whether there is a checkpoint, sound or not."""
         return bool(self._redis.exists(self._key("meta")))
 
-    def load(self) -> Checkpoint | None:
-        """The last checkpoint, or None where there has never been one."""
+    def load(self, key: bytes) -> Checkpoint | None:
+        """The last checkpoint, or None where there has never been one.
+
+        `key` is the noise key.  Raises `StateDamaged` where anything is not as it was written, and `EpochRefused` where
+        it was written under another key.
+        """
+        self._seals = Seals(key, self._stream)
         while True:
             try:
-                return self._load()
+                return self._load(self._seals, key_check(key))
             except WatchError:  # a worker made a checkpoint meanwhile
                 continue
 
-    def _load(self) -> Checkpoint | None:
-        with self._redis.pipeline(transaction=True) as transaction:
+    def _load(self, seals: Seals, check: str) -> Checkpoint | None:
+        with self._redis.pipeline(transaction=True) as transaction, _damage_of("meta"):
             transaction.watch(self._key("meta"))
             packed: Any = transaction.get(self._key("meta"))
             if packed is None:
                 return None
-            meta = _decode_meta(packed)
+            meta, digests = unpack_meta(packed, seals, check)
+            columns = {column.name: column for column in (counts_meta(meta.labels), *meta.columns)}
             transaction.multi()
             transaction.lrange(self._key("labels"), 0, -1)
             transaction.lrange(self._key("pairs"), 0, -1)
-            transaction.get(self._key("counts"))
-            for column in meta.columns:
-                transaction.get(self._key(column.name))
-            labels, pieces, counts, *cells = transaction.execute()
+            for name in columns:
+                transaction.get(self._key(name))
+            names = "labels", "pairs", *columns
+            labels, pieces, *cells = map(_sound, names, transaction.execute(raise_on_error=False))
         pairs = b"".join(pieces)
-        if (len(labels), len(pairs)) != (meta.labels, meta.pairs) or len(pairs) % PAIR_BYTES:
-            raise StateDamaged(_DAMAGED)
-        found = {
-            column.name: Column(column.name.partition(":")[2], column.version, _unpack(packed, column))
-            for column, packed in zip(meta.columns, cells, strict=True)
+        found = {name: column or b"" for name, column in zip(columns, cells, strict=True)}
+        nonce = meta.epoch.nonce
+        held = {
+            name: seals.of(name, nonce).followed_by(piece)
+            for name, piece in (*_pieces(labels), ("pairs", pairs))
+        } | {
+            name: _first_seal(seals, nonce, column).followed_by(found[name])
+            for name, column in columns.items()
         }
-        everyone = [column for name, column in found.items() if name.startswith("column:")]
-        state = HistogramState(
-            meta.history,
-            _decode_labels(labels),
-            _unpack(counts, _ColumnMeta("counts", 0, "<i4", 1, meta.labels)),
-            CounterState(meta.round, everyone, meta.tweaks),
-        )
-        if meta.block is not None:
-            rows = found.pop(_ACTIVE_ROWS).cells
-            active = [column for name, column in found.items() if name.startswith("active:")]
-            counter = CounterState(meta.block.round, active, meta.block.tweaks)
-            state.block = BlockState(rows, counter, meta.block.histories)
-        self._remember(meta)
+        wrong = [
+            name for name, seal in held.items() if digests is not None and seal.digest != digests.get(name)
+        ]
+        if wrong:
+            raise damaged(*wrong)
+        if (len(labels), len(pairs)) != (meta.labels, meta.pairs):
+            raise damaged("labels", "pairs")
+        self._held = _Held(packed, meta, held)
+        read = {name: column.unpacked(found[name]) for name, column in columns.items()}
+        state = _state(meta, _decode_labels(labels), read)
         return Checkpoint(
             meta.epoch, state, meta.position, meta.releases_offset, meta.key_check, pairs, meta.sharding
         )
 
-    def _remember(self, meta: _Meta) -> None:
-        self._checkpoint, self._labels, self._pairs = meta.checkpoint, meta.labels, meta.pairs
-        self._held = {column.name: column for column in meta.columns}
+    def start_over(self, key: bytes) -> None:
+        """Forget the state of a closed epoch; the next checkpoint is the first of another one.  Raises `Fenced`.
 
-    def start_over(self) -> None:
-        """Forget the state of a closed epoch; the next checkpoint is the first of another one.  Raises `Fenced`."""
+        `key` is the noise key of that one.
+        """
         while True:
             try:
                 with self._redis.pipeline(transaction=True) as transaction:
@@ -269,68 +247,56 @@ class CheckpointStore:
                 break
             except WatchError:  # another worker's write, or only a lost connection: the next look tells
                 continue
-        self._checkpoint, self._labels, self._pairs, self._held = 0, 0, 0, {}
+        self._seals, self._held = Seals(key, self._stream), _Held()
 
-    def mark_closing(self, closing: Closing) -> None:
+    def mark_closing(self, closing: Closing, key: bytes) -> None:
         """Say that an epoch is about to be closed, so that whoever takes over from now on knows.  Raises `Fenced`."""
+        packed = pack("closing", msgspec.msgpack.encode(closing), Seals(key, self._stream), {})
         while True:
             try:
                 with self._redis.pipeline(transaction=True) as transaction:
                     transaction.watch(self._key("fence"))
                     self._check_fence(transaction.get(self._key("fence")))
                     transaction.multi()
-                    transaction.set(self._key("closing"), msgspec.msgpack.encode(closing))
+                    transaction.set(self._key("closing"), packed)
                     transaction.execute()
                 return
             except WatchError:  # somebody takes over, or only a lost connection: the next look tells
                 continue
 
-    def closing(self) -> Closing | None:
-        """What `mark_closing` has said last, and `start_over` has not made needless; None if it cannot be read."""
-        packed: Any = self._redis.get(self._key("closing"))
-        try:
-            return msgspec.msgpack.decode(packed or b"", type=Closing)
-        except msgspec.DecodeError:
-            return None
+    def is_closing(self) -> bool:
+        """Whether `mark_closing` has said anything that `start_over` has not made needless."""
+        return bool(self._redis.exists(self._key("closing")))
 
-    def check_hold(self) -> None:
-        """Raise `Fenced` if another worker has taken the stream over."""
-        self._check_fence(self._redis.get(self._key("fence")))
+    def closing(self, key: bytes) -> Closing | None:
+        """What `mark_closing` has said last, and `start_over` has not made needless.  Raises `StateDamaged`."""
+        with _damage_of("closing"):
+            packed: Any = self._redis.get(self._key("closing"))
+        return None if packed is None else unpack_closing(packed, Seals(key, self._stream))
 
     def prepare(self, checkpoint: Checkpoint) -> PreparedCheckpoint:
         """Copy what has changed since the last checkpoint.  Call `commit` with it before preparing another."""
-        state = checkpoint.state
+        assert self._seals is not None, "a checkpoint is written under the noise key that was loaded with"
+        state, before, nonce = checkpoint.state, self._held, checkpoint.epoch.nonce
         columns = dict(_columns(state))
-        held = [_describe(name, column) for name, column in columns.items()]
-        writes = [_Write("counts", 0, _pack(state.counts))]
-        for column in held:
-            old = self._held.get(column.name)
-            start = old.rows if old is not None and old.version == column.version else 0
-            writes.append(
-                _Write(column.name, start * column.row_bytes, _pack(columns[column.name].cells[start:]))
-            )
-        block = state.block
-        meta = _Meta(
-            FORMAT,
-            self._checkpoint + 1,
-            checkpoint.epoch,
-            state.counter.round,
-            state.history,
-            len(state.labels),
-            len(checkpoint.pairs),
-            held,
-            state.counter.tweaks,
-            _BlockMeta(block.counter.round, block.counter.tweaks, block.histories) if block else None,
-            checkpoint.position,
-            checkpoint.releases_offset,
-            checkpoint.key_check,
-            checkpoint.sharding,
-        )
-        new_labels = [label.encode() for label in state.labels[self._labels :]]
-        new_pairs = bytes(checkpoint.pairs[self._pairs :])
-        return PreparedCheckpoint(
-            meta, msgspec.msgpack.encode(meta), new_labels, new_pairs, writes, set(self._held) - set(columns)
-        )
+        metas = [describe(name, column) for name, column in columns.items()]
+        old = {column.name: column for column in before.meta.columns} if before.meta else {}
+        counts = counts_meta(len(state.labels))
+        writes = [_Write("counts", 0, pack_cells(state.counts), _first_seal(self._seals, nonce, counts))]
+        for column in metas:
+            known = old.get(column.name)
+            if known is not None and known.version == column.version:
+                start, seal = known.rows, before.seals[column.name]
+            else:
+                start, seal = 0, _first_seal(self._seals, nonce, column)
+            cells = pack_cells(columns[column.name].cells[start:])
+            writes.append(_Write(column.name, start * column.row_bytes, cells, seal))
+        new_labels = [label.encode() for label in state.labels[before.meta.labels if before.meta else 0 :]]
+        new_pairs = bytes(checkpoint.pairs[before.meta.pairs if before.meta else 0 :])
+        dead = set(old) - set(columns)
+        meta = _meta(checkpoint, metas, before.meta.checkpoint + 1 if before.meta else 1)
+        packed = msgspec.msgpack.encode(meta)
+        return PreparedCheckpoint(meta, packed, new_labels, new_pairs, writes, dead, before, self._seals)
 
     def commit(self, prepared: PreparedCheckpoint) -> None:
         """Write it in one transaction, or nothing of it.
@@ -344,16 +310,16 @@ class CheckpointStore:
                 break
             except WatchError:  # another worker's write, or only a lost connection: the next look tells
                 continue
-        self._remember(prepared.meta)
+        self._held = prepared.after
 
     def _commit_unless_changed(self, prepared: PreparedCheckpoint) -> None:
-        with self._redis.pipeline(transaction=True) as transaction:
+        with self._redis.pipeline(transaction=True) as transaction, _damage_of("fence, meta"):
             transaction.watch(self._key("fence"), self._key("meta"))
             self._check_fence(transaction.get(self._key("fence")))
-            packed: Any = transaction.get(self._key("meta"))
-            if packed == prepared.packed_meta:
+            packed: Any = transaction.get(self._key("meta")) or b""
+            if packed == prepared.after.packed:
                 return
-            if (_decode_meta(packed).checkpoint if packed else 0) != prepared.meta.checkpoint - 1:
+            if packed != prepared.before.packed:
                 raise Fenced("Redis holds a checkpoint that this worker did not write; it stops")
             transaction.multi()
             self._write(transaction, prepared)
@@ -375,24 +341,80 @@ class CheckpointStore:
                 transaction.set(self._key(write.name), write.cells)
         if prepared.dead_columns:
             transaction.delete(*(self._key(name) for name in prepared.dead_columns))
-        transaction.set(self._key("meta"), prepared.packed_meta)
+        transaction.set(self._key("meta"), prepared.after.packed)
+
+
+@contextmanager
+def _damage_of(name: str) -> Iterator[None]:
+    """A value of another type than it was written with is damage, and no outage."""
+    try:
+        yield
+    except ResponseError as error:
+        _sound(name, error)
+
+
+def _sound(name: str, answer: Any) -> Any:
+    """What Redis has answered about the key of this name; raises what is no answer."""
+    if isinstance(answer, ResponseError) and "WRONGTYPE" in str(answer):
+        raise damaged(name) from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _pieces(labels: list[bytes]) -> Iterator[tuple[str, bytes]]:
+    """What labels are sealed as: their text one after the other, and where each of them ends."""
+    yield "labels", b"".join(labels)
+    yield "lengths of labels", np.fromiter(map(len, labels), "<u4", len(labels)).tobytes()
+
+
+def _first_seal(seals: Seals, nonce: bytes, column: ColumnMeta) -> Seal:
+    return seals.of(column.name, nonce, column.version, column.dtype)
 
 
 def _decode_labels(labels: list[bytes]) -> list[str]:
     try:
         return [label.decode() for label in labels]
     except UnicodeDecodeError:
-        raise StateDamaged(_DAMAGED) from None
+        raise damaged("labels") from None
 
 
-def _decode_meta(packed: bytes) -> _Meta:
-    try:
-        written = msgspec.msgpack.decode(packed, type=_Format).format
-        if written != FORMAT:
-            raise StateDamaged(f"Redis holds state of format {written}, this program reads format {FORMAT}")
-        return msgspec.msgpack.decode(packed, type=_Meta)
-    except (msgspec.DecodeError, UnicodeError):
-        raise StateDamaged(_DAMAGED) from None
+def _meta(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int) -> Meta:
+    state, block = checkpoint.state, checkpoint.state.block
+    return Meta(
+        FORMAT,
+        number,
+        checkpoint.epoch,
+        state.counter.round,
+        state.history,
+        len(state.labels),
+        len(checkpoint.pairs),
+        columns,
+        state.counter.tweaks,
+        BlockMeta(block.counter.round, block.counter.tweaks, block.histories) if block else None,
+        checkpoint.position,
+        checkpoint.releases_offset,
+        checkpoint.key_check,
+        checkpoint.sharding,
+    )
+
+
+def _state(meta: Meta, labels: list[str], cells: Mapping[str, NDArray[Any]]) -> HistogramState:
+    """The histogram that the meta record describes and these cells fill."""
+    found = {
+        column.name: Column(column.name.partition(":")[2], column.version, cells[column.name])
+        for column in meta.columns
+    }
+    everyone = [column for name, column in found.items() if name.startswith("column:")]
+    state = HistogramState(
+        meta.history, labels, cells["counts"], CounterState(meta.round, everyone, meta.tweaks)
+    )
+    if meta.block is not None:
+        rows = found.pop(ACTIVE_ROWS).cells
+        active = [column for name, column in found.items() if name.startswith("active:")]
+        counter = CounterState(meta.block.round, active, meta.block.tweaks)
+        state.block = BlockState(rows, counter, meta.block.histories)
+    return state
 
 
 def _columns(state: HistogramState) -> Iterator[tuple[str, Column]]:
@@ -403,21 +425,4 @@ def _columns(state: HistogramState) -> Iterator[tuple[str, Column]]:
         start = state.counter.round  # another block has other active labels
         for column in state.block.counter.columns:
             yield f"active:{column.name}", replace(column, version=start << 32 | column.version)
-        yield _ACTIVE_ROWS, Column("rows", start, state.block.rows)
-
-
-def _describe(name: str, column: Column) -> _ColumnMeta:
-    cells = column.cells
-    width = cells.shape[1] if cells.ndim == 2 else 1
-    return _ColumnMeta(name, column.version, cells.dtype.newbyteorder("<").str, width, len(cells))
-
-
-def _pack(cells: NDArray[Any]) -> bytes:
-    return cells.astype(cells.dtype.newbyteorder("<"), copy=False).tobytes()
-
-
-def _unpack(packed: bytes | None, column: _ColumnMeta) -> NDArray[Any]:
-    if len(packed or b"") != column.rows * column.row_bytes:
-        raise StateDamaged(_DAMAGED)
-    cells = np.frombuffer(packed or b"", column.dtype).astype(np.dtype(column.dtype).newbyteorder("="))
-    return cells.reshape(column.rows, column.width) if column.width > 1 else cells
+        yield ACTIVE_ROWS, Column("rows", start, state.block.rows)

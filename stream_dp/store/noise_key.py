@@ -8,9 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from redis import Redis
+from redis.client import Pipeline as Transaction
+from redis.exceptions import ResponseError
 
 from stream_dp.privacy.keyed_noise import KEY_BYTES, new_key
 from stream_dp.secret import SettingsError, read_secret
+
+_OUT = "restore it from a backup, or open a new epoch, which is charged, with --new-epoch"
 
 
 class NoKey(Exception):
@@ -26,7 +30,8 @@ def noise_key(
 ) -> bytes:
     """The key that `source` names: `redis`, `env:<NAME>` or `file:<path>`, the latter two in hexadecimal.
 
-    With `redis`, a key is made where `may_create` says that no epoch has used one yet.  Raises `NoKey`.
+    With `redis`, a key is made where `may_create` says that no epoch goes on under the one that should be there; what
+    is there and cannot be a key is kept as `key:damaged`.  Raises `NoKey`.
     """
     kind, _, place = source.partition(":")
     if kind in ("env", "file"):
@@ -37,24 +42,43 @@ def noise_key(
         return _parsed(text, f"the environment variable {place}" if kind == "env" else f"the file {place}")
     name = f"stream_dp:{{{stream}}}:key"
     if may_create:
-        redis.set(name, new_key(), nx=True)
-    key: Any = redis.get(name)
+        redis.transaction(lambda transaction: _make(transaction, name), name)
+    key = _held(redis, name)
     if key is None:
+        raise NoKey(f"Redis has lost the noise key of this stream: {_OUT}")
+    if len(key) != KEY_BYTES:
         raise NoKey(
-            "Redis has lost the noise key of this stream: restore it from a backup, or open a new epoch, which is "
-            "charged, with --new-epoch"
+            f"Redis holds no noise key of {KEY_BYTES} bytes where that of this stream should be: {_OUT}"
         )
-    return _checked(key, "Redis")
+    return key
+
+
+def _held(redis: Redis, name: str) -> bytes | None:
+    """What Redis holds as the key; nothing that could be one where it is no string."""
+    try:
+        key: Any = redis.get(name)
+    except ResponseError as error:
+        if "WRONGTYPE" not in str(error):
+            raise
+        return b""
+    return key if key is None else bytes(key)
+
+
+def _make(transaction: Transaction, name: str) -> None:
+    """Make a key unless there is one."""
+    held = _held(transaction, name)
+    transaction.multi()
+    if held is None or len(held) != KEY_BYTES:
+        if held is not None:
+            transaction.rename(name, f"{name}:damaged")
+        transaction.set(name, new_key())
 
 
 def _parsed(text: str, place: str) -> bytes:
     try:
-        return _checked(bytes.fromhex(text), place)
+        key = bytes.fromhex(text)
     except ValueError:
         raise NoKey(f"{place} does not hold a noise key of {2 * KEY_BYTES} hexadecimal digits") from None
-
-
-def _checked(key: bytes, place: str) -> bytes:
     if len(key) != KEY_BYTES:
         raise NoKey(f"{place} holds a noise key of {len(key)} bytes instead of {KEY_BYTES}")
     return key

@@ -15,6 +15,7 @@ from stream_dp.bounding import PAIR_BYTES
 from stream_dp.calibration import calibrate
 from stream_dp.epoch import Epoch
 from stream_dp.pipeline import Pipeline
+from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.records import Record
 from stream_dp.settings import Settings
 from stream_dp.store import checkpoints
@@ -34,7 +35,7 @@ EPOCH = replace(Epoch.open(SETTINGS, 1, 0), nonce=bytes(16))
 RECORDS = [
     Record(offset, 1000 + offset, None, value) for offset, value in enumerate(some_events(300, seed=5))
 ]
-CHECK = "c"
+CHECK = key_check(KEY)
 PROMISE = (30.0, 1e-6, 1023, 3)
 USERS_RECORDS = [
     Record(n, n, None, b'{"items": ["item %d", "item %d"], "user": "user %d"}' % (n % 90, n % 7, n * n % 50))
@@ -70,7 +71,7 @@ def save(store: CheckpointStore, pipeline: Pipeline) -> PreparedCheckpoint:
 
 
 def loaded(redis: Redis) -> Checkpoint:
-    found = CheckpointStore(redis, "s").load()
+    found = CheckpointStore(redis, "s").load(KEY)
     assert found is not None
     return found
 
@@ -96,7 +97,7 @@ def check_equal(found: Checkpoint, pipeline: Pipeline) -> None:
 
 def of_users(redis: Redis, cut: int) -> Pipeline:
     """A stream whose privacy unit is the user, after so many records, from the checkpoint that Redis holds."""
-    state = CheckpointStore(redis, "s").load()
+    state = CheckpointStore(redis, "s").load(KEY)
     epoch = (
         state.epoch if state else Epoch(1, bytes(16), 0, SETTINGS.privacy, *calibrate(*PROMISE, unit="user"))
     )
@@ -114,12 +115,12 @@ def held(redis: Redis) -> CheckpointStore:
     """A store that has taken the stream over and loaded what there is."""
     store = CheckpointStore(redis, "s")
     store.take_over()
-    store.load()
+    store.load(KEY)
     return store
 
 
 def test_there_is_no_checkpoint_before_the_first(redis: Redis) -> None:
-    assert CheckpointStore(redis, "s").load() is None
+    assert CheckpointStore(redis, "s").load(KEY) is None
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_a_new_worker_at_every_checkpoint_ends_where_one_worker_ends(redis: Redi
     for cut in range(10, 301, 10):
         store = CheckpointStore(redis, "s")
         store.take_over()
-        state = store.load()
+        state = store.load(KEY)
         assert state is not None
         save(store, pipeline_at(cut, state))
     check_equal(loaded(redis), pipeline_at(300))
@@ -177,7 +178,7 @@ def test_many_pairs_come_in_pieces(redis: Redis, monkeypatch: pytest.MonkeyPatch
 def test_a_new_epoch_forgets_the_users_of_the_last(redis: Redis) -> None:
     store = held(redis)
     save(store, of_users(redis, 300))
-    store.start_over()
+    store.start_over(KEY)
     assert not redis.exists("stream_dp:{s}:pairs")
     save(store, of_users(redis, 10))
     assert loaded(redis).pairs == of_users(redis, 10).intake.pairs
@@ -188,7 +189,7 @@ def test_streams_whose_names_begin_alike_do_not_share_keys(redis: Redis) -> None
     before = contents(redis)
     other = CheckpointStore(redis, "s.2")
     other.take_over()
-    assert other.load() is None
+    assert other.load(KEY) is None
     save(other, pipeline_at(60))
     assert before.items() <= contents(redis).items()
 
@@ -232,6 +233,7 @@ def interrupted(redis: Redis) -> Interrupted:
     """A store in the middle of its stream, at round 10."""
     store = Interrupted(redis, "s")
     store.take_over()
+    store.load(KEY)
     save(store, pipeline_at(10))
     return store
 
@@ -370,13 +372,13 @@ def test_damaged_state_is_refused_in_one_sentence(redis: Redis, damage: str) -> 
     save(held(redis), pipeline_at(255))
     DAMAGES[damage](redis)
     with pytest.raises(StateDamaged, match="does not fit together"):
-        CheckpointStore(redis, "s").load()
+        CheckpointStore(redis, "s").load(KEY)
 
 
 def test_state_of_a_later_format_is_not_guessed_at(redis: Redis) -> None:
     redis.set("stream_dp:{s}:meta", b"\x82\xa6format\x63\xa3new\x01")
     with pytest.raises(StateDamaged, match="format 99"):
-        CheckpointStore(redis, "s").load()
+        CheckpointStore(redis, "s").load(KEY)
 
 
 def test_an_unreachable_redis_is_an_outage_and_no_refusal() -> None:

@@ -74,10 +74,21 @@ def test_a_wrong_key_is_named_and_not_shown(redis: Redis, tmp_path: Path, mistak
         assert refused.value.__suppress_context__ or refused.value.__context__ is None
 
 
-def test_a_key_of_the_wrong_length_in_redis_is_refused(redis: Redis) -> None:
-    redis.set("stream_dp:{s}:key", b"short")
-    with pytest.raises(NoKey, match="5 bytes"):
+@pytest.mark.parametrize("damaged", [b"", b"short", bytes(33), ["a list"]])
+def test_what_cannot_be_a_key_in_redis_is_refused_until_an_epoch_begins_without_it(
+    redis: Redis, damaged: bytes | list[str]
+) -> None:
+    name = "stream_dp:{s}:key"
+    if isinstance(damaged, bytes):
+        redis.set(name, damaged)
+    else:
+        redis.rpush(name, *damaged)
+    dumped = redis.dump(name)
+    with pytest.raises(NoKey, match=r"no noise key of 32 bytes .* --new-epoch"):
         noise_key("redis", redis, "s", False)
+    key = noise_key("redis", redis, "s", True)
+    assert key == noise_key("redis", redis, "s", False) == noise_key("redis", redis, "s", True)
+    assert redis.dump(f"{name}:damaged") == dumped
 
 
 def test_what_is_not_there_is_said(redis: Redis, tmp_path: Path) -> None:

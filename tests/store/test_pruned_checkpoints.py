@@ -8,7 +8,7 @@ from stream_dp.histogram import RunningHistogram
 from stream_dp.noise_table import Pruning
 from stream_dp.pipeline import Position
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
-from tests.store.test_checkpoints import EPOCH
+from tests.store.test_checkpoints import CHECK, EPOCH, KEY
 from tests.test_pruning import HORIZON, LABELS, TREES, Releases, by_definition, mechanism, noise, releases
 
 
@@ -22,15 +22,16 @@ def test_a_saved_state_goes_on_as_if_nothing_had_happened(name: str, redis: Redi
     assert name not in TREES or expected == by_definition(calibrated, rounds, 8)
     writer = CheckpointStore(redis, "pruned")
     writer.take_over()
+    writer.load(KEY)
     histogram = RunningHistogram(calibrated, noise(), pruning=Pruning(8))
     found: Releases = {}
     for end in (1, 5, 8, 9, 15, 16, 17, 40, 41, 63):
         found |= releases(histogram, rounds[histogram.round : end])
-        saved = Checkpoint(EPOCH, histogram.state(), Position(end), 0, "")
+        saved = Checkpoint(EPOCH, histogram.state(), Position(end), 0, CHECK)
         prepared = writer.prepare(saved)
         histogram.observe([LABELS] * min(2, histogram.rounds_left))  # goes on while the checkpoint is written
         writer.commit(prepared)
-        loaded = CheckpointStore(redis, "pruned").load()
+        loaded = CheckpointStore(redis, "pruned").load(KEY)
         assert loaded is not None
         assert loaded.state.round == end
         histogram = RunningHistogram(calibrated, noise(), loaded.state, Pruning(8))

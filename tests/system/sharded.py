@@ -50,7 +50,7 @@ class ShardedStream(Stream):
     def shard_checkpoint(self, shard: int) -> Checkpoint | None:
         """What Redis holds of a shard."""
         with self.redis() as client:
-            return CheckpointStore(client, f"{self.settings.stream}/{shard}").load()
+            return CheckpointStore(client, f"{self.settings.stream}/{shard}").load(self.key())
 
     def wait_until_saved(self, round_number: int) -> None:
         """Return when every shard has a checkpoint of this round."""

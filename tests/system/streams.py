@@ -240,7 +240,7 @@ class Stream:
     def checkpoint(self) -> Checkpoint:
         """What Redis holds."""
         with self.redis() as client:
-            checkpoint = CheckpointStore(client, self.settings.stream).load()
+            checkpoint = CheckpointStore(client, self.settings.stream).load(self.key())
         assert checkpoint is not None
         return checkpoint
 

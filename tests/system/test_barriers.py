@@ -338,11 +338,11 @@ def as_a_former_version_left_it(stream: Stream) -> None:
     with stream.redis() as client:
         store = CheckpointStore(client, own.stream)
         store.take_over()
-        found = store.load()
+        found = store.load(stream.key())
         assert found is not None
         found.epoch = replace(found.epoch, after_barrier=None)
         found.position = replace(found.position, barrier=None)
-        store.start_over()
+        store.start_over(stream.key())
         store.commit(store.prepare(found))
     entries: list[EpochEntry] = [
         EpochOpened(found.epoch, found.key_check, found.releases_offset - found.state.round),

@@ -265,6 +265,7 @@ def test_check_compares_settings_and_key_with_the_running_epoch(
         store = CheckpointStore(redis, topic_prefix)
         store.take_over()
         key = noise_key("redis", redis, topic_prefix, may_create=True)
+        store.load(key)
         state = HistogramState.before_any_round()
         epoch = Epoch.open(settings, 1, 0)
         store.commit(store.prepare(Checkpoint(epoch, state, Position(0), 0, key_check(key))))
@@ -273,11 +274,12 @@ def test_check_compares_settings_and_key_with_the_running_epoch(
         assert "epoch 1, round 0 of 65,535" in next(
             each["detail"] for each in checks if each["name"] == "state"
         )
+        with monkeypatch.context() as changed:
+            changed.setenv("STREAM_DP_EPSILON", "3")
+            assert "epsilon is 1.0 in the epoch and 3.0" in of(checklist(*words)[1], "failed")[0]
         monkeypatch.setenv("OTHER_KEY", "00" * 32)
         monkeypatch.setenv("STREAM_DP_NOISE_KEY", "env:OTHER_KEY")
         assert "not the one that epoch 1 was opened with" in of(checklist(*words)[1], "failed")[0]
-        monkeypatch.setenv("STREAM_DP_EPSILON", "3")
-        assert "epsilon is 1.0 in the epoch and 3.0" in of(checklist(*words)[1], "failed")[0]
 
 
 def test_check_tells_a_ledger_of_another_unit(

@@ -179,7 +179,8 @@ def test_the_ledger_is_charged_all_of_delta_that_the_conversion_of_rho_leaves(
     own = replace(stream.settings, mechanism=name, epsilon=1.0)
     with stream.redis() as client:
         epochs = take_over(own, CheckpointStore(client, own.stream), client)
-        epoch = epochs.open_next(0, "0" * 16).epoch
+        key = noise_key("redis", client, own.stream, may_create=True)
+        epoch = epochs.open_next(0, key_check(key)).epoch
     [charge] = charges(stream)
     assert charge.exact == (own.epsilon, own.delta)
     if isinstance(epoch.mechanism, BltMechanism):

@@ -17,12 +17,14 @@ from stream_dp.epoch import EpochRefused
 from stream_dp.journal import EpochJournal
 from stream_dp.pipeline import Pipeline, Position
 from stream_dp.privacy.composition import Charge, spent
+from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.rebuild import rebuild, verify_epoch
 from stream_dp.records import Record, Release, decode_release
 from stream_dp.resume import NewEpoch, take_over
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
+from stream_dp.store.noise_key import noise_key
 from stream_dp.subscribe import release_at
 from stream_dp.verify import Verdict
 from stream_dp.worker import Worker
@@ -260,7 +262,8 @@ def test_no_horizon_is_larger_than_the_largest(stream: Stream) -> None:
     own = replace(stream.settings, horizon=LARGEST_HORIZON // 2 - 5, at_horizon="double")
     with stream.redis() as client:
         epochs = take_over(own, CheckpointStore(client, own.stream), client)
-        opened = [epochs.open_next(0, "key")]
+        key = noise_key("redis", client, own.stream, may_create=True)
+        opened = [epochs.open_next(0, key_check(key))]
         for end in (100, 200):
             opened.append(epochs.roll(dataclasses.replace(opened[-1], position=Position(end))))
     horizons = [checkpoint.epoch.mechanism.horizon for checkpoint in opened]

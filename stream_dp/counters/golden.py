@@ -1,0 +1,95 @@
+"""Known noise of every counter, drawn at each start: a machine or a library that computes another one is found out.
+
+Each counter walks through all that it can do: rounds one by one, labels that come late, a block of rounds that some
+labels pass through and the others skip, and labels that join a block on its way.  So lanes, recursions, jumps and the
+cells of the Gaussian are all in its digest.  One more draw than here, or one bit of one, and every digit differs.
+"""
+
+from functools import cache
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from stream_dp.counters import Mechanism
+from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.counters.blt import BltMechanism
+from stream_dp.counters.honaker import HonakerMechanism
+from stream_dp.counters.protocol import Hits
+from stream_dp.counters.smooth import SmoothMechanism
+from stream_dp.privacy.keyed_noise import (
+    EMPTY_HISTORY,
+    KEY_BYTES,
+    NOISE_VERSION,
+    NONCE_BYTES,
+    KeyedNoise,
+    WrongNoise,
+)
+
+_HORIZON, _LABELS, _ROUNDS = 63, 64, 48
+_BLOCK = range(16, 32)  # the rounds that labels skip follow the first of these
+_SIGMA_SQUARED = 1000.25
+_NO_HITS = Hits(np.empty(0, np.int64), np.empty(0, np.int64))
+_NOBODY_NEW = np.empty(0, np.int64)
+
+_MECHANISMS: dict[str, Mechanism] = {
+    "binary": BinaryMechanism(_HORIZON, 1, _SIGMA_SQUARED, 1e-6, ()),
+    "honaker": HonakerMechanism(_HORIZON, 1, _SIGMA_SQUARED, 1e-6, 5.0, 5.0),
+    "smooth": SmoothMechanism(_HORIZON, 1, _SIGMA_SQUARED, 1e-6, 4, 4, ()),
+    # So much noise that the integers show 24 bits beyond those that a count would.
+    "blt": BltMechanism(
+        _HORIZON, 1, 2.0**24, 1e-6, 5.0, 2.4, (0.001, 0.03125, 0.25), (0.015625, 0.09375, 0.75)
+    ),
+}
+
+_GOLDEN = {
+    "binary": "52a0180f3c10f443fa9aa9569017fc16",
+    "honaker": "72c730f284281b5053350004aaee74b0",
+    "smooth": "8f69c81b25796669482613613a992d4e",
+    "blt": "aed77b11212407914f960d6586521425",
+}
+
+
+@cache
+def check_golden_noise(mechanism: str) -> None:
+    """Raise `WrongNoise` where the counter of this name draws other noise here than it should."""
+    digest = _digest(_MECHANISMS[mechanism])
+    if digest != _GOLDEN[mechanism]:
+        raise WrongNoise(
+            f"this machine draws noise of the mechanism {mechanism!r} that differs from the golden draw of noise "
+            f"version {NOISE_VERSION} ({digest} instead of {_GOLDEN[mechanism]}): the noise would not be the same "
+            "after a restart elsewhere, so nothing is released; check the numba, cryptography and numpy packages"
+        )
+
+
+def _digest(mechanism: Mechanism) -> str:
+    noise = KeyedNoise(bytes(range(KEY_BYTES)), "golden", bytes(NONCE_BYTES))
+    ids = noise.label_ids(b"%d" % i for i in range(_LABELS))
+    heads = [EMPTY_HISTORY]
+    for round_number in range(1, _ROUNDS + 1):
+        heads.append(noise.extend_history(heads[-1], round_number, ["b", "a"]))
+    seen = blake2b(digest_size=16)
+    everyone: Any = mechanism.counter(noise)  # one of them all the way
+
+    def advance(labels: int, last: int, first_seen: list[int]) -> None:
+        histories, known = heads[everyone.round + 1 : last + 1], everyone.labels
+        drawn = everyone.advance(ids[:labels], histories, _NO_HITS, np.array(first_seen, np.int64))
+        seen.update(drawn[:, :known].astype("<i4").tobytes() + drawn[-1].astype("<i4").tobytes())
+
+    advance(24, 3, [0] * 24)
+    advance(32, 11, [3] * 4 + [8] * 4)
+    advance(48, _BLOCK.start, [11] * 8 + [13] * 8)
+    rows = np.array([1, 26, 40])
+    active = everyone.subset(rows)
+    active.advance(ids[rows], heads[_BLOCK.start + 1 : 22], _NO_HITS, _NOBODY_NEW)
+    late = np.array([2])
+    joining = everyone.subset(late)
+    joining.advance(ids[late], heads[_BLOCK.start + 1 : 22], _NO_HITS, _NOBODY_NEW)
+    active.join(joining)
+    rows = np.concatenate([rows, late])
+    active.advance(ids[rows], heads[22 : _BLOCK.stop + 1], _NO_HITS, _NOBODY_NEW)
+    everyone.follow(active, rows, ids[:48], heads[_BLOCK.stop])
+    seen.update(everyone.current().astype("<i4").tobytes())
+    advance(_LABELS, _ROUNDS, [_BLOCK.stop] * 8 + [37] * 8)
+    seen.update(everyone.current().astype("<i4").tobytes())
+    return seen.hexdigest()

@@ -1,0 +1,220 @@
+"""A worker does not believe what Redis holds: damage ends it with a sentence, and a rebuild brings the same bytes."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+from redis import Redis
+
+from stream_dp import log
+from stream_dp.journal import EpochJournal, EpochOpened, EpochStarted
+from stream_dp.pipeline import Pipeline
+from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.rebuild import rebuild
+from stream_dp.records import Record, decode_release
+from stream_dp.resume import NewEpoch, resume
+from stream_dp.sending import InFlight
+from stream_dp.shards.owned_shard import OwnedShard
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
+from tests.format_3 import KEY, LEFT, put_back
+from tests.system.sharded import ShardedStream, sharded_stream
+from tests.system.streams import Stream, ended, event, small_stream, some_events
+
+ROUNDS = 40
+COMMON = [event("tea", "milk")] * ROUNDS
+
+
+@pytest.fixture
+def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+    """A stream that has stopped after 40 rounds, all of whose labels are released."""
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
+        stream.feed(COMMON)
+        assert stream.run(until_round=ROUNDS) == 0
+        yield stream
+
+
+def start(stream: Stream, redis: Redis) -> None:
+    """All that a worker does before it releases anything."""
+    resume(stream.settings, CheckpointStore(redis, stream.settings.stream), redis)
+
+
+def rewrite(redis: Redis, stream: str, key: bytes, checkpoint: Checkpoint) -> None:
+    """Put another state into Redis, with digests that fit it: as a program would that computes it wrongly."""
+    store = CheckpointStore(redis, stream)
+    store.take_over()
+    store.start_over(key)
+    store.commit(store.prepare(checkpoint))
+
+
+def test_damage_is_refused_and_a_rebuild_brings_the_same_bytes(stream: Stream) -> None:
+    prefix = f"stream_dp:{{{stream.settings.stream}}}:"
+    before, releases = stream.redis_keys(), stream.releases()
+    with stream.redis() as redis:
+        redis.setbit(f"{prefix}counts", 10, 1)
+        told = stream.refusal()
+        assert "(counts)" in told
+        assert "`stream-dp rebuild --replace`" in told
+        assert stream.redis_keys().keys() == before.keys()
+        for damage in (
+            lambda: redis.lset(f"{prefix}labels", 0, "coffee"),
+            lambda: (redis.delete(f"{prefix}counts"), redis.rpush(f"{prefix}counts", "a list")),
+            lambda: redis.set(f"{prefix}meta", b"\x80"),
+            lambda: (redis.delete(f"{prefix}meta"), redis.sadd(f"{prefix}meta", "a set")),
+        ):
+            stream.restore_keys(before)
+            damage()
+            with pytest.raises(StateDamaged, match=r"does not fit together .* `stream-dp rebuild --replace`"):
+                start(stream, redis)
+        assert rebuild(stream.settings, redis, replace=True).state.round == ROUNDS
+    assert stream.releases() == releases
+    stream.feed(some_events(20, seed=1))
+    assert stream.run(until_round=ROUNDS + 20) == 0
+    stream.check_everything()
+
+
+def test_a_state_that_gives_another_release_than_was_published_is_refused(stream: Stream) -> None:
+    """Even with digests that fit: the release of its own round is computed and compared."""
+    right, key = stream.checkpoint(), stream.key()
+    counts, labels = right.state.counts, right.state.labels
+    wrong = {
+        "a count": replace(right.state, counts=counts + np.array([1, 0], np.int32)),
+        "a label": replace(right.state, labels=["coffee", *labels[1:]]),
+        "two labels": replace(right.state, labels=labels[::-1]),
+        "the chain": replace(right.state, history=bytes(32)),
+    }
+    with stream.redis() as redis:
+        for what, state in wrong.items():
+            rewrite(redis, stream.settings.stream, key, replace(right, state=state))
+            with pytest.raises(
+                StateDamaged, match=f"what was published of round {ROUNDS}.*rebuild --replace"
+            ):
+                start(stream, redis)
+            assert what
+        rewrite(redis, stream.settings.stream, key, right)
+        start(stream, redis)
+
+
+def test_an_epoch_that_is_not_the_one_on_record_is_refused(stream: Stream) -> None:
+    right, key = stream.checkpoint(), stream.key()
+    with stream.redis() as redis:
+        other = replace(right.epoch, nonce=bytes(16))
+        rewrite(redis, stream.settings.stream, key, replace(right, epoch=other))
+        with pytest.raises(StateDamaged, match="meta"):
+            start(stream, redis)
+
+
+def test_between_two_releases_their_labels_are_compared(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, release="every-30") as stream:
+        stream.feed(COMMON)
+        assert stream.run(until_round=30) == 0
+        right, key = stream.checkpoint(), stream.key()
+        assert right.state.round >= 30
+        with stream.redis() as redis:
+            state = replace(right.state, labels=["coffee", *right.state.labels[1:]])
+            rewrite(redis, stream.settings.stream, key, replace(right, state=state))
+            with pytest.raises(StateDamaged, match="what was published of round 30"):
+                start(stream, redis)
+            rewrite(redis, stream.settings.stream, key, right)
+            start(stream, redis)
+
+
+def test_where_the_release_is_gone_the_log_says_that_nothing_was_compared(
+    stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The topic then holds releases of other epochs alone."""
+    nonce = stream.checkpoint().epoch.nonce.hex().encode()
+    others = [
+        record._replace(value=(record.value or b"").replace(nonce, b"0" * 32)) for record in stream.releases()
+    ]
+    stream.rewrite(stream.settings.releases, others)
+    with stream.redis() as redis:
+        start(stream, redis)
+    assert f"the state of round {ROUNDS} was not compared with a release" in caplog.text
+
+
+def test_a_damaged_closing_is_refused_until_a_new_epoch_is_opened(stream: Stream) -> None:
+    settings, name = stream.settings, f"stream_dp:{{{stream.settings.stream}}}:closing"
+    with stream.redis() as redis:
+        redis.set(name, b"anything")
+        with pytest.raises(StateDamaged, match=r"closing.* --new-epoch"):
+            start(stream, redis)
+        store = CheckpointStore(redis, settings.stream)
+        assert resume(settings, store, redis, NewEpoch()).pipeline.epoch.number == 2
+        assert not redis.exists(name)
+
+
+def test_a_shard_and_its_sequencer_believe_nothing_either(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2) as stream, stream.redis() as redis:
+        stream.feed(COMMON)
+        run_shards(stream, ROUNDS)
+        settings, key = stream.settings, stream.key()
+        checkpoints = {number: stream.shard_checkpoint(number) for number in range(2)}
+        number, right = next((n, each) for n, each in checkpoints.items() if each and each.state.labels)
+        own, sends_nothing = f"{settings.stream}/{number}", cast(InFlight, None)
+        before = redis.dump(f"stream_dp:{{{own}}}:counts")
+        redis.setbit(f"stream_dp:{{{own}}}:counts", 10, 1)
+        with pytest.raises(StateDamaged, match=r"\(counts\).*rebuild --replace"):
+            OwnedShard(settings, redis, number, sends_nothing)
+        redis.restore(f"stream_dp:{{{own}}}:counts", 0, before, replace=True)
+        counted = replace(right.state, counts=right.state.counts + 1)
+        rewrite(redis, own, key, replace(right, state=counted))
+        with pytest.raises(StateDamaged, match="what was published of round"):
+            OwnedShard(settings, redis, number, sends_nothing)
+        sequencer = stream.checkpoint()
+        headless = replace(sequencer, state=replace(sequencer.state, history=bytes(32)))
+        rewrite(redis, settings.stream, key, headless)
+        with pytest.raises(StateDamaged, match=f"what was published of round {ROUNDS}"):
+            start(stream, redis)
+        rebuild(settings, redis, replace=True)
+        stream.feed(some_events(20, seed=1))
+        run_shards(stream, ROUNDS + 20)
+
+
+def run_shards(stream: ShardedStream, rounds: int) -> None:
+    """Sequence, count and merge up to a round, and compare."""
+    processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+    stream.wait_until_round(rounds)
+    stream.wait_until_saved(rounds)
+    for process in processes:
+        process.terminate()
+        assert ended(process) == 0, stream.logged()
+    stream.check_everything()
+
+
+@pytest.mark.parametrize("name", ["binary", "blt", "users"])
+def test_a_stream_of_format_3_goes_on_where_its_program_stopped(
+    kafka: str, redis_url: str, tmp_path: Path, name: str
+) -> None:
+    """Its epoch, its charge and its releases stay as they are; a wrong count is noticed without digests too."""
+    left = LEFT[name]
+    settings = left.settings_for(kafka=kafka, redis=redis_url, checkpoint_rounds=20)
+    stream = Stream(settings, tmp_path)
+    stream.create_topics()
+    log.create_topics(kafka, settings.epochs)
+    counted = Pipeline(left.opened, KEY, settings.events).process(left.records[: left.counted]).releases
+    stream.write(settings.events, left.records)
+    stream.write(settings.releases, [Record(0, 1, settings.stream.encode(), part.value) for part in counted])
+    journal = EpochJournal(settings)
+    journal.append(EpochOpened(left.opened, key_check(KEY), 0))
+    journal.append(EpochStarted(1))
+    try:
+        with stream.redis() as redis:
+            put_back(redis, left)
+            counts = f"stream_dp:{{{settings.stream}}}:counts"
+            if decode_release(counted[-1].value).labels:
+                redis.setbit(counts, 21, 1 - redis.getbit(counts, 21))
+                with pytest.raises(StateDamaged, match=f"what was published of round {left.counted}"):
+                    start(stream, redis)
+                put_back(redis, left)
+        assert stream.run(until_round=len(left.events)) == 0
+        stream.check_everything()
+        assert stream.checkpoint().epoch.fingerprint == left.fingerprint
+    finally:
+        stream.stop_all()
