@@ -49,8 +49,8 @@ bench: install .venv/.installed-bench ## measure speed and accuracy
 bench-accuracy: install .venv/.installed-bench-accuracy .venv/.tensorflow-privacy ## measure accuracy, beside OpenDP, jax-privacy and TensorFlow Privacy
 	.venv/bin/python -m benchmarks.accuracy
 
-soak: install ## kill workers 400 times, half of them on Apache Kafka, and audit 20 times (takes long)
-	.venv/bin/python -m tests.system.soak --kills 200
+soak: install ## kill workers and flip bits of their state 1,000 times, half on Apache Kafka, and audit 20 times (takes long)
+	.venv/bin/python -m tests.system.soak --kills 250 --flips 250
 	.venv/bin/python -m stream_dp.audit --repeat 20
 
 fuzz: install .venv/.installed-fuzz ## look for records, batches and settings that break the decoders, guided by coverage

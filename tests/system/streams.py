@@ -206,6 +206,11 @@ class Stream:
 
         wait_until(enough, lambda: f"it takes too long:\n{self.logged()}")
 
+    def last_round(self) -> int:
+        """That of the record at the end of the releases topic; 0 where there is none."""
+        held = _all_records(self.settings.kafka, self.settings.releases, last_only=True)
+        return max(map(_round, held), default=0)
+
     def wait_until_round(self, round_number: int, worker: AnyWorker | None = None) -> None:
         """Return when the release of `round_number` is in the topic; fails if the worker ends before."""
         last = 0
@@ -213,8 +218,7 @@ class Stream:
         def enough() -> bool:
             nonlocal last
             over = worker is not None and status_of(worker) is not None
-            held = _all_records(self.settings.kafka, self.settings.releases, last_only=True)
-            last = max([last, *(_round(record) for record in held)])
+            last = max(last, self.last_round())
             assert last >= round_number or not over, (
                 f"round {round_number} was not released:\n{self.logged()}"
             )
