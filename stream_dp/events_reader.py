@@ -53,6 +53,9 @@ class EventsReader:
         """For how many seconds nothing has come although it was waited for."""
         self._consumer, self._ends, self._stop_there = consumer, ends, stop_there
         self._at_once = settings.batch_rounds
+        self._segment_end: int | None = (
+            None  # where the events ended, as the broker told, when the segment began
+        )
         self._events = TopicPartition(settings.events, 0)
         self._barriers = TopicPartition(settings.barriers, 0)
         self._starts = {self._events: position.next_offset}
@@ -67,12 +70,18 @@ class EventsReader:
         for partition, start in self._starts.items():
             self._consumer.seek(partition, start)
 
-    async def read(self) -> list[LogEntry]:
-        """What comes next, nothing if that takes a while: a batch of events, or of barriers and what they close."""
+    async def read(self, most: int) -> list[LogEntry]:
+        """What comes next, nothing if that takes a while: at most `most` events, or barriers and what they close.
+
+        Where no barriers close rounds, none of the events is beyond the end of the segment that has begun.
+        """
         began = time.monotonic()
         found = await self._consumer.getmany(
-            *await self._wanted(), timeout_ms=_POLL_MILLISECONDS, max_records=self._at_once
+            *await self._wanted(), timeout_ms=_POLL_MILLISECONDS, max_records=await self._limit(most)
         )
+        if self._segment_end is None and self._events in found:
+            told = self._consumer.last_stable_offset(self._events) or 0
+            self._segment_end = max(told, found[self._events][-1].offset + 1)
         self.silence = 0.0 if found else self.silence + time.monotonic() - began
         events = [
             Record.of(record) for record in self._in_time(found.get(self._events, ()), self._ends.events)
@@ -83,6 +92,24 @@ class EventsReader:
         self._merged.add_barriers((record.offset, record.value) for record in barriers)
         self._merged.add_events(events, await self._consumer.position(self._events))
         return self._merged.take(self._at_once)
+
+    async def _limit(self, most: int) -> int:
+        if self._merged is not None:
+            return self._at_once
+        if await self.at_segment_end():
+            self._segment_end = None
+        limit = min(most, self._at_once)
+        if self._segment_end is not None:
+            limit = min(limit, self._segment_end - await self._consumer.position(self._events))
+        return limit
+
+    async def at_segment_end(self) -> bool:
+        """Whether all that the log held when the segment began has been read.
+
+        A batch of releases ends there (framing.py), because where a fetch ended depends on how large the events are.
+        """
+        reached = await self._consumer.position(self._events)
+        return self._segment_end is not None and reached >= self._segment_end
 
     async def _wanted(self) -> list[TopicPartition]:
         """Which topics to read now.  Events behind the last barrier that is known have to be kept in memory."""

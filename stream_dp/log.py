@@ -156,6 +156,15 @@ def check_topic(
     return []
 
 
+def may_write(kafka: Kafka, topic: str) -> bool:
+    """Whether the broker lets this user write to the topic, as far as it tells.  Nothing is written to find out."""
+    with admin_client(kafka) as admin:
+        rights = admin.describe_topics([topic])[0]["authorized_operations"]
+    return (
+        not rights or "WRITE" in rights
+    )  # a broker that does not know says none, though it has shown the topic
+
+
 def topics(kafka: Kafka) -> set[str]:
     """The names of all topics."""
     with admin_client(kafka) as admin:

@@ -9,11 +9,12 @@ from typing import Protocol
 from aiokafka import AIOKafkaProducer
 
 from stream_dp.epoch import EpochRefused
+from stream_dp.framing import Framing, rounds_per_batch
 from stream_dp.journal import EpochOpened
 from stream_dp.last_release import check_last_release
 from stream_dp.pipeline import Output, Pipeline
 from stream_dp.published import anything_published, begin_after, published, published_of, value_digest
-from stream_dp.sending import Addressed, InFlight, batches
+from stream_dp.sending import Addressed, InFlight, packed
 from stream_dp.settings import Settings
 from stream_dp.shards.sequencer import Sequencer
 from stream_dp.store.checkpoints import Checkpoint
@@ -54,8 +55,18 @@ class Outlet(Protocol):
         """What of `output` is not published yet.  Raises `EpochRefused` at a difference from what is."""
         ...
 
-    def addressed(self, output: Output, producer: AIOKafkaProducer) -> Iterator[Addressed]:
-        """The output, packed for the producer."""
+    @property
+    def holds_back(self) -> bool:
+        """Whether some output waits for the rest of its batch."""
+        ...
+
+    def addressed(
+        self, output: Output, reached: int, ends: bool, producer: AIOKafkaProducer
+    ) -> Iterator[Addressed]:
+        """The batches that have ended with this output, packed for the producer; the rest is held back.
+
+        `reached`: the last round of the output.  `ends`: the log ended there.
+        """
         ...
 
     def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str, sent: InFlight) -> Checkpoint:
@@ -73,6 +84,7 @@ class ReleasesOutlet:
             None  # where the releases after the checkpoint stand, once that was looked up
         )
         self._end = 0
+        self._framing = Framing(1, len(settings.stream))
 
     def holds_anything(self) -> bool:
         """See `Outlet.holds_anything`."""
@@ -101,6 +113,8 @@ class ReleasesOutlet:
     def pipeline(self, checkpoint: Checkpoint, key: bytes) -> Pipeline:
         """See `Outlet.pipeline`."""
         self._end = checkpoint.releases_offset if self._begin is None else self._begin
+        rounds = rounds_per_batch(checkpoint.epoch.privacy["rounds"], self._settings.batch_rounds)
+        self._framing = Framing(rounds, len(self._settings.stream))
         place = checkpoint.position, checkpoint.state, checkpoint.pairs
         return Pipeline(checkpoint.epoch, key, self._settings.events, *place)
 
@@ -128,11 +142,18 @@ class ReleasesOutlet:
                 )
         return missing
 
-    def addressed(self, output: Output, producer: AIOKafkaProducer) -> Iterator[Addressed]:
+    @property
+    def holds_back(self) -> bool:
+        """See `Outlet.holds_back`."""
+        return self._framing.is_open
+
+    def addressed(
+        self, output: Output, reached: int, ends: bool, producer: AIOKafkaProducer
+    ) -> Iterator[Addressed]:
         """See `Outlet.addressed`."""
-        values = (release.value for release in output.releases)
-        for batch in batches(producer, self._settings.stream.encode(), values):
-            yield Addressed(self._settings.releases, 0, batch)
+        key = self._settings.stream.encode()
+        for parts in self._framing.cut(output.releases, reached, [reached] if ends else []):
+            yield Addressed(self._settings.releases, 0, packed(producer, key, parts))
 
     def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str, sent: InFlight) -> Checkpoint:
         """See `Outlet.checkpoint`."""

@@ -4,7 +4,7 @@ Everything that decides whether a record is valid lives here.  JSON Schemas: doc
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -23,6 +23,7 @@ from stream_dp.histogram import ReleasedBlock
 from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.record import LARGEST_VALUE as LARGEST_VALUE
 from stream_dp.record import Record as Record
+from stream_dp.times import milliseconds, parse_time
 
 VERSION: Literal[1] = 1
 LONGEST_LABEL = 1024
@@ -99,6 +100,25 @@ def iso_timestamp(milliseconds: int) -> str:
 @lru_cache(maxsize=1024)
 def _iso_second(second: int) -> str:
     return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+_TIME_FIELD = b',"ts":"'
+_LONGEST_TIME = len("9999-12-31T23:59:59.999Z")
+
+
+def release_time(value: bytes) -> int:
+    """The `ts` of the release in a record's value, in milliseconds since 1970.
+
+    >>> release_time(b'{"v":1,"round":7,"ts":"2026-01-31T12:00:00.123Z"}')
+    1769860800123
+    """
+    start = value.index(_TIME_FIELD) + len(_TIME_FIELD)  # no text that users write comes before it
+    return _milliseconds(value[start : start + _LONGEST_TIME])
+
+
+@lru_cache(maxsize=1024)
+def _milliseconds(iso: bytes) -> int:
+    return milliseconds(parse_time(iso.decode()))
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
@@ -296,6 +316,9 @@ class _Columns(NamedTuple):
         return self.pieces(start, middle) + self.pieces(middle, end)
 
 
+_BYTES_BESIDE_CONTENT = 500
+
+
 @dataclass(frozen=True)
 class DeadLetter:
     """A record that was counted as an empty event: the original bytes and why.  RAW DATA."""
@@ -306,14 +329,26 @@ class DeadLetter:
     offset: int
     key: bytes | None
     value: bytes | None
+    left_out: bool = False
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes in memory."""
+        return len(self.key or b"") + len(self.value or b"") + len(self.reason) + _BYTES_BESIDE_CONTENT
+
+    def without_content(self) -> "DeadLetter":
+        """The same without the original key and value, which are too large to be sent once more."""
+        return replace(self, key=None, value=None, left_out=True)
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:
         """What the dead-letter topic's record carries beside the original key and value."""
-        fields = {
+        fields: dict[str, str | int] = {
             "reason": self.reason,
             "topic": self.topic,
             "partition": self.partition,
             "offset": self.offset,
         }
+        if self.left_out:
+            fields["left-out"] = "key and value: too large"
         return [(name, str(value).encode()) for name, value in fields.items()]

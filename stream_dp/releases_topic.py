@@ -144,7 +144,7 @@ class ReleasesTopic:
         return self._search(place, a_copy_will_do=True)
 
     def offset_after(self, milliseconds: int) -> int:
-        """The offset of the first record that was published later than this (milliseconds since 1970)."""
+        """The offset of the first record with a later time than this (milliseconds since 1970): its release's `ts`."""
         times = {self._topic: max(0, milliseconds + 1)}
         found = self._consumer.offsets_for_times(times, int(self._seconds * 1000)).get(self._topic)
         return self.end if found is None or not 0 <= found.offset < self.end else int(found.offset)

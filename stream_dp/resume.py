@@ -12,17 +12,18 @@ from redis import Redis
 from stream_dp import log
 from stream_dp.barriers.key import barrier_key
 from stream_dp.barriers.topic import check_barrier, cut_off, prepare_barriers
+from stream_dp.dead_letters import prepare_dead_letters
 from stream_dp.epoch import EpochRefused
 from stream_dp.epoch_gap import gap_of
 from stream_dp.epochs import Epochs
 from stream_dp.events_reader import LogEnds, ends_of
+from stream_dp.framing import LARGEST_BATCH
 from stream_dp.journal import EpochJournal, check_journal
 from stream_dp.log_digest import LogDigester
 from stream_dp.outlet import Outlet, ReleasesOutlet
 from stream_dp.pipeline import Pipeline, Position
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.rounds import TICKS
-from stream_dp.sending import LARGEST_BATCH
 from stream_dp.settings import Settings
 from stream_dp.shards.frames import FrameRefused
 from stream_dp.shards.outlet import FramesOutlet
@@ -81,14 +82,14 @@ def take_over(settings: Settings, store: CheckpointStore, redis: Redis) -> Epoch
     if warning := exposed(redis):
         logger.warning(warning)
     if settings.create_topics:
-        log.create_topics(settings.kafka_address, settings.events, settings.dead_letters, settings.epochs)
+        log.create_topics(settings.kafka_address, settings.events, settings.epochs)
     for warning in log.check_topic(settings.kafka_address, settings.events):
         logger.warning(warning)
     prepare_releases_topic(settings)
     check_journal(settings.kafka_address, settings.epochs)
     if settings.rounds == TICKS:
         prepare_barriers(settings)
-    log.check_topic(settings.kafka_address, settings.dead_letters)  # its warning is left out: it may forget
+    prepare_dead_letters(settings)
     if settings.shards:
         prepare_topics_of_shards(settings)
     return Epochs(settings, store, redis)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -13,17 +13,18 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import RecordMetadata
 
 from stream_dp.connections import Kafka, aiokafka_options
+from stream_dp.framing import LARGEST_BATCH
 from stream_dp.operations.watch import Watch
+from stream_dp.pipeline import ReleasedPart
+from stream_dp.records import release_time
 from stream_dp.topic_metadata import METADATA_MILLISECONDS, make_no_topics
 
 logger = logging.getLogger(__name__)
 
-LARGEST_BATCH = 1 << 20
-"""Most bytes that go to a partition at once: a little below Kafka's default limit."""
-
 _FLUSH_SECONDS = 30.0
 _STOP_SECONDS = 30.0
 _LONGEST_SILENCE_SECONDS = 30.0
+_LETTER_MILLISECONDS = 10_000
 _UNANSWERED = 2
 
 
@@ -42,6 +43,19 @@ def producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
     return sender
 
 
+def letter_producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
+    """A producer of dead letters, which gives up what is not stored soon: its owner keeps it and says so."""
+    sender = AIOKafkaProducer(
+        **aiokafka_options(kafka) | {"request_timeout_ms": _LETTER_MILLISECONDS},
+        compression_type=None if compression == "none" else compression,
+        acks="all",
+        linger_ms=2,
+        metadata_max_age_ms=METADATA_MILLISECONDS,
+    )
+    make_no_topics(sender.client)
+    return sender
+
+
 def batches(sender: AIOKafkaProducer, key: bytes, values: Iterable[bytes]) -> Iterator[BatchBuilder]:
     """Pack values for the producer, which costs a third of handing it one record at a time."""
     batch = sender.create_batch()
@@ -52,6 +66,15 @@ def batches(sender: AIOKafkaProducer, key: bytes, values: Iterable[bytes]) -> It
             batch.append(key=key, value=value, timestamp=None)  # the first one always fits
     if batch.record_count():
         yield batch
+
+
+def packed(sender: AIOKafkaProducer, key: bytes, parts: Iterable[ReleasedPart]) -> BatchBuilder:
+    """These releases as one batch; each record has the time that its release tells, and not that of this clock."""
+    batch = sender.create_batch()
+    for part in parts:
+        if batch.append(key=key, value=part.value, timestamp=release_time(part.value)) is None:
+            raise ValueError(f"round {part.round} does not fit into the batch that it was put into")
+    return batch
 
 
 class Addressed(NamedTuple):
@@ -78,21 +101,9 @@ class InFlight:
         """Hand a batch to the producer; waits only while too many others of its partition are unanswered."""
         place = TopicPartition(batch.topic, batch.partition)
         await self._answered(place, _UNANSWERED - 1)
+        batch.batch.close()  # the producer waits for no more of it, and adds nothing to it
         stored = await self.producer.send_batch(batch.batch, batch.topic, partition=batch.partition)
-        self._follow(place, offset_after(stored, batch.batch.record_count()))
-
-    async def send_letters(self, topic: str, letters: Sequence[Coroutine[Any, Any, None]]) -> None:
-        """The same for what is sent to `topic` in another way."""
-        place = TopicPartition(topic, 0)
-        await self._answered(place, _UNANSWERED - 1)
-
-        async def all_sent() -> int:
-            await asyncio.gather(*letters)
-            return 0
-
-        self._follow(place, all_sent())
-
-    def _follow(self, place: TopicPartition, end: Coroutine[Any, Any, int]) -> None:
+        end = offset_after(stored, batch.batch.record_count())
         self._unanswered[place].append(asyncio.ensure_future(end))
 
     async def settle(self) -> None:

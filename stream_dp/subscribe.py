@@ -184,7 +184,7 @@ def subscribe(
 
 
 def release_at(kafka: Kafka, topic: str, at: int | datetime, epoch: int | None = None) -> WholeRelease | None:
-    """The newest whole release at or before a round, or the newest one that was published by a moment.
+    """The newest whole release at or before a round, or the newest one whose record is not from after a moment.
 
     A round that was released gives its own release; where it was not, the answer's `round` is an earlier one.  None if
     the topic holds nothing as old as that.

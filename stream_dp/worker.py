@@ -14,7 +14,6 @@ from aiokafka import TopicPartition
 from aiokafka.errors import (
     KafkaError,
     KafkaTimeoutError,
-    MessageSizeTooLargeError,
     OffsetOutOfRangeError,
     UnsupportedCodecError,
 )
@@ -24,8 +23,10 @@ from stream_dp.barriers.merged_log import LogEntry
 from stream_dp.barriers.process import BarrierProcess
 from stream_dp.connections import aiokafka_options, redis_client
 from stream_dp.consuming import consumer
+from stream_dp.dead_letters import DeadLetters
 from stream_dp.epoch import EpochRefused
 from stream_dp.events_reader import EventsReader
+from stream_dp.framing import records_left
 from stream_dp.log import LogRefused
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.watch import Watch
@@ -33,7 +34,7 @@ from stream_dp.patience import pause, persevere
 from stream_dp.pipeline import Output, Position
 from stream_dp.privacy.keyed_noise import WrongNoise, check_golden_draw
 from stream_dp.record_batches import UnreadableBatch
-from stream_dp.records import DeadLetter, Record
+from stream_dp.records import Record
 from stream_dp.resume import NewEpoch, Resumed, another_log, open_next, resume
 from stream_dp.sending import InFlight, producer, stop_client, stop_producer
 from stream_dp.settings import Settings, SettingsError
@@ -98,6 +99,7 @@ class Worker:
         self.watch = Watch(settings.stream, settings.data_source)
         self._ports = Ports(settings, self.watch)
         self._barriers = BarrierProcess(settings)
+        self._letters = DeadLetters(settings, self.watch)
 
     def stop(self) -> None:
         """Ask `run` to checkpoint what has been sent and to return."""
@@ -107,8 +109,9 @@ class Worker:
         """Work until `stop` or the end.  An outage of Kafka or Redis is waited out; raises one of `REFUSALS`."""
         check_golden_draw()
         with self._ports, self._lease:
-            while not await self._has_run():
-                await self._step_back()
+            async with self._letters:
+                while not await self._has_run():
+                    await self._step_back()
 
     async def _has_run(self) -> bool:
         """Whether the work is done; if not, another worker took the stream over and this one is to stand by."""
@@ -167,7 +170,8 @@ class Worker:
         self.watch.beat()
         counted: Position | None = None
         try:
-            async with _Session(self.settings, self._store, resumed, self.watch, topics) as session:
+            beside = self._letters, self.watch, topics
+            async with _Session(self.settings, self._store, resumed, *beside) as session:
                 await session.catch_up()
                 self.watch.began(session.pipeline)
                 try:
@@ -199,15 +203,19 @@ class Worker:
         writes_barriers = (
             pipeline.position.barrier is not None and not closing and self.settings.write_barriers
         )
-        while not self._stopping.is_set() and not pipeline.finished:
+        while not pipeline.finished:
             if closing and await session.caught_up():
+                break
+            if self._stopping.is_set() and not session.holds_back:
                 break
             if writes_barriers:
                 self._barriers.run(resumed.barrier_key)
             entries = await session.read()
-            if entries:
+            if entries or await session.ends_batch():
                 with self.watch.batch():
                     await session.count(entries)
+            elif self._stopping.is_set():
+                break
             self.rounds = pipeline.round
             self.watch.counted(pipeline.round, session.lag)
             self.watch.open_round(session.open_records)
@@ -217,7 +225,10 @@ class Worker:
             await session.confirm()
             if self.watch.budget_due and self.settings.metrics_port:
                 await asyncio.to_thread(self.watch.read_budget, self._redis, pipeline.position.next_offset)
-        await session.begin_checkpoint()
+        if pipeline.finished or (closing and await session.caught_up()):
+            await session.count([], ends=True)
+        if not session.holds_back:
+            await session.begin_checkpoint()
         await session.finish_checkpoint()
         self.rounds = pipeline.round
         self.finished = pipeline.finished and not closing and self.settings.at_horizon == "stop"
@@ -233,7 +244,13 @@ class _Session:
     """One connection to Kafka from a checkpoint on; an outage ends it and the next one starts from Redis again."""
 
     def __init__(
-        self, settings: Settings, store: CheckpointStore, resumed: Resumed, watch: Watch, topics: TopicWatch
+        self,
+        settings: Settings,
+        store: CheckpointStore,
+        resumed: Resumed,
+        letters: DeadLetters,
+        watch: Watch,
+        topics: TopicWatch,
     ) -> None:
         self.pipeline = resumed.pipeline
         self._watch = watch
@@ -245,6 +262,7 @@ class _Session:
         self._outlet = resumed.outlet
         self._checkpointed = (self.pipeline.round, time.monotonic())
         self._writing: asyncio.Task[None] | None = None
+        self._letters, self._awaits_letters = letters, False
         self._partition = TopicPartition(settings.events, 0)
         self._journal = TopicPartition(settings.epochs, 0)
         self._counted = self._last_counted()
@@ -292,7 +310,18 @@ class _Session:
     async def read(self) -> list[LogEntry]:
         """What comes next in the log; nothing if that takes a while."""
         self._watch.beat()
-        return await self._reader.read()
+        rounds, at_once = self.pipeline.epoch.privacy["rounds"], self._settings.batch_rounds
+        open_records = self.pipeline.intake.open_records
+        return await self._reader.read(records_left(rounds, at_once, self.pipeline.round, open_records))
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether something that was counted waits for the rest of its batch, and so may not be saved yet."""
+        return self._outlet.holds_back
+
+    async def ends_batch(self) -> bool:
+        """Whether what is held back waits for nothing more, because the log ended here when the batch began."""
+        return self.holds_back and await self._reader.at_segment_end()
 
     async def caught_up(self) -> bool:
         """Whether all that the log held at the start has been read."""
@@ -404,11 +433,12 @@ class _Session:
             missing.frames += output.frames
             missing.dead_letters += output.dead_letters
         await asyncio.to_thread(self._store.check_hold)
-        await self._send(missing)
+        await self._send(missing, await self._reader.at_segment_end())
 
-    async def count(self, entries: list[LogEntry]) -> None:
-        """Count what was read and send what it gives.  Raises `Fenced`, with nothing sent, where that fails.
+    async def count(self, entries: list[LogEntry], ends: bool = False) -> None:
+        """Count what was read and send the batches of releases that have ended; `ends`: the last one has, in any case.
 
+        Raises `Fenced`, with nothing sent, where that fails.
         A worker that slept finds out here that another one took over: what it can still send was read before that.
         Redis is asked after the log was read, and answers while it is counted.
         """
@@ -417,36 +447,22 @@ class _Session:
             output = self.pipeline.process(entries)
         finally:
             await holds
-        await self._send(output)
+        await self._send(output, ends or await self._reader.at_segment_end())
 
-    async def _send(self, output: Output) -> None:
-        """Hand the output to the producer; waits only while too many batches are unanswered."""
-        if output.dead_letters:
-            letters = [self._send_letter(letter) for letter in output.dead_letters]
-            await self._in_flight.send_letters(self._settings.dead_letters, letters)
-        for batch in self._outlet.addressed(output, self._producer):
+    async def _send(self, output: Output, ends: bool) -> None:
+        """Hand batches to the producer; waits only while too many are unanswered.  `ends`: the open one has ended."""
+        for batch in self._outlet.addressed(output, self.pipeline.round, ends, self._producer):
             await self._in_flight.send(batch)
+        await self._letters.put(output.dead_letters)
         self._watch.sent(output)
-
-    async def _send_letter(self, letter: DeadLetter) -> None:
-        """Send a dead letter and wait for the broker's answer.  No record may be bad enough to stop the stream.
-
-        The client sends no record without key and value: such a one gets an empty key.  One that with its headers
-        has grown beyond what the broker takes goes without both; its headers say where the original is.
-        """
-        topic, headers = self._settings.dead_letters, letter.headers
-        key = b"" if letter.value is None and letter.key is None else letter.key
-        try:
-            await self._producer.send_and_wait(topic, letter.value, key, headers=headers)
-        except MessageSizeTooLargeError:
-            headers.append(("left-out", b"key and value: too large"))
-            await self._producer.send_and_wait(topic, None, b"", headers=headers)
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether enough rounds or enough time has passed since the last checkpoint."""
+        """Whether enough rounds or enough time has passed since the last checkpoint, and nothing is held back."""
         rounds, at = self._checkpointed
         new_rounds = self.pipeline.round - rounds
+        if self.holds_back or self._awaits_letters:
+            return False
         return new_rounds >= self._settings.checkpoint_rounds or (
             new_rounds > 0 and time.monotonic() - at >= self._settings.checkpoint_seconds
         )
@@ -461,6 +477,7 @@ class _Session:
         self._checkpointed = (checkpoint.state.round, time.monotonic())
         labels = len(checkpoint.state.labels)
         prepared = self._store.prepare(checkpoint)
+        self._awaits_letters = True
         self._writing = asyncio.create_task(self._write(prepared, labels, checkpoint.position.next_offset))
 
     async def check_checkpoint(self) -> None:
@@ -476,8 +493,13 @@ class _Session:
                 await writing
 
     async def _write(self, prepared: PreparedCheckpoint, labels: int, next_offset: int) -> None:
-        """Write the state to Redis, then commit the offset."""
-        round_number, began = self._checkpointed
+        """Write the state to Redis, then commit the offset.
+
+        After this the dead letters before it are never made again, so they are written first if they can be.
+        """
+        round_number = self._checkpointed[0]
+        await self._letters.written()
+        self._awaits_letters, began = False, time.monotonic()
         await asyncio.to_thread(self._store.commit, prepared)
         self._watch.checkpointed(round_number, labels, time.monotonic() - began)
         try:

@@ -19,6 +19,9 @@ class Batch:
     def __init__(self, records: int) -> None:
         self._records = records
 
+    def close(self) -> None:
+        """Nothing is added to it any more."""
+
     def record_count(self) -> int:
         return self._records
 

@@ -164,14 +164,14 @@ def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
 
     from stream_dp import log
     from stream_dp.barriers.topic import check_barriers_topic
+    from stream_dp.framing import LARGEST_BATCH
     from stream_dp.journal import check_journal, journal_topic
-    from stream_dp.resume import LARGEST_BATCH
 
-    if topic == settings.dead_letters:
-        return Finding("topic", "ok", f"{topic} exists; it holds raw data: restrict who may read it")
     batched = settings.releases, settings.frames, settings.shard_releases
     warnings: list[str] = []
     try:
+        if topic == settings.dead_letters:
+            return _dead_letters(settings)
         if topic in (settings.epochs, journal_topic(settings.data_source)):
             check_journal(settings.kafka_address, topic)
         elif topic == settings.barriers:
@@ -213,6 +213,17 @@ def _growth(settings: Settings) -> Iterator[Finding]:
         yield Finding("size", "warning", f"{settings.releases} grows by {growth}: {advice}")
     else:
         yield Finding("size", "ok", f"{settings.releases} grows by {growth}")
+
+
+def _dead_letters(settings: Settings) -> Finding:
+    """Whether dead letters can be written.  Raises KafkaError."""
+    from stream_dp.dead_letters import why_unwritable
+
+    reason = why_unwritable(settings)
+    if reason is not None:
+        return Finding("topic", "failed", f"dead letters cannot be written: {reason}")
+    topic = settings.dead_letters
+    return Finding("topic", "ok", f"{topic} can be written; it holds raw data: restrict who may read it")
 
 
 def _redis(settings: Settings) -> Iterator[Finding]:

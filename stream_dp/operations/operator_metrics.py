@@ -34,6 +34,11 @@ class OperatorMetrics:
             stream,
         )
         foreign.set_function(lambda: passed_over(stream))
+        self.dead_letters_waiting = self._gauge(
+            "dead_letters_waiting", "Dead letters that are not written to their topic yet.", stream
+        )
+        lost = self._counter("dead_letters_lost", "Dead letters for which no room was left to wait in.")
+        self.dead_letters_lost = lost.labels(stream)
         outages = self._counter("outages", "Times that the worker began to wait for a server.", "server")
         self.waiting = Gauge(
             "stream_dp_operator_waiting_seconds",

@@ -61,6 +61,7 @@ class Watch:
         self.has_operators = False
         self.operators_read = threading.Event()
         self._saved_round = 0
+        self._lost_letters = 0
         self._warn_from = LARGE_ROUND
 
     @property
@@ -127,6 +128,12 @@ class Watch:
         """The output is on its way to the broker."""
         self.facts.releases += len({part.round for part in output.releases})
         self.operator.dead_letters.inc(len(output.dead_letters))
+
+    def dead_letters_wait(self, waiting: int, lost: int) -> None:
+        """So many dead letters are not written yet, and so many had no room to wait in since this process began."""
+        self.operator.dead_letters_waiting.set(waiting)
+        self.operator.dead_letters_lost.inc(lost - self._lost_letters)
+        self._lost_letters = lost
 
     def counted(self, closed_rounds: int, lag: int) -> None:
         """So many rounds are closed, and so many records wait."""

@@ -42,6 +42,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     `closed` when each was closed: 8 bytes, milliseconds since 1970, little-endian.
     Round first + steps[i] admitted labels[i] counts[i] times; steps grow.
     A single round that is too large for one frame comes in `parts`, each with some of its labels.
+    `ends`: what is released up to here may end a batch, because the place follows from public facts (framing.py).
     """
 
     v: int
@@ -58,6 +59,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     steps: list[int]
     labels: list[str]
     counts: list[int]
+    ends: bool = True
 
     @property
     def rounds(self) -> int:

@@ -19,16 +19,18 @@ from stream_dp.connections import aiokafka_options
 from stream_dp.consuming import consumer
 from stream_dp.foreign import Place as RecordPlace
 from stream_dp.foreign import release_or_none
+from stream_dp.framing import Framing, rounds_per_batch
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.watch import Watch
 from stream_dp.patience import OUTAGES, persevere
+from stream_dp.pipeline import ReleasedPart
 from stream_dp.records import decode_release
 from stream_dp.releases_topic import ReleasesTopic, WholeRelease
 from stream_dp.resume import prepare_releases_topic, prepare_topics_of_shards
 from stream_dp.sending import (
     Addressed,
     InFlight,
-    batches,
+    packed,
     producer,
     stop_client,
     stop_producer,
@@ -43,13 +45,13 @@ from stream_dp.shards.merge import (
     WholeRounds,
     decode_shard_release,
 )
+from stream_dp.shards.segments import Reading, Segments
 from stream_dp.subscribe import WholeReleases, newest_release
 from stream_dp.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
 
 _POLL_MILLISECONDS, _STANDBY_MILLISECONDS = 200, 500
-_PARTS_AT_ONCE, _BYTES_AT_ONCE = 500, 4 << 20
 _OFFSET_SECONDS, _CONFIRM_SECONDS = 5.0, 2.0
 
 
@@ -103,6 +105,8 @@ class _Merging(ConsumerRebalanceListener):
         self._rounds: _Rounds | None = None  # there once this process knows where to go on
         self._working = asyncio.Lock()
         self._confirmed = 0.0
+        self._places: list[TopicPartition] = []
+        self._segments = Segments(0)
         self._told = 0  # rounds of `_rounds` that the metrics have counted
         self._turn = consumer(
             settings.kafka_address, **membership(settings, "merge"), auto_offset_reset="latest"
@@ -172,11 +176,12 @@ class _Merging(ConsumerRebalanceListener):
 
     async def _begin(self) -> None:
         rounds, starts = await asyncio.to_thread(_go_on, self._settings)
-        places = [TopicPartition(self._settings.shard_releases, shard) for shard in range(len(starts))]
-        self._reader.assign(places)
-        for place, start in zip(places, starts, strict=True):
+        self._places = [TopicPartition(self._settings.shard_releases, shard) for shard in range(len(starts))]
+        self._reader.assign(self._places)
+        for place, start in zip(self._places, starts, strict=True):
             self._reader.seek(place, start)
         self._rounds, self._told = rounds, 0
+        self._segments = Segments(len(starts))
         logger.info("stream %s: merging after round %d", self._settings.stream, rounds.last[1])
 
     async def _merge(self) -> None:
@@ -184,18 +189,31 @@ class _Merging(ConsumerRebalanceListener):
         assert rounds is not None
         found = await self._reader.getmany(timeout_ms=_POLL_MILLISECONDS)
         for place, records in found.items():
-            for record in records:
-                rounds.add(record.value, place.partition, record.offset)
-        for place in self._reader.assignment():
-            change = self._reader.pause if rounds.whole.is_ahead(place.partition) else self._reader.resume
-            change(place)
-        parts = rounds.parts()
-        while values := await asyncio.to_thread(_next_values, parts):
-            if not await self._still_has_turn():
+            self._segments.add(place.partition, records)
+        readings = [await self._reading(place, rounds) for place in self._places]
+        for segment, ends in self._segments.take(readings):
+            for record in segment:
+                rounds.add(record.value, record.partition, record.offset)
+            if not await self._send(rounds.batches(ends)):
                 return
-            for batch in batches(self._producer, self._settings.stream.encode(), values):
-                await self._sent.send(Addressed(self._settings.releases, 0, batch))
+        for place in self._places:
+            wait = rounds.whole.is_ahead(place.partition) or self._segments.keeps_back(place.partition)
+            (self._reader.pause if wait else self._reader.resume)(place)
         self._tell(rounds)
+
+    async def _reading(self, place: TopicPartition, rounds: "_Rounds") -> Reading:
+        end, position = self._reader.last_stable_offset(place), await self._reader.position(place)
+        return Reading(end, position, rounds.whole.is_ahead(place.partition))
+
+    async def _send(self, batches: Iterator[list[ReleasedPart]]) -> bool:
+        """Send what is merged; returns whether it is still this process's turn."""
+        key = self._settings.stream.encode()
+        while parts := await asyncio.to_thread(_next_batch, batches):
+            if not await self._still_has_turn():
+                return False
+            batch = packed(self._producer, key, parts)
+            await self._sent.send(Addressed(self._settings.releases, 0, batch))
+        return True
 
     def _tell(self, rounds: "_Rounds") -> None:
         """Say how far the releases are."""
@@ -218,16 +236,8 @@ class _Merging(ConsumerRebalanceListener):
         return self._has_turn
 
 
-def _next_values(parts: Iterator[bytes]) -> list[bytes]:
-    """The next few hundred parts or megabytes."""
-    values: list[bytes] = []
-    size = 0
-    for value in parts:
-        values.append(value)
-        size += len(value)
-        if len(values) == _PARTS_AT_ONCE or size > _BYTES_AT_ONCE:
-            break
-    return values
+def _next_batch(batches: Iterator[list[ReleasedPart]]) -> list[ReleasedPart] | None:
+    return next(batches, None)
 
 
 class _Rounds:
@@ -235,6 +245,8 @@ class _Rounds:
 
     def __init__(self, settings: Settings, shards: int, newest: WholeRelease | None) -> None:
         self._settings = settings
+        rounds = rounds_per_batch(settings.rounds, settings.batch_rounds)
+        self._framing = Framing(rounds, len(settings.stream))
         self._newest = newest  # to be merged again, and compared
         self.last: Place = (newest.epoch, newest.round) if newest else (0, 0)
         self.whole = WholeRounds(shards, (newest.epoch, newest.round - 1) if newest else (0, 0))
@@ -252,8 +264,11 @@ class _Rounds:
         if release is not None:
             self.whole.add(release, partition, len(value or b""))
 
-    def parts(self) -> Iterator[bytes]:
-        """The parts of the rounds that are complete and not released yet.  Raises `ShardsRefused`."""
+    def batches(self, ends: bool) -> Iterator[list[ReleasedPart]]:
+        """The batches that have ended with the rounds that are complete and not released yet; take all of them.
+
+        `ends`: the last one has, in any case.  Raises `ShardsRefused`.
+        """
         for releases in self.whole.take():
             values = self._merger.parts(releases)
             newest, self._newest = self._newest, None
@@ -262,7 +277,10 @@ class _Rounds:
             else:
                 self.last = releases[0].place
                 self.merged, self.merged_last = self.merged + 1, releases[0]
-                yield from values
+                parts = [ReleasedPart(releases[0].round, part, value) for part, value in enumerate(values, 1)]
+                yield from self._framing.cut(parts, releases[0].round)
+        if ends and self._framing.is_open:
+            yield self._framing.rest()
 
     def _compare(self, values: Iterable[bytes], newest: WholeRelease) -> None:
         together = WholeReleases()

@@ -4,10 +4,12 @@ import logging
 from collections.abc import Iterator
 from itertools import groupby
 
+import msgspec
 from aiokafka import AIOKafkaProducer
 
 from stream_dp import log
 from stream_dp.epoch import EpochRefused
+from stream_dp.framing import rounds_per_batch
 from stream_dp.journal import EpochOpened
 from stream_dp.last_release import other_than_published
 from stream_dp.pipeline import Output, Pipeline
@@ -34,6 +36,8 @@ class FramesOutlet:
         self._published: dict[int, tuple[bytes, int]] = {}  # the chain's head and the time of each round
         self._last = [0] * settings.shards  # the last whole round in each partition
         self._ends: list[int] = []
+        self._rounds = 1  # after whose multiples a batch ends
+        self._open: list[Frame] = []
         self._releases_offset = 0
 
     def holds_anything(self) -> bool:
@@ -79,6 +83,7 @@ class FramesOutlet:
     def pipeline(self, checkpoint: Checkpoint, key: bytes) -> Sequencer:
         """See `Outlet.pipeline`."""
         assert checkpoint.sharding is not None
+        self._rounds = rounds_per_batch(checkpoint.epoch.privacy["rounds"], self._settings.batch_rounds)
         self._ends, self._releases_offset = list(checkpoint.sharding.frames), checkpoint.releases_offset
         place = checkpoint.position, checkpoint.state, checkpoint.pairs
         return Sequencer(checkpoint.epoch, key, self._settings.events, self._settings.shards, *place)
@@ -124,12 +129,28 @@ class FramesOutlet:
         self._published = {place: told for place, told in self._published.items() if place > reached}
         return missing
 
-    def addressed(self, output: Output, producer: AIOKafkaProducer) -> Iterator[Addressed]:
-        """See `Outlet.addressed`."""
-        by_shard = sorted(output.frames, key=lambda frame: frame.shard)  # stable: the rounds stay in order
+    @property
+    def holds_back(self) -> bool:
+        """See `Outlet.holds_back`."""
+        return bool(self._open)
+
+    def addressed(
+        self, output: Output, reached: int, ends: bool, producer: AIOKafkaProducer
+    ) -> Iterator[Addressed]:
+        """See `Outlet.addressed`.
+
+        Frames are as long as their labels are, so their ends say nothing to the shards but where a batch has ended.
+        """
+        self._open += output.frames
+        if not ends and reached % self._rounds:
+            return
+        by_shard = sorted(self._open, key=lambda frame: frame.shard)  # stable: the rounds stay in order
+        self._open = []
         for shard, frames in groupby(by_shard, key=lambda frame: frame.shard):
             key = f"{self._settings.stream}/{shard}".encode()
-            for batch in batches(producer, key, map(encode_frame, frames)):
+            *others, last = frames
+            marked = [*(msgspec.structs.replace(frame, ends=False) for frame in others), last]
+            for batch in batches(producer, key, map(encode_frame, marked)):
                 yield Addressed(self._settings.frames, shard, batch)
 
     def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str, sent: InFlight) -> Checkpoint:

@@ -19,12 +19,13 @@ from redis import Redis
 
 from stream_dp import log
 from stream_dp.epoch import Epoch, EpochRefused
+from stream_dp.framing import Framing, rounds_per_batch
 from stream_dp.journal import EpochJournal
 from stream_dp.last_release import check_last_release
 from stream_dp.pipeline import ReleasedPart
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.published import begin_after, published, value_digest
-from stream_dp.sending import Addressed, InFlight, batches
+from stream_dp.sending import Addressed, InFlight, packed
 from stream_dp.settings import Settings
 from stream_dp.shards.frames import Frame, FrameRefused, FramesLost, decode_frame
 from stream_dp.shards.shard import Shard
@@ -33,8 +34,6 @@ from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, PreparedChe
 from stream_dp.store.noise_key import noise_key
 
 logger = logging.getLogger(__name__)
-
-_BYTES_AT_ONCE, _RELEASES_AT_ONCE = 4 << 20, 500
 
 
 class OwnedShard:
@@ -54,6 +53,7 @@ class OwnedShard:
         self._epoch = 0  # the newest one of which a frame has come, counted or passed over
         self._key, self._key_check = b"", ""
         self._is_new = False  # its epoch has no checkpoint yet
+        self._framing = self._new_framing(settings.rounds)
         checkpoint = self._load()
         topic = settings.shard_releases
         self._releases_end = begin_after(settings, checkpoint, topic, number) if checkpoint else 0
@@ -65,7 +65,8 @@ class OwnedShard:
             self._restore(checkpoint)
             if self._is_closed(self._epoch):  # since then, the frames topic may have been made anew
                 self.next_offset = frames.first
-        self._unsent: list[bytes] = []
+        self._log_end: int | None = None  # of its frames, as the broker gave it when the open batch began
+        self._unsent: list[list[ReleasedPart]] = []  # batches
         self.released = 0
         self._unsaved = 0
         self._saved = (self.next_offset, time.monotonic())
@@ -90,47 +91,54 @@ class OwnedShard:
         """Raise `Fenced` if another process has taken the shard over."""
         self._store.check_hold()
 
-    async def take(self, records: Sequence[tuple[int, bytes | None]]) -> None:
-        """Count frames, given with their offsets, and send what they release.
+    async def take(self, records: Sequence[tuple[int, bytes | None]], log_end: int) -> None:
+        """Count frames, given with their offsets, and send the batches of releases that end with them.
 
+        `log_end` is where the partition ended when the broker gave them.
         Raises `Fenced`, `FrameRefused` or another of the worker's `REFUSALS`; the shard is then of no more use.
         """
-        blocks = self._blocks(records)
-        while values := await asyncio.to_thread(self._next_values, blocks):
-            key = f"{self._settings.stream}/{self.number}".encode()
-            for batch in batches(self._sent.producer, key, values):
-                await self._sent.send(Addressed(self._settings.shard_releases, self.number, batch))
+        key = f"{self._settings.stream}/{self.number}".encode()
+        batches = self._batches(records, log_end)
+        while parts := await asyncio.to_thread(next, batches, None):
+            batch = packed(self._sent.producer, key, parts)
+            await self._sent.send(Addressed(self._settings.shard_releases, self.number, batch))
 
-    def _next_values(self, blocks: Iterator[list[ReleasedPart]]) -> list[bytes]:
-        """The next few hundred to be sent, none when there are no more.  Raises `Fenced`.
+    def _batches(
+        self, records: Iterable[tuple[int, bytes | None]], log_end: int
+    ) -> Iterator[list[ReleasedPart]]:
+        """What is to be sent, each batch right before it is.  Raises `Fenced`.
 
         Nothing is sent before all that was published has been compared.
         """
-        size = sum(map(len, self._unsent))
-        while self._published or (size < _BYTES_AT_ONCE and len(self._unsent) < _RELEASES_AT_ONCE):
-            block = next(blocks, None)
-            if block is None:
-                break
-            missing = self._missing(block)
-            self._unsent += missing
-            size += sum(map(len, missing))
-        if self._published:
-            return []
-        if self._unsent:
-            self.check_hold()
-        values, self._unsent = self._unsent[:_RELEASES_AT_ONCE], self._unsent[_RELEASES_AT_ONCE:]
-        return values
-
-    def _blocks(self, records: Iterable[tuple[int, bytes | None]]) -> Iterator[list[ReleasedPart]]:
         frames = ((offset, decode_frame(value)) for offset, value in records)
         for epoch, of_epoch in groupby(frames, key=lambda each: each[1].epoch):
             batch = list(of_epoch)
             if epoch > self._epoch:
+                yield from self._sendable([self._framing.rest()])
                 self._begin_epoch(batch[0][1])
             if self._shard is not None:
-                yield from self._counted(self._shard, batch)
+                ends = self._batch_ends(batch, log_end)
+                for block in self._counted(self._shard, batch):
+                    yield from self._sendable(self._framing.cut(self._missing(block), self.round, ends))
             self.next_offset = self._shard.position.next_offset if self._shard else batch[-1][0] + 1
         self._check_given_again()
+
+    def _batch_ends(self, frames: Iterable[tuple[int, Frame]], log_end: int) -> list[int]:
+        """The rounds after which a batch ends because the log did when the batch began, or as soon as one may."""
+        ends = []
+        for offset, frame in frames:
+            if self._log_end is None:
+                self._log_end = max(log_end, offset + 1)
+            if frame.ends and offset + 1 >= self._log_end:
+                ends.append(frame.last)
+                self._log_end = None
+        return ends
+
+    def _sendable(self, batches: Iterable[list[ReleasedPart]]) -> Iterator[list[ReleasedPart]]:
+        self._unsent += filter(None, batches)
+        while self._unsent and not self._published:
+            self.check_hold()
+            yield self._unsent.pop(0)
 
     def _counted(self, shard: Shard, batch: Sequence[tuple[int, Frame]]) -> Iterator[list[ReleasedPart]]:
         before = shard.round
@@ -200,6 +208,11 @@ class OwnedShard:
             self._pass_over(epoch.number, refused)
         else:
             self._shard = Shard(epoch, key, self.number, shards, *place)
+            self._framing = self._new_framing(epoch.privacy["rounds"])
+
+    def _new_framing(self, rounds: str) -> Framing:
+        name = f"{self._settings.stream}/{self.number}"
+        return Framing(rounds_per_batch(rounds, self._settings.batch_rounds), len(name))
 
     def _pass_over(self, epoch: int, why: EpochRefused | FrameRefused) -> None:
         """Expect no more of an epoch and of those before it; raises `why` unless it is closed."""
@@ -233,7 +246,7 @@ class OwnedShard:
                 )
         return digests
 
-    def _missing(self, block: Sequence[ReleasedPart]) -> list[bytes]:
+    def _missing(self, block: Sequence[ReleasedPart]) -> list[ReleasedPart]:
         """What of these releases is not published yet.  Raises `EpochRefused` at a difference from what is."""
         assert self._shard is not None
         missing = []
@@ -247,7 +260,7 @@ class OwnedShard:
                     "give now: the frames, the key or the releases were changed; nothing is sent"
                 )
         self.released += len({part.round for part in missing})
-        return [part.value for part in missing]
+        return missing
 
     def _check_given_again(self) -> None:
         """Raise `EpochRefused` if the frames that were there at the start do not give all that is released."""
@@ -260,19 +273,22 @@ class OwnedShard:
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether enough rounds or enough time has passed since the last checkpoint."""
+        """Whether enough rounds or enough time has passed since the last checkpoint, and no batch is open."""
         offset, at = self._saved
         late = time.monotonic() - at >= self._settings.checkpoint_seconds
-        return self._unsaved >= self._settings.checkpoint_rounds or (late and self.next_offset > offset)
+        enough = self._unsaved >= self._settings.checkpoint_rounds or (late and self.next_offset > offset)
+        return enough and not self._framing.is_open
 
     async def begin_checkpoint(self) -> None:
         """Wait until everything sent is in the broker, copy the state, and write it to Redis while work goes on.
 
-        While something published is still to be compared, what is in Redis stays.
+        While something published is still to be compared, or a batch is open, what is in Redis stays.
         """
         await self.finish_checkpoint()
         await self._sent.settle()
         if self._shard is None or self._published or self.next_offset == self._saved[0]:
+            return
+        if self._framing.is_open:
             return
         if self._is_new:
             await asyncio.to_thread(self._store.start_over, self._key)

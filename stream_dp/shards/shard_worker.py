@@ -153,7 +153,8 @@ class _Member(ConsumerRebalanceListener):
                     frames = [(record.offset, record.value) for record in records]
                     before = shard.released
                     with self._watch.batch():
-                        await self._guarded(place.partition, shard.take(frames))
+                        log_end = self._consumer.last_stable_offset(place) or 0
+                        await self._guarded(place.partition, shard.take(frames, log_end))
                     self._watch.facts.releases += shard.released - before
             for number, shard in list(self._shards.items()):
                 if shard.is_written:

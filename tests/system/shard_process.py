@@ -40,13 +40,13 @@ STEPS: dict[str, dict[str, tuple[Any, str]]] = {
         **_OF_ALL,
         "read what is published": (owned_shard.OwnedShard, "_published_since"),
         "begin an epoch": (owned_shard.OwnedShard, "_begin_epoch"),
-        "compute": (owned_shard.OwnedShard, "_next_values"),
+        "compute": (owned_shard.OwnedShard, "_missing"),
         "wait for the broker": (sending.InFlight, "settle"),
         "hear that the broker has it": (sending, "offset_after"),
     },
     "merge": {
         "find where to go on": (merge_worker, "_go_on"),
-        "merge": (merge_worker, "_next_values"),
+        "merge": (merge_worker, "_next_batch"),
         "hear that the broker has it": (sending, "offset_after"),
     },
 }

@@ -1,0 +1,89 @@
+"""What record batches tell: two logs that differ in one event are read from a backlog and framed alike."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from stream_dp.records import Record
+from tests.system.batch_headers import Batch, batches_of
+from tests.system.sharded import sharded_stream
+from tests.system.streams import Stream, ended, event, small_stream, some_events
+
+BACKLOG, DIFFERING, ROUNDS_AT_ONCE = 3_000, 777, 100
+SETTINGS = {"horizon": 4095, "batch_rounds": ROUNDS_AT_ONCE, "checkpoint_rounds": 1_000}
+LARGE = event(*(f"{number:04}" + "x" * 1020 for number in range(780)))
+"""An event of 800 kB, of which three items count."""
+
+
+def padded(value: bytes | None) -> bytes | None:
+    """An event of 700 bytes: so many of them take more than one fetch."""
+    return value[:-1] + b', "note": "%b"}' % (b"." * 600) if value else value
+
+
+def neighbours() -> list[list[Record]]:
+    """Two logs that differ in the value of one record, which holds no items in the first one."""
+    values = [padded(value) for value in some_events(BACKLOG, seed=5)]
+    logs = []
+    for differing in (b"{}", LARGE):
+        values[DIFFERING] = differing
+        logs.append([Record(n, 1_700_000_000_000 + 250 * n, None, value) for n, value in enumerate(values)])
+    return logs
+
+
+def check_framed(stream: Stream, records: Sequence[Record], batches: Sequence[Batch]) -> None:
+    """They end after every hundredth round, and tell no time but that of the records."""
+    assert [(batch.offset, batch.records) for batch in batches] == [
+        (start, ROUNDS_AT_ONCE) for start in range(0, BACKLOG, ROUNDS_AT_ONCE)
+    ]
+    for batch in batches:
+        last = batch.offset + batch.records - 1
+        times = records[batch.offset].timestamp, records[last].timestamp
+        assert times == (batch.first_timestamp, batch.max_timestamp)
+
+
+def test_a_workers_batches_are_the_same_for_neighbouring_logs(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    framed: list[list[Batch]] = []
+    for number, records in enumerate(neighbours()):
+        name = f"{topic_prefix}-{number}"
+        with small_stream(kafka, redis_url, name, tmp_path, **SETTINGS) as stream:
+            stream.write(stream.settings.events, records)
+            assert stream.run(until_round=BACKLOG) == 0
+            stream.check_everything()
+            framed.append(batches_of(kafka, stream.settings.releases))
+            check_framed(stream, records, framed[-1])
+    assert framed[0] == framed[1]
+
+
+def test_batches_of_shards_and_merge_are_the_same_for_neighbouring_logs(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    framed: list[list[list[Batch]]] = []
+    for number, records in enumerate(neighbours()):
+        name = f"{topic_prefix}-{number}"
+        with sharded_stream(kafka, redis_url, name, tmp_path, 2, **SETTINGS) as stream:
+            stream.write(stream.settings.events, records)
+            processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+            stream.wait_until_round(BACKLOG)
+            for process in processes:
+                process.terminate()
+                assert ended(process) == 0, stream.logged()
+            released = stream.settings.shard_releases
+            of_shards = [batches_of(kafka, released, shard) for shard in range(2)]
+            framed.append([*of_shards, batches_of(kafka, stream.settings.releases)])
+            for batches in framed[-1]:
+                check_framed(stream, records, batches)
+    assert framed[0] == framed[1]
+
+
+def test_a_live_event_is_released_in_a_batch_of_its_own(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Nobody waits for the rest of a batch where the log holds no more."""
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **SETTINGS) as stream:
+        worker = stream.start()
+        for number in range(1, 6):
+            stream.feed([event("tea")])
+            stream.wait_until_round(number, worker)
+        batches = batches_of(kafka, stream.settings.releases)
+        assert [(batch.offset, batch.records) for batch in batches] == [(number, 1) for number in range(5)]
