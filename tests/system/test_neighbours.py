@@ -14,6 +14,7 @@ import pytest
 from stream_dp import log
 from stream_dp.journal import journal_topic
 from stream_dp.records import Record
+from tests.system.batch_headers import batches_of
 from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, event, small_stream, some_events
 
@@ -52,27 +53,31 @@ def told(value: Any, stream: str) -> Any:
 
 
 def everything_public(stream: Stream) -> dict[str, Any]:
-    """Of every record its place, key, headers and value, by topic and partition."""
+    """Batches, and of every record its place, time, key, headers and value, by topic and partition.
+
+    The times at which an epoch was put on record, and charged, are the machine's.
+    """
     settings = stream.settings
-    topics = {
-        settings.releases: 1,
-        settings.shard_releases: settings.shards,
-        settings.epochs: 1,
-        journal_topic(settings.data_source): 1,
-    }
-    return {
-        f"{topic.replace(settings.stream, 's')}/{partition}": [
-            (
-                record.offset,
-                (record.key or b"").replace(settings.stream.encode(), b"s"),
-                record.headers,
-                told(json.loads(record.value), settings.stream),
-            )
-            for record in raw_records(settings.kafka, topic, partition)
-        ]
-        for topic, partitions in topics.items()
-        for partition in range(partitions)
-    }
+    timed = {settings.releases: 1, settings.shard_releases: settings.shards}
+    untimed = {settings.epochs: 1, journal_topic(settings.data_source): 1}
+    found: dict[str, Any] = {}
+    for topic, partitions in (timed | untimed).items():
+        for partition in range(partitions):
+            framed = batches_of(settings.kafka, topic, partition)
+            records = [
+                (
+                    record.offset,
+                    record.timestamp if topic in timed else None,
+                    (record.key or b"").replace(settings.stream.encode(), b"s"),
+                    record.headers,
+                    told(json.loads(record.value), settings.stream),
+                )
+                for record in raw_records(settings.kafka, topic, partition)
+            ]
+            name = topic.replace(settings.stream, "s")
+            found[f"{name}/{partition}"] = records
+            found[f"{name}/{partition} framed"] = [batch if topic in timed else batch[:3] for batch in framed]
+    return found
 
 
 def raw_records(kafka: str, topic: str, partition: int) -> list[Any]:
@@ -89,7 +94,7 @@ def check_same(both: list[dict[str, Any]], releases: int = BACKLOG // 3, shards:
     assert len(one["s.epochs/0"]) >= 2
     assert one["s.events.ledger/0"]
     assert [name for name in one if name.startswith("s.shards/") and one[name]] == [
-        f"s.shards/{shard}" for shard in range(shards)
+        name for shard in range(shards) for name in (f"s.shards/{shard}", f"s.shards/{shard} framed")
     ]
     for name in one:
         assert one[name] == other[name], name
