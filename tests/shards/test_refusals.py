@@ -244,6 +244,6 @@ def test_a_merge_passes_over_what_is_no_release_of_its_stream(caplog: pytest.Log
         for offset, value in enumerate(values):
             for each in (b"", None, b"\xff", another, value):
                 rounds.add(each, shard, offset)
-        merged += rounds.parts()
+        merged += [part.value for batch in rounds.batches(ends=True) for part in batch]
     assert merged == [part.value for part in one_worker(log_of(TEA))]
     assert "that is no release of stream 's'" in caplog.text

@@ -393,13 +393,14 @@ def test_releases_of_old_events_are_marked_as_a_replay(
     dashboard: Running, stream: Stream, browser: Chrome
 ) -> None:
     now = time.time_ns() // 1_000_000
-    old = msgspec.structs.replace(release(5, {"a": 300}), ts="2013-01-01T10:15:00.000Z")
+    long_ago = {"ts": "2013-01-01T10:15:00.000Z", "stream": stream.settings.stream}
+    old = msgspec.structs.replace(release(5, {"a": 300}), **long_ago)
     stream.write(stream.settings.releases, [Record(0, now, b"k", msgspec.json.encode(old))])
     browser.get(dashboard.url)
     wait_for_round(browser, 5)
     wait_for_text(browser, "badge", "Replay")
     assert "2013-01-01 10:15:00 UTC" in text(browser, "notice-text")
-    last = msgspec.structs.replace(release(65_535, {"a": 300}), ts="2013-01-01T10:15:00.000Z")
+    last = msgspec.structs.replace(release(65_535, {"a": 300}), **long_ago)
     stream.write(stream.settings.releases, [Record(0, now, b"k", msgspec.json.encode(last))])
     wait_for_round(browser, 65_535)
     wait_for_text(browser, "badge", "Complete")
@@ -453,10 +454,14 @@ def look_back_to(browser: Chrome, moment: str) -> None:
 
 def test_the_past_by_time_across_epochs(dashboard: Running, stream: Stream, browser: Chrome) -> None:
     """A release a second from noon on: five rounds of epoch 1, then epoch 2, which promises something else."""
-    noon = 1_769_860_800_000
-    first = [release(number, {"a": 300 + number}) for number in range(1, 6)]
+    noon, name = 1_769_860_800_000, stream.settings.stream
+    first = [
+        msgspec.structs.replace(release(number, {"a": 300 + number}), stream=name) for number in range(1, 6)
+    ]
     second = [
-        msgspec.structs.replace(release(number, {"b": 500}), epoch=2, nonce="22" * 16, epsilon=5.0)
+        msgspec.structs.replace(
+            release(number, {"b": 500}), stream=name, epoch=2, nonce="22" * 16, epsilon=5.0
+        )
         for number in (1, 2)
     ]
     stream.write(

@@ -91,7 +91,7 @@ BAD = {
     "does not exist": {"source": {"topic": "elsewhere", "name": "elsewhere"}},
     "did you mean 'kbar'": {"kbra": 3},
     "takes no tokens": {"tokens": 3},
-    "does not fit the budget": {"epsilon": 40},
+    "does not fit the budget": {"epsilon": 29},
     "use the unit": {"unit": "event" if UNIT == "user" else "user"},
 }
 

@@ -24,7 +24,7 @@ from kafka.errors import (
     MessageSizeTooLargeError,
 )
 
-from stream_dp import clients, sending
+from stream_dp import clients, consuming, sending
 from tests.system.conftest import KafkaOfOneTest
 from tests.system.streams import GIVE_UP_SECONDS, wait_until
 
@@ -302,7 +302,7 @@ async def test_no_client_makes_a_topic_by_asking_for_it(kafka: str, topic_prefix
     with clients.consumer_client(kafka) as consumer:
         assert not consumer.partitions_for_topic(topic)
     sender = sending.producer(kafka, "none")
-    reader = consumer(kafka)
+    reader = consuming.consumer(kafka)
     for client in (sender, reader):
         await client.start()
     place = aiokafka.TopicPartition(topic, 0)

@@ -377,11 +377,3 @@ def test_a_journal_that_could_forget_is_refused(
     topic_of(stream, f"{stream.settings.stream}.{name}", partitions, **{"retention.ms": retention})
     with stream.redis() as redis, pytest.raises((LogRefused, LedgerRefused), match=told):
         started(stream, redis)
-
-
-def test_a_worker_that_has_nowhere_to_put_bad_events_does_not_start(stream: Stream) -> None:
-    with KafkaAdminClient(bootstrap_servers=stream.settings.kafka) as admin:
-        admin.delete_topics([stream.settings.dead_letters])
-    topic_of(stream, stream.settings.epochs, **{"retention.ms": "-1"})
-    topic_of(stream, f"{stream.settings.data_source}.ledger", **{"retention.ms": "-1"})
-    assert f"{stream.settings.dead_letters}' does not exist" in stream.refusal(create_topics=False)
