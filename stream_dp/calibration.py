@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from stream_dp.counters import DISCRETE, MECHANISMS, Mechanism
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
+from stream_dp.counters.protocol import Shown
 from stream_dp.privacy.accounting import (
     discrete_gaussian_epsilon,
     discrete_gaussian_sigma_squared,
@@ -58,8 +59,9 @@ def calibrate(
     items_per_event: int,
     mechanism: str = "binary",
     unit: Unit = "event",
+    shown: Shown = "each-round",
 ) -> tuple[Mechanism, Guarantee]:
-    """The least noise that makes a whole epoch (epsilon, delta)-DP.
+    """The least noise that makes a whole epoch (epsilon, delta)-DP.  Which labels are `shown` costs nothing.
 
     Where the unit is the user, the setting items_per_user takes the place of `items_per_event`.
     Half of delta goes to the threshold, and the other half, less what is charged for computed noise that is not
@@ -80,7 +82,7 @@ def calibrate(
         )
     if mechanism == "blt":
         rho = gaussian_rho(epsilon, conversion_delta)
-        blt = BltMechanism.of(horizon, items_per_event, rho, threshold_delta * _FRESH)
+        blt = BltMechanism.of(horizon, items_per_event, rho, threshold_delta * _FRESH, shown)
         _check_variance(blt.draw_sd**2, unit)
         needed = blt.failure_probability / NUMERICAL_SHARE
         if needed > delta:
@@ -94,7 +96,7 @@ def calibrate(
     sigma_squared = discrete_gaussian_sigma_squared(epsilon, conversion_delta, shifts)
     _check_variance(sigma_squared, unit)
     sigma_squared = max(sigma_squared, kind.least_sigma_squared)
-    calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta * _FRESH)
+    calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta * _FRESH, shown)
     method = discrete_gaussian_epsilon(sigma_squared, shifts, conversion_delta).method
     return calibrated, Guarantee(unit, float(epsilon), float(delta), calibrated.rho, threshold_delta, method)
 
@@ -105,6 +107,7 @@ def guarantee_of(
     horizon: int,
     items_per_event: int,
     mechanism: str = "binary",
+    shown: Shown = "each-round",
 ) -> tuple[Mechanism, Guarantee]:
     """What given noise promises: epsilon at a delta of twice `threshold_delta`, split as in `calibrate`.
 
@@ -125,7 +128,7 @@ def guarantee_of(
         )
     if not 1e-12 <= threshold_delta <= 0.25:
         raise ValueError(f"threshold_delta must be between 1e-12 and 0.25, not {threshold_delta:g}")
-    calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta * _FRESH)
+    calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta * _FRESH, shown)
     shifts = items_per_event * kind.nodes_per_event(horizon)
     conversion = discrete_gaussian_epsilon(sigma_squared, shifts, threshold_delta)
     delta = 2 * threshold_delta + coupling_delta(horizon, items_per_event, mechanism=mechanism)

@@ -17,7 +17,7 @@ from scipy.special import ndtr
 from stream_dp.calibration import Guarantee, calibrate
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.binary import levels
-from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.protocol import CalibratedCounter, Shown
 from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.discrete_gaussian import variance
 
@@ -85,6 +85,7 @@ def calibrate_each(
     items_per_event: int,
     names: Sequence[str] = MECHANISMS,
     unit: Unit = "event",
+    shown: Shown = "each-round",
 ) -> tuple[list[tuple[CalibratedCounter, Guarantee]], dict[str, str]]:
     """The mechanisms that can keep this promise, calibrated, and by name why the others refuse it.
 
@@ -94,7 +95,8 @@ def calibrate_each(
     refused = {}
     for name in names:
         try:
-            calibrated.append(calibrate(epsilon, delta, horizon, items_per_event, name, unit))
+            found = calibrate(epsilon, delta, horizon, items_per_event, name, unit, shown)
+            calibrated.append(found)
         except ValueError as error:
             refused[name] = str(error)
     if not calibrated:

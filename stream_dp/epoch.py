@@ -76,6 +76,7 @@ class Epoch:
                 settings.items_per_unit,
                 settings.mechanism,
                 settings.unit,
+                settings.shown,
             )
         except ValueError as error:
             raise EpochRefused(str(error)) from None

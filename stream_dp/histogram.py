@@ -65,6 +65,7 @@ class HistogramState:
     """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),).
 
     `block` is there where idle labels are pruned and a block has begun; `counter` then stands at the block's start.
+    `shown_since` is there where labels are kept: the round that showed each of them first, or 0; int32 as `counts`.
     """
 
     history: bytes
@@ -72,6 +73,7 @@ class HistogramState:
     counts: NDArray[np.int32]
     counter: CounterState
     block: BlockState | None = None
+    shown_since: NDArray[np.int32] | None = None
 
     @classmethod
     def before_any_round(cls, labels: Sequence[str] = ()) -> "HistogramState":
@@ -120,6 +122,7 @@ class RunningHistogram:
         self._ids = np.empty((0, 2), np.uint64)
         self._counts = np.empty(0, np.int32)
         self._visible = _VisibleLabels()
+        self._shown_since = np.empty(0, np.int32) if mechanism.shown == "kept" else None
         if state is not None:
             self._restore(state)
 
@@ -220,12 +223,18 @@ class RunningHistogram:
     def state(self) -> HistogramState:
         """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next event."""
         labels = len(self._labels)
-        return HistogramState(self._history, self._labels, self._counts[:labels], *self._table.state())
+        since = None if self._shown_since is None else self._shown_since[:labels]
+        return HistogramState(self._history, self._labels, self._counts[:labels], *self._table.state(), since)
 
     def _restore(self, state: HistogramState) -> None:
         self._register(state.labels)
         self._counts[: len(state.labels)] = state.counts
         self._history = state.history
+        if self._shown_since is not None and state.shown_since is not None:
+            self._shown_since[: len(state.labels)] = state.shown_since
+            shown = np.flatnonzero(state.shown_since)
+            self._visible.include(shown, self._labels)
+            self._table.keep(shown)
         self._table.restore(state.counter, state.block, len(state.labels))
 
     def _register(self, labels: Sequence[str]) -> None:
@@ -238,6 +247,9 @@ class RunningHistogram:
         self._ids[known:size] = ids
         self._counts = grown(self._counts, size)
         self._counts[known:size] = 0
+        if self._shown_since is not None:
+            self._shown_since = grown(self._shown_since, size)
+            self._shown_since[known:size] = 0
 
     def _check_room(self, rounds: int) -> None:
         if rounds > self.rounds_left:
@@ -267,6 +279,14 @@ class RunningHistogram:
         early = rounds[:, np.newaxis] < first_seen[late]
         noisy[:, columns] = np.where(early, tau[:, np.newaxis] - 1, noisy[:, columns])
 
+    def _keep(self, rows: NDArray[np.int64], reached: NDArray[np.int64]) -> None:
+        """Where labels are kept, remember that those in `rows` have reached their threshold in rounds `reached`."""
+        if self._shown_since is None:
+            return
+        new = self._shown_since[rows] == 0
+        self._shown_since[rows[new]] = reached[new]
+        self._table.keep(rows[new])
+
     def _release(
         self,
         rounds: NDArray[np.int64],
@@ -279,8 +299,11 @@ class RunningHistogram:
         columns = table.columns_of(visible.rows)
         drawn = np.flatnonzero(columns >= 0)
         if len(drawn) < noisy.shape[1]:
-            shown = np.flatnonzero(np.any(noisy >= tau[:, np.newaxis], axis=0))
-            visible.include(table.rows_of(shown), self._labels)
+            reaches = noisy >= tau[:, np.newaxis]
+            shown = np.flatnonzero(np.any(reaches, axis=0))
+            if len(shown):
+                self._keep(table.rows_of(shown), rounds[np.argmax(reaches[:, shown], axis=0)])
+                visible.include(table.rows_of(shown), self._labels)
             columns = table.columns_of(visible.rows)
             drawn = np.flatnonzero(columns >= 0)
         places = np.arange(len(drawn))
@@ -288,10 +311,26 @@ class RunningHistogram:
             noisy = noisy.take(columns[drawn], axis=1)
         else:
             places[columns[drawn]] = places.copy()
+        if self._shown_since is not None:
+            tau = _hide_until(self._shown_since[visible.rows[drawn[places]]], rounds, noisy)
         sizes, ranks, counts = _sorted_by_count(noisy, tau, places)
         if len(drawn) < len(columns):
             ranks = drawn[ranks]
         return ReleasedBlock(rounds, sizes, ranks, counts, visible.labels, heads)
+
+
+def _hide_until(
+    since: NDArray[np.int32], rounds: NDArray[np.int64], noisy: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """Put the cells of each column before the round `since` below all others; returns the least count of the others."""
+    if not noisy.size:
+        return np.zeros(len(rounds), np.int32)
+    least = noisy.min()
+    late = np.flatnonzero(since > rounds[0])
+    if len(late):
+        early = rounds[:, np.newaxis] < since[late]
+        noisy[:, late] = np.where(early, least - 1, noisy[:, late])
+    return np.full(len(rounds), least)
 
 
 def _sorted_by_count(

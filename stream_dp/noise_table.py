@@ -7,8 +7,9 @@ only if, for one of those rounds l,
     noisy(label, l0)  >=  tau(l) - (l - l0) * (what a round can add) - 4 * drift(l0, l)
 
 where drift(l0, l) is the standard deviation of the change of noise from l0 to l, and noisy(label, l0) counts a label
-that was not seen by l0 as 0, whenever it appears.  A round releases a label that is active and reaches tau.  Which
-labels are active follows from the noisy table alone, so pruning is post-processing of what the guarantee speaks of
+that was not seen by l0 as 0, whenever it appears.  Where labels are kept, one that was shown by l0 is active, too.  A
+round releases a label that is active and reaches tau, or has been shown and is kept.  Which labels are active follows
+from the noisy table and from what was released, so pruning is post-processing of what the guarantee speaks of
 (docs/guarantee.md).  A label that could only have passed by a rare swing of its noise inside the block waits for the
 last round of it, for which every label draws noise anyway.
 """
@@ -64,6 +65,9 @@ class WholeTable:
         """How many columns to expect of the next `advance`, not counting new labels."""
         return self._counter.labels
 
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """Whatever their counts will be, these labels have columns from the next block on: here all have."""
+
     def rows_of(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Which labels these columns belong to."""
         return columns
@@ -118,6 +122,7 @@ class PrunedTable:
         self._histories: list[bytes] = []
         self._noisy_at_start: NDArray[np.int32] | None = None  # known where the last block's end has told it
         self._rows = _NONE  # of the active labels
+        self._kept = _NONE  # rows of labels that are always active
         self._columns = np.empty(0, np.int64)  # of a label's row: its column among the active ones, or -1
 
     @property
@@ -143,6 +148,10 @@ class PrunedTable:
     def width(self) -> int:
         """See `WholeTable.width`; before a block begins nobody knows, and this says all labels."""
         return len(self._rows) if self._active and not self._at_the_last else self._everyone.labels
+
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """See `WholeTable.keep`."""
+        self._kept = np.union1d(self._kept, rows)
 
     def rows_of(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `WholeTable.rows_of`."""
@@ -206,7 +215,7 @@ class PrunedTable:
         if noisy is None:
             noisy = everyone.current() + counts[: everyone.labels]
         self._noisy_at_start = None
-        rows = np.flatnonzero(self._in_reach(noisy))
+        rows = np.union1d(np.flatnonzero(self._in_reach(noisy)), self._kept)
         return self._activate(rows, everyone.subset(rows))
 
     def _end(self, ids: NDArray[np.uint64], counts: NDArray[np.int32], hits: Hits) -> NDArray[np.int32]:

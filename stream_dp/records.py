@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from stream_dp.calibration import Guarantee
-from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.protocol import CalibratedCounter, Shown
 from stream_dp.histogram import ReleasedBlock
 from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.record import LARGEST_VALUE as LARGEST_VALUE
@@ -125,8 +125,10 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the snapshot that one round released, as subscribers read it.
 
     `labels` and `counts` run in parallel, largest count first, then by label.  `sd` is the standard deviation
-    of every count of this round, and `tau` the least count that is released in it.  `items_per_user` is there where the
-    unit is the user; `items_per_event` is then the same number, because no event can bring more.
+    of every count of this round.  Where `shown` is "kept", a label is shown from the first released round on in which
+    its noisy count is at least that round's `tau`, whatever its count is later; where it is "each-round", only in the
+    rounds in which its count is.  `items_per_user` is there where the unit is the user; `items_per_event` is then the
+    same number, because no event can bring more.
     `previous` is the round that the epoch released before, 0 if none, and `tag` shows from which log the release came
     (privacy/release_tags.py); both are missing in epochs that were opened before releases had them.
     """
@@ -153,6 +155,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     items_per_user: int | None = None
     previous: int | None = None
     tag: str | None = None
+    shown: Shown = "each-round"
 
 
 _RELEASE_DECODER = msgspec.json.Decoder(Release)
@@ -193,6 +196,8 @@ class ReleaseEncoder:
         }
         if guarantee.unit == "user":
             promise["items_per_user"] = mechanism.items_per_event
+        if mechanism.shown != "each-round":  # which releases did not name before there was another rule
+            promise["shown"] = mechanism.shown
         self._epoch = _fields({"v": VERSION, "stream": stream, "epoch": epoch, "nonce": nonce.hex()})
         self._horizon = _fields({"horizon": mechanism.horizon})
         self._promise = _fields(promise)

@@ -82,7 +82,7 @@ def by_definition(
     found: Releases = {number: {} for number in range(1, len(rounds) + 1)}
     for label in LABELS:
         ids = noise().label_ids([label.encode()])
-        counter, count, seen = calibrated.counter(noise()), 0, False
+        counter, count, seen, kept = calibrated.counter(noise()), 0, False, False
         for l0 in range(0, len(rounds), block):
             inside = np.arange(l0 + 1, min(l0 + block - 1, calibrated.horizon) + 1)
             drifts = calibrated.drifts(l0, inside).tolist()
@@ -94,7 +94,7 @@ def by_definition(
             if not counter.labels and any(label in admitted for admitted in coming):
                 counter.advance(ids, [], NO_HITS, np.array([l0]))
             mine = ids[: counter.labels]
-            active = np.flatnonzero(counter.current() + count >= least - more_reach)
+            active = np.flatnonzero((counter.current() + count >= least - more_reach) | kept)
             ahead = counter.subset(active)
             for number, admitted in enumerate(coming, l0 + 1):
                 error = ahead.advance(mine[active], heads[number - 1 : number], NO_HITS, NONE)[0]
@@ -103,7 +103,9 @@ def by_definition(
                     error = counter.current()
                 seen = seen or label in admitted
                 count += list(admitted).count(label)
-                if len(error) and seen and count + int(error[0]) >= calibrated.tau(number):
+                reaches = bool(len(error) and seen and count + int(error[0]) >= calibrated.tau(number))
+                kept = calibrated.shown == "kept" and (kept or reaches)
+                if reaches or kept:
                     found[number][label] = count + int(error[0])
     return found
 

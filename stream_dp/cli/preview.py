@@ -15,6 +15,7 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.counters.protocol import Shown
 from stream_dp.file_kinds import KINDS
 from stream_dp.settings import Settings
 
@@ -65,6 +66,9 @@ def preview(
         Literal["event", "user"],
         typer.Option(help="Whom the promises protect: one event, or all of one user."),
     ] = "event",
+    shown: Annotated[
+        Shown, typer.Option(help="Which labels a round shows: those kept from earlier rounds, or its own.")
+    ] = _DEFAULTS["shown"],
     runs: Annotated[int, typer.Option(min=1, help="Runs to average, each with a noise key of its own.")] = 3,
     as_json: options.Json = False,
 ) -> None:
@@ -79,6 +83,8 @@ def preview(
       stream-dp preview --events flights.jsonl --public
 
       stream-dp preview --events flights.jsonl --public --mechanism blt --epsilon 0.5,1,2 --runs 10
+
+      stream-dp preview --events flights.jsonl --public --shown kept
 
       stream-dp preview --events flights.jsonl --public --mechanism binary,blt --horizon 65535,1048575 --json
     """
@@ -103,10 +109,12 @@ def preview(
         raise Mistake(
             f"the log holds {len(log.events)} events, but a horizon of {min(horizons)} ends before: raise --horizon"
         )
-    candidates, refused = _calibrated(mechanism, unit, delta, list(product(epsilons, horizons, limits)))
+    candidates, refused = _calibrated(
+        mechanism, unit, delta, list(product(epsilons, horizons, limits)), shown
+    )
     seen = _run(log, [noise for noise, _ in candidates], runs, hidden=as_json)
     report = _report(log, candidates, seen)
-    report |= {"delta": delta, "runs": runs, "refused": refused}
+    report |= {"delta": delta, "shown": shown, "runs": runs, "refused": refused}
     if as_json:
         typer.echo(json.dumps(report))
     else:
@@ -121,7 +129,11 @@ def _numbers(text: str, kind: "Callable[[str], Number]", option: str) -> "list[N
 
 
 def _calibrated(
-    names: str | None, unit: Literal["event", "user"], delta: float, settings: list[tuple[float, int, int]]
+    names: str | None,
+    unit: Literal["event", "user"],
+    delta: float,
+    settings: list[tuple[float, int, int]],
+    shown: Shown,
 ) -> "tuple[list[Calibrated], list[str]]":
     """Every mechanism under every setting (epsilon, horizon, items of an event), and why some refuse theirs."""
     from stream_dp.comparison import calibrate_each
@@ -131,7 +143,7 @@ def _calibrated(
     candidates, refused = [], list[str]()
     try:
         for epsilon, horizon, items_per_event in settings:
-            found, why = calibrate_each(epsilon, delta, horizon, items_per_event, chosen, unit)
+            found, why = calibrate_each(epsilon, delta, horizon, items_per_event, chosen, unit, shown)
             candidates += found
             refused += why.values()
     except ValueError as error:

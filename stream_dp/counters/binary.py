@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.discrete import DiscreteCounter
+from stream_dp.counters.escapes import equal_share, level_shares
+from stream_dp.counters.protocol import Shown
 from stream_dp.counters.tree import TreeCounter
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
@@ -57,19 +59,32 @@ def levels(horizon: int) -> int:
 class BinaryMechanism(DiscreteCounter, frozen=True, tag="binary"):
     """The Binary Mechanism with its noise and thresholds fixed.
 
-    `thresholds[m - 1]` is the least noisy count released in a round whose prefix is the union of m nodes.
+    A label is shown by a noisy count of at least `thresholds[m - 1]` in a round whose prefix is the union of m nodes.
+    Where labels are kept it is `thresholds_by_level[j][m - 1]`, for a round that completes a node of 2^j rounds.
     """
 
     thresholds: tuple[int, ...]
+    thresholds_by_level: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def of(
-        cls, horizon: int, items_per_event: int, sigma_squared: float, threshold_delta: float
+        cls,
+        horizon: int,
+        items_per_event: int,
+        sigma_squared: float,
+        threshold_delta: float,
+        shown: Shown = "each-round",
     ) -> "BinaryMechanism":
-        """Compute the thresholds: each of the D0 * L chances to escape gets an equal part of `threshold_delta`."""
-        tail = threshold_delta / (items_per_event * horizon)
-        thresholds = [sum_tail_threshold(sigma_squared, m + 1, tail) for m in range(levels(horizon))]
-        return cls(horizon, items_per_event, sigma_squared, threshold_delta, tuple(thresholds))
+        """See `DiscreteCounter.of`: equal shares, or where labels are kept more for rounds of few nodes."""
+        calibrated = horizon, items_per_event, sigma_squared, threshold_delta
+        if shown == "each-round":
+            share = equal_share(horizon, items_per_event, threshold_delta)
+            return cls(*calibrated, _thresholds(sigma_squared, levels(horizon), share))
+        shares = level_shares(horizon, items_per_event, threshold_delta)
+        by_level = tuple(
+            _thresholds(sigma_squared, levels(horizon) - j, share) for j, share in enumerate(shares)
+        )
+        return cls(*calibrated, (), by_level, shown=shown)
 
     @staticmethod
     def nodes_per_event(horizon: int) -> int:
@@ -77,8 +92,14 @@ class BinaryMechanism(DiscreteCounter, frozen=True, tag="binary"):
         return levels(horizon)
 
     def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The least noisy count that is released in each of `rounds`."""
-        return np.array(self.thresholds, np.int32)[np.bitwise_count(rounds) - 1]
+        """The least noisy count by which a label is shown in each of `rounds`."""
+        nodes = np.bitwise_count(rounds) - 1
+        if self.thresholds:
+            return np.array(self.thresholds, np.int32)[nodes]
+        table = np.zeros((levels(self.horizon), levels(self.horizon)), np.int32)
+        for row, thresholds in zip(table, self.thresholds_by_level, strict=True):
+            row[: len(thresholds)] = thresholds
+        return table[np.bitwise_count((rounds & -rounds) - 1), nodes]
 
     def sds(self, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
         """The standard deviation of every count released in each of `rounds`."""
@@ -91,3 +112,8 @@ class BinaryMechanism(DiscreteCounter, frozen=True, tag="binary"):
     def counter(self, noise: KeyedNoise) -> TreeCounter:
         """A counter at round 0, without labels."""
         return TreeCounter(DyadicTree(), noise, DiscreteGaussian(self.sigma_squared))
+
+
+def _thresholds(sigma_squared: float, most_nodes: int, share: float) -> tuple[int, ...]:
+    """The thresholds of rounds whose prefix is the union of 1 .. `most_nodes` nodes."""
+    return tuple(sum_tail_threshold(sigma_squared, nodes + 1, share) for nodes in range(most_nodes))

@@ -56,7 +56,8 @@ from scipy.special import ndtr, ndtri
 
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights, squared_sensitivity
 from stream_dp.counters.blt_variances import growth_variances, row_variances
-from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.escapes import equal_share
+from stream_dp.counters.protocol import CalibratedCounter, Shown
 from stream_dp.privacy.gaussian_cells import DRAW_DISTANCE, DRAW_ERROR, LARGEST_DRAW, missing_chance
 from stream_dp.privacy.keyed_noise import KeyedNoise
 
@@ -85,16 +86,24 @@ class BltMechanism(CalibratedCounter, frozen=True, tag="blt"):
     hat_gaps: tuple[float, ...]
 
     @classmethod
-    def of(cls, horizon: int, items_per_event: int, rho: float, threshold_delta: float) -> Self:
+    def of(
+        cls,
+        horizon: int,
+        items_per_event: int,
+        rho: float,
+        threshold_delta: float,
+        shown: Shown = "each-round",
+    ) -> Self:
         """The best poles for the horizon, and the least noise that costs at most `rho`.
 
-        Each of the D0 * L chances to escape gets an equal part of `threshold_delta`.
+        Each of the D0 * L chances to escape gets an equal part of `threshold_delta`, whichever labels are `shown`.
         """
         gaps = best_gaps(horizon)
         sensitivity = squared_sensitivity(gaps, horizon)
         draw_sd = sqrt(items_per_event * sensitivity / (2 * rho)) * (1 + 1e-15)
-        deviations = _quantile_above(threshold_delta / (items_per_event * horizon))
-        return cls(horizon, items_per_event, draw_sd, threshold_delta, deviations, sensitivity, *gaps)
+        deviations = _quantile_above(equal_share(horizon, items_per_event, threshold_delta))
+        calibrated = horizon, items_per_event, draw_sd, threshold_delta, deviations, sensitivity
+        return cls(*calibrated, *gaps, shown=shown)
 
     @property
     def gaps(self) -> Gaps:
@@ -127,7 +136,7 @@ class BltMechanism(CalibratedCounter, frozen=True, tag="blt"):
         return self.items_per_event * (of_cells + missing_chance(self.horizon, shift))
 
     def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The least noisy count that is released in each of `rounds`."""
+        """The least noisy count by which a label is shown in each of `rounds`."""
         reach = self.deviations * self.draw_sd * np.sqrt(row_variances(self.gaps, rounds)) * (1 + 1e-12)
         return (1 + np.ceil(reach + 0.5)).astype(np.int32)
 

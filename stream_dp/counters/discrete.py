@@ -6,7 +6,7 @@ for each item of an event.
 
 from typing import ClassVar, Self
 
-from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.protocol import CalibratedCounter, Shown
 from stream_dp.privacy.discrete_gaussian import LEAST_SIGMA_SQUARED
 
 
@@ -23,8 +23,15 @@ class DiscreteCounter(CalibratedCounter, frozen=True):
     """How many draws of one label a round takes, on average."""
 
     @classmethod
-    def of(cls, horizon: int, items_per_event: int, sigma_squared: float, threshold_delta: float) -> Self:
-        """Compute the thresholds: each of the D0 * L chances to escape gets an equal part of `threshold_delta`."""
+    def of(
+        cls,
+        horizon: int,
+        items_per_event: int,
+        sigma_squared: float,
+        threshold_delta: float,
+        shown: Shown = "each-round",
+    ) -> Self:
+        """Compute the thresholds: the D0 * L chances to escape share `threshold_delta` (escapes.py)."""
         raise NotImplementedError
 
     @staticmethod

@@ -50,7 +50,8 @@ from scipy.special import ndtri
 
 from stream_dp.counters.binary import chain, levels
 from stream_dp.counters.discrete import DiscreteCounter
-from stream_dp.counters.protocol import Column, CounterState, Hits, grown
+from stream_dp.counters.escapes import equal_share, level_shares
+from stream_dp.counters.protocol import Column, CounterState, Hits, Shown, grown
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.privacy.wide_gaussian import LEAST_SIGMA_SQUARED, square_factors
@@ -72,20 +73,27 @@ class HonakerMechanism(DiscreteCounter, frozen=True, tag="honaker"):
     """The counter with its noise and thresholds fixed.
 
     An escape is as rare as it must be from `deviations` standard deviations on by the smoothed tail, and from
-    `sub_gaussian_deviations` on by the sub-Gaussian one.
+    `sub_gaussian_deviations` on by the sub-Gaussian one.  Where labels are kept, `deviations_by_level` holds the two
+    for the rounds of each level.
     """
 
     deviations: float
     sub_gaussian_deviations: float
+    deviations_by_level: tuple[tuple[float, float], ...] = ()
 
     least_sigma_squared: ClassVar[float] = LEAST_SIGMA_SQUARED
     draws_per_round: ClassVar[int] = 2
 
     @classmethod
     def of(
-        cls, horizon: int, items_per_event: int, sigma_squared: float, threshold_delta: float
+        cls,
+        horizon: int,
+        items_per_event: int,
+        sigma_squared: float,
+        threshold_delta: float,
+        shown: Shown = "each-round",
     ) -> "HonakerMechanism":
-        """Compute the tails: each of the D0 * L chances to escape gets an equal part of `threshold_delta`.
+        """See `DiscreteCounter.of`: equal shares, or where labels are kept more for rounds of few nodes.
 
         Raises ValueError where sigma_squared is below 12.
         """
@@ -94,9 +102,11 @@ class HonakerMechanism(DiscreteCounter, frozen=True, tag="honaker"):
                 f"honaker needs noise of variance {LEAST_SIGMA_SQUARED:g} at least, not {sigma_squared:g}: "
                 "raise sigma_squared or choose another mechanism"
             )
-        tail = threshold_delta / (items_per_event * horizon)
-        deviations = -float(ndtri(_SMOOTHED_TAIL * tail)) * (1 + 1e-9)
-        return cls(horizon, items_per_event, sigma_squared, threshold_delta, deviations, sqrt(-2 * log(tail)))
+        calibrated = horizon, items_per_event, sigma_squared, threshold_delta
+        if shown == "each-round":
+            return cls(*calibrated, *_deviations(equal_share(horizon, items_per_event, threshold_delta)))
+        by_level = tuple(map(_deviations, level_shares(horizon, items_per_event, threshold_delta)))
+        return cls(*calibrated, 0.0, 0.0, by_level, shown=shown)
 
     @staticmethod
     def nodes_per_event(horizon: int) -> int:
@@ -109,13 +119,14 @@ class HonakerMechanism(DiscreteCounter, frozen=True, tag="honaker"):
         return levels(horizon) * (levels(horizon) + 8)
 
     def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The least noisy count that is released in each of `rounds`."""
+        """The least noisy count by which a label is shown in each of `rounds`."""
         variances, squares = _chain_sums(rounds, levels(self.horizon)).T
+        both = self.deviations_by_level or ((self.deviations, self.sub_gaussian_deviations),)
+        level = np.bitwise_count((rounds & -rounds) - 1) if self.deviations_by_level else 0
+        deviations, sub_gaussian_deviations = np.array(both)[level].T
         smoothing = _SMOOTHING * squares
-        smoothed = 2 * np.sqrt(smoothing) + self.deviations * np.sqrt(
-            self.sigma_squared * variances + smoothing
-        )
-        sub_gaussian = self.sub_gaussian_deviations * np.sqrt(self.sigma_squared * variances)
+        smoothed = 2 * np.sqrt(smoothing) + deviations * np.sqrt(self.sigma_squared * variances + smoothing)
+        sub_gaussian = sub_gaussian_deviations * np.sqrt(self.sigma_squared * variances)
         rounding = 0.5 + np.bitwise_count(rounds) * 2.0 ** -(_FRACTION_BITS + 1)
         reach = np.minimum(smoothed, sub_gaussian) + rounding + 1e-9
         return (1 + np.ceil(reach)).astype(np.int32)
@@ -148,6 +159,11 @@ class HonakerMechanism(DiscreteCounter, frozen=True, tag="honaker"):
     def counter(self, noise: KeyedNoise) -> "HonakerCounter":
         """A counter at round 0, without labels."""
         return HonakerCounter(noise, DiscreteGaussian(self.sigma_squared))
+
+
+def _deviations(share: float) -> tuple[float, float]:
+    """From how many standard deviations on each of the two tails is at most `share`."""
+    return -float(ndtri(_SMOOTHED_TAIL * share)) * (1 + 1e-9), sqrt(-2 * log(share))
 
 
 def _chain_sums(rounds: NDArray[np.int64], levels_: int) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ labels at once and turns rounds into noise.  A counter never sees a label's text
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -97,7 +97,17 @@ class Counter(Protocol):
         ...
 
 
-class CalibratedCounter(msgspec.Struct, frozen=True, omit_defaults=True):
+Shown = Literal["kept", "each-round"]
+"""Which labels a round shows: those that have reached their threshold in it or before it, or in it alone."""
+
+
+class _Rule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """`shown`: which labels a round shows."""
+
+    shown: Shown = "each-round"
+
+
+class CalibratedCounter(_Rule, frozen=True, omit_defaults=True):
     """A counter's noise and thresholds, frozen for an epoch of at most `horizon` rounds; `name` is its tag.
 
     A field with a default is not written down while it has that value: see `Epoch.fingerprint`.
@@ -117,7 +127,7 @@ class CalibratedCounter(msgspec.Struct, frozen=True, omit_defaults=True):
         raise NotImplementedError
 
     def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The least noisy count that is released in each of `rounds`."""
+        """The least noisy count by which a label is shown in each of `rounds`."""
         raise NotImplementedError
 
     def sds(self, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -133,7 +143,7 @@ class CalibratedCounter(msgspec.Struct, frozen=True, omit_defaults=True):
         raise NotImplementedError
 
     def tau(self, round_number: int) -> int:
-        """The least noisy count that is released in this round."""
+        """The least noisy count by which a label is shown in this round."""
         return int(self.taus(np.array([round_number]))[0])
 
     def sd(self, round_number: int) -> float:

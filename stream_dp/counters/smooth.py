@@ -38,6 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.discrete import DiscreteCounter
+from stream_dp.counters.escapes import equal_share
+from stream_dp.counters.protocol import Shown
 from stream_dp.counters.tree import TreeCounter
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
@@ -132,13 +134,19 @@ class SmoothMechanism(DiscreteCounter, frozen=True, tag="smooth"):
 
     @classmethod
     def of(
-        cls, horizon: int, items_per_event: int, sigma_squared: float, threshold_delta: float
+        cls,
+        horizon: int,
+        items_per_event: int,
+        sigma_squared: float,
+        threshold_delta: float,
+        shown: Shown = "each-round",
     ) -> "SmoothMechanism":
-        """Compute the thresholds: each of the D0 * L chances to escape gets an equal part of `threshold_delta`."""
+        """See `DiscreteCounter.of`: equal shares, which are near the best also where labels are kept."""
         ones, zeros = tree_shape(horizon)
-        tail = threshold_delta / (items_per_event * horizon)
-        thresholds = tuple(sum_tail_threshold(sigma_squared, m + 1, tail) for m in range(ones))
-        return cls(horizon, items_per_event, sigma_squared, threshold_delta, ones, zeros, thresholds)
+        share = equal_share(horizon, items_per_event, threshold_delta)
+        thresholds = tuple(sum_tail_threshold(sigma_squared, m + 1, share) for m in range(ones))
+        calibrated = horizon, items_per_event, sigma_squared, threshold_delta
+        return cls(*calibrated, ones, zeros, thresholds, shown=shown)
 
     @staticmethod
     def nodes_per_event(horizon: int) -> int:

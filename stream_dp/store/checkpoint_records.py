@@ -21,6 +21,7 @@ FORMAT = 4
 WITHOUT_SEALS = 3
 
 ACTIVE_ROWS = "active:rows"
+SHOWN_SINCE = "column:shown"
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 _Head = Annotated[bytes, msgspec.Meta(max_length=32)]

@@ -13,7 +13,8 @@ Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
     active:<name>   a column of the counter of the labels that pruning leaves active in a block of rounds; `active:rows`
                     are their numbers
     column:<name>   a column of the counter, likewise: `column:sums:<level>` and `column:noise:<level>` of the binary
-                    mechanism are the live node of that level and its cached noise
+                    mechanism are the live node of that level and its cached noise; `column:shown` is there where
+                    labels are kept: the round that showed each of them first, or 0
     key             the noise key, unless it is kept elsewhere
 
 `meta` and `closing` carry their own digests, and all digests are keyed (seals.py): what does not stand as a worker with
@@ -41,6 +42,7 @@ from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.store.checkpoint_records import (
     ACTIVE_ROWS,
     FORMAT,
+    SHOWN_SINCE,
     BlockMeta,
     Checkpoint,
     Closing,
@@ -405,10 +407,12 @@ def _state(meta: Meta, labels: list[str], cells: Mapping[str, NDArray[Any]]) -> 
         column.name: Column(column.name.partition(":")[2], column.version, cells[column.name])
         for column in meta.columns
     }
+    shown_since = found.pop(SHOWN_SINCE, None)
     everyone = [column for name, column in found.items() if name.startswith("column:")]
-    state = HistogramState(
-        meta.history, labels, cells["counts"], CounterState(meta.round, everyone, meta.tweaks)
-    )
+    counter = CounterState(meta.round, everyone, meta.tweaks)
+    state = HistogramState(meta.history, labels, cells["counts"], counter)
+    if shown_since is not None:
+        state.shown_since = shown_since.cells
     if meta.block is not None:
         rows = found.pop(ACTIVE_ROWS).cells
         active = [column for name, column in found.items() if name.startswith("active:")]
@@ -421,6 +425,8 @@ def _columns(state: HistogramState) -> Iterator[tuple[str, Column]]:
     """The columns of a state under their names in Redis."""
     for column in state.counter.columns:
         yield f"column:{column.name}", column
+    if state.shown_since is not None:
+        yield SHOWN_SINCE, Column("since", state.round, state.shown_since)
     if state.block is not None:
         start = state.counter.round  # another block has other active labels
         for column in state.block.counter.columns:

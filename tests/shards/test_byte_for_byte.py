@@ -1,6 +1,7 @@
 """However many shards there are, whoever dies and whatever comes twice: merged, they release what one worker does."""
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -66,6 +67,16 @@ def test_a_round_may_hold_many_events_and_a_label_many_times() -> None:
     expected = one_worker(records, of)
     assert len({part.round for part in expected}) == 600 // 7
     assert expected == in_shards(records, 4, range(0, 600, 37), of).merged()
+
+
+def test_all_shards_keep_the_labels_that_were_shown() -> None:
+    records, of = log_of(many_values(300, seed=8)), epoch(shown="kept")
+    expected = one_worker(records, of)
+    released = [decode_release(part.value) for part in expected]
+    assert any(min(each.counts, default=each.tau) < each.tau for each in released)
+    for before, after in pairwise(released):
+        assert {*before.labels} <= {*after.labels}
+    assert expected == in_shards(records, 4, range(0, 300, 37), of).merged()
 
 
 @pytest.mark.parametrize("release", ["every-9", "every-25ms"])

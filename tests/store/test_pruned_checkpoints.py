@@ -1,9 +1,11 @@
 """Does a checkpoint keep a pruned histogram, also in the middle of a block?"""
 
 import pytest
+from msgspec import structs
 from redis import Redis
 
 from stream_dp.counters import MECHANISMS
+from stream_dp.counters.protocol import Shown
 from stream_dp.histogram import RunningHistogram
 from stream_dp.noise_table import Pruning
 from stream_dp.pipeline import Position
@@ -12,10 +14,11 @@ from tests.store.test_checkpoints import CHECK, EPOCH, KEY
 from tests.test_pruning import HORIZON, LABELS, TREES, Releases, by_definition, mechanism, noise, releases
 
 
+@pytest.mark.parametrize("shown", ["kept", "each-round"])
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_a_saved_state_goes_on_as_if_nothing_had_happened(name: str, redis: Redis) -> None:
+def test_a_saved_state_goes_on_as_if_nothing_had_happened(name: str, shown: Shown, redis: Redis) -> None:
     """Saved in the middle of blocks and at their ends, through Redis, with labels that come late."""
-    calibrated = mechanism(name, 13)
+    calibrated = structs.replace(mechanism(name, 13), shown=shown)
     rounds = [LABELS[: 1 + i // 6][-3:] + LABELS[:1] for i in range(HORIZON)]
     expected = releases(RunningHistogram(calibrated, noise(), pruning=Pruning(8)), rounds)
     assert sum(map(len, expected.values())) > 50

@@ -1,0 +1,187 @@
+"""The true delta of the running histogram on small horizons: every outcome of the noise, none of it sampled.
+
+The real histogram runs once over as many labels as the noise of one label has outcomes: label number i carries the
+outcome number i, and its probability.  So what is enumerated is the program that releases, its counters, admission,
+thresholds and rule for showing labels included; only the keyed draws are replaced.  What one label shows over all
+rounds is one outcome of the mechanism, and adding up the probabilities of equal ones gives its law exactly, up to
+noise beyond `_REACH` standard deviations.
+
+Labels are independent given what is admitted, so an event of several items, or a user of several, is the product of
+laws of one label, and the privacy losses of its factors add up.
+
+For counters of one draw a node: `binary` and `smooth`.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import combinations, combinations_with_replacement
+from math import ceil, exp, sqrt
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.counters.discrete import DiscreteCounter
+from stream_dp.histogram import RunningHistogram
+from stream_dp.privacy.accounting import discrete_gaussian_delta
+from stream_dp.privacy.composition import Unit
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
+
+_REACH = 7.0
+"""Standard deviations of one draw that are enumerated: what lies beyond has a probability below 1e-11."""
+
+HIDDEN = np.iinfo(np.int32).min
+"""Stands for the count of a label that a round does not show."""
+
+Occurrences = frozenset[int]
+"""The rounds whose event holds the label."""
+
+
+class Law(NamedTuple):
+    """What one label shows: `outcomes` of shape (n, horizon), all different, and their `probabilities`, shape (n,)."""
+
+    outcomes: NDArray[np.int32]
+    probabilities: NDArray[np.float64]
+
+
+class Losses(NamedTuple):
+    """The probabilities of the same outcomes under two logs, float64 of shape (n,)."""
+
+    larger: NDArray[np.float64]
+    smaller: NDArray[np.float64]
+
+    def delta(self, epsilon: float) -> float:
+        """The least delta by which any set of outcomes of one log exceeds e^epsilon times that of the other."""
+        bound = exp(epsilon)
+        return max(
+            float(np.maximum(one - bound * other, 0).sum())
+            for one, other in ((self.larger, self.smaller), (self.smaller, self.larger))
+        )
+
+    def and_independently(self, other: "Losses") -> "Losses":
+        """Of pairs of outcomes, one of each, of labels that are independent."""
+        return Losses(
+            np.multiply.outer(self.larger, other.larger).reshape(-1),
+            np.multiply.outer(self.smaller, other.smaller).reshape(-1),
+        ).merged()
+
+    def merged(self) -> "Losses":
+        """Outcomes of (nearly) equal ratios as one: no delta changes by more than their rounding."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.round(np.log(self.larger) - np.log(self.smaller), 12)
+        keep = (self.larger > 0) | (self.smaller > 0)
+        _, place = np.unique(ratio[keep], return_inverse=True)
+        return Losses(_added(place, self.larger[keep]), _added(place, self.smaller[keep]))
+
+
+def _added(places: NDArray[np.intp], values: NDArray[np.float64], size: int = 0) -> NDArray[np.float64]:
+    """The sum of the values at each place."""
+    return np.bincount(places.reshape(-1), values, size).astype(np.float64, copy=False)
+
+
+class _EnumeratedNoise:
+    """Stands in for `KeyedNoise`: the noise of label i in the node of round a is `outcomes[i, a - 1]`."""
+
+    def __init__(self, outcomes: NDArray[np.int32]) -> None:
+        self._outcomes = outcomes
+
+    def label_ids(self, labels: Sequence[bytes]) -> NDArray[np.uint64]:
+        numbers = np.array([int(label) for label in labels], np.uint64)
+        return np.stack([numbers, numbers], axis=1)
+
+    def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
+        return round_number.to_bytes(16, "big")
+
+    def extend_history(self, history: bytes, round_number: int, admitted: Sequence[str]) -> bytes:
+        return EMPTY_HISTORY
+
+    def draw(self, gaussian: object, ids: NDArray[np.uint64], tweaks: Sequence[bytes]) -> NDArray[np.int32]:
+        places = np.array([int.from_bytes(tweak, "big") - 1 for tweak in tweaks], np.int64)
+        return self._outcomes[ids[:, 0]][:, places].T.copy()
+
+
+def law(
+    mechanism: DiscreteCounter,
+    occurrences: Occurrences,
+    histogram: type[RunningHistogram] = RunningHistogram,
+) -> Law:
+    """What a label shows that occurs in these rounds, while the mechanism's whole horizon passes."""
+    outcomes, probabilities = _noise(mechanism)
+    labels = [f"{number:09d}" for number in range(len(outcomes))]
+    noise: Any = _EnumeratedNoise(outcomes)
+    running = histogram(mechanism, noise)
+    shown = np.full((mechanism.horizon, len(labels)), HIDDEN, np.int32)
+    for number in range(1, mechanism.horizon + 1):
+        [block] = running.blocks([labels if number in occurrences else []])
+        cells = np.array([int(label) for label in block.labels], np.int64)[block.ranks]
+        shown[number - 1, cells] = block.counts
+    found, place = np.unique(shown, axis=1, return_inverse=True)
+    return Law(found.T, _added(place, probabilities))
+
+
+def _noise(mechanism: DiscreteCounter) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Every outcome of one label's draws, shape (outcomes, horizon), and their probabilities."""
+    reach = ceil(_REACH * sqrt(mechanism.sigma_squared))
+    values = np.arange(-reach, reach + 1)
+    weights = np.exp(-(values.astype(np.float64) ** 2) / (2 * mechanism.sigma_squared))
+    weights /= weights.sum()
+    grid = np.meshgrid(*[values] * mechanism.horizon, indexing="ij")
+    chances = np.meshgrid(*[weights] * mechanism.horizon, indexing="ij")
+    outcomes = np.stack([each.reshape(-1) for each in grid], axis=1).astype(np.int32)
+    return outcomes, np.prod([each.reshape(-1) for each in chances], axis=0)
+
+
+def losses(larger: Law, smaller: Law) -> Losses:
+    """The two laws over the outcomes of both."""
+    both, place = np.unique(np.concatenate([larger.outcomes, smaller.outcomes]), axis=0, return_inverse=True)
+    place, split = place.reshape(-1), len(larger.outcomes)
+    return Losses(
+        _added(place[:split], larger.probabilities, len(both)),
+        _added(place[split:], smaller.probabilities, len(both)),
+    ).merged()
+
+
+Neighbours = tuple[Occurrences, int]
+"""Where the smaller log holds a label, and the round in which the larger one holds it besides."""
+
+
+def neighbours(horizon: int) -> list[Neighbours]:
+    """All of one label."""
+    rounds = range(1, horizon + 1)
+    return [(held, number) for held in _logs(horizon) for number in rounds if number not in held]
+
+
+def _logs(horizon: int) -> list[Occurrences]:
+    rounds = range(1, horizon + 1)
+    return [frozenset(held) for size in range(horizon + 1) for held in combinations(rounds, size)]
+
+
+def worst(
+    mechanism: DiscreteCounter,
+    epsilon: float,
+    unit: Unit = "event",
+    histogram: type[RunningHistogram] = RunningHistogram,
+) -> tuple[float, tuple[Neighbours, ...]]:
+    """The largest delta of any neighbours, and which: one of `neighbours` for each item of the differing unit.
+
+    In the event unit the items of the event share its round; a user brings each item in a round of its own choice.
+    """
+    laws = {held: law(mechanism, held, histogram) for held in _logs(mechanism.horizon)}
+    of_label = {
+        (held, number): losses(laws[held | {number}], laws[held])
+        for held, number in neighbours(mechanism.horizon)
+    }
+    found: tuple[float, tuple[Neighbours, ...]] = (0.0, ())
+    for chosen in combinations_with_replacement(of_label, mechanism.items_per_event):
+        if unit == "user" or len({number for _, number in chosen}) == 1:
+            together = reduce(Losses.and_independently, map(of_label.__getitem__, chosen))
+            found = max(found, (together.delta(epsilon), chosen), key=itemgetter(0))
+    return found
+
+
+def guaranteed(mechanism: DiscreteCounter, epsilon: float) -> float:
+    """The delta that the proof gives: that of the noisy table, and the threshold's."""
+    shifts = mechanism.items_per_event * mechanism.nodes_per_event(mechanism.horizon)
+    table = discrete_gaussian_delta(mechanism.sigma_squared, shifts, epsilon)
+    return table + mechanism.threshold_delta
