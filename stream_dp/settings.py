@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from stream_dp.connections import KafkaAddress, KafkaSecurity, RedisAddress, SaslMechanism, TlsFiles
-from stream_dp.counters.protocol import Shown
 from stream_dp.secret import SettingsError
 
 __all__ = ["PRIVACY", "Settings", "SettingsError", "load_settings"]
@@ -64,7 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     write_barriers: bool = True
     pruning_rounds: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0
     release: Annotated[str, msgspec.Meta(pattern=r"^every-(round|[1-9][0-9]{0,6}(ms)?)\Z")] = "every-round"
-    shown: Shown = "each-round"
+    shown: Literal["kept", "each-round"] = "each-round"
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
     shards: _Shards = 0

@@ -15,7 +15,6 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.counters.protocol import Shown
 from stream_dp.file_kinds import KINDS
 from stream_dp.settings import Settings
 
@@ -67,7 +66,8 @@ def preview(
         typer.Option(help="Whom the promises protect: one event, or all of one user."),
     ] = "event",
     shown: Annotated[
-        Shown, typer.Option(help="Which labels a round shows: those kept from earlier rounds, or its own.")
+        Literal["kept", "each-round"],
+        typer.Option(help="Which labels a round shows: those kept from earlier rounds, or its own."),
     ] = _DEFAULTS["shown"],
     runs: Annotated[int, typer.Option(min=1, help="Runs to average, each with a noise key of its own.")] = 3,
     as_json: options.Json = False,
@@ -133,7 +133,7 @@ def _calibrated(
     unit: Literal["event", "user"],
     delta: float,
     settings: list[tuple[float, int, int]],
-    shown: Shown,
+    shown: Literal["kept", "each-round"],
 ) -> "tuple[list[Calibrated], list[str]]":
     """Every mechanism under every setting (epsilon, horizon, items of an event), and why some refuse theirs."""
     from stream_dp.comparison import calibrate_each
