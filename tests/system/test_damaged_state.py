@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pytest
 from redis import Redis
 
@@ -23,7 +24,7 @@ from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.streams import Stream, ended, event, small_stream, some_events
 
 ROUNDS = 40
-COMMON = [event("tea", "milk")] * ROUNDS
+COMMON = [event("tea", "milk")] * 30 + [event("tea")] * 10  # far above what noise could hide, and not the same
 
 
 @pytest.fixture
@@ -77,11 +78,21 @@ def test_damage_is_refused_and_a_rebuild_brings_the_same_bytes(stream: Stream) -
 def test_a_state_that_gives_another_release_than_was_published_is_refused(stream: Stream) -> None:
     """Even with digests that fit: the release of its own round is computed and compared."""
     right, key = stream.checkpoint(), stream.key()
-    wrong = replace(right.state, history=bytes(32))  # shows in the tag, whichever labels noise lets show
+    assert set(decode_release(stream.releases()[-1].value or b"").labels) == {"tea", "milk"}
+    counts, labels = right.state.counts, right.state.labels
+    wrong = {
+        "a count": replace(right.state, counts=counts + np.array([1, 0], np.int32)),
+        "a label": replace(right.state, labels=["coffee", *labels[1:]]),
+        "two labels": replace(right.state, labels=labels[::-1]),
+        "the chain": replace(right.state, history=bytes(32)),
+    }
     with stream.redis() as redis:
-        rewrite(redis, stream.settings.stream, key, replace(right, state=wrong))
-        with pytest.raises(StateDamaged, match=f"what was published of round {ROUNDS}.*rebuild --replace"):
-            start(stream, redis)
+        for what, state in wrong.items():
+            rewrite(redis, stream.settings.stream, key, replace(right, state=state))
+            with pytest.raises(
+                StateDamaged, match=f"what was published of round {ROUNDS}.*rebuild --replace"
+            ):
+                pytest.fail(f"{what} went unnoticed: {start(stream, redis)}")
         rewrite(redis, stream.settings.stream, key, right)
         start(stream, redis)
 
