@@ -6,10 +6,11 @@ Neither holds data.  Nonces, offsets and settings are public, and the noise key 
 from collections.abc import Iterator
 
 import msgspec
+from kafka import KafkaProducer
 from redis import Redis
 
 from stream_dp import log
-from stream_dp.clients import producer_client
+from stream_dp.clients import borrowed, producer_client
 from stream_dp.connections import Kafka
 from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.privacy.composition import Charge
@@ -187,6 +188,11 @@ def _values(kafka: Kafka, topic: str) -> Iterator[bytes]:
 
 
 def _append(kafka: Kafka, topic: str, value: bytes) -> None:
-    with producer_client(kafka) as producer:
-        producer._metadata.config["retry_backoff_ms"] = _LOOK_AGAIN_MILLISECONDS
+    with borrowed(_appender, kafka) as producer:
         producer.send(topic, value).get(timeout=_ANSWER_SECONDS)
+
+
+def _appender(kafka: Kafka) -> KafkaProducer:
+    producer = producer_client(kafka)
+    producer._metadata.config["retry_backoff_ms"] = _LOOK_AGAIN_MILLISECONDS
+    return producer

@@ -14,7 +14,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.errors import KafkaTimeoutError, TopicAlreadyExistsError
 from kafka.protocol.consumer import IsolationLevel
 
-from stream_dp.clients import admin_client, consumer_client
+from stream_dp.clients import admin_client, borrowed, consumer_client
 from stream_dp.connections import Kafka
 from stream_dp.record import Record
 from stream_dp.times import milliseconds
@@ -56,7 +56,7 @@ def create_topics(kafka: Kafka, *topics: str, partitions: int = 1, retention_day
         "replication_factor": -1,
         "configs": {"cleanup.policy": "delete", **_retention(retention_days)},
     }
-    with admin_client(kafka) as admin:
+    with borrowed(admin_client, kafka) as admin:
         deadline = time.monotonic() + _CREATE_SECONDS
         while missing := set(topics) - set(admin.list_topics()):
             if time.monotonic() > deadline:
@@ -108,7 +108,7 @@ def check_topic(
 
     Returns warnings about what it may lose; with `retention_days`, about any other retention than that.
     """
-    with admin_client(kafka) as admin:
+    with borrowed(admin_client, kafka) as admin:
         if topic not in admin.list_topics():
             raise LogRefused(
                 f"the topic {topic!r} does not exist: create it with {partitions_text(partitions)}"
@@ -158,7 +158,7 @@ def check_topic(
 
 def may_write(kafka: Kafka, topic: str) -> bool:
     """Whether the broker lets this user write to the topic, as far as it tells.  Nothing is written to find out."""
-    with admin_client(kafka) as admin:
+    with borrowed(admin_client, kafka) as admin:
         rights = admin.describe_topics([topic])[0]["authorized_operations"]
     return (
         not rights or "WRITE" in rights
@@ -167,26 +167,26 @@ def may_write(kafka: Kafka, topic: str) -> bool:
 
 def topics(kafka: Kafka) -> set[str]:
     """The names of all topics."""
-    with admin_client(kafka) as admin:
+    with borrowed(admin_client, kafka) as admin:
         return set(admin.list_topics())
 
 
 def partitions_of(kafka: Kafka, topic: str) -> int:
     """How many partitions the topic has."""
-    with admin_client(kafka) as admin:
+    with borrowed(admin_client, kafka) as admin:
         return len(admin.describe_topics([topic])[0]["partitions"])
 
 
 def replicas_of(kafka: Kafka, topic: str) -> int:
     """How many brokers keep each record of the topic."""
-    with admin_client(kafka) as admin:
+    with borrowed(admin_client, kafka) as admin:
         return len(admin.describe_topics([topic])[0]["partitions"][0]["replica_nodes"])
 
 
 def offsets(kafka: Kafka, topic: str, partition: int = 0) -> Offsets:
     """The range of offsets that a partition of `topic` holds now."""
     place_of = TopicPartition(topic, partition)
-    with admin_client(kafka) as admin:
+    with borrowed(admin_client, kafka) as admin:
         first, end = (
             admin.list_partition_offsets({place_of: place}, IsolationLevel.READ_COMMITTED)[place_of].offset
             for place in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
@@ -197,7 +197,7 @@ def offsets(kafka: Kafka, topic: str, partition: int = 0) -> Offsets:
 def offset_at(kafka: Kafka, topic: str, moment: datetime) -> int | None:
     """The first offset of a topic whose record is not from before `moment`; None if none is."""
     place = TopicPartition(topic, 0)
-    with read_only_consumer(kafka, retry_backoff_ms=10) as consumer:
+    with borrowed(_range_reader, kafka) as consumer:
         # kafka-python refuses times before 1970, and no record is from before
         found = consumer.offsets_for_times({place: max(0, milliseconds(moment))})[place]
     return None if found is None else int(found.offset)
@@ -220,18 +220,39 @@ def read_batches(
     if start >= end:
         return
     place = TopicPartition(topic, partition)
-    # A reader's first look-up always waits once, for as long as retry_backoff_ms, for the topic's metadata.
-    with read_only_consumer(
-        kafka, auto_offset_reset="none", retry_backoff_ms=10, max_poll_records=_RECORDS_AT_ONCE
-    ) as consumer:
-        consumer.assign([place])
-        consumer.seek(place, start)
-        reached, since = start, time.monotonic()
-        while reached < end:
-            found = consumer.poll(_POLL_MILLISECONDS).get(place, [])
-            if (position := consumer.position(place)) > reached:
-                reached = position
-                yield min(reached, end), [record for record in found if record.offset < end]
-                since = time.monotonic()  # whoever reads may take as long as they like
-            elif time.monotonic() - since > _GIVE_UP_SECONDS:
-                raise KafkaTimeoutError(f"no records of {topic!r} from offset {position} on")
+    with borrowed(_range_reader, kafka) as consumer:
+        try:
+            yield from _batches(consumer, place, start, end)
+        finally:
+            consumer.unsubscribe()
+
+
+def _batches(
+    consumer: KafkaConsumer, place: TopicPartition, start: int, end: int
+) -> Iterator[tuple[int, list[Any]]]:
+    consumer.assign([place])
+    consumer.seek(place, start)
+    reached, since = start, time.monotonic()
+    while reached < end:
+        found = consumer.poll(_POLL_MILLISECONDS).get(place, [])
+        if (position := consumer.position(place)) > reached:
+            reached = position
+            yield min(reached, end), [record for record in found if record.offset < end]
+            since = time.monotonic()  # whoever reads may take as long as they like
+        elif time.monotonic() - since > _GIVE_UP_SECONDS:
+            raise KafkaTimeoutError(f"no records of {place.topic!r} from offset {position} on")
+
+
+def _range_reader(kafka: Kafka) -> KafkaConsumer:
+    """A reader of what is there already.
+
+    Its first look-up always waits once, for as long as retry_backoff_ms, for the topic's metadata.  The broker answers
+    one request after the other, so that a look behind the end of a topic would hold the next reader up.
+    """
+    return read_only_consumer(
+        kafka,
+        auto_offset_reset="none",
+        retry_backoff_ms=10,
+        fetch_max_wait_ms=10,
+        max_poll_records=_RECORDS_AT_ONCE,
+    )

@@ -12,6 +12,7 @@ from redis import Redis
 from stream_dp import log
 from stream_dp.barriers.key import barrier_key
 from stream_dp.barriers.topic import check_barrier, cut_off, prepare_barriers
+from stream_dp.clients import kept_clients
 from stream_dp.dead_letters import prepare_dead_letters
 from stream_dp.epoch import EpochRefused
 from stream_dp.epoch_gap import gap_of
@@ -116,6 +117,7 @@ def prepare_topics_of_shards(settings: Settings) -> None:
             logger.warning(warning)
 
 
+@kept_clients()
 def resume(
     settings: Settings,
     store: CheckpointStore,
@@ -184,6 +186,7 @@ def resume(
     )
 
 
+@kept_clients()
 def open_next(
     settings: Settings,
     store: CheckpointStore,

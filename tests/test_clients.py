@@ -1,6 +1,7 @@
-"""A client of Kafka that could not be made leaves no thread and no open file behind, however often that is tried."""
+"""Clients of Kafka: one that could not be made leaves nothing behind, and one that was borrowed is used again."""
 
 import ast
+import contextlib
 import gc
 import logging
 import os
@@ -8,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
@@ -107,3 +108,89 @@ def test_every_client_is_made_there() -> None:
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in kinds
     }
     assert makers == set()
+
+
+class Lent:
+    """Stands for a client; knows whether it is closed."""
+
+    def __init__(self, address: str, **settings: object) -> None:
+        self.asked, self.closed = (address, settings), False
+        made.append(self)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+made: list[Lent] = []
+
+
+@pytest.fixture
+def nothing_made() -> None:
+    made.clear()
+
+
+def borrow(address: str = "a:1", **settings: object) -> contextlib.AbstractContextManager[Any]:
+    return clients.borrowed(cast(Any, Lent), address, **settings)
+
+
+@pytest.mark.usefixtures("nothing_made")
+def test_a_client_that_was_borrowed_is_kept_for_the_next_one() -> None:
+    with clients.kept_clients():
+        for _ in range(3):
+            with borrow():
+                assert not made[0].closed
+        assert [each.closed for each in made] == [False]
+    assert [each.closed for each in made] == [True]
+
+
+@pytest.mark.usefixtures("nothing_made")
+def test_nobody_else_has_a_client_that_is_borrowed() -> None:
+    with clients.kept_clients():
+        with borrow() as one, borrow() as other:
+            assert one is not other
+        with borrow():
+            assert len(made) == 2
+
+
+@pytest.mark.usefixtures("nothing_made")
+def test_who_asks_for_another_kind_gets_another() -> None:
+    with clients.kept_clients():
+        for address, settings in (("a:1", {}), ("b:1", {}), ("a:1", {"retries": 1})):
+            with borrow(address, **settings) as client:
+                assert client.asked == (address, settings)
+    assert [each.closed for each in made] == [True] * 3
+
+
+@pytest.mark.usefixtures("nothing_made")
+def test_a_client_that_failed_is_not_kept() -> None:
+    with clients.kept_clients():
+        with pytest.raises(KafkaError), borrow():
+            raise KafkaError
+        assert made[0].closed
+        with borrow() as another:
+            assert another is not made[0]
+
+
+@pytest.mark.usefixtures("nothing_made")
+def test_one_who_reads_no_further_gives_the_client_back() -> None:
+    def records() -> Iterator[int]:
+        with borrow():
+            yield from range(9)
+
+    with clients.kept_clients():
+        for _ in range(2):
+            assert any(True for _ in records())
+            gc.collect()
+        assert len(made) == 1
+
+
+@pytest.mark.usefixtures("nothing_made")
+def test_clients_are_kept_until_the_last_of_two_blocks_ends() -> None:
+    with clients.kept_clients():
+        with clients.kept_clients(), borrow():
+            pass
+        assert not made[0].closed
+    assert made[0].closed
+    with borrow() as later:
+        assert later is not made[0]
+    assert made[1].closed

@@ -14,10 +14,7 @@ class Admin:
     def __init__(self, hidden_for: int) -> None:
         self.hidden_for, self.asked = hidden_for, 0
 
-    def __enter__(self) -> "Admin":
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
+    def close(self) -> None: ...
 
     def list_topics(self) -> list[str]:
         self.hidden_for -= 1
