@@ -24,7 +24,8 @@ from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.streams import Stream, ended, event, small_stream, some_events
 
 ROUNDS = 40
-COMMON = [event("tea", "milk")] * 30 + [event("tea")] * 10  # far above what noise could hide, and not the same
+# Far above what noise could hide, and not the same.
+COMMON = [event("tea", "milk")] * 30 + [event("tea")] * 10
 
 
 @pytest.fixture
