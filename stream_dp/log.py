@@ -4,7 +4,7 @@ The events topic is part of the state: what a worker has applied must stay there
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -28,6 +28,9 @@ _CREATE_SECONDS, _LOOK_AGAIN_SECONDS = 30.0, 0.05
 FOR_EVER = -1
 """As a number of days."""
 
+LOG = {"cleanup.policy": "delete"}
+"""How a topic is made whose every record counts."""
+
 
 class LogRefused(Exception):
     """A topic cannot serve as the log of a stream; the message says what to change."""
@@ -44,17 +47,23 @@ class Offsets:
         return self.first <= offset < self.end
 
 
-def create_topics(kafka: Kafka, *topics: str, partitions: int = 1, retention_days: int = FOR_EVER) -> None:
+def create_topics(
+    kafka: Kafka,
+    *topics: str,
+    partitions: int = 1,
+    retention_days: int = FOR_EVER,
+    configs: Mapping[str, str] = LOG,
+) -> None:
     """Create those of `topics` that do not exist, with so many partitions each.
 
-    Their records are kept for so many days, or for ever.
+    Their records are kept for so many days, or for ever, unless `configs` say otherwise.
 
     Raises KafkaTimeoutError if the broker takes the requests and does not list the topics in 30 s.
     """
     options = {
         "num_partitions": partitions,
         "replication_factor": -1,
-        "configs": {"cleanup.policy": "delete", **_retention(retention_days)},
+        "configs": {**_retention(retention_days), **configs},
     }
     with borrowed(admin_client, kafka) as admin:
         deadline = time.monotonic() + _CREATE_SECONDS
@@ -99,6 +108,25 @@ def partitions_text(number: int) -> str:
     return "one partition" if number == 1 else f"{number} partitions"
 
 
+@dataclass(frozen=True)
+class Described:
+    """A topic as its broker tells it; `settings` are those that were asked for and that this user may see."""
+
+    partitions: int
+    settings: dict[str, str]
+
+
+def describe(kafka: Kafka, topic: str, *settings: str) -> Described | None:
+    """The topic and some of its settings; None if there is no such topic."""
+    with borrowed(admin_client, kafka) as admin:
+        if topic not in admin.list_topics():
+            return None
+        partitions = len(admin.describe_topics([topic])[0]["partitions"])
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(settings))
+        found = admin.describe_configs([resource], config_filter="all")["topic"][topic]
+    return Described(partitions, {name: str(found[name]["value"]) for name in settings if name in found})
+
+
 def check_topic(
     kafka: Kafka, topic: str, largest_batch: int = 0, partitions: int = 1, retention_days: int | None = None
 ) -> list[str]:
@@ -108,22 +136,17 @@ def check_topic(
 
     Returns warnings about what it may lose; with `retention_days`, about any other retention than that.
     """
-    with borrowed(admin_client, kafka) as admin:
-        if topic not in admin.list_topics():
-            raise LogRefused(
-                f"the topic {topic!r} does not exist: create it with {partitions_text(partitions)}"
-            )
-        found_partitions = len(admin.describe_topics([topic])[0]["partitions"])
-        if found_partitions < partitions or (partitions == 1 and found_partitions > 1):
-            why = "so its records have no single order" if partitions == 1 else "one for each shard is needed"
-            raise LogRefused(
-                f"the topic {topic!r} has {partitions_text(found_partitions)}, {why}: "
-                f"use a topic with {partitions_text(partitions)}"
-            )
-        names = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
-        resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(names))
-        found = admin.describe_configs([resource], config_filter="all")["topic"][topic]
-    values = {name: str(found[name]["value"]) for name in names if name in found}
+    names = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
+    found = describe(kafka, topic, *names)
+    if found is None:
+        raise LogRefused(f"the topic {topic!r} does not exist: create it with {partitions_text(partitions)}")
+    if found.partitions < partitions or (partitions == 1 and found.partitions > 1):
+        why = "so its records have no single order" if partitions == 1 else "one for each shard is needed"
+        raise LogRefused(
+            f"the topic {topic!r} has {partitions_text(found.partitions)}, {why}: "
+            f"use a topic with {partitions_text(partitions)}"
+        )
+    values = found.settings
     if values.get("cleanup.policy", "delete") != "delete":
         raise LogRefused(
             f"the topic {topic!r} has cleanup.policy={values['cleanup.policy']}, which removes records that were "

@@ -42,10 +42,12 @@ FORMULAS = {
     "Kafka, frames": "R * S * 48 + E * i * (L + 4)",
     "Kafka, releases": "R * (S * release + V * (release_per_label + L))",
     "releases a day": "86400 * C * R * (release + V * (release_per_label + L))",
+    "table a day": "86400 * min(R, 1) * V * (row + 2 * L)",
 }
 """Processor seconds a second, bytes, bytes a second, and bytes a day of one replica.
 
-With one shard there are no frames, and one worker is both.  Only the last line knows compression.
+With one shard there are no frames, and one worker is both.  Only the releases' line knows compression.
+The table is as `stream-dp table` writes it once a second, before Kafka compacts it to V rows.
 """
 
 UTILISATION = 0.8
@@ -100,6 +102,7 @@ class Costs:
     redis_per_label: float = 80.0
     release_per_label: float = 9.0
     release: float = 400.0
+    row: float = 160.0
 
 
 MEASURED = ("decode", "sequence", "frame", "round", "visible", "idle", "item", "compress")
@@ -124,6 +127,7 @@ class Plan:
     releases_bandwidth: float
     compressed: float
     releases_a_day: Growth
+    table_a_day: Growth
     epoch_seconds: float
     limits: list[str]
 
@@ -164,6 +168,9 @@ def plan(work: Workload, costs: Costs) -> Plan:
         * (counted * costs.release + work.visible * (work.label_bytes + costs.release_per_label)),
         compressed=compressed,
         releases_a_day=a_day,
+        table_a_day=Growth(
+            DAY_SECONDS * min(rounds, 1.0) * work.visible * (costs.row + 2 * work.label_bytes), work.replicas
+        ),
         epoch_seconds=work.horizon / rounds,
         limits=_limits(work, costs, shards, a_day),
     )

@@ -7,6 +7,7 @@ Records that are no releases of the topic's stream are passed over.
 
 import time
 from collections.abc import Iterator
+from functools import cached_property
 from math import ceil
 from statistics import NormalDist
 from typing import Any
@@ -31,10 +32,10 @@ Place = tuple[int, int]
 """An epoch and a round of it."""
 
 
-class WholeRelease(Release, frozen=True, kw_only=True):
+class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
     """A release with all its parts: `part` and `parts` are 1, `labels` and `counts` are complete."""
 
-    @property
+    @cached_property
     def histogram(self) -> dict[str, int]:
         """The noisy count of each released label, largest first."""
         return dict(zip(self.labels, self.counts, strict=True))

@@ -70,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
     releases_retention_days: Annotated[int, msgspec.Meta(ge=-1, le=36_500)] = -1
+    table_every: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 1.0
+    table_format: Literal["json", "connect"] = "json"
     batch_rounds: _BatchRounds = LARGEST_BATCH_ROUNDS
     checkpoint_rounds: _Positive = 5_000
     checkpoint_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0
@@ -131,6 +133,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def releases(self) -> str:
         """The topic that subscribers read."""
         return f"{self.stream}.releases"
+
+    @property
+    def table(self) -> str:
+        """The compacted topic that shows the newest release, a record a label; `stream-dp table` writes it."""
+        return f"{self.stream}.table"
 
     @property
     def frames(self) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stream_dp.connections import Kafka
     from stream_dp.records import Release
     from stream_dp.releases_topic import ReleasesTopic, WholeRelease
+    from stream_dp.table.topic import Table
 
     AnyRelease = TypeVar("AnyRelease", bound=Release)
 
@@ -181,6 +182,19 @@ def subscribe(
 
         return ShardsSubscription(kafka, f"{stream}.shards", start, epoch, position)
     return Subscription(kafka, f"{stream}.releases", start, epoch, position)
+
+
+def read_table(kafka: Kafka, stream: str) -> Table:
+    """What `stream` shows now, for those who need no history: `rows()` by label, and `catch_up()` for what is newer.
+
+        with stream_dp.read_table("localhost:9092", "shop") as table:
+            print(table.rows())
+
+    `stream-dp table` writes it.  Raises `LogRefused` for a topic that is not there, or KafkaError.
+    """
+    from stream_dp.table.topic import Table
+
+    return Table(kafka, f"{stream}.table")
 
 
 def release_at(kafka: Kafka, topic: str, at: int | datetime, epoch: int | None = None) -> WholeRelease | None:

@@ -39,6 +39,7 @@ _DOUBT = {
     "frames": "may lack rounds that were handed to the shards",
     "shard_releases": "may lack releases of shards that were sent",
     "dead_letters": "may lack dead letters",
+    "table": "may lack rows",
 }
 """What a change of each kind of topic leaves in doubt."""
 

@@ -70,6 +70,7 @@ def test_the_plan_is_what_the_formulas_say(shards: int) -> None:
             *(found.sequencer_busy, found.shard_busy, found.shard_memory, found.redis),
             *(found.events_bandwidth, found.frames_bandwidth, found.releases_bandwidth),
             found.releases_a_day.bytes_a_day,
+            found.table_a_day.bytes_a_day,
         ]
     )
 

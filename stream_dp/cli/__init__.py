@@ -30,6 +30,7 @@ from stream_dp.cli import (
     replay,
     republish,
     shards,
+    table,
     tail,
     verify,
     worker,
@@ -77,6 +78,7 @@ app.command("merge")(shards.merge)
 app.command("barriers")(barriers.barriers)
 app.command("tail")(tail.tail)
 app.command("changes")(changes.changes)
+app.command("table")(table.table)
 app.command("replay")(replay.replay)
 app.command("dashboard")(dashboard.dashboard)
 app.command("calibrate")(calibrate.calibrate)

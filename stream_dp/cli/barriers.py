@@ -1,15 +1,11 @@
 """`stream-dp barriers`: the process that ends rounds by ticks, hosted apart from the worker."""
 
-import logging
-import logging.config
-import signal
-from threading import Event
 from typing import Annotated
 
 import typer
 
 from stream_dp.cli import options
-from stream_dp.cli.hosting import Log, LogFormat
+from stream_dp.cli.hosting import Log, start_logging, until_stopped
 from stream_dp.cli.mistakes import Mistake
 
 
@@ -40,8 +36,6 @@ def barriers(
     from stream_dp.barriers.key import barrier_key, parsed_key
     from stream_dp.barriers.writer import BarrierWriter
     from stream_dp.connections import redis_client
-    from stream_dp.operations.logs import json_logging
-    from stream_dp.operations.open_metrics import PublicFacts
     from stream_dp.secret import read_secret
     from stream_dp.store.noise_key import noise_key
 
@@ -55,12 +49,5 @@ def barriers(
         secret = barrier_key(noise_key(settings.noise_key, redis, settings.stream, may_create=False))
     else:
         secret = parsed_key(read_secret("barrier key", key))
-    if log.as_json or log.log_format is LogFormat.json:
-        logging.config.dictConfig(json_logging(log.log_level.value, PublicFacts(settings.stream)))
-    else:
-        logging.basicConfig(level=log.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    stopping = Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
-    BarrierWriter(settings, secret).run(stopping)
+    start_logging(log, settings.stream)
+    BarrierWriter(settings, secret).run(until_stopped())

@@ -146,6 +146,8 @@ def _kafka(settings: Settings) -> Iterator[Finding]:
         topics[settings.barriers] = 1
     if settings.shards:
         topics |= dict.fromkeys((settings.frames, settings.shard_releases), settings.shards)
+    if settings.table in existing:
+        topics[settings.table] = 1
     for topic, partitions in topics.items():
         if topic in existing:
             yield _topic(settings, topic, partitions)
@@ -166,6 +168,7 @@ def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
     from stream_dp.barriers.topic import check_barriers_topic
     from stream_dp.framing import LARGEST_BATCH
     from stream_dp.journal import check_journal, journal_topic
+    from stream_dp.table.topic import check_table_topic
 
     batched = settings.releases, settings.frames, settings.shard_releases
     warnings: list[str] = []
@@ -176,6 +179,9 @@ def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
             check_journal(settings.kafka_address, topic)
         elif topic == settings.barriers:
             check_barriers_topic(settings)
+        elif topic == settings.table:
+            check_table_topic(settings.kafka_address, topic)
+            return Finding("topic", "ok", f"{topic} has one partition and keeps the newest row of each label")
         else:
             largest_batch = LARGEST_BATCH if topic in batched else 0
             days = settings.releases_retention_days if topic == settings.releases else None

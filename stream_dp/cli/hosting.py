@@ -1,8 +1,11 @@
 """How commands that run until they are stopped are hosted and log."""
 
 import logging
+import logging.config
+import signal
 from dataclasses import dataclass
 from enum import StrEnum
+from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,6 +47,26 @@ class Log:
     def for_machines(self) -> bool:
         """Whether the log is lines of JSON."""
         return self.as_json or self.log_format is LogFormat.json
+
+
+def start_logging(log: Log, stream: str) -> None:
+    """Log as asked, in a process that Faust does not host."""
+    from stream_dp.operations.logs import json_logging
+    from stream_dp.operations.open_metrics import PublicFacts
+
+    if log.for_machines:
+        logging.config.dictConfig(json_logging(log.log_level.value, PublicFacts(stream)))
+    else:
+        logging.basicConfig(level=log.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+
+
+def until_stopped() -> Event:
+    """An event that is set by Ctrl-C or SIGTERM."""
+    stopping = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    return stopping
 
 
 def run(app: "faust.App", log: Log, facts: "PublicFacts") -> int:

@@ -97,6 +97,7 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
         ("Kafka, frames", _bandwidth(found.frames_bandwidth)),
         ("Kafka, releases", _bandwidth(found.releases_bandwidth)),
         ("releases on disk", str(found.releases_a_day)),
+        ("table, if written", str(found.table_a_day)),
         ("an epoch lasts", _duration(found.epoch_seconds)),
     ]
     for name, value in rows:

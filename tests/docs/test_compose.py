@@ -44,6 +44,8 @@ SECRETS = {"REDIS_PASSWORD", "OPERATOR_TOKEN", "GRAFANA_PASSWORD"}
 TEXT = re.sub(r"^ *#.*$", "", COMPOSE.read_text(), flags=re.MULTILINE)
 FILE: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
+PUBLIC = ["dashboard", "table"]
+"""What reads public topics only."""
 OWN = {name: service for name, service in SERVICES.items() if "build" in service}
 
 _VARIABLE = re.compile(r"\$\{([A-Z_]+)(:\?[^}]+)?[^}]*\}|\$([A-Za-z_]\w*)")
@@ -64,7 +66,7 @@ def environment(service: str, **instead: str) -> dict[str, str]:
 
 def test_there_are_servers_and_a_worker() -> None:
     assert {"kafka", "redis", "prometheus", "grafana"} == SERVICES.keys() - OWN.keys()
-    assert {"worker", "top-k", "set-union", "dashboard"} == OWN.keys()
+    assert {"worker", "top-k", "set-union", "dashboard", "table"} == OWN.keys()
 
 
 @pytest.mark.parametrize("name", list(OWN))
@@ -83,7 +85,7 @@ def test_a_command_line_that_does_not_exist_would_be_noticed(words: list[str]) -
 @pytest.mark.parametrize("name", list(OWN))
 def test_environment_variables_are_settings(name: str) -> None:
     settings = load_settings(ROOT / "stream.example.toml", environment(name))
-    redis = Settings(stream="shop").redis if name == "dashboard" else f"redis://:{PASSWORD}@redis:6379/0"
+    redis = Settings(stream="shop").redis if name in PUBLIC else f"redis://:{PASSWORD}@redis:6379/0"
     assert (settings.kafka, settings.redis) == ("kafka:19092", redis)
 
 
@@ -100,7 +102,9 @@ def test_the_job_workers_answer_every_kind_of_job_once() -> None:
 def test_private_things_are_out_of_reach_of_what_the_public_sees() -> None:
     networks = {name: set(service["networks"]) for name, service in SERVICES.items()}
     assert set().union(*networks.values()) == FILE["networks"].keys()
-    assert [name for name in networks if networks["dashboard"] & networks[name]] == ["kafka", "dashboard"]
+    for public in PUBLIC:
+        assert [name for name in networks if networks[public] & networks[name]] == ["kafka", *PUBLIC]
+        assert "REDIS" not in str(SERVICES[public]["environment"])
     for name in ("prometheus", "grafana"):
         assert [other for other in networks if networks[name] & networks[other]] == [
             "worker",
@@ -108,7 +112,6 @@ def test_private_things_are_out_of_reach_of_what_the_public_sees() -> None:
             "grafana",
         ]
     assert "ports" not in SERVICES["prometheus"], "it asks for no password"
-    assert "REDIS" not in str(SERVICES["dashboard"]["environment"])
 
 
 def mounted(service: str) -> dict[str, Path]:
@@ -294,20 +297,24 @@ def test_the_redis_service_wants_its_password_and_writes_before_it_answers(guard
         assert client.config_get(*wanted) == wanted
 
 
-def healthy(service: str, ports: dict[str, str]) -> bool:
-    """Whether the service's own health check passes, with the ports of this machine.
+def healthy(service: str, ports: dict[str, str], folder: Path, own: dict[str, str]) -> bool:
+    """Whether the service's own health check passes, in its folder and environment, with the ports of this machine.
 
     It is a process, which takes time from those that start, so it is left out while nobody listens, and is not begun
     again at once.
     """
-    kind, interpreter, *check = OWN[service]["healthcheck"]["test"]
-    assert (kind, interpreter) == ("CMD", "python")
-    [there] = re.findall(r"127\.0\.0\.1:(\d+)/", check[-1])
-    check[-1] = check[-1].replace(f":{there}/", f":{ports[there]}/")
-    with socket.socket() as visitor:
-        if visitor.connect_ex(("127.0.0.1", int(ports[there]))):
-            return False
-    well = subprocess.run([sys.executable, *check], capture_output=True).returncode == 0
+    kind, program, *check = OWN[service]["healthcheck"]["test"]
+    assert (kind, program) in (("CMD", "python"), ("CMD", "stream-dp"))
+    if program == "stream-dp":
+        check = ["-m", "stream_dp.cli", *check]
+    else:
+        [there] = re.findall(r"127\.0\.0\.1:(\d+)/", check[-1])
+        check[-1] = check[-1].replace(f":{there}/", f":{ports[there]}/")
+        with socket.socket() as visitor:
+            if visitor.connect_ex(("127.0.0.1", int(ports[there]))):
+                return False
+    checked = subprocess.run([sys.executable, *check], cwd=folder, env=own, capture_output=True)
+    well = checked.returncode == 0
     time.sleep(0 if well else 0.3)
     return well
 
@@ -328,19 +335,20 @@ def started(service: str, folder: Path, reachable: dict[str, str]) -> Iterator[C
     words = [here(word) for word in OWN[service]["command"]]
     own = {name: here(str(value)) for name, value in SERVICES[service]["environment"].items()}
     own |= {name: value for name, value in reachable.items() if name in own}
+    own = environment(service, **{name: with_password(value) for name, value in own.items()})
     log = folder / f"{service}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "stream_dp.cli", *words],
             cwd=folder,
-            env=environment(service, **{name: with_password(value) for name, value in own.items()}),
+            env=own,
             stdout=output,
             stderr=output,
         )
 
     def is_well() -> bool:
         assert process.poll() is None, log.read_text()
-        return healthy(service, ports)
+        return healthy(service, ports, folder, own)
 
     def wait() -> None:
         wait_until(is_well, lambda: f"{service} is not healthy:\n{log.read_text()}")

@@ -1,0 +1,47 @@
+"""`stream-dp table`: what a stream shows now, kept in a compacted topic for other tools to read."""
+
+from typing import Annotated
+
+import typer
+
+from stream_dp.cli import options
+from stream_dp.cli.hosting import Log, start_logging, until_stopped
+
+
+@options.grouped
+def table(
+    *,
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Write what the newest release shows, and end.")
+    ] = False,
+    log: Log,
+) -> None:
+    """Keep `<stream>.table` equal to the newest release, one record a label, until stopped with Ctrl-C or SIGTERM.
+
+    It reads released values only and needs neither key nor Redis. It may be started again at any time, and two of them
+    do no harm. The setting table_every says how often it writes at most, and table_format what Kafka Connect needs.
+
+    [bold]Examples[/]
+
+      stream-dp table --stream shop
+
+      stream-dp table --stream shop --kafka broker:9092 --once
+
+      stream-dp table --settings stream.toml --log-format json
+    """
+    from stream_dp.cli.reach import require_kafka, require_topic
+    from stream_dp.settings import load_settings
+    from stream_dp.table.writer import TableWriter, keep_table
+
+    found = load_settings(settings, stream=stream, kafka=kafka)
+    start_logging(log, found.stream)
+    require_kafka(found.kafka)
+    if once:
+        require_topic(found.kafka_address, found.releases)
+        with TableWriter(found) as writer:
+            writer.write()
+    else:
+        keep_table(found, until_stopped())
