@@ -6,6 +6,7 @@
 from collections.abc import Iterator
 from typing import Protocol
 
+import msgspec
 from aiokafka import AIOKafkaProducer
 
 from stream_dp.epoch import EpochRefused
@@ -16,6 +17,7 @@ from stream_dp.pipeline import Output, Pipeline
 from stream_dp.published import anything_published, begin_after, published, published_of, value_digest
 from stream_dp.sending import Addressed, InFlight, packed
 from stream_dp.settings import Settings
+from stream_dp.shards.outlet import FramesOutlet
 from stream_dp.shards.sequencer import Sequencer
 from stream_dp.store.checkpoints import Checkpoint
 
@@ -159,3 +161,10 @@ class ReleasesOutlet:
         """See `Outlet.checkpoint`."""
         place = pipeline.state(), pipeline.position, sent.end(self._settings.releases, 0, self._end)
         return Checkpoint(pipeline.epoch, *place, key_check, pipeline.intake.pairs)
+
+
+def outlet_of(settings: Settings, shards: int) -> Outlet:
+    """Where a worker writes whose epoch is divided into so many shards, which the settings may want to change."""
+    return (
+        FramesOutlet(msgspec.structs.replace(settings, shards=shards)) if shards else ReleasesOutlet(settings)
+    )

@@ -17,11 +17,12 @@ from stream_dp.events_reader import ends_of
 from stream_dp.histogram import HistogramState
 from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, check_key
 from stream_dp.log_digest import NOTHING
+from stream_dp.outlet import outlet_of
 from stream_dp.pipeline import Pipeline, Position, ReleasedPart
 from stream_dp.privacy.keyed_noise import check_golden_draw, key_check
 from stream_dp.published import published_of, start_of, value_digest
 from stream_dp.records import Record, decode_release
-from stream_dp.resume import outlet_of, take_over
+from stream_dp.resume import take_over
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Sharding
 from stream_dp.store.noise_key import noise_key

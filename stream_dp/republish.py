@@ -21,10 +21,10 @@ from stream_dp.pipeline import Pipeline, ReleasedPart
 from stream_dp.published import published_of
 from stream_dp.rebuild import Progress, Promise, checkpoint_of, epoch_entries, find_promise, last_released
 from stream_dp.releases_topic import ReleasesTopic
-from stream_dp.resume import prepare_releases_topic
 from stream_dp.sending import LARGEST_BATCH, Addressed, InFlight, batches, producer, stop_producer
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import CheckpointStore
+from stream_dp.stream_topics import prepare_releases_topic
 from stream_dp.subscribe import newest_release
 from stream_dp.verify import Outcome, verify
 

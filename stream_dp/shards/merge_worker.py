@@ -26,7 +26,6 @@ from stream_dp.patience import OUTAGES, persevere
 from stream_dp.pipeline import ReleasedPart
 from stream_dp.records import decode_release
 from stream_dp.releases_topic import ReleasesTopic, WholeRelease
-from stream_dp.resume import prepare_releases_topic, prepare_topics_of_shards
 from stream_dp.sending import (
     Addressed,
     InFlight,
@@ -46,6 +45,7 @@ from stream_dp.shards.merge import (
     decode_shard_release,
 )
 from stream_dp.shards.segments import Reading, Segments
+from stream_dp.stream_topics import prepare_releases_topic, prepare_topics_of_shards
 from stream_dp.subscribe import WholeReleases, newest_release
 from stream_dp.topic_watch import TopicWatch
 

@@ -21,12 +21,12 @@ from stream_dp.operations.ports import Ports
 from stream_dp.operations.watch import Watch
 from stream_dp.patience import OUTAGES, persevere
 from stream_dp.privacy.keyed_noise import check_golden_draw
-from stream_dp.resume import prepare_topics_of_shards
 from stream_dp.sending import InFlight, producer, stop_client, stop_producer
 from stream_dp.settings import Settings
 from stream_dp.shards.group import ends_of, membership, require_shards
 from stream_dp.shards.owned_shard import OwnedShard
 from stream_dp.store.checkpoints import Fenced
+from stream_dp.stream_topics import prepare_topics_of_shards
 from stream_dp.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)

@@ -15,9 +15,8 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaTimeoutError
 from redis import Redis
 
-from stream_dp import epoch
+from stream_dp import epoch, session
 from stream_dp import epochs as epochs_module
-from stream_dp import worker as worker_module
 from stream_dp.dev import redis_server
 from stream_dp.epoch import EpochRefused
 from stream_dp.epochs import Epochs
@@ -114,11 +113,11 @@ def test_a_worker_that_was_superseded_cannot_close_the_epoch(stream: Stream) -> 
     stream.feed(some_events(20, seed=2))
     assert stream.run(until_round=20) == 0
     with stream.redis() as redis:
-        closing, store = started(stream, redis, NewEpoch())
+        closing, _ = started(stream, redis, NewEpoch())
         successor, _ = started(stream, redis)
         counted = closing.pipeline.position
         with pytest.raises(Fenced):
-            open_next(stream.settings, store, redis, closing.epochs, NewEpoch(), counted)
+            open_next(stream.settings, redis, closing.epochs, NewEpoch(), counted)
     assert successor.pipeline.epoch.number == 1
     assert EpochJournal(stream.settings).closed == {}
     assert [charge.end_offset for charge in charges(stream)] == [None]
@@ -131,13 +130,11 @@ def test_who_takes_over_from_a_worker_that_closes_the_epoch_closes_it_too(
     stream.feed(some_events(20, seed=3))
     assert stream.run(until_round=20) == 0
     with stream.redis() as redis:
-        closing, store = started(stream, redis, NewEpoch())
+        closing, _ = started(stream, redis, NewEpoch())
         with monkeypatch.context() as away:
             away.setattr(EpochJournal, "append", unanswered)
             with pytest.raises(KafkaTimeoutError):
-                open_next(
-                    stream.settings, store, redis, closing.epochs, NewEpoch(), closing.pipeline.position
-                )
+                open_next(stream.settings, redis, closing.epochs, NewEpoch(), closing.pipeline.position)
         stream.feed(some_events(10, seed=4))
         with pytest.raises(EpochRefused, match="epoch 1 is closed"):
             started(stream, redis)
@@ -154,7 +151,7 @@ def unanswered(*_: object) -> None:
 def test_a_worker_whose_epoch_was_closed_meanwhile_stops(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "_CONFIRM_SECONDS", 0.1)
+    monkeypatch.setattr(session, "_CONFIRM_SECONDS", 0.1)
     stream.feed(some_events(20, seed=5))
 
     async def work() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from stream_dp import clients, sending, worker
+from stream_dp import clients, sending, session, worker
 from stream_dp.connections import Kafka, aiokafka_options
 from tests.system.conftest import KafkaOfOneTest
 from tests.system.own_redis import own_redis_server
@@ -35,7 +35,7 @@ def run_impatient_worker(*arguments: Any) -> None:
         return aiokafka_options(kafka) | {"request_timeout_ms": 1_000}
 
     sending.aiokafka_options = worker.aiokafka_options = options  # type: ignore[attr-defined]
-    sending._LONGEST_SILENCE_SECONDS = worker._OFFSET_SECONDS = sending._FLUSH_SECONDS = 1.0
+    sending._LONGEST_SILENCE_SECONDS = session._OFFSET_SECONDS = sending._FLUSH_SECONDS = 1.0
     clients.BOOTSTRAP_MILLISECONDS = 2_000
     run_worker(*arguments)
 

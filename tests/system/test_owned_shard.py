@@ -16,11 +16,12 @@ from stream_dp.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, key_check, new_key
 from stream_dp.records import Record, decode_release
 from stream_dp.releases_topic import LONGEST_REPETITION
-from stream_dp.resume import NewEpoch, prepare_topics_of_shards
+from stream_dp.resume import NewEpoch
 from stream_dp.sending import Addressed, InFlight, producer
 from stream_dp.shards.frames import FramesLost, encode_frame
 from stream_dp.shards.owned_shard import OwnedShard
 from stream_dp.shards.sequencer import Sequencer
+from stream_dp.stream_topics import prepare_topics_of_shards
 from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.streams import ended, some_events, wait_until
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
-from stream_dp import worker as worker_module
+from stream_dp import counted_log, session
 from stream_dp.records import Record
 from stream_dp.settings import Settings
 from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, small_stream, some_events, wake_up
@@ -21,7 +21,7 @@ REFUSED = 2
 
 def run_patient_worker(settings: Settings, log_file: str) -> None:
     """Run a worker that takes no silence of a slow broker for an answer."""
-    worker_module._CONFIRM_ANSWER_SECONDS = GIVE_UP_SECONDS
+    counted_log._ANSWER_SECONDS = session._CONFIRM_ANSWER_SECONDS = GIVE_UP_SECONDS
     run_worker(settings, log_file, None)
 
 

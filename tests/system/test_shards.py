@@ -20,9 +20,10 @@ from stream_dp.pipeline import Pipeline
 from stream_dp.rebuild import rebuild, verify_epoch
 from stream_dp.records import decode_release
 from stream_dp.releases_topic import BadPosition
-from stream_dp.resume import NewEpoch, prepare_topics_of_shards
+from stream_dp.resume import NewEpoch
 from stream_dp.shards.frames import decode_frame
 from stream_dp.shards.shard_worker import ShardWorker
+from stream_dp.stream_topics import prepare_topics_of_shards
 from tests.system.shard_process import STEPS
 from tests.system.sharded import SESSION_MILLISECONDS, ShardedStream, sharded_stream
 from tests.system.streams import AnyWorker, ended, some_events, wait_until, wake_up

@@ -41,12 +41,14 @@ def start(stream: Stream) -> int:
 
 
 def test_one_client_of_a_kind_is_enough_for_a_start(stream: Stream, made: Counter[str]) -> None:
-    assert start(stream) == 0
+    with clients.kept_clients():
+        assert start(stream) == 0
     assert made == {"KafkaAdminClient": 1, "KafkaConsumer": 1, "KafkaProducer": 1}  # it opened an epoch
     stream.feed(some_events(30, seed=1))
     assert stream.run(until_round=30) == 0
     made.clear()
-    assert start(stream) == 30
+    with clients.kept_clients():
+        assert start(stream) == 30
     assert made == {"KafkaAdminClient": 1, "KafkaConsumer": 1}
 
 

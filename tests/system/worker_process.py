@@ -20,7 +20,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from stream_dp import resume, sending, worker
+from stream_dp import resume, sending, session, worker
 from stream_dp.barriers.process import BarrierProcess
 from stream_dp.epochs import Epochs
 from stream_dp.events_reader import EventsReader
@@ -47,12 +47,12 @@ STEPS: dict[str, tuple[Any, str]] = {
     "begin the epoch": (Epochs, "finish_opening"),
     "forget older state": (CheckpointStore, "start_over"),
     "read what is published": (ReleasesOutlet, "published_since"),
-    "compare what is published": (worker._Session, "catch_up"),
+    "compare what is published": (session.Session, "catch_up"),
     "compute": (Pipeline, "process"),
     "ask who holds the stream": (CheckpointStore, "check_hold"),
     "hand a batch to the producer": (AIOKafkaProducer, "send_batch"),
-    "count a batch": (worker._Session, "count"),
-    "send a batch": (worker._Session, "_send"),
+    "count a batch": (session.Session, "count"),
+    "send a batch": (session.Session, "_send"),
     "wait for the broker": (sending.InFlight, "settle"),
     "prepare a checkpoint": (CheckpointStore, "prepare"),
     "queue the checkpoint's commands": (CheckpointStore, "_write"),
