@@ -16,7 +16,8 @@ from stream_dp.barriers.chain import Barrier, beginning
 from stream_dp.calibration import LARGEST_HORIZON, program_delta
 from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.histogram import HistogramState
-from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, JournaledLedger, check_key
+from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, check_key
+from stream_dp.journaled_ledger import JournaledLedger
 from stream_dp.log_digest import LogDigest
 from stream_dp.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
@@ -261,7 +262,9 @@ class Epochs:
 
     def _open_ledger(self, source: str) -> JournaledLedger:
         settings = self._settings
-        return JournaledLedger(settings.kafka_address, self._redis, source, settings.create_topics)
+        return JournaledLedger(
+            settings.kafka_address, self._redis, source, settings.create_topics, unmetered=True
+        )
 
 
 def _has_counted_nothing(epoch: Epoch, closed: EpochClosed) -> bool:

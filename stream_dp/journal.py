@@ -1,23 +1,17 @@
-"""Two topics that remember what Redis may lose: `<stream>.epochs` and `<source>.ledger`.
+"""Topics that remember what Redis may lose: `<stream>.epochs` here, `<source>.ledger` in journaled_ledger.py.
 
 Neither holds data.  Nonces, offsets and settings are public, and the noise key is only there as its check value.
 """
 
-from collections.abc import Iterator
-
 import msgspec
 from kafka import KafkaProducer
-from redis import Redis
 
 from stream_dp import log
 from stream_dp.clients import borrowed, producer_client
 from stream_dp.connections import Kafka
 from stream_dp.epoch import Epoch, EpochRefused
-from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.settings import Settings
-from stream_dp.store.ledger import Ledger, LedgerRefused
-from stream_dp.store.ledger_records import Marks
 
 _ANSWER_SECONDS = 30
 _LOOK_AGAIN_MILLISECONDS = (
@@ -86,7 +80,7 @@ class EpochJournal:
 
     def append(self, entry: EpochEntry) -> None:
         """Write `entry`, wait until the broker has it, and read what the topic holds by now."""
-        _append(self._kafka, self._topic, msgspec.json.encode(entry))
+        append(self._kafka, self._topic, msgspec.json.encode(entry))
         self.read_on()
 
     @property
@@ -137,59 +131,10 @@ def journal_topic(source: str) -> str:
     return f"{source}.ledger"
 
 
-class JournaledLedger:
-    """The ledger of a source, with every charge in `<source>.ledger` too before anything is released.
-
-    Opening it puts back what a Redis that was lost or rolled back has forgotten.  Without Kafka there is no journal.
-    """
-
-    def __init__(self, kafka: Kafka | None, redis: Redis, source: str, create_topics: bool = True) -> None:
-        """Raises `LedgerRefused`, also where the journal's topic cannot serve; made only where `create_topics`."""
-        self._kafka, self._topic = kafka, journal_topic(source)
-        self.ledger = Ledger(redis, source)
-        self.restored: list[Charge] = []
-        if kafka is not None:
-            if create_topics:
-                log.create_topics(kafka, self._topic)
-            try:
-                check_journal(kafka, self._topic)
-            except log.LogRefused as refused:
-                raise LedgerRefused(str(refused)) from None
-            self.restored = self.ledger.restore(_values(kafka, self._topic))
-
-    def charge(self, charge: Charge, marks: Marks | None = None) -> Charge:
-        """Charge once; returns the charge as it stands.  Raises `LedgerRefused`.
-
-        `marks` belongs to pay_what_you_get.py.
-        """
-        return self._journaled(self.ledger.charge(charge, marks), marks)
-
-    def close(self, charge_id: str, end_offset: int) -> Charge:
-        """Record that a charge read nothing from `end_offset` on."""
-        return self._journaled(self.ledger.close(charge_id, end_offset))
-
-    def note_query(self, budget_id: str, query_id: str) -> None:
-        """Record a query of a pay-what-you-get budget as it stands."""
-        stored = self.ledger.state().stored[budget_id]
-        if stored.marks is not None:
-            query = {query_id: stored.marks.queries[query_id]}
-            self._journaled(stored.now, Marks(stored.marks.opened, query))
-
-    def _journaled(self, charge: Charge, marks: Marks | None = None) -> Charge:
-        if self._kafka is not None:
-            _append(self._kafka, self._topic, self.ledger.journal_record(charge, marks))
-        return charge
-
-
-def _values(kafka: Kafka, topic: str) -> Iterator[bytes]:
-    offsets = log.offsets(kafka, topic)
-    for record in log.read(kafka, topic, offsets.first, offsets.end):
-        yield record.value or b""
-
-
-def _append(kafka: Kafka, topic: str, value: bytes) -> None:
+def append(kafka: Kafka, topic: str, value: bytes) -> int:
+    """Write a record and wait until the broker has it; returns its offset."""
     with borrowed(_appender, kafka) as producer:
-        producer.send(topic, value).get(timeout=_ANSWER_SECONDS)
+        return int(producer.send(topic, value).get(timeout=_ANSWER_SECONDS).offset)
 
 
 def _appender(kafka: Kafka) -> KafkaProducer:

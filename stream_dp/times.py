@@ -26,3 +26,8 @@ def milliseconds(moment: datetime) -> int:
     1769860800000
     """
     return (moment - _START) // timedelta(milliseconds=1)
+
+
+def now() -> str:
+    """The time of this machine's clock, in UTC to the second: "2026-01-31T12:00:00Z"."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -336,13 +336,13 @@ def _charged(
     from stream_dp.connections import redis_client
     from stream_dp.jobs.result import cost_of
     from stream_dp.jobs.steps import compute, pay, settle
-    from stream_dp.journal import JournaledLedger
+    from stream_dp.journaled_ledger import JournaledLedger
     from stream_dp.privacy.keyed_noise import new_key
 
     key, charge_id = new_key(), f"job/{prepared.name}/{request.id}"
     with redis_client(settings.redis_address) as redis:
         kafka = settings.kafka_address if journaled else None
-        ledger = JournaledLedger(kafka, redis, prepared.name, settings.create_topics)
+        ledger = JournaledLedger(kafka, redis, prepared.name, settings.create_topics, unmetered=True)
         cost = cost_of(prepared.calibrated, ledger.ledger.budget())
         pay(prepared, charge_id, key, ledger)
         if not journaled:

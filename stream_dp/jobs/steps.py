@@ -21,7 +21,8 @@ from stream_dp.jobs.request import BadRequest, JobRequest, Source
 from stream_dp.jobs.result import JobResult, ResultCost, done
 from stream_dp.jobs.rows import RowCollector
 from stream_dp.jobs.topic_rows import TopicRange, find_range, read_topic
-from stream_dp.journal import JournaledLedger, journal_topic
+from stream_dp.journal import journal_topic
+from stream_dp.journaled_ledger import JournaledLedger
 from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.keyed_noise import key_check, subkey
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -49,7 +50,7 @@ class Site:
 
     def ledger(self, redis: Redis, source: str) -> JournaledLedger:
         """The ledger of a data source, with its journal.  Raises `LedgerRefused`."""
-        return JournaledLedger(self.kafka, redis, source, self.create_topics)
+        return JournaledLedger(self.kafka, redis, source, self.create_topics, unmetered=True)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ source charges its one ledger BEFORE anything is released.  Keys, which a cluste
     stream_dp:{<source>}:durability      written only to wait for it
 
 Every change is one WATCH ... MULTI ... EXEC, and is on the disk of Redis before the call returns.
+Every look is completed by what is known of the ledger's journal (journal_fold.py), which outlives a lost Redis.
 What the sums mean, and why the rule by which a charge fits is a valid one: docs/budget.md.
 """
 
@@ -22,26 +23,31 @@ from redis.exceptions import ResponseError, WatchError
 
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Room, Spent, Unit
+from stream_dp.store.journal_fold import JournalFold
 from stream_dp.store.ledger_records import (
     FORMAT,
     BudgetExceeded,
+    BudgetSet,
     Change,
     ChargeConflict,
     Entry,
     LedgerDamaged,
     LedgerRefused,
     Marks,
+    NoBudget,
     NotDurable,
     State,
     Stored,
     UnitMismatch,
     check_same,
+    check_unit,
+    damaged,
     does_not_fit,
-    merged,
-    read_journal,
+    no_budget,
     too_small,
     unpack,
 )
+from stream_dp.times import now
 
 __all__ = [
     "Budget",
@@ -51,6 +57,7 @@ __all__ = [
     "Ledger",
     "LedgerDamaged",
     "LedgerRefused",
+    "NoBudget",
     "NotDurable",
     "UnitMismatch",
 ]
@@ -74,19 +81,30 @@ class Ledger:
                 "its own a name of at most 249 letters, digits, '.', '_' and '-'"
             )
         self.source = source
+        self.journal = JournalFold(source)
         self._redis = redis
         self._prefix = f"stream_dp:{{{source}}}:"
         self._warned: set[str] = set()
 
     def state(self) -> State:
-        """Unit, budget and charges of one moment."""
+        """Unit, budget and charges of one moment, completed by what is known of the journal."""
+        return self.journal.completed(self.held())
+
+    def held(self) -> State:
+        """Unit, budget and charges that Redis holds at one moment."""
         with self._redis.pipeline(transaction=True) as transaction:
             transaction.get(self._prefix + "budget")
             transaction.hgetall(self._prefix + "charges")
-            return unpack(self.source, *transaction.execute())
+            try:
+                found = transaction.execute()
+            except ResponseError as error:
+                if "WRONGTYPE" in str(error):
+                    raise damaged(self.source) from None
+                raise
+        return unpack(self.source, *found)
 
     def budget(self) -> Budget | None:
-        """The budget, or None where none was set: then charges are recorded and nothing is refused."""
+        """The budget, or None where none was set."""
         return self.state().budget
 
     def charges(self) -> list[Charge]:
@@ -110,43 +128,49 @@ class Ledger:
         return composition.room(state.charges(), state.budget, first_offset, end_offset)
 
     def set_budget(self, epsilon: float, delta: float, unit: Unit) -> Budget:
-        """Set or change the budget; refused below what is spent already.  ValueError for numbers out of range."""
+        """Set or change the budget in Redis; refused below what is spent.  ValueError for numbers out of range."""
         budget = Budget(epsilon=epsilon, delta=delta, unit=unit)
 
         def change(state: State) -> Change:
-            self._check_unit(state, unit)
-            exceeded = composition.refused(state.charges(), budget)
-            if exceeded:
-                raise BudgetExceeded(too_small(self.source, budget, exceeded))
+            self.check_budget(state, budget)
             return Change(budget)
 
         self.update(change)
         return budget
 
-    def charge(self, charge: Charge, marks: Marks | None = None) -> Charge:
+    def check_budget(self, state: State, budget: Budget) -> None:
+        """Raise `LedgerRefused` where `budget` is below what is spent, or counts per the other unit."""
+        check_unit(self.source, state.unit, budget.unit)
+        exceeded = composition.refused(state.charges(), budget)
+        if exceeded:
+            raise BudgetExceeded(too_small(self.source, budget, exceeded))
+
+    def charge(self, charge: Charge, marks: Marks | None = None, metered: bool = False) -> Charge:
         """Charge once, however often it is called with the same charge; returns the charge as it stands now.
 
         The one returned has another `end_offset` if it was closed since: nothing past that end is paid for.
-        `marks` belongs to pay_what_you_get.py.
+        `marks` belongs to pay_what_you_get.py.  Where it is `metered`, a new charge needs a budget: raises `NoBudget`.
         """
 
         def change(state: State) -> Change:
-            self._check_unit(state, charge.unit)
+            check_unit(self.source, state.unit, charge.unit)
             known = state.stored.get(charge.id)
             if known is not None:
                 check_same(known.made, charge)
                 return Change()
+            if metered and state.budget is None:
+                raise NoBudget(no_budget(self.source))
             charges = state.charges()
             if state.budget is not None and composition.refused([*charges, charge], state.budget):
                 left = composition.room(charges, state.budget, charge.first_offset, charge.end_offset)
                 raise BudgetExceeded(does_not_fit(self.source, state.budget, charge, left))
-            return Change(stored=(Stored(len(state.stored) + 1, charge, marks=marks),))
+            return Change(stored=(Stored(len(state.stored) + 1, charge, marks=marks, at=now()),))
 
         before = self.update(change)
         if before.budget is None:
             self._warn_once(
-                f"the source {self.source!r} has no budget, so charges are recorded and nothing is refused: set one "
-                "with `stream-dp budget set`"
+                f"the source {self.source!r} has no budget, so charges are recorded and nothing is refused: "
+                "set one with `stream-dp budget set`"
             )
         known = before.stored.get(charge.id)
         return charge if known is None else known.now
@@ -183,52 +207,40 @@ class Ledger:
 
         `marks`: a pay-what-you-get budget, with those of its queries that have changed.
         """
-        return msgspec.json.encode(Entry(FORMAT, self.source, charge, self.budget(), marks))
+        state = self.state()
+        stored = state.stored.get(charge.id)
+        made_at = stored.at if stored is not None else None
+        return msgspec.json.encode(Entry(FORMAT, self.source, charge, state.budget, marks, made_at))
+
+    def budget_record(self, budget: Budget, by: str) -> bytes:
+        """What to append to the source's journal when the budget is set."""
+        return msgspec.json.encode(BudgetSet(FORMAT, self.source, budget, by, now()))
 
     def behind(self, records: Iterable[bytes]) -> list[Charge]:
-        """The charges of the journal that Redis lacks, or still has open: not empty if Redis was rolled back."""
-        return [stored.now for stored in self._missing(self.state(), records)[1]]
+        """The charges of a journal that Redis lacks, or still has open: not empty if Redis was rolled back."""
+        return _missing(self.held(), JournalFold(self.source, records))
 
     def restore(self, records: Iterable[bytes]) -> list[Charge]:
-        """Put back what the journal holds and Redis lacks, also beyond the budget; returns the charges put back.
+        """Put back what a journal holds and Redis lacks, also beyond the budget; returns the charges put back.
 
-        They were accepted once and stay spent.  A budget is taken from the journal only where Redis has none.
+        They were accepted once and stay spent.  Of two budgets the lower stays.
         """
-        kept = list(records)
-        back: list[Charge] = []
+        journal, back = JournalFold(self.source, records), list[Charge]()
 
         def change(state: State) -> Change:
-            budget, missing = self._missing(state, kept)
-            back[:] = [stored.now for stored in missing]
-            return Change(None if state.budget else budget, tuple(missing))
+            whole = journal.completed(state)
+            back[:] = _missing(state, journal)
+            return Change(whole.budget, tuple(whole.stored.values()))
 
         self.update(change)
         return back
 
-    def _missing(self, state: State, records: Iterable[bytes]) -> tuple[Budget | None, list[Stored]]:
-        """The last budget of the journal, and what to store so that Redis holds every charge of the journal."""
-        budget: Budget | None = None
-        unit = state.unit
-        found: dict[str, Stored] = {}
-        new = len(state.stored)
-        for entry in (read_journal(self.source, record) for record in records):
-            charge, budget = entry.charge, entry.budget or budget
-            unit = unit or charge.unit
-            self._check_unit(State(unit, None, {}), charge.unit)
-            known = found.get(charge.id) or state.stored.get(charge.id)
-            new += known is None
-            found[charge.id] = merged(known, entry, new)
-        return budget, [stored for stored in found.values() if state.stored.get(stored.made.id) != stored]
-
-    def _check_unit(self, state: State, unit: Unit) -> None:
-        if state.unit not in (None, unit):
-            raise UnitMismatch(
-                f"the ledger of {self.source!r} counts per {state.unit}, and the two units cannot be added: use "
-                f"the unit {state.unit} instead of {unit}"
-            )
+    def put_back(self) -> None:
+        """Put back into Redis what is known of the ledger's own journal and Redis lacks."""
+        self.update(lambda _: Change())
 
     def update(self, change: Callable[[State], Change]) -> State:
-        """Apply `change` to what Redis holds, atomically and durably; returns what Redis held before.
+        """Apply `change` to the completed state, atomically and durably; returns the one before.
 
         `change` may run several times.  Where it changes nothing, an earlier call may have ended before it knew
         that its change is durable: so this one waits for it all the same.
@@ -237,20 +249,23 @@ class Ledger:
             try:
                 with self._redis.pipeline(transaction=True) as transaction:
                     transaction.watch(self._prefix + "budget", self._prefix + "charges")
-                    state = self.state()  # both keys at one moment, which two reads here would not be
-                    self._write(transaction, state, change(state))
+                    held = self.held()  # both keys at one moment, which two reads here would not be
+                    state = self.journal.completed(held)
+                    self._write(transaction, held, change(state).applied(state))
                 break
             except WatchError:  # another process was faster, or the answer was lost: look again
                 continue
         self._make_durable()
         return state
 
-    def _write(self, transaction: Transaction, state: State, change: Change) -> None:
-        if change.budget is None and not change.stored:
+    def _write(self, transaction: Transaction, held: State, wanted: State) -> None:
+        """Have Redis hold `wanted` in the place of `held`."""
+        changed = [each for name, each in wanted.stored.items() if held.stored.get(name) != each]
+        if not changed and held.budget == wanted.budget:
             return
         transaction.multi()
-        transaction.set(self._prefix + "budget", msgspec.msgpack.encode(change.header(state)))
-        for stored in change.stored:
+        transaction.set(self._prefix + "budget", msgspec.msgpack.encode(wanted.header()))
+        for stored in changed:
             packed: Any = msgspec.msgpack.encode(stored)
             transaction.hset(self._prefix + "charges", stored.made.id, packed)
         transaction.execute()
@@ -285,3 +300,9 @@ class Ledger:
         if warning not in self._warned:
             self._warned.add(warning)
             logger.warning(warning)
+
+
+def _missing(held: State, journal: JournalFold) -> list[Charge]:
+    """The charges that the journal has and `held` lacks or has otherwise, as they stand."""
+    whole = journal.completed(held).stored
+    return [each.now for name, each in whole.items() if held.stored.get(name) != each]

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,10 @@ class BudgetExceeded(LedgerRefused):
 
 class ChargeConflict(LedgerRefused):
     """The id was used before with other parameters, or is not known."""
+
+
+class NoBudget(LedgerRefused):
+    """Nobody has set a budget, and nobody has said that none is wanted."""
 
 
 class UnitMismatch(LedgerRefused):
@@ -63,12 +68,16 @@ class Marks(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A charge as it was made, its place in the order of charges, and what has become of it since."""
+    """A charge as it was made, its place in the order of charges, and what has become of it since.
+
+    `at`: when it was made, by the clock of whoever made it; None for one of a version that did not tell.
+    """
 
     number: int
     made: Charge
     closed_at: int | None = None
     marks: Marks | None = None
+    at: str | None = None
 
     @property
     def now(self) -> Charge:
@@ -84,34 +93,64 @@ class State:
     budget: Budget | None
     stored: dict[str, Stored]
 
+    def in_order(self) -> list[Stored]:
+        """The charges in the order in which they were made, and what has become of them."""
+        return sorted(self.stored.values(), key=lambda stored: stored.number)
+
     def charges(self) -> list[Charge]:
         """The charges in the order in which they were made."""
-        return [stored.now for stored in sorted(self.stored.values(), key=lambda stored: stored.number)]
+        return [stored.now for stored in self.in_order()]
+
+    def header(self) -> Header:
+        """What is kept beside the charges; the state must not be empty."""
+        assert self.unit is not None
+        return Header(FORMAT, self.unit, self.budget, len(self.stored))
 
 
 @dataclass(frozen=True)
 class Change:
-    """What to write: a budget where it changed, the unit where there was none, and the charges that changed."""
+    """What is to be otherwise: the budget, and charges."""
 
     budget: Budget | None = None
     stored: tuple[Stored, ...] = ()
 
-    def header(self, state: State) -> Header:
-        """The header after the change."""
+    def applied(self, state: State) -> State:
+        """The state after the change."""
         budget = self.budget or state.budget
-        unit = state.unit or (budget.unit if budget is not None else self.stored[0].made.unit)
-        names = state.stored.keys() | {stored.made.id for stored in self.stored}
-        return Header(FORMAT, unit, budget, len(names))
+        stored = state.stored | {each.made.id: each for each in self.stored}
+        unit = state.unit or (budget.unit if budget is not None else None)
+        return State(unit or next((each.made.unit for each in self.stored), None), budget, stored)
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A record of the journal: a charge and the budget as they stood then; `marks` with the queries that changed."""
+    """A record of the journal: a charge and the budget as they stood then; `marks` with the queries that changed.
+
+    `at`: when the charge was made.
+    """
 
     v: int
     source: str
     charge: Charge
     budget: Budget | None
     marks: Marks | None = None
+    at: str | None = None
+
+
+class BudgetSet(msgspec.Struct, frozen=True):
+    """A record of the journal: the budget that counts from there on, who set it and, by their clock, when."""
+
+    v: int
+    source: str
+    budget: Budget
+    by: str
+    at: str
+
+
+def lower(one: Budget | None, other: Budget | None) -> Budget | None:
+    """A budget within both: the lesser epsilon and the lesser delta."""
+    if one is None or other is None:
+        return one or other
+    return Budget(epsilon=min(one.epsilon, other.epsilon), delta=min(one.delta, other.delta), unit=one.unit)
 
 
 def closed(charge: Charge, end_offset: int) -> Charge:
@@ -125,22 +164,31 @@ def unpack(source: str, packed: bytes | None, charges: dict[bytes, bytes]) -> St
         return State(None, None, {})
     try:
         header = msgspec.msgpack.decode(packed or b"", type=Header)
-        stored = [msgspec.msgpack.decode(value, type=Stored) for value in charges.values()]
+        stored = {
+            name.decode(): msgspec.msgpack.decode(value, type=Stored) for name, value in charges.items()
+        }
     except (msgspec.DecodeError, UnicodeError):
-        header = None
-    if header is None or header.format != FORMAT or header.charges != len(charges):
-        raise LedgerDamaged(
-            f"Redis holds no whole ledger of {source!r}: restore Redis from its backup, or delete the keys of this "
-            "ledger and restore it from its journal"
-        )
-    return State(header.unit, header.budget, {each.made.id: each for each in stored})
+        raise damaged(source) from None
+    named = all(name == each.made.id for name, each in stored.items())
+    if header.format != FORMAT or header.charges != len(charges) or not named:
+        raise damaged(source)
+    return State(header.unit, header.budget, stored)
 
 
-def read_journal(source: str, record: bytes) -> Entry:
+def damaged(source: str) -> LedgerDamaged:
+    """The refusal of a ledger in Redis that is not whole."""
+    return LedgerDamaged(
+        f"Redis holds no whole ledger of {source!r}: restore Redis from its backup, or delete the keys of this ledger, "
+        f"which begin with stream_dp:{{{source}}}:, and the next charge takes it from its journal"
+    )
+
+
+def read_journal(source: str, record: bytes) -> Entry | BudgetSet:
     """The record of the journal of `source`; raises `LedgerDamaged`."""
     try:
-        entry = msgspec.json.decode(record, type=Entry)
-    except (msgspec.DecodeError, UnicodeError):
+        fields = msgspec.json.decode(record)
+        entry = _entry_of(fields)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise LedgerDamaged("the journal holds a record that no ledger wrote") from None
     if entry.v != FORMAT:
         raise LedgerDamaged(f"the journal is of format {entry.v}, this program reads format {FORMAT}")
@@ -151,11 +199,17 @@ def read_journal(source: str, record: bytes) -> Entry:
     return entry
 
 
+def _entry_of(fields: Any) -> Entry | BudgetSet:
+    if isinstance(fields, dict) and "charge" in fields:
+        return msgspec.convert(fields, Entry)
+    return msgspec.convert(fields, BudgetSet)
+
+
 def merged(known: Stored | None, entry: Entry, number: int) -> Stored:
     """What to store where `known` is stored and the journal has `entry`, whose charge may be its closed form."""
     charge = entry.charge
     if known is None:
-        return Stored(number, charge, marks=entry.marks)
+        return Stored(number, charge, marks=entry.marks, at=entry.at)
     if known.marks is not None and entry.marks is not None:
         known = msgspec.structs.replace(known, marks=_with_queries(known.marks, entry.marks.queries))
     if known.made.end_offset is not None:
@@ -175,6 +229,15 @@ def _with_queries(marks: Marks, found: dict[str, Query]) -> Marks:
         marks.opened,
         {name: settled.get(name, query) if query.spent is None else query for name, query in queries.items()},
     )
+
+
+def check_unit(source: str, counts: Unit | None, unit: Unit) -> None:
+    """Raise `UnitMismatch` where the ledger of `source` counts per another unit than `unit`."""
+    if counts not in (None, unit):
+        raise UnitMismatch(
+            f"the ledger of {source!r} counts per {counts}, and the two units cannot be added: use the unit {counts} "
+            f"instead of {unit}"
+        )
 
 
 def check_same(made: Charge, charge: Charge) -> None:
@@ -202,6 +265,15 @@ def does_not_fit(source: str, budget: Budget, charge: Charge, left: Room) -> str
     return told + (
         f"there is left rho {_down(left.rho)} (a pure epsilon of {_down(left.pure_epsilon)}) with delta "
         f"{_down(left.delta)}"
+    )
+
+
+def no_budget(source: str) -> str:
+    """The refusal of a charge on a source without a budget, and the two ways to go on."""
+    return (
+        f"the data source {source!r} has no budget, so nothing was charged: set one with `stream-dp budget set "
+        f"--source {source} --epsilon 2 --delta 1e-6`, or say with --unmetered (or the setting unmetered = true) that "
+        "nothing bounds what all releases from it reveal together"
     )
 
 

@@ -85,6 +85,13 @@ def spend(ledger: Ledger, budget_id: str, query_id: str, marks: int) -> PayWhatY
     return left(ledger, budget_id)
 
 
+def is_overdrawn(state: State, budget_id: str) -> bool:
+    """Whether queries have taken more of a budget than there is, each from a Redis that had forgotten others."""
+    marks = _marks(state, budget_id)
+    used = sum(query.marks for query in marks.queries.values())
+    return used > marks.opened.marks or len(marks.queries) > marks.opened.queries
+
+
 def _marks(state: State, budget_id: str) -> Marks:
     stored = state.stored.get(budget_id)
     if stored is None or stored.marks is None:
@@ -97,7 +104,9 @@ def left_of(marks: Marks) -> PayWhatYouGet:
     """The marks and queries of a budget that none of its queries has spent or reserved."""
     used = sum(query.marks for query in marks.queries.values())
     return replace(
-        marks.opened, marks=marks.opened.marks - used, queries=marks.opened.queries - len(marks.queries)
+        marks.opened,
+        marks=max(0, marks.opened.marks - used),
+        queries=max(0, marks.opened.queries - len(marks.queries)),
     )
 
 

@@ -11,32 +11,35 @@ from redis import Redis
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
-from stream_dp.dev import redis_server
+from stream_dp.clients import admin_client
+from stream_dp.dev.servers import Servers, embedded
 from stream_dp.store.ledger import Charge, Ledger
 
 SOURCE = "shop.events"
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with redis_server.running(tmp_path_factory.mktemp("budget") / "redis") as server:
-        yield server.url
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with embedded(tmp_path_factory.mktemp("budget")) as both:
+        yield both
 
 
 @pytest.fixture
-def ledger(url: str) -> Iterator[Ledger]:
-    """An empty ledger."""
-    with Redis.from_url(url) as client:
+def ledger(servers: Servers) -> Iterator[Ledger]:
+    """An empty ledger, with no journal."""
+    with Redis.from_url(servers.redis_url) as client, admin_client(servers.kafka) as admin:
         client.flushall()
+        admin.delete_topics([topic for topic in admin.list_topics() if not topic.startswith("__")])
         yield Ledger(client, SOURCE)
 
 
 @pytest.fixture
-def budget(url: str, ledger: Ledger) -> Any:
+def budget(servers: Servers, ledger: Ledger) -> Any:
     """Runs `stream-dp budget` on the source."""
 
     def run(command: str, *options: str, source: str = SOURCE) -> Result:
-        words = ["budget", command, "--source", source, "--redis", url, *options]
+        places = ["--redis", servers.redis_url, "--kafka", servers.kafka]
+        words = ["budget", command, "--source", source, *places, *options]
         return CliRunner().invoke(app, words, env={"COLUMNS": "160"})
 
     return run
@@ -65,8 +68,7 @@ def test_a_new_source_has_no_budget_and_says_so(budget: Any) -> None:
     for command in ("show", "explain"):
         shown = budget(command)
         assert shown.exit_code == 0
-        assert "none: charges are recorded, and nothing is refused" in shown.stdout
-    assert "nothing is refused" in budget("explain").stdout
+        assert "none: new charges are refused, unless whoever makes them says --unmetered" in shown.stdout
 
 
 def test_what_is_set_is_shown(budget: Any, ledger: Ledger) -> None:
@@ -147,9 +149,9 @@ def test_an_epsilon_without_bound_is_null(budget: Any, ledger: Ledger) -> None:
     assert "epsilon unbounded" in budget("show").stdout
 
 
-def test_without_a_source_the_streams_own_is_meant(url: str, ledger: Ledger, tmp_path: Path) -> None:
+def test_without_a_source_the_streams_own_is_meant(servers: Servers, ledger: Ledger, tmp_path: Path) -> None:
     settings = tmp_path / "stream.toml"
-    settings.write_text(f'stream = "shop"\nredis = "{url}"\n')
+    settings.write_text(f'stream = "shop"\nredis = "{servers.redis_url}"\nkafka = "{servers.kafka}"\n')
     ledger.charge(charge("a"))
     result = CliRunner().invoke(app, ["budget", "show", "--settings", str(settings), "--json"])
     assert [each["id"] for each in told(result)["charges"]] == ["a"]
@@ -179,6 +181,38 @@ def test_a_mistake_ends_with_one_sentence_and_status_2(
     assert sentence in result.stderr
     assert "Traceback" not in result.output
     assert ledger.budget() is None
+
+
+def test_who_set_the_budget_is_shown_and_where_redis_and_the_journal_differ(
+    budget: Any, ledger: Ledger, servers: Servers
+) -> None:
+    told(budget("set", "--epsilon", "10", "--delta", "1e-5", "--by", "the board", "--json"))
+    assert "set by the board at 20" in budget("show").stdout
+    with Redis.from_url(servers.redis_url) as redis:
+        saved = {key: redis.dump(key) for key in redis.keys("*")}
+        report = told(budget("set", "--epsilon", "1.2", "--delta", "1e-6", "--json"))
+        assert [each["epsilon"] for each in report["journal"]["budgets"]] == [10.0, 1.2]
+        assert report["journal"]["agrees"]
+        for key, value in saved.items():
+            redis.restore(key, 0, value, replace=True)
+    report = told(budget("show", "--json"))
+    assert (report["budget"]["epsilon"], report["journal"]["redis"]["epsilon"]) == (1.2, 10.0)
+    shown = " ".join(budget("show").stdout.split())
+    assert "Redis has epsilon 10, delta 1e-05, the journal epsilon 1.2, delta 1e-06, and the lower" in shown
+    told(budget("set", "--epsilon", "3", "--delta", "1e-6", "--json"))
+    assert told(budget("show", "--json"))["journal"]["agrees"]
+
+
+def test_without_kafka_no_budget_is_set_and_what_redis_holds_is_shown(
+    servers: Servers, ledger: Ledger
+) -> None:
+    place = ["--source", SOURCE, "--redis", servers.redis_url, "--kafka", "127.0.0.1:1"]
+    result = CliRunner().invoke(app, ["budget", "set", *place, "--epsilon", "1", "--delta", "1e-6"])
+    assert (result.exit_code, ledger.budget()) == (2, None)
+    assert "Kafka does not answer at 127.0.0.1:1" in result.stderr
+    shown = CliRunner().invoke(app, ["budget", "show", *place, "--json"])
+    assert "the journal was not read" in shown.stderr
+    assert json.loads(shown.stdout)["source"] == SOURCE
 
 
 def test_what_is_no_source_and_what_is_out_of_reach_is_told(budget: Any) -> None:

@@ -17,7 +17,7 @@ from stream_dp.privacy.composition import Budget, Charge
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.settings import Settings
 from stream_dp.shards.merge import decode_shard_release
-from stream_dp.store.ledger_records import FORMAT, Entry, Marks, Query
+from stream_dp.store.ledger_records import FORMAT, BudgetSet, Entry, Marks, Query
 from stream_dp.store.pay_what_you_get import charge_of
 from stream_dp.verify import Certificate, verify
 from tests.docs.schemas import read_schema, schema
@@ -26,6 +26,7 @@ from tests.shards import pieces
 DECODED_AS: dict[str, Any] = {
     "epoch": EpochEntry,
     "charge": Entry,
+    "budget": BudgetSet,
     "certificate": Certificate,
 }
 EXAMPLES = [(name, example) for name in DECODED_AS for example in read_schema(name)["examples"]]
@@ -34,6 +35,7 @@ MAY_BE_MISSING = {
     "first_tick",
     "release_version",
     "exact",
+    "at of a charge",
     "marks",
     "spent",
     "q-1",
@@ -84,9 +86,8 @@ def test_examples_are_valid_for_schema_and_decoder(name: str, value: Any) -> Non
 def test_schema_and_decoder_agree_on_what_may_be_missing(name: str, value: Any) -> None:
     for path in places(value):
         without = changed(value, path, lambda holder, field: holder.pop(field))
-        valid = (path[-1] in MAY_BE_MISSING and path != ("marks", "opened", "marks")) or "privacy" in path[
-            :-1
-        ]
+        of = {path[-1], f"{path[-1]} of a {name}"}
+        valid = (bool(of & MAY_BE_MISSING) and path != ("marks", "opened", "marks")) or "privacy" in path[:-1]
         assert (schema(name).is_valid(without), is_decoded(name, without)) == (valid, valid), path
 
 
@@ -130,11 +131,17 @@ def test_charges_are_written_as_their_schema_says() -> None:
         id="a", what="b", unit="user", rho=0.1, delta=1e-6, first_offset=3, end_offset=9, digest="c"
     )
     described = read_schema("charge")["properties"]
-    assert set(written("charge", Entry(FORMAT, "shop.events", charge, budget))) == set(described) - {"marks"}
+    assert set(written("charge", Entry(FORMAT, "shop.events", charge, budget))) == set(described) - {
+        "marks",
+        "at",
+    }
     opened = PayWhatYouGet(0.02, 1e-8, 20, 5)
     marks = Marks(opened, {"q-1": Query(8), "q-2": Query(3, 2)})
     value = written("charge", Entry(FORMAT, "shop.events", charge_of("d", opened, unit="user"), None, marks))
-    assert set(value) == set(described)
+    assert set(value) == set(described) - {"at"}
+    made_at = Entry(FORMAT, "shop.events", charge, budget, at="2026-01-31T12:00:00Z")
+    assert set(written("charge", made_at)) == set(described) - {"marks"}
+    written("budget", BudgetSet(FORMAT, "shop.events", budget, "anna", "2026-01-31T12:00:00Z"))
     assert set(value["charge"]) == set(described["charge"]["properties"])
 
 

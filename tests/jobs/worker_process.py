@@ -6,7 +6,7 @@ from typing import Any
 
 from stream_dp.jobs import runner, worker
 from stream_dp.jobs.store import JobStore
-from stream_dp.journal import JournaledLedger
+from stream_dp.journaled_ledger import JournaledLedger
 from stream_dp.settings import Settings
 from stream_dp.store.ledger import Ledger
 from tests.system.worker_process import Kill, _interrupted, begin

@@ -75,7 +75,7 @@ def test_threads_that_charge_at_once_never_overspend_and_look_then_write_does(
         if not state.stored:
             together.wait()
         with self._redis.pipeline(transaction=True) as transaction:
-            self._write(transaction, state, change(state))
+            self._write(transaction, state, change(state).applied(state))
         return state
 
     monkeypatch.setattr(Ledger, "update", look_then_write)
@@ -199,10 +199,20 @@ def test_a_server_without_waitaof_is_warned_about(
         lambda redis: redis.hset(CHARGES, "a", b"\x00"),
         lambda redis: redis.hdel(CHARGES, "a"),
         lambda redis: redis.delete(CHARGES),
+        lambda redis: redis.delete(CHARGES) and redis.set(CHARGES, b"x"),
+        lambda redis: redis.delete(BUDGET) and redis.lpush(BUDGET, b"x"),
+        lambda redis: redis.hset(CHARGES, b"\xff", redis.hget(CHARGES, "a")),
+        lambda redis: redis.hdel(CHARGES, "a") and redis.hset(CHARGES, "x", redis.hget(CHARGES, "b")),
+        lambda redis: redis.hset(CHARGES, "a", redis.hget(CHARGES, "a").replace(b"job a", b"job \xff")),
     ],
-    ids=["no-header", "lost-header", "bad-charge", "lost-charge", "lost-charges"],
+    ids=[
+        *("no-header", "lost-header", "bad-charge", "lost-charge", "lost-charges", "charges-of-another-type"),
+        *("header-of-another-type", "undecodable-name", "charge-of-another-name", "undecodable-text"),
+    ],
 )
-def test_a_damaged_ledger_refuses_everything(ledger: Ledger, redis: Redis, damage: Any) -> None:
+def test_a_damaged_ledger_refuses_everything_and_is_no_outage(
+    ledger: Ledger, redis: Redis, damage: Any
+) -> None:
     ledger.charge(charge("a"))
     ledger.charge(charge("b"))
     damage(redis)
@@ -216,7 +226,7 @@ def test_a_damaged_ledger_refuses_everything(ledger: Ledger, redis: Redis, damag
 
 
 def test_a_ledger_behind_its_journal_is_noticed_and_restored(ledger: Ledger, redis: Redis) -> None:
-    journal = []
+    journal = [ledger.budget_record(Budget(epsilon=1.0, delta=1e-6, unit="event"), "ops@host")]
     for name in "abc":
         journal.append(ledger.journal_record(ledger.charge(charge(name, end_offset=None))))
     saved = {key: redis.dump(key) for key in redis.keys("*")}

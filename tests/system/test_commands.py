@@ -21,7 +21,7 @@ from stream_dp.cli import app
 from stream_dp.dev import redis_server
 from stream_dp.epoch import Epoch
 from stream_dp.histogram import HistogramState
-from stream_dp.journal import JournaledLedger
+from stream_dp.journaled_ledger import JournaledLedger
 from stream_dp.pipeline import Position
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.records import Release

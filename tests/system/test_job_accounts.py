@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from stream_dp import log
 from stream_dp.cli import app
 from stream_dp.jobs.result import JobResult, decode_result
-from stream_dp.journal import JournaledLedger
+from stream_dp.journaled_ledger import JournaledLedger
 from stream_dp.privacy.composition import Charge
 from stream_dp.store.ledger import Ledger
 from tests.system.job_place import TOP, UNIT, Place, job_place
@@ -64,7 +64,7 @@ def test_a_topic_spends_its_own_ledger_and_no_other(place: Place) -> None:
     other = f"{place.settings.stream}-other.events"
     log.create_topics(settings.kafka, other)
     place.write(other, b'{"items": ["a"], "user": "u"}')
-    JournaledLedger(settings.kafka, place.redis, other).charge(CHARGE)
+    JournaledLedger(settings.kafka, place.redis, other, unmetered=True).charge(CHARGE)
     Ledger(place.redis, other).set_budget(10.0, 1e-5, UNIT)
     Ledger(place.redis, rich).set_budget(1000.0, 1e-5, UNIT)
     refused = asked(place, "q1", topic=other, name=rich)

@@ -24,7 +24,8 @@ from stream_dp import resume, sending, session, worker
 from stream_dp.barriers.process import BarrierProcess
 from stream_dp.epochs import Epochs
 from stream_dp.events_reader import EventsReader
-from stream_dp.journal import EpochJournal, JournaledLedger
+from stream_dp.journal import EpochJournal
+from stream_dp.journaled_ledger import JournaledLedger
 from stream_dp.operations import stacks
 from stream_dp.outlet import ReleasesOutlet
 from stream_dp.pipeline import Pipeline

@@ -1,0 +1,253 @@
+"""What `stream-dp budget` shows: the ledger as JSON, as tables, and in words."""
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from stream_dp.privacy.composition import Budget, Charge, Load
+    from stream_dp.store.ledger import Ledger
+    from stream_dp.store.ledger_records import Marks, Stored
+
+_ROWS = 40  # ranges that people see; --json has all
+
+
+def report_of(ledger: "Ledger") -> dict[str, Any]:
+    """The ledger at one moment; an epsilon that is infinite is null, and so is everything about a budget not set."""
+    from stream_dp.privacy import composition
+
+    state = ledger.state()
+    charges, budget = state.charges(), state.budget
+    spent = asdict(composition.spent(charges, state.unit or "event", budget.delta if budget else None))
+    limits = None
+    if budget is not None:
+        limits = {
+            "epsilon": budget.epsilon,
+            "delta": budget.delta,
+            "rho": budget.rho,
+            "charged_delta": budget.charged_delta,
+        }
+    return {
+        "source": ledger.source,
+        "unit": state.unit,
+        "budget": limits,
+        "spent": spent | {"epsilon": _finite(spent["epsilon"])},
+        "left_everywhere": None if budget is None else _room(charges, budget, 0, None),
+        "charges": [_charge(stored) for stored in state.in_order()],
+        "journal": _journal(ledger),
+        "pay_what_you_get": [
+            _marks(stored.made.id, stored.marks)
+            for stored in state.stored.values()
+            if stored.marks is not None
+        ],
+    }
+
+
+def _charge(stored: "Stored") -> dict[str, Any]:
+    import msgspec
+
+    return dict(msgspec.to_builtins(stored.now)) | {"at": stored.at}
+
+
+def _journal(ledger: "Ledger") -> dict[str, Any]:
+    """What the journal says, and whether Redis says the same."""
+    import msgspec
+
+    held, known = ledger.held(), ledger.state().stored
+    changes = [
+        {**msgspec.to_builtins(each.budget), "by": each.by, "at": each.at} for each in ledger.journal.budgets
+    ]
+    return {
+        "budgets": changes,
+        "agrees": held.budget == ledger.journal.budget,
+        "redis": None if held.budget is None else msgspec.to_builtins(held.budget),
+        "charges_redis_lacks": len(known) - len(held.stored),
+    }
+
+
+def _marks(budget_id: str, marks: "Marks") -> dict[str, Any]:
+    """What a pay-what-you-get budget was opened with, and what no job has taken of it yet."""
+    from stream_dp.store.pay_what_you_get import left_of
+
+    left = left_of(marks)
+    return {
+        "charge": budget_id,
+        "marks": marks.opened.marks,
+        "queries": marks.opened.queries,
+        "marks_left": left.marks,
+        "queries_left": left.queries,
+    }
+
+
+def _room(charges: "list[Charge]", budget: "Budget", first: int, end: int | None) -> dict[str, float]:
+    from stream_dp.privacy import composition
+
+    room = composition.room(charges, budget, first, end)
+    return {"rho": room.rho, "delta": room.delta, "pure_epsilon": room.pure_epsilon}
+
+
+def range_of(load: "Load", charges: "list[Charge]", budget: "Budget | None", delta: float) -> dict[str, Any]:
+    """One range of offsets: which charges cover it, what they add up to, and what is left there."""
+    covering = [
+        charge.id
+        for charge in charges
+        if (budget is not None and budget.unit == "user")
+        or charge.unit == "user"
+        or (
+            charge.first_offset <= load.first_offset
+            and (charge.end_offset is None or charge.end_offset > load.first_offset)
+        )
+    ]
+    return {
+        "first_offset": load.first_offset,
+        "end_offset": load.end_offset,
+        "charges": covering,
+        "rho": load.rho,
+        "charged_delta": load.delta,
+        "epsilon": _finite(load.epsilon_at(delta)),
+        "by_its_own_guarantee": load.by_exact(delta),
+        "left": None if budget is None else _room(charges, budget, load.first_offset, load.end_offset),
+    }
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def print_summary(console: Console, report: dict[str, Any]) -> None:
+    budget, spent, left = report["budget"], report["spent"], report["left_everywhere"]
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    unit = "" if report["unit"] is None else f" per {report['unit']}"
+    told = "none: new charges are refused, unless whoever makes them says --unmetered"
+    if budget is not None:
+        told = f"epsilon {budget['epsilon']:g}, delta {budget['delta']:g}{unit}"
+    epsilon = "unbounded" if spent["epsilon"] is None else f"{spent['epsilon']:.6g}"
+    rows = [("source", escape(report["source"])), ("budget", told)]
+    rows += [("", escape(line)) for line in _about_journal(report)]
+    if report["charges"]:
+        where = "" if report["unit"] == "user" else f", on offsets {_offsets(spent)}"
+        rows.append(("spent", f"epsilon {epsilon} at delta {spent['delta']:g}{where}"))
+        rows.append(("", f"rho {spent['rho']:.4g}, charged delta {spent['charged_delta']:.4g}"))
+    else:
+        rows.append(("spent", "nothing"))
+    if left is not None:
+        rows.append(("left", f"rho {left['rho']:.4g}, charged delta {left['delta']:.4g} on all offsets"))
+        rows.append(("", f"that is a pure epsilon of {left['pure_epsilon']:.4g}"))
+    for name, value in rows:
+        table.add_row(f"[bold]{name}[/]", value)
+    console.print(table)
+
+
+def _about_journal(report: dict[str, Any]) -> list[str]:
+    """Who set the budget, and what to do where Redis and the journal differ."""
+    journal, lines = report["journal"], []
+    if journal["budgets"]:
+        last = journal["budgets"][-1]
+        lines.append(f"set by {last['by']} at {last['at']}")
+    if not journal["agrees"]:
+        written = [
+            _numbers(journal["redis"]),
+            _numbers(journal["budgets"][-1] if journal["budgets"] else None),
+        ]
+        lines.append(
+            f"Redis has {written[0]}, the journal {written[1]}, and the lower counts: run `stream-dp budget set` with "
+            "the one that is meant"
+        )
+    if journal["charges_redis_lacks"]:
+        lines.append(
+            f"Redis lacks {journal['charges_redis_lacks']} charges of the journal; the next charge puts them back"
+        )
+    return lines
+
+
+def _numbers(budget: dict[str, Any] | None) -> str:
+    return "none" if budget is None else f"epsilon {budget['epsilon']:g}, delta {budget['delta']:g}"
+
+
+def print_charges(console: Console, report: dict[str, Any]) -> None:
+    """Every charge, and what is left of pay-what-you-get budgets."""
+    if report["charges"]:
+        table = Table(
+            "charge", "what", "offsets", "rho", "delta", "alone: epsilon, delta", box=None, pad_edge=False
+        )
+        for charge in report["charges"]:
+            exact = charge["exact"]
+            table.add_row(
+                escape(charge["id"]),
+                escape(charge["what"]),
+                _offsets(charge),
+                f"{charge['rho']:.4g}",
+                f"{charge['delta']:.4g}",
+                "" if exact is None else f"{exact[0]:.4g}, {exact[1]:.4g}",
+            )
+        console.print()
+        console.print(table)
+    for each in report["pay_what_you_get"]:
+        console.print(
+            f"{escape(each['charge'])} has left: {each['marks_left']:,} of {each['marks']:,} marks, "
+            f"{each['queries_left']:,} of {each['queries']:,} queries"
+        )
+
+
+def print_ranges(console: Console, ranges: list[dict[str, Any]]) -> None:
+    table = Table(
+        "offsets",
+        "charges",
+        "rho",
+        "charged delta",
+        "epsilon",
+        "left: rho",
+        "left: delta",
+        box=None,
+        pad_edge=False,
+    )
+    costly = sorted(ranges, key=lambda each: -(math.inf if each["epsilon"] is None else each["epsilon"]))[
+        :_ROWS
+    ]
+    for each in sorted(costly, key=lambda each: each["first_offset"]):
+        names = each["charges"]
+        covering = (
+            ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"
+        )
+        epsilon = "unbounded" if each["epsilon"] is None else f"{each['epsilon']:.4g}"
+        left = each["left"]
+        table.add_row(
+            _offsets(each),
+            escape(covering),
+            f"{each['rho']:.4g}",
+            f"{each['charged_delta']:.4g}",
+            epsilon + (" (exact)" if each["by_its_own_guarantee"] else ""),
+            "" if left is None else f"{left['rho']:.4g}",
+            "" if left is None else f"{left['delta']:.4g}",
+        )
+    console.print(table)
+    if len(ranges) > _ROWS:
+        console.print(f"The {_ROWS} costliest of {len(ranges)} ranges; --json prints all.")
+
+
+def rule_of(report: dict[str, Any]) -> str:
+    """How a charge is found to fit, in words."""
+    over = (
+        "All charges add up, whatever offsets they read, because a user's events may stand anywhere."
+        if report["unit"] == "user"
+        else "An event stands at one offset, so charges add up where they cover the same offset, and the costliest "
+        "offset counts."
+    )
+    alone = "Where there is one charge only, its own exact guarantee counts if that is smaller."
+    if report["budget"] is None:
+        return f"{over} {alone} No budget is set, so what is unmetered is charged without a limit."
+    budget = report["budget"]
+    return (
+        f"{over} They fit while the sum of rho is at most {budget['rho']:.4g} and the sum of their own deltas at most "
+        f"{budget['charged_delta']:.4g}: half of delta covers these, the other half the conversion of rho. {alone}"
+    )
+
+
+def _offsets(range_: dict[str, Any]) -> str:
+    if range_["end_offset"] is None:
+        return f"{range_['first_offset']} on"
+    return f"{range_['first_offset']} to {range_['end_offset']}"

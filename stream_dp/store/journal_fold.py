@@ -1,0 +1,73 @@
+"""What the records of a ledger's journal add up to, in their order, and a look at Redis completed by it.
+
+Redis decides which of two charges comes first while it is whole; the journal remembers what it decided, and has the
+last word where Redis was lost, rolled back, or restored from an old backup.
+"""
+
+from collections.abc import Iterable
+
+from stream_dp.privacy.composition import Budget, Charge, Unit
+from stream_dp.store.ledger_records import (
+    BudgetSet,
+    Entry,
+    State,
+    check_unit,
+    lower,
+    merged,
+    read_journal,
+)
+
+
+class JournalFold:
+    """What the journal of one source says, as far as it was read."""
+
+    def __init__(self, source: str, records: Iterable[bytes] = ()) -> None:
+        self.source = source
+        self.budgets: list[BudgetSet] = []
+        self._entries: list[Entry] = []
+        self._budget_at: dict[str, Budget | None] = {}
+        for record in records:
+            self.take(record)
+
+    def take(self, record: bytes) -> None:
+        """The next record.  Raises `LedgerDamaged`."""
+        entry = read_journal(self.source, record)
+        if isinstance(entry, BudgetSet):
+            self.budgets.append(entry)
+            return
+        self._entries.append(entry)
+        self._budget_at.setdefault(entry.charge.id, lower(entry.budget, self.budget))
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget that was set last; None where none is on record."""
+        return self.budgets[-1].budget if self.budgets else None
+
+    def completed(self, held: State) -> State:
+        """What Redis holds, with every charge of the journal, and the lower of the two budgets.
+
+        Raises `UnitMismatch` and `ChargeConflict`.
+        """
+        unit = held.unit
+        stored = dict(held.stored)
+        for entry in self._entries:
+            unit = self._same_unit(unit, entry.charge.unit)
+            known = stored.get(entry.charge.id)
+            stored[entry.charge.id] = merged(known, entry, len(stored) + 1)
+        for each in self.budgets:
+            unit = self._same_unit(unit, each.budget.unit)
+        return State(unit, lower(held.budget, self.budget), stored)
+
+    def _same_unit(self, counts: Unit | None, unit: Unit) -> Unit:
+        check_unit(self.source, counts, unit)
+        return unit
+
+    def up_to(self, charge_id: str, state: State) -> tuple[list[Charge], Budget | None]:
+        """The charges that count before this one and it itself, as they stand in `state`, and the budget it met.
+
+        Those count before it that the journal has first, and those that only Redis has.
+        """
+        order = {name: place for place, name in enumerate(self._budget_at)}
+        own = order.get(charge_id, len(order))
+        first = [stored.now for name, stored in state.stored.items() if order.get(name, -1) <= own]
+        return first, self._budget_at.get(charge_id, state.budget)

@@ -1,0 +1,133 @@
+"""Budgets and charges when Redis is lost, or restored from a backup, between any two steps of anybody."""
+
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from stream_dp.journaled_ledger import JournaledLedger, look
+from stream_dp.privacy.composition import Charge
+from stream_dp.store.ledger import BudgetExceeded, NoBudget
+
+DELTA = 1e-6
+
+
+class Ledgers:
+    """Ledgers of one source that open when they are asked for, and a Redis that can be lost and restored."""
+
+    def __init__(self, kafka: str, redis: Redis, source: str) -> None:
+        self.kafka, self.redis, self.source = kafka, redis, source
+
+    def open(self) -> JournaledLedger:
+        return JournaledLedger(self.kafka, self.redis, self.source)
+
+    def keys(self) -> dict[bytes, bytes]:
+        """A backup of all that Redis has of the source."""
+        return {key: self.redis.dump(key) for key in self.redis.keys(f"stream_dp:{{{self.source}}}:*")}
+
+    def put(self, backup: dict[bytes, bytes]) -> None:
+        """Restore a backup; an empty one loses everything."""
+        self.redis.delete(*self.keys())
+        for key, value in backup.items():
+            self.redis.restore(key, 0, value)
+
+
+@pytest.fixture
+def ledgers(kafka: str, redis_url: str, topic_prefix: str) -> Iterator[Ledgers]:
+    with Redis.from_url(redis_url) as redis:
+        yield Ledgers(kafka, redis, f"{topic_prefix}.events")
+
+
+def charge(id_: str, epsilon: float) -> Charge:
+    """A pure epsilon-DP job on all offsets."""
+    return Charge(
+        id=id_,
+        what=f"job {id_}",
+        unit="event",
+        rho=epsilon**2 / 2,
+        delta=0.0,
+        first_offset=0,
+        end_offset=None,
+        digest=id_,
+        exact=(epsilon, 0.0),
+    )
+
+
+def test_a_lowered_budget_stays_low_when_redis_is_lost_or_restored(ledgers: Ledgers) -> None:
+    ledgers.open().set_budget(10.0, DELTA, "event", "ops")
+    before = ledgers.keys()
+    ledgers.open().set_budget(1.2, DELTA, "event", "ops")
+    for backup in (before, {}):
+        ledgers.put(backup)
+        books = ledgers.open()
+        assert books.ledger.budget().epsilon == 1.2
+        with pytest.raises(BudgetExceeded):
+            books.charge(charge("much", 5.0))
+    assert [each.by for each in look(ledgers.kafka, ledgers.redis, ledgers.source).journal.budgets] == [
+        "ops",
+        "ops",
+    ]
+
+
+def test_a_budget_is_raised_where_both_have_it(ledgers: Ledgers) -> None:
+    ledgers.open().set_budget(1.2, DELTA, "event")
+    before = ledgers.keys()
+    ledgers.open().set_budget(10.0, DELTA, "event")
+    ledgers.put(before)
+    assert ledgers.open().ledger.budget().epsilon == 1.2
+    ledgers.open().set_budget(10.0, DELTA, "event")
+    ledgers.open().charge(charge("much", 5.0))
+
+
+def test_of_two_budgets_the_lesser_epsilon_and_the_lesser_delta_count(ledgers: Ledgers) -> None:
+    ledgers.open().set_budget(2.0, 1e-7, "event")
+    before = ledgers.keys()
+    ledgers.open().set_budget(1.0, 1e-5, "event")
+    ledgers.put(before)
+    found = ledgers.open().ledger.budget()
+    assert (found.epsilon, found.delta) == (1.0, 1e-7)
+
+
+def test_without_a_budget_nothing_new_is_charged(ledgers: Ledgers) -> None:
+    with pytest.raises(NoBudget, match=f"budget set --source {ledgers.source}"):
+        ledgers.open().charge(charge("sixty", 60.0))
+    assert ledgers.open().ledger.charges() == []
+    unmetered = JournaledLedger(ledgers.kafka, ledgers.redis, ledgers.source, unmetered=True)
+    unmetered.charge(charge("sixty", 60.0))
+    ledgers.put({})
+    ledgers.open().charge(charge("sixty", 60.0))  # made already, and asked for again
+    with pytest.raises(BudgetExceeded):
+        ledgers.open().set_budget(1.0, DELTA, "event")
+
+
+@pytest.mark.parametrize("kept", ["nothing", "the budget"])
+def test_two_that_are_open_while_redis_is_lost_do_not_spend_twice(ledgers: Ledgers, kept: str) -> None:
+    ledgers.open().set_budget(1.2, DELTA, "event")
+    before = ledgers.keys() if kept == "the budget" else {}
+    first, second, third = ledgers.open(), ledgers.open(), ledgers.open()
+    first.charge(charge("first", 1.2))
+    for late, backup in ((second, before), (third, {})):
+        ledgers.put(backup)
+        for _ in range(2):  # asked for again, it is as little
+            with pytest.raises(BudgetExceeded, match="had forgotten others"):
+                late.charge(charge("late", 1.2))
+    first.charge(charge("first", 1.2))
+    ledgers.open().charge(charge("first", 1.2))
+
+
+def test_a_budget_that_is_lowered_elsewhere_counts_for_those_that_are_open(ledgers: Ledgers) -> None:
+    ledgers.open().set_budget(10.0, DELTA, "event")
+    before, open_since = ledgers.keys(), ledgers.open()
+    ledgers.open().set_budget(1.2, DELTA, "event")
+    ledgers.put(before)
+    with pytest.raises(BudgetExceeded):
+        open_since.charge(charge("much", 5.0))
+
+
+def test_times_of_charges_outlive_redis(ledgers: Ledgers) -> None:
+    ledgers.open().set_budget(10.0, DELTA, "event")
+    ledgers.open().charge(charge("a", 1.0))
+    [made] = ledgers.open().ledger.state().in_order()
+    assert made.at is not None
+    ledgers.put({})
+    assert ledgers.open().ledger.state().in_order() == [made]
