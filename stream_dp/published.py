@@ -86,10 +86,14 @@ def begin_after(
                 1, checkpoint.state.round
             )  # what an older program wrote does not say which was the last
         if released and (last is None or last.nonce != epoch.nonce.hex() or last.round < released):
+            again = (
+                "`stream-dp rebuild --replace`, after which the shards compute all of them again"
+                if topic == settings.shard_releases
+                else "`stream-dp republish`"
+            )
             raise log.LogRefused(
                 f"the topic {topic!r} has lost releases that were sent: it was truncated or re-created; write them "
-                "again with `stream-dp republish`, or restore the topic, or open a new epoch, which is charged, with "
-                "--new-epoch"
+                f"again with {again}, or restore the topic, or open a new epoch, which is charged, with --new-epoch"
             )
     return begin
 

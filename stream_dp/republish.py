@@ -14,6 +14,7 @@ from redis import Redis
 
 from stream_dp import log
 from stream_dp.epoch import EpochRefused
+from stream_dp.framing import LARGEST_BATCH, Framing, rounds_per_batch
 from stream_dp.journal import EpochJournal
 from stream_dp.log_digest import NOTHING
 from stream_dp.operations.watch import Watch
@@ -21,7 +22,7 @@ from stream_dp.pipeline import Pipeline, ReleasedPart
 from stream_dp.published import published_of
 from stream_dp.rebuild import Progress, Promise, checkpoint_of, epoch_entries, find_promise, last_released
 from stream_dp.releases_topic import ReleasesTopic
-from stream_dp.sending import LARGEST_BATCH, Addressed, InFlight, batches, producer, stop_producer
+from stream_dp.sending import Addressed, InFlight, packed, producer, stop_producer
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.stream_topics import prepare_releases_topic
@@ -186,31 +187,36 @@ def _out_of_order(
 async def _write(
     settings: Settings, topic: str, lacking: list[Missing], store: CheckpointStore | None, progress: Progress
 ) -> None:
-    """Write the releases in batches that end where they are full.  Raises `Fenced` where a worker was started."""
+    """Write the releases with the times and in the batches of a worker.  Raises `Fenced` where one was started."""
     key = settings.stream.encode()
     sender = producer(settings.kafka_address, settings.compression)
     in_flight = InFlight(sender, settings.kafka, Watch(settings.stream, settings.data_source))
     try:
         await sender.start()
         for missing in lacking:
-            for batch in batches(sender, key, _values(settings, missing, progress)):
+            for parts in _batches(settings, missing, progress):
                 if store is not None:
                     await asyncio.to_thread(store.check_hold)
-                await in_flight.send(Addressed(topic, 0, batch))
+                await in_flight.send(Addressed(topic, 0, packed(sender, key, parts)))
         await in_flight.settle()
     finally:
         in_flight.drop()
         await stop_producer(sender)
 
 
-def _values(settings: Settings, missing: Missing, progress: Progress) -> Iterator[bytes]:
-    """The releases that are missing, computed again."""
+def _batches(settings: Settings, missing: Missing, progress: Progress) -> Iterator[list[ReleasedPart]]:
+    """The releases that are missing, computed again, in batches that end where those of a worker with a backlog do."""
     promise, first, last = missing.promise, missing.rounds[0], missing.rounds[-1]
     pipeline = Pipeline(promise.epoch, promise.key, settings.events)
+    rounds = rounds_per_batch(promise.epoch.privacy["rounds"], settings.batch_rounds)
+    framing = Framing(rounds, len(settings.stream))
     entries = epoch_entries(settings, promise, progress)
-    while batch := list(islice(entries, _RECORDS_AT_ONCE)):
-        for part in pipeline.process(batch).releases:
-            if first <= part.round <= last and (part.round > first or part.part > missing.parts_there):
-                yield part.value
-        if pipeline.round >= last:
-            return
+    while pipeline.round < last and (batch := list(islice(entries, _RECORDS_AT_ONCE))):
+        parts = [
+            part
+            for part in pipeline.process(batch).releases
+            if first <= part.round <= last and (part.round > first or part.part > missing.parts_there)
+        ]
+        yield from framing.cut(parts, pipeline.round)
+    if framing.is_open:
+        yield framing.rest()

@@ -33,6 +33,9 @@ def republish(
     releases are lost; everything, if it was deleted and made anew. A worker that still runs is fenced off; start it
     again afterwards, and stop a merge first. Into another topic, the whole epoch is written while the worker runs.
 
+    Of a stream in shards, the topics before the merge are written again by the shards themselves, after
+    stream-dp rebuild --replace.
+
     [bold]Examples[/]
 
       stream-dp republish --stream shop --dry-run

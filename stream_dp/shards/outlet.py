@@ -173,8 +173,9 @@ class FramesOutlet:
         held = log.offsets(kafka, topic, shard)
         if held.end < start:
             raise log.LogRefused(
-                f"the topic {topic!r} has lost frames that were sent: it was truncated or re-created; restore it, or "
-                "open a new epoch, which is charged, with --new-epoch"
+                f"the topic {topic!r} has lost frames that were sent: it was truncated or re-created; write them "
+                "again with `stream-dp rebuild --replace`, or restore the topic, or open a new epoch, which is "
+                "charged, with --new-epoch"
             )
         for record in log.read(kafka, topic, max(start, held.first), held.end, shard):
             yield decode_frame(record.value)

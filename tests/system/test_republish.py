@@ -14,6 +14,7 @@ from stream_dp.records import Record, decode_release
 from stream_dp.republish import republish
 from stream_dp.resume import NewEpoch
 from stream_dp.settings import Settings
+from tests.system.batch_headers import Batch, batches_of
 from tests.system.streams import Stream, ended, event, small_stream, some_events
 from tests.system.test_verify_commands import run
 
@@ -27,6 +28,7 @@ class Finished:
     stream: Stream
     events: list[Record]
     releases: list[Record]
+    batches: list[Batch]
     keys: dict[bytes, bytes]
 
     def put_back(self) -> None:
@@ -50,7 +52,8 @@ def finished(kafka: str, redis_url: str, tmp_path_factory: pytest.TempPathFactor
     with small_stream(kafka, redis_url, name, folder, noise_key=f"file:{key}") as stream:
         stream.feed(some_events(ROUNDS, seed=1))
         assert stream.run(until_round=ROUNDS) == 0
-        yield Finished(stream, stream.events(), stream.releases(), stream.redis_keys())
+        batches = batches_of(kafka, stream.settings.releases)
+        yield Finished(stream, stream.events(), stream.releases(), batches, stream.redis_keys())
 
 
 @pytest.fixture
@@ -73,8 +76,9 @@ def goes_on(stream: Stream) -> None:
 
 @pytest.mark.parametrize("kept", [0, 17])
 def test_lost_releases_are_written_again_and_the_worker_goes_on(
-    finished: Finished, stream: Stream, kept: int
+    finished: Finished, stream: Stream, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
+    monkeypatch.setenv("STREAM_DP_BATCH_ROUNDS", str(stream.settings.batch_rounds))
     stream.rewrite(stream.settings.releases, finished.releases[:kept])
     assert "write them again with `stream-dp republish`" in " ".join(stream.refusal().split())
     told = run(stream, "republish", "--dry-run", "--json")
@@ -85,7 +89,9 @@ def test_lost_releases_are_written_again_and_the_worker_goes_on(
         assert result.exit_code == 0, result.output
         found = json.loads(result.stdout)
         assert (found["epochs"], found["written"]) == ([expected], done)
-    assert values(stream.releases()) == values(finished.releases)
+    assert stream.releases() == finished.releases, "with the same times"
+    if not kept:
+        assert batches_of(stream.settings.kafka, stream.settings.releases) == finished.batches
     assert "lacks no release" in run(stream, "republish").stdout
     goes_on(stream)
     assert json.loads(run(stream, "verify", "--json").stdout)["verdict"] == "identical"

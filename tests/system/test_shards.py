@@ -14,6 +14,7 @@ from kafka import KafkaAdminClient
 from typer.testing import CliRunner
 
 import stream_dp
+from stream_dp import log
 from stream_dp.cli import app
 from stream_dp.journal import EpochJournal
 from stream_dp.pipeline import Pipeline
@@ -219,6 +220,37 @@ def test_all_that_redis_held_but_the_key_can_be_made_again(stream: ShardedStream
     finish(stream, 150, *(stream.run_in_role(role) for role in ("worker", "shard", "merge")))
     with stream.redis() as client:
         assert verify_epoch(stream.settings, client).certificate.sound
+
+
+def test_releases_of_shards_that_are_lost_are_written_again_by_the_shards(stream: ShardedStream) -> None:
+    own = stream.settings
+
+    def released() -> list[list[bytes | None]]:
+        return [
+            [record.value for record in stream.records_of(own.shard_releases, shard)]
+            for shard in range(own.shards)
+        ]
+
+    processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+    stream.feed(some_events(100, seed=1))
+    stream.wait_until_round(100)
+    stream.wait_until_saved(100)
+    for process in processes:
+        process.kill()
+        ended(process)
+    before = released()
+    with KafkaAdminClient(bootstrap_servers=own.kafka) as admin:
+        admin.delete_topics([own.shard_releases])
+        wait_until(lambda: own.shard_releases not in admin.list_topics(), stream.logged)
+    log.create_topics(own.kafka, own.shard_releases, partitions=own.shards)
+    refused = stream.run_in_role("shard")
+    assert ended(refused) == 2
+    assert "with `stream-dp rebuild --replace`, after which the shards" in stream.logged().splitlines()[-1]
+    with stream.redis() as client:
+        rebuild(own, client, replace=True)
+    stream.feed(some_events(50, seed=2))
+    finish(stream, 150, *(stream.run_in_role(role) for role in ("worker", "shard", "merge")))
+    assert [each[: len(old)] for each, old in zip(released(), before, strict=True)] == before
 
 
 def test_epochs_follow_one_another_in_all_shards(
