@@ -7,10 +7,8 @@ Records that are no releases of the topic's stream are passed over.
 
 import time
 from collections.abc import Iterator
-from functools import cached_property
 from math import ceil
-from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from kafka import TopicPartition
@@ -18,10 +16,15 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaTimeoutError
 
 from stream_dp.connections import Kafka
+from stream_dp.estimates.showings import Showing, Showings
 from stream_dp.foreign import Place as RecordPlace
 from stream_dp.foreign import release_or_none
 from stream_dp.log import LogRefused, read_only_consumer
 from stream_dp.records import Release
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 LONGEST_REPETITION = 2_000
 """Records that a worker may send again: the batch that it sends and two on their way, each of at most
@@ -33,9 +36,12 @@ Place = tuple[int, int]
 
 
 class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
-    """A release with all its parts: `part` and `parts` are 1, `labels` and `counts` are complete."""
+    """A release with all its parts: `part` and `parts` are 1, `labels` and `counts` are complete.
 
-    @cached_property
+    One that comes from a subscription knows since when its labels are shown, as far as the subscription has seen it.
+    """
+
+    @property
     def histogram(self) -> dict[str, int]:
         """The noisy count of each released label, largest first."""
         return dict(zip(self.labels, self.counts, strict=True))
@@ -45,16 +51,50 @@ class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
         """What `subscribe(position=...)` takes to go on after this release."""
         return f"{self.epoch}.{self.round}.{self.nonce}"
 
-    def interval(self, label: str, confidence: float = 0.95) -> tuple[float, float]:
-        """Bounds that hold the true count with this probability, for a label chosen before looking.
+    @property
+    def showings(self) -> dict[str, Showing]:
+        """Since when the labels are shown, where they are kept; of a release that stands alone nobody knows."""
+        if "_showings" not in self.__dict__:
+            self.follow(Showings())
+        found: dict[str, Showing] = self.__dict__["_showings"]
+        return found
 
-        Raises KeyError for a label that was not released, whose count is not zero but unknown, and ValueError.
+    def follow(self, showings: Showings) -> None:
+        """Take this release for the one after those that `showings` has followed."""
+        self.__dict__["_showings"] = showings.follow(self)
+
+    def first_shown(self, label: str) -> int | None:
+        """The round since which the epoch shows a label; None where nobody who began to read then can know it.
+
+        Raises KeyError for a label that was not released.
         """
-        if not 0 < confidence < 1:
-            raise ValueError(f"a confidence is between 0 and 1, not {confidence}")
-        count = self.histogram[label]
-        margin = NormalDist().inv_cdf((1 + confidence) / 2) * self.sd
-        return count - margin, count + margin
+        showing = self.showings.get(label)
+        self.histogram[label]
+        return showing.round if showing is not None and showing.first else None
+
+    def interval(self, label: str, confidence: float = 0.95) -> tuple[float, float]:
+        """Bounds that hold the true count with this probability, as an average over labels.
+
+        Where labels are kept they allow for the noise that lifted the label over its threshold, and where it is not
+        known since when it is shown, they are wider (estimates/intervals.py).  Elsewhere they hold for a label chosen
+        before looking.  Raises KeyError for a label that was not released, whose count is not zero but unknown, and
+        ValueError.
+        """
+        from stream_dp.estimates.intervals import interval
+
+        return interval(self, self.showings, label, confidence)
+
+    def intervals(self, confidence: float = 0.95) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
+        """The lower and the upper ends of the intervals of all labels, in the order of `labels`.  Raises ValueError."""
+        from stream_dp.estimates.intervals import intervals
+
+        return intervals(self, self.showings, confidence)
+
+    def whole_intervals(self) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
+        """The 95% intervals of all labels, rounded outwards to whole numbers and cut at zero."""
+        from stream_dp.estimates.intervals import whole_intervals
+
+        return whole_intervals(self, self.showings)
 
 
 class BadPosition(Exception):
@@ -70,7 +110,8 @@ def read_position(position: str) -> tuple[Place, str]:
     return (int(epoch), int(number)), nonce
 
 
-_DECODER = msgspec.json.Decoder(WholeRelease)
+decode_whole_release = msgspec.json.Decoder(WholeRelease).decode
+"""The release in a record's value, one part of it or all.  Raises msgspec.ValidationError or msgspec.DecodeError."""
 
 
 class ReleasesTopic:
@@ -272,7 +313,7 @@ class ReleasesTopic:
 
     def _decoded(self, record: ConsumerRecord) -> WholeRelease | None:
         place = RecordPlace(self._topic.topic, self._topic.partition, record.offset)
-        return release_or_none(_DECODER.decode, self._stream, place, record.value)
+        return release_or_none(decode_whole_release, self._stream, place, record.value)
 
 
 def _place(part: Release) -> Place:

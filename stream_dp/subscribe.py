@@ -9,6 +9,8 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
+from stream_dp.estimates.showings import Showings
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -33,6 +35,7 @@ class WholeReleases:
         self._last = after
         self._collecting = after
         self._parts: dict[int, Release] = {}
+        self._showings = Showings()
 
     def add(self, part: AnyRelease) -> AnyRelease | None:
         """The whole release, as one part, if this part was the last one missing."""
@@ -46,15 +49,20 @@ class WholeReleases:
             return None
         from msgspec.structs import replace
 
+        from stream_dp.releases_topic import WholeRelease
+
         self._last = place
         ordered = [self._parts[number] for number in sorted(self._parts)]
-        return replace(
+        whole = replace(
             part,
             part=1,
             parts=1,
             labels=[label for each in ordered for label in each.labels],
             counts=[count for each in ordered for count in each.counts],
         )
+        if isinstance(whole, WholeRelease):
+            whole.follow(self._showings)
+        return whole
 
 
 class Subscription:

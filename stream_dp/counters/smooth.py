@@ -105,6 +105,18 @@ class SmoothTree:
             rest -= table[table.searchsorted(rest, side="right") - 1]
         return nodes
 
+    def shared_nodes(self, earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How many nodes the prefixes of two rounds have in common; they begin alike and never meet again."""
+        rest, later_rest = np.broadcast_arrays(earlier, later)
+        alike, nodes = np.ones(rest.shape, bool), np.zeros(rest.shape)
+        for table in self._tables[:0:-1]:
+            term = table[table.searchsorted(rest, side="right") - 1]
+            later_term = table[table.searchsorted(later_rest, side="right") - 1]
+            alike &= term == later_term
+            nodes += alike & (term > 0)
+            rest, later_rest = rest - term, later_rest - later_term
+        return nodes
+
     def _expansion(self, rank: int) -> list[tuple[int, int]]:
         """The leaf of this rank, counted from 0: (j, bit) of its ones, from the highest to the lowest."""
         found = []

@@ -10,6 +10,7 @@ from kafka import TopicPartition
 
 from stream_dp import log
 from stream_dp.connections import Kafka
+from stream_dp.estimates.showings import Showings
 from stream_dp.foreign import Place as RecordPlace
 from stream_dp.foreign import release_or_none
 from stream_dp.log import read_only_consumer
@@ -26,6 +27,7 @@ class ShardsSubscription(Subscription):
         after, begins = _beginnings(kafka, topic, start, self._epoch, position)
         self._stream = topic.rpartition(".")[0]
         self._rounds, self._merger = WholeRounds(len(begins), after), RoundMerger()
+        self._showings = Showings()
         self._places = [TopicPartition(topic, shard) for shard in range(len(begins))]
         self._consumer = read_only_consumer(kafka)
         self._consumer.assign(self._places)
@@ -55,7 +57,9 @@ class ShardsSubscription(Subscription):
         [snapshot] = self._merger.block(releases).snapshots()
         common = {name: getattr(releases[0], name) for name in Release.__struct_fields__}
         together = {"labels": snapshot.labels.tolist(), "counts": snapshot.counts.tolist()}
-        return WholeRelease(**{**common, **together, "part": 1, "parts": 1})
+        whole = WholeRelease(**{**common, **together, "part": 1, "parts": 1})
+        whole.follow(self._showings)
+        return whole
 
 
 def _beginnings(

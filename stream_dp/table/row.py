@@ -77,8 +77,7 @@ def rows_of(release: WholeRelease, table_format: str) -> dict[bytes, bytes]:
 
 def _rows(release: WholeRelease) -> list[Row]:
     rows = []
-    for label, count in release.histogram.items():
-        low, high = release.interval(label)
+    for label, count, low, high in zip(release.labels, release.counts, *release.intervals(), strict=True):
         rows.append(
             Row(
                 label=label,

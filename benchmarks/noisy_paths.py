@@ -1,0 +1,88 @@
+"""Noisy counts of whole public logs in arrays: the law of the true counters' noise, drawn without keys, so fast."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+
+from stream_dp.counters import Mechanism
+from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.counters.blt import BltMechanism
+from stream_dp.counters.blt_parameters import output_weights
+from stream_dp.counters.honaker import HonakerMechanism
+from stream_dp.counters.smooth import SmoothTree, tree_shape
+
+_CELLS_AT_ONCE = 10_000_000
+
+
+class Paths(NamedTuple):
+    """Labels that were shown: `first` is the round, from 1, that showed each first; `true` and `noisy` are its counts
+    after every round, shape (labels, rounds).
+    """
+
+    first: NDArray[np.int64]
+    true: NDArray[np.int32]
+    noisy: NDArray[np.int32]
+
+
+def noise_paths(
+    mechanism: Mechanism, rounds: int, labels: int, random: np.random.Generator
+) -> NDArray[np.float32]:
+    """The noise of so many labels' counts after each of the first `rounds` rounds, shape (labels, rounds)."""
+    if isinstance(mechanism, BltMechanism):
+        draws = mechanism.draw_sd * random.standard_normal((labels, rounds))
+        weights = zip(output_weights(mechanism.gaps), mechanism.gaps.poles, strict=True)
+        parts = (float(weight) * lfilter([1.0], [1.0, gap - 1], draws, axis=1) for weight, gap in weights)
+        return np.rint(sum(parts)).astype(np.float32)
+    sd = np.float32(np.sqrt(mechanism.sigma_squared))
+    if isinstance(mechanism, HonakerMechanism):
+        return _honaker(rounds, labels, sd, random)
+    numbers = np.arange(1, rounds + 1)
+    if isinstance(mechanism, BinaryMechanism):
+        parents, depths = numbers & (numbers - 1), np.bitwise_count(numbers)
+    else:
+        tree = SmoothTree(*tree_shape(mechanism.horizon))
+        parents, depths = np.array(tree.parents(1, rounds)), tree.prefix_nodes(numbers)
+    noise = np.zeros((labels, rounds + 1), np.float32)
+    noise[:, 1:] = np.rint(sd * random.standard_normal((labels, rounds), np.float32))
+    for depth in range(2, int(depths.max()) + 1):
+        nodes = numbers[depths == depth]
+        noise[:, nodes] += noise[:, parents[nodes - 1]]
+    return noise[:, 1:]
+
+
+def _honaker(rounds: int, labels: int, sd: np.float32, random: np.random.Generator) -> NDArray[np.float32]:
+    noise = np.zeros((labels, rounds + 1), np.float32)
+    size = 1 << rounds.bit_length()
+    scaled = [sd * random.standard_normal((labels, size), np.float32)]
+    while size > 1:
+        size //= 2
+        own = 2 ** len(scaled) * sd * random.standard_normal((labels, size), np.float32)
+        scaled.append(own + scaled[-1][:, 0::2] + scaled[-1][:, 1::2])
+    for level in range(rounds.bit_length() - 1, -1, -1):
+        ends = np.arange(1 << level, rounds + 1, 2 << level)
+        estimates = scaled[level][:, (ends >> level) - 1] / (2 ** (level + 1) - 1)
+        noise[:, ends] = noise[:, ends - (1 << level)] + estimates
+    return np.rint(noise[:, 1:])
+
+
+def shown_paths(
+    mechanism: Mechanism, hits: list[NDArray[np.int64]], rounds: int, seed: int = 1
+) -> Iterator[Paths]:
+    """The labels that the mechanism shows, some at a time; `hits` holds the rounds that each label's items came in."""
+    random = np.random.default_rng(seed)
+    numbers = np.arange(1, rounds + 1)
+    taus = mechanism.taus(numbers)
+    step = max(1, _CELLS_AT_ONCE // rounds)
+    for start in range(0, len(hits), step):
+        some = hits[start : start + step]
+        true = np.zeros((len(some), rounds), np.int32)
+        for row, each in zip(true, some, strict=True):
+            np.add.at(row, each - 1, 1)
+        true = np.cumsum(true, axis=1, dtype=np.int32)
+        noisy = true + noise_paths(mechanism, rounds, len(some), random).astype(np.int32)
+        reaches = (noisy >= taus) & (true > 0)
+        shown = reaches.any(axis=1)
+        yield Paths(1 + reaches[shown].argmax(axis=1), true[shown], noisy[shown])

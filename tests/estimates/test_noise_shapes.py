@@ -1,0 +1,76 @@
+"""Are the covariances those of the sums that the counters really add up?"""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stream_dp.calibration import calibrate
+from stream_dp.counters import MECHANISMS
+from stream_dp.counters.binary import chain
+from stream_dp.counters.blt_parameters import best_gaps, output_weights
+from stream_dp.counters.smooth import SmoothTree, tree_shape
+from stream_dp.estimates.noise_shapes import noise_shape
+
+HORIZON = 63
+
+
+def chains(find: object) -> NDArray[np.float64]:
+    """Row t holds what the noise of round t + 1 takes of the draw of each node."""
+    rows = np.zeros((HORIZON, HORIZON))
+    for row, number in enumerate(range(1, HORIZON + 1)):
+        rows[row, np.array(find(number)) - 1] = 1  # type: ignore[operator]
+    return rows
+
+
+def estimates() -> NDArray[np.float64]:
+    """The same for honaker, where each node of each level has a draw: F_k = 2^k y_k + F_left + F_right."""
+    levels, width = 6, HORIZON + 1
+    scaled = [np.eye(width * (levels + 1))[:width]]
+    for level in range(1, levels + 1):
+        own = np.eye(width * (levels + 1))[width * level :][: width >> level]
+        scaled.append(2**level * own + scaled[-1][0::2] + scaled[-1][1::2])
+    rows = []
+    for number in range(1, HORIZON + 1):
+        level_of = [(node & -node).bit_length() - 1 for node in chain(number)]
+        nodes = zip(chain(number), level_of, strict=True)
+        rows.append(sum(scaled[k][(node >> k) - 1] / (2 ** (k + 1) - 1) for node, k in nodes))
+    return np.array(rows)
+
+
+def toeplitz() -> NDArray[np.float64]:
+    gaps = best_gaps(HORIZON)
+    poles = 1 - np.array(gaps.poles)
+    weights = np.array([float(weight) for weight in output_weights(gaps)])
+    b = (poles[:, None] ** np.arange(HORIZON)).T @ weights
+    lags = np.arange(HORIZON)[:, None] - np.arange(HORIZON)
+    return np.where(lags >= 0, b[np.abs(lags)], 0.0)
+
+
+ROWS = {
+    "binary": lambda: chains(chain),
+    "smooth": lambda: chains(SmoothTree(*tree_shape(HORIZON)).chain),
+    "honaker": estimates,
+    "blt": toeplitz,
+}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_covariances_are_those_of_the_sums(mechanism: str) -> None:
+    rows = ROWS[mechanism]()
+    rounds = np.arange(1, HORIZON + 1)
+    earlier, later = np.minimum(rounds[:, None], rounds), np.maximum(rounds[:, None], rounds)
+    found = noise_shape(mechanism, HORIZON).covariances(earlier, later)
+    np.testing.assert_allclose(found, rows @ rows.T, rtol=1e-9)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_standard_deviations_are_those_of_the_mechanism_up_to_a_factor(mechanism: str) -> None:
+    calibrated, _ = calibrate(1.0, 1e-6, 4_095, 2, mechanism, shown="kept")
+    rounds = np.arange(1, 4_096)
+    ratio = noise_shape(mechanism, 4_095).sds(rounds) / calibrated.sds(rounds)
+    np.testing.assert_allclose(ratio, ratio[-1], rtol=2e-3)
+
+
+def test_other_mechanisms_are_refused() -> None:
+    with pytest.raises(ValueError, match="no mechanism is called 'other'"):
+        noise_shape("other", 63)
