@@ -112,7 +112,9 @@ class RunningHistogram:
         noise: KeyedNoise,
         state: HistogramState | None = None,
         pruning: Pruning | None = None,
+        earlier: "RunningHistogram | None" = None,
     ) -> None:
+        """`earlier`: one of this epoch, of which the labels that `state` begins with are taken over; it ends here."""
         self.mechanism = mechanism
         self._noise = noise
         self._table = PrunedTable(mechanism, noise, pruning) if pruning else WholeTable(mechanism, noise)
@@ -123,6 +125,8 @@ class RunningHistogram:
         self._counts = np.empty(0, np.int32)
         self._visible = _VisibleLabels()
         self._shown_since = np.empty(0, np.int32) if mechanism.shown == "kept" else None
+        if state is not None and earlier is not None and earlier._begins(state.labels):
+            self._labels, self._rows, self._ids = earlier._labels, earlier._rows, earlier._ids
         if state is not None:
             self._restore(state)
 
@@ -226,8 +230,12 @@ class RunningHistogram:
         since = None if self._shown_since is None else self._shown_since[:labels]
         return HistogramState(self._history, self._labels, self._counts[:labels], *self._table.state(), since)
 
+    def _begins(self, labels: Sequence[str]) -> bool:
+        """Whether the labels that are known here are the first ones of these."""
+        return self._labels == labels[: len(self._labels)]
+
     def _restore(self, state: HistogramState) -> None:
-        self._register(state.labels)
+        self._register(state.labels[len(self._labels) :])
         self._counts[: len(state.labels)] = state.counts
         self._history = state.history
         if self._shown_since is not None and state.shown_since is not None:

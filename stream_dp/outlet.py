@@ -40,8 +40,10 @@ class Outlet(Protocol):
         """
         ...
 
-    def pipeline(self, checkpoint: Checkpoint, key: bytes) -> Pipeline | Sequencer:
-        """What makes the output, as it was at the checkpoint."""
+    def pipeline(
+        self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None
+    ) -> Pipeline | Sequencer:
+        """What makes the output, as it was at the checkpoint; `earlier`: see `Pipeline`."""
         ...
 
     def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline | Sequencer) -> None:
@@ -112,13 +114,13 @@ class ReleasesOutlet:
                     )
         return self.not_given_again
 
-    def pipeline(self, checkpoint: Checkpoint, key: bytes) -> Pipeline:
+    def pipeline(self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None) -> Pipeline:
         """See `Outlet.pipeline`."""
         self._end = checkpoint.releases_offset if self._begin is None else self._begin
         rounds = rounds_per_batch(checkpoint.epoch.privacy["rounds"], self._settings.batch_rounds)
         self._framing = Framing(rounds, len(self._settings.stream))
         place = checkpoint.position, checkpoint.state, checkpoint.pairs
-        return Pipeline(checkpoint.epoch, key, self._settings.events, *place)
+        return Pipeline(checkpoint.epoch, key, self._settings.events, *place, earlier)
 
     def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline | Sequencer) -> None:
         """See `Outlet.check_state`."""

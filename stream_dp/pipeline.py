@@ -44,6 +44,7 @@ class Pipeline:
     """The running histogram of one events partition.
 
     `position`, `state` and `pairs` are what an earlier one had at the end of a round: all of them, or none.
+    `earlier`: a pipeline of the same epoch and key, which is used up; what it knows of labels need not be computed.
     """
 
     def __init__(
@@ -54,12 +55,16 @@ class Pipeline:
         position: Position | None = None,
         state: HistogramState | None = None,
         pairs: bytes | bytearray = b"",
+        earlier: "Pipeline | None" = None,
     ) -> None:
         if epoch.guarantee.unit == "user" and state is not None and state.labels and not pairs:
             raise ValueError("what the users have brought so far is missing: they would all count anew")
         self.epoch = epoch
         self.intake = Intake(epoch, key, topic, position, pairs)
-        self.histogram = RunningHistogram(epoch.mechanism, epoch.noise(key), state, epoch.pruning)
+        known = earlier.histogram if earlier is not None and earlier.epoch == epoch else None
+        self.histogram: RunningHistogram = RunningHistogram(
+            epoch.mechanism, epoch.noise(key), state, epoch.pruning, known
+        )
         self._releaser = Releaser(epoch, key, self.intake.position.released)
 
     @property

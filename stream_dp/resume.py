@@ -48,8 +48,11 @@ def resume(
     redis: Redis,
     wish: NewEpoch | None = None,
     topics: TopicWatch | None = None,
+    earlier: Pipeline | None = None,
 ) -> Resumed:
     """Take the stream over and load its checkpoint, or open an epoch.  `topics` looks first after it is taken.
+
+    `earlier` is used up: a pipeline at an earlier checkpoint, which saves computing what it knows of labels.
 
     An epoch that is at its horizon gives way to the next one here, unless the settings say stop.
     With a `wish`, the running epoch is to be counted to its end and closed; where it cannot go on, it is closed here
@@ -59,16 +62,23 @@ def resume(
     epochs = take_over(settings, store, redis)
     if topics is not None:
         topics.look()  # what is read from here on is read from these topics, or the next look says so
-    return _Start(settings, store, redis, epochs, wish).resumed()
+    return _Start(settings, store, redis, epochs, wish, earlier).resumed()
 
 
 class _Start:
     """One start of a worker that has taken the stream over, with what is left of an operator's wish."""
 
     def __init__(
-        self, settings: Settings, store: CheckpointStore, redis: Redis, epochs: Epochs, wish: NewEpoch | None
+        self,
+        settings: Settings,
+        store: CheckpointStore,
+        redis: Redis,
+        epochs: Epochs,
+        wish: NewEpoch | None,
+        earlier: Pipeline | None,
     ) -> None:
         self._settings, self._store, self._redis, self._epochs = settings, store, redis, epochs
+        self._earlier = earlier
         self._granted = wish is not None and wish.granted(epochs.journal)
         self._wish = None if self._granted else wish
         self._outlet = outlet_of(settings, settings.shards)
@@ -148,7 +158,7 @@ class _Start:
     def _restored(self, checkpoint: Checkpoint, key: bytes) -> Pipeline | Sequencer:
         """The pipeline as it was at the checkpoint.  Raises `StateDamaged` where it does not fit what was published."""
         try:
-            pipeline = self._outlet.pipeline(checkpoint, key)
+            pipeline = self._outlet.pipeline(checkpoint, key, self._earlier)
         except (IndexError, KeyError, ValueError):  # a state without digests, of an earlier format
             raise damaged("columns") from None
         self._outlet.check_state(checkpoint, pipeline)

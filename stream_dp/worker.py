@@ -18,7 +18,7 @@ from stream_dp.log import LogRefused
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.watch import Watch
 from stream_dp.patience import pause, persevere
-from stream_dp.pipeline import Position
+from stream_dp.pipeline import Pipeline, Position
 from stream_dp.privacy.keyed_noise import WrongNoise, check_golden_draw
 from stream_dp.record_batches import UnreadableBatch
 from stream_dp.resume import NewEpoch, Resumed, open_next, resume
@@ -26,7 +26,7 @@ from stream_dp.session import Session
 from stream_dp.settings import Settings, SettingsError
 from stream_dp.shards.frames import FrameRefused
 from stream_dp.shards.merge import ShardsRefused
-from stream_dp.standby import await_turn
+from stream_dp.standby import Standby
 from stream_dp.store.checkpoints import CheckpointStore, Fenced, StateDamaged, Superseded
 from stream_dp.store.lease import LEASE_SECONDS, Lease
 from stream_dp.store.ledger import LedgerRefused
@@ -64,6 +64,7 @@ class Worker:
         """
         self.settings = settings
         self._standby, self._has_turn = standby, False
+        self._earlier: Pipeline | None = None  # what it knew of the state before its turn came
         self._new_epoch = new_epoch
         self.rounds = 0
         self.finished = False
@@ -106,7 +107,8 @@ class Worker:
     async def _take_turn(self) -> None:
         """Take the stream over from whoever has it or, standing by, once nobody who lives has it."""
         if self._standby:
-            await await_turn(self._lease, self.settings, self._stopping, self.watch)
+            standby = Standby(self.settings, self._redis, self._lease, self.watch)
+            self._earlier = await standby.await_turn(self._stopping)
         else:
             await asyncio.to_thread(self._lease.seize)
         self._has_turn = not self._stopping.is_set()
@@ -140,9 +142,9 @@ class Worker:
     async def _resume_and_work(self, topics: TopicWatch) -> None:
         place = self.settings, self._redis
         with self.watch.progress.waiting("start"):
-            resumed = await asyncio.to_thread(
-                resume, self.settings, self._store, self._redis, self._new_epoch, topics
-            )
+            earlier, self._earlier = self._earlier, None
+            wanted = self._new_epoch, topics, earlier
+            resumed = await asyncio.to_thread(resume, self.settings, self._store, self._redis, *wanted)
         if not resumed.closing:
             self._new_epoch = None  # it is open: an outage from here on must not open another one
         self.watch.beat()

@@ -80,8 +80,8 @@ class FramesOutlet:
                 "not fit the others: somebody else has written there; nothing is sent"
             )
 
-    def pipeline(self, checkpoint: Checkpoint, key: bytes) -> Sequencer:
-        """See `Outlet.pipeline`."""
+    def pipeline(self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None) -> Sequencer:
+        """See `Outlet.pipeline`; a sequencer keeps no labels."""
         assert checkpoint.sharding is not None
         self._rounds = rounds_per_batch(checkpoint.epoch.privacy["rounds"], self._settings.batch_rounds)
         self._ends, self._releases_offset = list(checkpoint.sharding.frames), checkpoint.releases_offset

@@ -174,6 +174,11 @@ class CheckpointStore:
         """Whether there is a checkpoint, sound or not."""
         return bool(self._redis.exists(self._key("meta")))
 
+    def has_changed(self) -> bool:
+        """Whether Redis holds another checkpoint than the one that was loaded or written here last."""
+        with _damage_of("meta"):
+            return bool((self._redis.get(self._key("meta")) or b"") != self._held.packed)
+
     def load(self, key: bytes) -> Checkpoint | None:
         """The last checkpoint, or None where there has never been one.
 
