@@ -14,12 +14,14 @@ from stream_dp.log_digest import LogDigester
 from stream_dp.pipeline import Position
 from stream_dp.record import Record
 from stream_dp.settings import Settings
+from stream_dp.store.checkpoint_records import Checkpoint
 
 _ANSWER_SECONDS = 3.0
 
 
-def check_log(settings: Settings, position: Position, digester: LogDigester) -> None:
+def check_log(settings: Settings, checkpoint: Checkpoint, digester: LogDigester) -> None:
     """Raise `LogRefused` unless the last record applied is still where it was, and the last barrier is."""
+    position = checkpoint.position
     events = log.offsets(settings.kafka_address, settings.events)
     last = position.log.last_offset
     if last is not None:
@@ -32,6 +34,12 @@ def check_log(settings: Settings, position: Position, digester: LogDigester) -> 
         raise log.LogRefused(
             f"the topic {settings.events!r} has lost its first records before they were counted: "
             "use another stream name"
+        )
+    elif position.next_offset and settings.events in checkpoint.made_anew:
+        raise log.LogRefused(
+            f"the topic {settings.events!r} is not the log that was counted: it was deleted and made anew, or comes "
+            f"from another cluster, and nothing shows that its records before offset {position.next_offset} are those "
+            "that were left out or counted before; restore it, or open a new epoch, which is charged, with --new-epoch"
         )
     if position.barrier is not None:
         if events.end < position.next_offset:

@@ -77,7 +77,7 @@ def begin_after(
     epoch, expected = checkpoint.epoch, checkpoint.releases_offset
     topic, kafka = topic or settings.releases, settings.kafka_address
     begin = start_of(settings, (epoch.number, checkpoint.state.round + 1), expected, topic, partition)
-    if expected > log.offsets(kafka, topic, partition).end:
+    if expected > log.offsets(kafka, topic, partition).end or topic in checkpoint.made_anew:
         with closing(ReleasesTopic(kafka, topic, partition, stream=settings.stream)) as releases:
             last = newest_before(releases, begin)
         released = checkpoint.position.released

@@ -62,6 +62,7 @@ def resume(
     epochs = take_over(settings, store, redis)
     if topics is not None:
         topics.look()  # what is read from here on is read from these topics, or the next look says so
+        store.topics = topics.identities
     return _Start(settings, store, redis, epochs, wish, earlier).resumed()
 
 
@@ -134,11 +135,30 @@ class _Start:
         if not self._store.holds_state():
             return None
         try:
-            return self._store.load(self._key())
+            return self._compared_with_topics(self._store.load(self._key()))
         except (EpochRefused, StateDamaged):
             if self._epochs.journal.last_is_open and self._stopped_while_opening(None):
                 return None
             raise
+
+    def _compared_with_topics(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
+        """The checkpoint, with the names of the topics in whose place there are others by now.
+
+        A topic that was restored from a copy is another one too, so this alone is no refusal.  Where the name is all
+        that is left of a topic, and nothing in it can be compared, the checks that follow refuse it.
+        """
+        if checkpoint is not None:
+            now = self._store.topics()
+            checkpoint.made_anew = frozenset(
+                name for name, identity in checkpoint.topics.items() if now.get(name, identity) != identity
+            )
+            for name in sorted(checkpoint.made_anew):
+                logger.warning(
+                    "the topic %r was deleted and made anew, or comes from another cluster, since the last checkpoint: "
+                    "what was counted and sent last is compared with it now; `stream-dp verify` compares all of it",
+                    name,
+                )
+        return checkpoint
 
     def _key(self, may_create: bool = False) -> bytes:
         return noise_key(self._settings.noise_key, self._redis, self._settings.stream, may_create)
@@ -152,7 +172,7 @@ class _Start:
         if self._wish is None:
             check_sharding(self._settings, checkpoint)
             checkpoint.epoch.check_settings(self._settings)
-        check_log(self._settings, checkpoint.position, LogDigester(key))
+        check_log(self._settings, checkpoint, LogDigester(key))
         return checkpoint, key
 
     def _restored(self, checkpoint: Checkpoint, key: bytes) -> Pipeline | Sequencer:
@@ -208,7 +228,7 @@ class _Start:
         check_key(ended, key)
         ended.epoch.check_settings(settings)
         check_sharding(settings, ended)
-        check_log(settings, ended.position, LogDigester(key))
+        check_log(settings, ended, LogDigester(key))
         if self._outlet.published_since(ended):
             raise EpochRefused(
                 f"the topic {settings.releases!r} holds rounds beyond the horizon of epoch {ended.epoch.number}: "

@@ -96,6 +96,10 @@ class TopicWatch:
             for name, kind in self._kinds.items():
                 self._compare(name, kind, found.get(name))
 
+    def identities(self) -> dict[str, str]:
+        """What the broker called each topic when it was seen last, by name; no topic that it has no identity for."""
+        return {name: topic.id for name, topic in self._known.items() if topic.id}
+
     async def still_same(self, watch: Watch) -> None:
         """Look once.  Raises `TopicChanged`; that the broker does not answer is only reported."""
         try:

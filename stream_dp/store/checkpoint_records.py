@@ -3,7 +3,7 @@
 Formats: 3 had no seals.  A checkpoint of format 3 is read like any other, and the next one is of format 4.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -96,7 +96,10 @@ class Closing(msgspec.Struct, frozen=True):
 
 
 class Meta(msgspec.Struct):
-    """The small part of a checkpoint; `releases_offset` is where the releases after it begin."""
+    """The small part of a checkpoint; `releases_offset` is where the releases after it begin.
+
+    `topics` are the identities that the broker gave for the stream's topics, by name.
+    """
 
     format: int
     checkpoint: _Count
@@ -112,6 +115,7 @@ class Meta(msgspec.Struct):
     releases_offset: _Count
     key_check: str
     sharding: Sharding | None = None
+    topics: dict[str, str] = {}
 
     def check_shape(self) -> None:
         """Raise `StateDamaged` unless the parts have the sizes that belong together."""
@@ -135,7 +139,8 @@ class Checkpoint:
     """All that a worker needs to go on exactly where another one stopped.
 
     `pairs` is what the bound on users' items remembers: bytes that only ever grow (bounding.py).  `sharding` is None
-    where one worker does everything.
+    where one worker does everything.  `topics` are the identities of the topics that it was made with, by name, as far
+    as the broker told them; `made_anew` names those in whose place a start has found others.
     """
 
     epoch: Epoch
@@ -145,6 +150,8 @@ class Checkpoint:
     key_check: str
     pairs: bytes | bytearray = b""
     sharding: Sharding | None = None
+    topics: dict[str, str] = field(default_factory=dict)
+    made_anew: frozenset[str] = frozenset()
 
 
 class _Written(msgspec.Struct):

@@ -22,7 +22,7 @@ the key has written it, for this place, is damage.  Only the fence has none, bec
 """
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -143,6 +143,8 @@ class CheckpointStore:
         self._token = b""
         self._seals: Seals | None = None
         self._held = _Held()
+        self.topics: Callable[[], dict[str, str]] = dict
+        """What tells the identities of the stream's topics; every checkpoint says them."""
 
     def _key(self, name: str) -> str:
         return self._prefix + name
@@ -228,7 +230,14 @@ class CheckpointStore:
         read = {name: column.unpacked(found[name]) for name, column in columns.items()}
         state = _state(meta, _decode_labels(labels), read)
         return Checkpoint(
-            meta.epoch, state, meta.position, meta.releases_offset, meta.key_check, pairs, meta.sharding
+            meta.epoch,
+            state,
+            meta.position,
+            meta.releases_offset,
+            meta.key_check,
+            pairs,
+            meta.sharding,
+            meta.topics,
         )
 
     def start_over(self, key: bytes) -> None:
@@ -301,7 +310,8 @@ class CheckpointStore:
         new_labels = [label.encode() for label in state.labels[before.meta.labels if before.meta else 0 :]]
         new_pairs = bytes(checkpoint.pairs[before.meta.pairs if before.meta else 0 :])
         dead = set(old) - set(columns)
-        meta = _meta(checkpoint, metas, before.meta.checkpoint + 1 if before.meta else 1)
+        number = before.meta.checkpoint + 1 if before.meta else 1
+        meta = _meta(checkpoint, metas, number, self.topics())
         packed = msgspec.msgpack.encode(meta)
         return PreparedCheckpoint(meta, packed, new_labels, new_pairs, writes, dead, before, self._seals)
 
@@ -386,7 +396,7 @@ def _decode_labels(labels: list[bytes]) -> list[str]:
         raise damaged("labels") from None
 
 
-def _meta(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int) -> Meta:
+def _meta(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int, topics: dict[str, str]) -> Meta:
     state, block = checkpoint.state, checkpoint.state.block
     return Meta(
         FORMAT,
@@ -403,6 +413,7 @@ def _meta(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int) -> Met
         checkpoint.releases_offset,
         checkpoint.key_check,
         checkpoint.sharding,
+        topics,
     )
 
 

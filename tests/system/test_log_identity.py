@@ -15,7 +15,8 @@ from kafka import KafkaAdminClient, TopicPartition
 
 from stream_dp.pipeline import Pipeline, ReleasedPart
 from stream_dp.records import Record
-from tests.system.streams import Stream, event, small_stream, some_events
+from stream_dp.resume import NewEpoch
+from tests.system.streams import Stream, ended, event, small_stream, some_events
 from tests.system.worker_process import Kill
 
 CHECKPOINT, PUBLISHED, EVENTS = 24, 48, 60
@@ -89,8 +90,36 @@ def test_nothing_changed_goes_on(half_way: HalfWay, stream: Stream) -> None:
 
 def test_the_same_records_in_a_new_topic_are_the_same_log(stream: Stream) -> None:
     stream.rewrite(stream.settings.events, stream.events())
+    told = f"the topic {stream.settings.events!r} was deleted and made anew, or comes from another cluster"
+    before = stream.logged().count(told)
     assert stream.run(until_round=EVENTS) == 0
     stream.check_everything()
+    assert stream.logged().count(told) == before + 1
+    assert stream.run(until_round=EVENTS) == 0
+    assert stream.logged().count(told) == before + 1, "the next checkpoint knows the new topic"
+
+
+def test_a_new_releases_topic_that_holds_nothing_of_what_was_sent_is_refused(stream: Stream) -> None:
+    """However much else it holds."""
+    foreign = [Record(0, 1_000, b"s", b"something else")] * (2 * PUBLISHED)
+    stream.rewrite(stream.settings.releases, foreign)
+    assert "has lost releases that were sent" in stream.refusal()
+
+
+def test_a_new_events_topic_is_refused_where_nothing_was_counted_that_could_be_compared(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Its first records would be taken for those that an epoch has counted whose state is lost."""
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
+        stream.feed(some_events(12, seed=1))
+        assert stream.run(until_round=12) == 0
+        stream.restore_keys({})
+        worker = stream.start(new_epoch=NewEpoch())
+        stream.wait_until_logged("epoch 2, round 0")
+        worker.terminate()
+        assert ended(worker) == 0
+        stream.rewrite(stream.settings.events, [Record(0, 1_000, None, event("other"))] * 20)
+        assert "nothing shows that its records before offset 12" in stream.refusal()
 
 
 def test_a_new_topic_with_other_records_is_refused(stream: Stream) -> None:
