@@ -69,7 +69,8 @@ class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
         Raises KeyError for a label that was not released.
         """
         showing = self.showings.get(label)
-        self.histogram[label]
+        if showing is None and label not in self.labels:
+            raise KeyError(label)
         return showing.round if showing is not None and showing.first else None
 
     def interval(self, label: str, confidence: float = 0.95) -> tuple[float, float]:
@@ -89,12 +90,6 @@ class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
         from stream_dp.estimates.intervals import intervals
 
         return intervals(self, self.showings, confidence)
-
-    def whole_intervals(self) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
-        """The 95% intervals of all labels, rounded outwards to whole numbers and cut at zero."""
-        from stream_dp.estimates.intervals import whole_intervals
-
-        return whole_intervals(self, self.showings)
 
 
 class BadPosition(Exception):

@@ -9,10 +9,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from stream_dp.estimates.intervals import intervals_of
 from stream_dp.records import Release
 
 _SECONDS_PER_FRAME = 0.1
-_NORMAL_95 = 1.96
 _WIDEST_LABEL = 28
 _HEADER_AND_NOTES = 10  # lines around the ranked labels
 _FEWEST_LABELS = 3
@@ -67,14 +67,20 @@ def line(release: Release) -> str:
 
     Only the largest counts; `--json` gives all of them.
     """
-    counts = list(zip(release.labels, release.counts, strict=True))
-    margin = _NORMAL_95 * release.sd
-    shown = [f"{printable(label)} {count:,}±{margin:,.0f}" for label, count in counts[:_PLAIN_LABELS]]
+    counts = list(zip(release.labels, release.counts, *intervals_of(release), strict=True))
+    shown = [f"{printable(label)} {_with_interval(*found)}" for label, *found in counts[:_PLAIN_LABELS]]
     more = [f"and {len(counts) - _PLAIN_LABELS:,} more"] if len(counts) > _PLAIN_LABELS else []
     return (
         f"round {release.round:,} of {release.horizon:,}  tau {release.tau:,}  "
         f"{', '.join(shown + more) or 'no label yet'}"
     )
+
+
+def _with_interval(count: int, low: float, high: float) -> str:
+    """A count and its 95% interval, which reaches further down where the label was shown only lately."""
+    if round(count - low) == round(high - count):
+        return f"{count:,}±{high - count:,.0f}"
+    return f"{count:,} ({max(0.0, low):,.0f}–{max(0.0, high):,.0f})"
 
 
 def picture(release: Release, width: int, most_labels: int, status: str = "") -> RenderableType:
@@ -107,8 +113,8 @@ def _heading(release: Release, status: str) -> RenderableType:
 
 def _ranking(release: Release, shown: int, width: int) -> Table:
     """Ranked bars, then the threshold as a bar of its own: what would be shorter is not released."""
-    margin = _NORMAL_95 * release.sd
-    largest = max([release.tau, *release.counts[:shown]]) + margin
+    ends = intervals_of(release)
+    largest = max([release.tau, *ends[1][:shown].tolist()])
     label_width = min(_WIDEST_LABEL, max([9, *(len(printable(name)) for name in release.labels[:shown])]))
     bar_width = max(8, width - label_width - 38)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
@@ -117,10 +123,11 @@ def _ranking(release: Release, shown: int, width: int) -> Table:
     table.add_column("count", justify="right", width=9)
     table.add_column("95% interval", justify="right", width=15)
     table.add_column("", width=bar_width, no_wrap=True)
-    for rank, (label, count) in enumerate(
-        zip(release.labels[:shown], release.counts[:shown], strict=True), start=1
+    for rank, (label, count, lowest, highest) in enumerate(
+        zip(release.labels[:shown], release.counts[:shown], *(end[:shown] for end in ends), strict=True),
+        start=1,
     ):
-        low, high = max(0.0, count - margin), count + margin
+        low, high = max(0.0, lowest), max(0.0, highest)
         table.add_row(
             str(rank),
             Text(printable(label), style="bold"),

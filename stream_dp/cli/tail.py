@@ -12,6 +12,7 @@ from stream_dp.settings import Settings, load_settings
 from stream_dp.times import parse_time
 
 if TYPE_CHECKING:
+    from stream_dp.releases_topic import WholeRelease
     from stream_dp.subscribe import Subscription
 
 _POLL_SECONDS = 0.1
@@ -101,8 +102,6 @@ def _reach_releases(settings: Settings, may_wait: bool) -> None:
 
 def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bool) -> None:
     """Print the newest release at or before a round or a time."""
-    import msgspec
-
     from stream_dp.cli.histogram_view import HistogramView
     from stream_dp.subscribe import release_at
 
@@ -115,7 +114,7 @@ def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bo
             f"the topic {settings.releases!r} does not hold {what}{of}: ask for a later one; {begins}"
         )
     if as_json:
-        typer.echo(msgspec.json.encode(release))
+        typer.echo(_line(release))
         return
     with HistogramView(Console()) as view:
         view.show(release)
@@ -151,11 +150,22 @@ def _follow(
 
 
 def _print(subscription: "Subscription", rounds: int | None) -> None:
-    import msgspec
-
     left = rounds
     while left is None or left > 0:
         releases = subscription.poll(_POLL_SECONDS)[:left]
         for release in releases:
-            typer.echo(msgspec.json.encode(release))
+            typer.echo(_line(release))
         left = None if left is None else left - len(releases)
+
+
+def _line(release: "WholeRelease") -> bytes:
+    """A release and its 95% intervals as JSON; `first_shown` is null where it cannot be known."""
+    import msgspec
+
+    low, high = release.intervals()
+    known = {
+        "low": low.round(1).tolist(),
+        "high": high.round(1).tolist(),
+        "first_shown": [release.first_shown(label) for label in release.labels],
+    }
+    return msgspec.json.encode(msgspec.to_builtins(release) | known)

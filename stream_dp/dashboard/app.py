@@ -22,6 +22,7 @@ from stream_dp.dashboard.frames import Frames
 from stream_dp.dashboard.promise import promise
 from stream_dp.dashboard.protection import BasicAuth, SafeHeaders
 from stream_dp.dashboard.reader import Reader
+from stream_dp.estimates.intervals import whole_intervals
 from stream_dp.log import LogRefused
 from stream_dp.records import Release
 from stream_dp.times import parse_time
@@ -182,8 +183,9 @@ def _file_route(path: str, name: str, media_type: str) -> Route:
 
 
 def _released(release: Release) -> Response:
-    """A release as its topic holds it, and what it promises in words."""
-    return _json(msgspec.to_builtins(release) | {"promise": promise(release)})
+    """A release as its topic holds it, its 95% intervals, and what it promises in words."""
+    low, high = whole_intervals(release)
+    return _json(msgspec.to_builtins(release) | {"low": low, "high": high, "promise": promise(release)})
 
 
 def _json(value: object) -> Response:

@@ -14,6 +14,7 @@ import orjson
 
 from stream_dp.dashboard.board import Board, Sight
 from stream_dp.dashboard.promise import promise
+from stream_dp.estimates.intervals import whole_intervals
 
 SECONDS_PER_FRAME = 0.1
 SECONDS_WITHOUT_NEWS = 5.0
@@ -136,6 +137,7 @@ class Frames:
             content["release"] = {name: getattr(release, name) for name in _OF_RELEASE}
             content["ids"] = [self._ids[label] for label in release.labels]
             content["counts"] = release.counts
+            content["low"], content["high"] = whole_intervals(release)
             content["labels"] = self._labels if before is None else self._labels[known:]
         if release is not None and (before is None or before.release is None):
             content["promise"] = promise(release)

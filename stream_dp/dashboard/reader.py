@@ -16,7 +16,8 @@ from stream_dp.dashboard.results import read_result
 from stream_dp.foreign import Place as RecordPlace
 from stream_dp.foreign import release_or_none
 from stream_dp.log import LogRefused, read_only_consumer
-from stream_dp.records import Release, decode_release
+from stream_dp.records import Release
+from stream_dp.releases_topic import decode_whole_release
 from stream_dp.subscribe import WholeReleases
 
 _POLL_SECONDS = 0.1
@@ -156,7 +157,7 @@ class Reader:
     def _take_releases(self, consumer: KafkaConsumer, records: list[ConsumerRecord]) -> None:
         for record in records:
             place = RecordPlace(self._releases.topic, 0, record.offset)
-            part = release_or_none(decode_release, self._stream, place, record.value)
+            part = release_or_none(decode_whole_release, self._stream, place, record.value)
             release = None if part is None else self._whole_release(part)
             if release is None:
                 continue

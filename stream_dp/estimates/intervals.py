@@ -8,6 +8,7 @@ Where labels are not kept, and for known labels, which are never tested, it is c
 """
 
 from collections.abc import Mapping
+from math import ceil, floor
 from statistics import NormalDist
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from stream_dp.estimates.first_showing import Noise, noise_when_shown
 from stream_dp.estimates.noise_shapes import NoiseShape, noise_shape
-from stream_dp.estimates.showings import Showing
+from stream_dp.estimates.showings import Showing, Showings
 from stream_dp.records import Release
 
 _PLAIN = Noise(0.0, 1.0)
@@ -62,15 +63,19 @@ def interval(
     return float(low[place]), float(high[place])
 
 
-def whole_intervals(
-    release: Release, showings: Mapping[str, Showing]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The 95% intervals as people are shown them: rounded outwards to whole numbers, and cut at zero."""
-    low, high = intervals(release, showings)
-    return (
-        np.maximum(0, np.floor(low)).astype(np.int64),
-        np.maximum(0, np.ceil(high)).astype(np.int64),
-    )
+def intervals_of(release: Release) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The 95% intervals of a release, which knows its showings if a subscription gave it.
+
+    Of one that stands alone nobody knows since when its labels are shown.
+    """
+    known = getattr(release, "showings", None)
+    return intervals(release, Showings().follow(release) if known is None else known)
+
+
+def whole_intervals(release: Release) -> tuple[list[int], list[int]]:
+    """The same as people are shown them: rounded outwards to whole numbers, and cut at zero."""
+    low, high = intervals_of(release)
+    return [max(0, floor(end)) for end in low.tolist()], [max(0, ceil(end)) for end in high.tolist()]
 
 
 def _shape(release: Release) -> NoiseShape | None:

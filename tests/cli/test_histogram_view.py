@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from stream_dp.cli.histogram_view import HistogramView, line, picture, printable
+from stream_dp.estimates.intervals import intervals_of
 from stream_dp.records import Release
 from tests.releases import release
 
@@ -106,3 +107,12 @@ def test_a_terminal_gets_a_live_table_that_leaves_room_for_what_was_above() -> N
     assert "label-05" in out.getvalue()
     assert "label-06" not in out.getvalue()
     assert "24 more released" in out.getvalue()
+
+
+def test_a_label_shown_only_just_now_has_an_interval_that_reaches_further_down() -> None:
+    kept = msgspec.structs.replace(release(2048, {"a": 300, "b": 112}), shown="kept", previous=2047)
+    assert "b 112 (" in line(kept)
+    assert "b 112±31" in line(msgspec.structs.replace(kept, shown="each-round"))
+    low, high = intervals_of(kept)
+    assert 112 - low[1] > high[1] - 112
+    assert f"{low[1]:.0f}–{high[1]:.0f}" in "\n".join(drawn(kept))

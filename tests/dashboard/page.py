@@ -1,11 +1,11 @@
 """What the dashboard's page shows in a browser, and what it has to show of a release."""
 
 from collections.abc import Callable
-from math import ceil, floor
 from typing import Any
 
 from selenium.webdriver import Chrome
 
+from stream_dp.estimates.intervals import whole_intervals
 from stream_dp.records import Release
 from tests.system.streams import wait_until
 
@@ -70,9 +70,11 @@ def wait_for_round(browser: Chrome, number: int) -> None:
 def expected_rows(shown: Release) -> list[tuple[str, str, str, str]]:
     """What the rows have to say about a release: label, rank, count and interval."""
     found = []
-    for rank, (label, count) in enumerate(zip(shown.labels, shown.counts, strict=True), start=1):
-        low, high = floor(count - 1.96 * shown.sd), ceil(count + 1.96 * shown.sd)
-        found.append((label, f"{rank:,}", f"{count:,}", f"{max(0, low):,} – {max(0, high):,}"))
+    bounds = whole_intervals(shown)
+    for rank, (label, count, low, high) in enumerate(
+        zip(shown.labels, shown.counts, *bounds, strict=True), start=1
+    ):
+        found.append((label, f"{rank:,}", f"{count:,}", f"{low:,} – {high:,}"))
     return found
 
 

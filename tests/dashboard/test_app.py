@@ -16,6 +16,7 @@ from stream_dp.dashboard.app import MOST_LABELS, Dashboard
 from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.promise import promise
 from stream_dp.dashboard.results import read_result
+from stream_dp.estimates.intervals import whole_intervals
 from stream_dp.log import LogRefused
 from stream_dp.records import Release
 from tests.dashboard.viewer import Viewer
@@ -93,6 +94,7 @@ def test_releases_history_and_results_are_answered_as_described(topic: Topic, cl
         told = client.get(path + query).json()
         check_form(path, told)
         assert told.pop("promise") == promise(expected)
+        assert (told.pop("low"), told.pop("high")) == whole_intervals(expected)
         assert told == {name: getattr(expected, name) for name in expected.__struct_fields__}
     told = client.get("/api/v1/history?label=a&label=b").json()
     check_form("/api/v1/history", told)

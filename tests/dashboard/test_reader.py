@@ -9,6 +9,7 @@ import pytest
 
 from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.reader import Reader
+from stream_dp.releases_topic import decode_whole_release
 from tests.releases import release
 
 FOREIGN = {
@@ -30,7 +31,7 @@ class Consumer:
 @pytest.mark.parametrize("value", FOREIGN.values(), ids=FOREIGN)
 def test_a_record_that_is_no_release_is_passed_over(value: bytes | None) -> None:
     reader = Reader("fake:1", "flights.releases", "flights.results", Board())
-    shown = release(7, {"a": 300})
+    shown = decode_whole_release(msgspec.json.encode(release(7, {"a": 300})))
     records: list[Any] = [
         SimpleNamespace(offset=offset, timestamp=0, value=content)
         for offset, content in enumerate((value, msgspec.json.encode(shown)))

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from benchmarks.intervals import checked, release_of
 from stream_dp.counters import MECHANISMS
+from stream_dp.estimates.intervals import whole_intervals
 from stream_dp.estimates.showings import Showings
 from stream_dp.releases_topic import WholeRelease
 from stream_dp.subscribe import WholeReleases
@@ -134,7 +135,7 @@ def test_whole_intervals_are_rounded_outwards_and_not_negative() -> None:
     counter = mechanism("blt")
     release = release_of(counter, 3_000, EPSILON, 3)
     low, high = release.intervals()
-    whole_low, whole_high = release.whole_intervals()
+    whole_low, whole_high = whole_intervals(release)
     assert whole_low[0] == 0 > low[0]
     assert high[0] <= whole_high[0] < high[0] + 1
 

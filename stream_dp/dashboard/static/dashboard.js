@@ -12,7 +12,7 @@ const $ = (id) => document.getElementById(id);
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
-const heard = { names: [], release: null, ids: [], counts: [], state: "connecting", rate: null, history: [1, 0] };
+const heard = { names: [], release: null, ids: [], counts: [], low: [], high: [], state: "connecting", rate: null, history: [1, 0] };
 const rows = new Map();      // label -> the elements of its row
 const trends = new Map();    // label -> counts at `trendRounds`, for visible rows only
 const freshUntil = new Map();  // label -> when it stops being marked as new
@@ -47,7 +47,7 @@ function hear(frame, isWhole) {
   if (!connected && heardAt) say("Connected again.");
   connected = true;
   heardAt = Date.now();
-  for (const name of ["state", "age", "delay", "behind", "rate", "history", "release", "ids", "counts", "promise", "new", "results"]) {
+  for (const name of ["state", "age", "delay", "behind", "rate", "history", "release", "ids", "counts", "low", "high", "promise", "new", "results"]) {
     if (name in frame) heard[name] = frame[name];
   }
   if (isWhole) heard.names = frame.labels || [];
@@ -81,7 +81,7 @@ function schedule() {
 
 function draw(force = false) {
   if (mode === "live" && heard.release && (!shown || shown.release !== heard.release)) {
-    show(heard.release, heard.ids.map((id) => heard.names[id]), heard.counts, heard.promise);
+    show(heard.release, heard.ids.map((id) => heard.names[id]), heard);
   }
   drawStatus();
   if (!shown) return;
@@ -98,13 +98,13 @@ function draw(force = false) {
   announce();
 }
 
-function show(release, names, counts, promise) {
+function show(release, names, { counts, low, high, promise }) {
   if (shown && shown.release.nonce !== release.nonce) {
     trends.clear();
     trendKey = "";
     for (const label of rows.keys()) drawTrend(label, [], []);
   }
-  shown = { release, names, counts, promise, rank: new Map(names.map((name, index) => [name, index])) };
+  shown = { release, names, counts, low, high, promise, rank: new Map(names.map((name, index) => [name, index])) };
 }
 
 function drawStatus() {
@@ -274,8 +274,7 @@ function drawRow(label, row) {
   put(row.rank, index === undefined ? "–" : whole.format(index + 1));
   put(row.count, index === undefined ? "–" : whole.format(counts[index]));
   if (index === undefined) return put(row.interval, "below threshold");
-  const count = counts[index], low = Math.max(0, Math.floor(count - NORMAL_95 * release.sd));
-  const high = Math.max(0, Math.ceil(count + NORMAL_95 * release.sd));
+  const count = counts[index], low = shown.low[index], high = shown.high[index];
   put(row.interval, `${whole.format(low)} – ${whole.format(high)}`);
   const style = row.track.style;
   style.setProperty("--low", (low / scale).toFixed(4));
@@ -388,7 +387,7 @@ async function lookBack(question) {
       const answer = await fetch(`${API}/release?${asked}`);
       const found = await answer.json();
       if (asked !== lookBack.wanted || mode !== "past") continue;
-      if (answer.ok) show(found, found.labels, found.counts, found.promise);
+      if (answer.ok) show(found, found.labels, found);
       lookBack.problem = answer.ok ? "" : `There is nothing to show: ${found.error}.`;
     } catch { lookBack.problem = "That release cannot be read now."; }
     draw(true);
