@@ -15,6 +15,7 @@ from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError
 
 from stream_dp import log
+from stream_dp.clients import kept_clients
 from stream_dp.connections import aiokafka_options
 from stream_dp.consuming import consumer
 from stream_dp.foreign import Place as RecordPlace
@@ -73,7 +74,7 @@ class MergeWorker:
 
     async def run(self) -> None:
         """Work until `stop`.  An outage of Kafka is waited out; raises one of the worker's `REFUSALS`."""
-        with self._ports:
+        with self._ports, kept_clients():
             await persevere(self._attempt, lambda: False, self._stopping, self.settings, self.watch)
 
     async def _attempt(self) -> None:

@@ -15,6 +15,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.errors import KafkaError
 from redis import Redis
 
+from stream_dp.clients import kept_clients
 from stream_dp.connections import aiokafka_options, redis_client
 from stream_dp.consuming import consumer
 from stream_dp.operations.ports import Ports
@@ -59,7 +60,7 @@ class ShardWorker:
     async def run(self) -> None:
         """Work until `stop`.  An outage of Kafka or Redis is waited out; raises one of the worker's `REFUSALS`."""
         check_golden_draw()
-        with self._ports:
+        with self._ports, kept_clients():
             await persevere(self._attempt, lambda: False, self._stopping, self.settings, self.watch)
 
     async def _attempt(self) -> None:

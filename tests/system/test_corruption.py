@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redis import Redis
 
+from tests.system.damage import flip
 from tests.system.soak import flips
 from tests.system.streams import Stream, ended, small_stream, some_events, status_of, wait_until
 
@@ -22,19 +22,6 @@ def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Ite
     kinds = {"unit": "user", "items_per_user": 3, "items_per_event": 1, "pruning_rounds": 16}
     with small_stream(kafka, redis_url, topic_prefix, tmp_path, horizon=16_383, **kinds) as stream:
         yield stream
-
-
-def flip(redis: Redis, name: bytes, rng: random.Random) -> None:
-    """Flip one bit of a string, or of an element of a list."""
-    if redis.type(name) == b"string":
-        place = rng.randrange(8 * redis.strlen(name))
-        redis.setbit(name, place, 1 - redis.getbit(name, place))
-        return
-    row = rng.randrange(redis.llen(name))
-    element = bytearray(redis.lindex(name, row))
-    place = rng.randrange(8 * len(element))
-    element[place // 8] ^= 1 << place % 8
-    redis.lset(name, row, bytes(element))
 
 
 def of_each_kind(names: list[bytes], number: int, rng: random.Random) -> bytes:

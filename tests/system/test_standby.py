@@ -1,6 +1,7 @@
 """A worker that stands by takes over from one that is gone, and nothing that is released tells when."""
 
 import os
+import random
 import signal
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
@@ -8,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.damage import flip
+from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, small_stream, some_events, status_of, wake_up
+from tests.system.worker_process import Kill, Pause
 
 WORKS = "epoch 1, round "
 STANDS_BY = "this one stands by"
 TAKES_OVER = "the other worker is gone, this one takes over"
+COULD_NOT = "this one could not take over"
+REFUSED = 2
 
 
 @pytest.fixture
@@ -21,15 +27,21 @@ def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Ite
         yield stream
 
 
-def pair(stream: Stream, standby: bool = False) -> tuple[BaseProcess, BaseProcess]:
-    """One that works and one that stands by, with 30 rounds released."""
+def pair(stream: Stream, standby: bool = False, dies: Kill | None = None) -> tuple[BaseProcess, BaseProcess]:
+    """One that works and one that stands by, with 30 rounds released; the latter dies when it has taken over."""
     stream.feed(some_events(30, seed=1))
     active = stream.start(standby=standby)
-    stream.wait_until_round(30, active)
-    waiting = stream.start(standby=True)
+    rests(stream, active)
+    waiting = stream.start(dies, standby=True)
     stream.wait_until(lambda: STANDS_BY in stream.logged(), waiting)
     assert stream.logged().count(WORKS) == 1
     return active, waiting
+
+
+def rests(stream: Stream, worker: BaseProcess) -> None:
+    """It has released 30 rounds, and has written the one checkpoint that is due by then."""
+    stream.wait_until_round(30, worker)
+    stream.wait_until(lambda: stream.checkpoint().state.round >= 20, worker)
 
 
 def send(worker: BaseProcess, what: signal.Signals) -> None:
@@ -41,6 +53,11 @@ def hang(stream: Stream, worker: BaseProcess) -> None:
     """It stands still for longer than its lease lasts."""
     send(worker, signal.SIGSTOP)
     stream.wait_until_asleep(worker)
+    end_lease(stream)
+
+
+def end_lease(stream: Stream) -> None:
+    """Of a worker that is asleep."""
     with stream.redis() as redis:
         assert redis.pexpire(f"stream_dp:{{{stream.settings.stream}}}:lease", 1)
 
@@ -129,3 +146,94 @@ def test_where_nobody_works_it_begins(stream: Stream) -> None:
     stream.wait_until_round(20, worker)
     assert STANDS_BY not in stream.logged()
     stop(stream, worker)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "take over",
+        "read what is published",
+        "compare what is published",
+        "hand a batch to the producer",
+        "prepare a checkpoint",
+    ],
+)
+def test_one_that_is_killed_while_it_takes_over_is_followed_by_the_next(stream: Stream, step: str) -> None:
+    active, waiting = pair(stream, dies=Kill(step))
+    send(active, signal.SIGKILL)
+    stream.feed(some_events(30, seed=5))
+    assert ended(waiting) == -signal.SIGKILL
+    third = stream.start(standby=True)
+    stream.wait_until_round(60, third)
+    stop(stream, third)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        Pause("write a checkpoint", nth=3),
+        Pause("queue the checkpoint's commands", nth=3, after=True),
+        Pause("write a checkpoint", nth=3, after=True),
+    ],
+    ids=["before", "amid", "after"],
+)
+def test_a_checkpoint_that_is_written_when_the_turn_comes_is_whole_or_not_there(
+    stream: Stream, moment: Pause
+) -> None:
+    stream.feed(some_events(30, seed=1))
+    active = stream.start(moment)
+    stream.wait_until_round(30, active)
+    waiting = stream.start(standby=True)
+    stream.wait_until(lambda: STANDS_BY in stream.logged(), waiting)
+    stream.feed(some_events(30, seed=6))
+    stream.wait_until_asleep(active)
+    end_lease(stream)
+    takes_over(stream, waiting)
+    wake_up(active)
+    assert ended(active) == REFUSED
+    stop(stream, waiting)
+
+
+def test_a_bit_that_was_flipped_is_refused_although_an_older_copy_is_good(stream: Stream) -> None:
+    active, waiting = pair(stream)
+    send(active, signal.SIGSTOP)
+    stream.wait_until_asleep(active)
+    releases = stream.releases()
+    with stream.redis() as redis:
+        flip(redis, f"stream_dp:{{{stream.settings.stream}}}:counts".encode(), random.Random(7))
+    end_lease(stream)
+    assert ended(waiting) == REFUSED
+    assert "the state in Redis does not fit together (counts)" in stream.logged()
+    assert stream.releases() == releases
+
+
+def test_it_says_why_it_could_not_take_over_and_does_so_when_that_is_put_right(stream: Stream) -> None:
+    stream.feed(some_events(30, seed=1))
+    active = stream.start()
+    rests(stream, active)
+    whole = stream.redis_keys()
+    with stream.redis() as redis:
+        name = f"stream_dp:{{{stream.settings.stream}}}:counts".encode()
+        flip(redis, name, random.Random(7))
+        waiting = stream.start(standby=True)
+        stream.wait_until(lambda: COULD_NOT in stream.logged(), waiting)
+        assert "(counts)" in stream.logged()
+        redis.restore(name, 0, whole[name], replace=True)
+    send(active, signal.SIGKILL)
+    takes_over(stream, waiting)
+    stop(stream, waiting)
+
+
+def test_the_worker_of_a_stream_in_shards_has_a_standby_too(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, shards=2) as stream:
+        others = [stream.run_in_role("shard"), stream.run_in_role("merge")]
+        active, waiting = pair(stream)
+        send(active, signal.SIGKILL)
+        takes_over(stream, waiting)
+        stream.wait_until_saved(50)
+        for process in (waiting, *others):
+            process.terminate()
+            assert ended(process) == 0, stream.logged()
+        stream.check_everything()

@@ -3,14 +3,22 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from stream_dp import clients, log
+from stream_dp.epoch import EpochRefused
+from stream_dp.operations.watch import Watch
+from stream_dp.pipeline import Pipeline
 from stream_dp.record import Record
 from stream_dp.resume import resume
-from stream_dp.store.checkpoints import CheckpointStore
+from stream_dp.standby import Standby
+from stream_dp.store.checkpoints import CheckpointStore, StateDamaged
+from stream_dp.store.lease import Lease
+from tests.system.damage import flip
 from tests.system.streams import Stream, small_stream, some_events
 
 
@@ -33,11 +41,29 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
+def resumed(stream: Stream, redis: Redis, earlier: Pipeline | None = None) -> Pipeline:
+    """Take the stream over."""
+    store = CheckpointStore(redis, stream.settings.stream)
+    pipeline = resume(stream.settings, store, redis, earlier=earlier).pipeline
+    assert isinstance(pipeline, Pipeline)
+    return pipeline
+
+
 def start(stream: Stream) -> int:
     """Take the stream over; returns the round that it goes on from."""
     with stream.redis() as redis:
-        store = CheckpointStore(redis, stream.settings.stream)
-        return resume(stream.settings, store, redis).pipeline.round
+        return resumed(stream, redis).round
+
+
+def rehearsed(stream: Stream, redis: Redis) -> Pipeline:
+    """What a standby knows of the state as it is now."""
+    settings = stream.settings
+    watch = Watch(settings.stream, settings.data_source)
+    standby = Standby(settings, redis, Lease(redis, settings.stream), watch)
+    standby._rehearse()
+    copy = standby._take_copy()
+    assert copy is not None
+    return copy
 
 
 def test_one_client_of_a_kind_is_enough_for_a_start(stream: Stream, made: Counter[str]) -> None:
@@ -65,3 +91,33 @@ def test_a_client_that_is_kept_reads_a_topic_that_was_made_anew(stream: Stream) 
         assert held()[-1] == b"four"
         stream.rewrite(own.events, [Record(0, 1, None, b"another"), Record(0, 1, None, b"log")])
         assert held() == [b"another", b"log"]
+
+
+def test_a_start_goes_on_from_the_checkpoint_that_is_there_whatever_the_standby_has_read(
+    stream: Stream,
+) -> None:
+    stream.feed(some_events(30, seed=1))
+    assert stream.run(until_round=30) == 0
+    with stream.redis() as redis:
+        earlier = rehearsed(stream, redis)
+        stream.feed(some_events(30, seed=2))
+        assert stream.run(until_round=60) == 0
+        pipeline = resumed(stream, redis, earlier)
+    assert (earlier.round, pipeline.round) == (30, 60)
+    assert pipeline.histogram._labels is earlier.histogram._labels, "nothing was used, so this tests nothing"
+    stream.check_state(pipeline)
+
+
+def test_a_flipped_bit_of_any_key_is_refused_whatever_the_standby_has_read(stream: Stream) -> None:
+    stream.feed(some_events(30, seed=1))
+    assert stream.run(until_round=30) == 0
+    random, unread = Random(3), (b"}:fence", b"}:lease")
+    with stream.redis() as redis:
+        for name, whole in stream.redis_keys().items():
+            if not name.endswith(unread):
+                earlier = rehearsed(stream, redis)
+                flip(redis, name, random)
+                with pytest.raises((StateDamaged, EpochRefused)):
+                    pytest.fail(f"{name!r} went unnoticed at round {resumed(stream, redis, earlier).round}")
+                redis.restore(name, 0, whole, replace=True)
+        assert resumed(stream, redis, rehearsed(stream, redis)).round == 30

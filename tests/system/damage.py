@@ -1,0 +1,18 @@
+"""What a disk, a memory or a hand may do to Redis."""
+
+import random
+
+from redis import Redis
+
+
+def flip(redis: Redis, name: bytes, rng: random.Random) -> None:
+    """Flip one bit of a string, or of an element of a list."""
+    if redis.type(name) == b"string":
+        place = rng.randrange(8 * redis.strlen(name))
+        redis.setbit(name, place, 1 - redis.getbit(name, place))
+        return
+    row = rng.randrange(redis.llen(name))
+    element = bytearray(redis.lindex(name, row))
+    place = rng.randrange(8 * len(element))
+    element[place // 8] ^= 1 << place % 8
+    redis.lset(name, row, bytes(element))
