@@ -9,6 +9,7 @@ from stream_dp.framing import LARGEST_BATCH
 from stream_dp.journal import check_journal
 from stream_dp.rounds import TICKS
 from stream_dp.settings import Settings
+from stream_dp.time_limits import time_warnings
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ def prepare_releases_topic(settings: Settings) -> None:
         settings.kafka_address, settings.releases, LARGEST_BATCH, retention_days=days
     ):
         logger.warning(warning)
+    for warning in time_warnings(settings, settings.releases):
+        logger.warning(warning)
 
 
 def prepare_topics_of_shards(settings: Settings) -> None:
@@ -47,3 +50,5 @@ def prepare_topics_of_shards(settings: Settings) -> None:
     for topic in topics:
         for warning in log.check_topic(settings.kafka_address, topic, LARGEST_BATCH, settings.shards):
             logger.warning(warning)
+    for warning in time_warnings(settings, settings.shard_releases):
+        logger.warning(warning)

@@ -169,6 +169,7 @@ def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
     from stream_dp.framing import LARGEST_BATCH
     from stream_dp.journal import check_journal, journal_topic
     from stream_dp.table.topic import check_table_topic
+    from stream_dp.time_limits import time_warnings
 
     batched = settings.releases, settings.frames, settings.shard_releases
     warnings: list[str] = []
@@ -181,11 +182,15 @@ def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
             check_barriers_topic(settings)
         elif topic == settings.table:
             check_table_topic(settings.kafka_address, topic)
+            if warnings := time_warnings(settings, topic):
+                return Finding("topic", "warning", "; ".join(warnings))
             return Finding("topic", "ok", f"{topic} has one partition and keeps the newest row of each label")
         else:
             largest_batch = LARGEST_BATCH if topic in batched else 0
             days = settings.releases_retention_days if topic == settings.releases else None
             warnings = log.check_topic(settings.kafka_address, topic, largest_batch, partitions, days)
+            if topic in (settings.releases, settings.shard_releases):
+                warnings += time_warnings(settings, topic)
     except (log.LogRefused, KafkaError) as error:
         return _attempt("topic", error)
     if warnings:

@@ -1,7 +1,8 @@
 """The topics of the embedded broker (trying out and tests): folders of partition logs with their settings.
 
 Layout: `topics/<name>/topic.json` with the settings and the identity, `topics/<name>/<partition>.log` with the records.
-Settings are kept and reported, but records are never deleted or compacted, whatever a topic's settings say.
+Settings are kept and reported, but records are never deleted, compacted or refused for their time, whatever a topic's
+settings say.
 """
 
 import json
@@ -34,6 +35,8 @@ DEFAULT_SETTINGS = {
     "flush.ms": "9223372036854775807",
     "max.compaction.lag.ms": "9223372036854775807",
     "max.message.bytes": str(MAX_BATCH_BYTES),
+    "message.timestamp.after.max.ms": "9223372036854775807",
+    "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.type": "CreateTime",
     "min.cleanable.dirty.ratio": "0.5",
     "min.compaction.lag.ms": "0",

@@ -21,6 +21,7 @@ from stream_dp.settings import Settings
 from stream_dp.table.newest import NewestRelease
 from stream_dp.table.row import NoRows, decode_row, rows_of
 from stream_dp.table.topic import Table, prepare_table
+from stream_dp.time_limits import time_warnings
 from stream_dp.times import milliseconds, parse_time
 from stream_dp.topic_watch import TopicChanged, TopicWatch
 
@@ -58,6 +59,8 @@ class TableWriter(ExitStack):
     def _open(self, opened: ExitStack) -> None:
         settings, kafka = self._settings, self._settings.kafka_address
         prepare_table(kafka, settings.table, settings.create_topics)
+        for warning in time_warnings(settings, settings.table):
+            logger.warning(warning)
         self._watch = TopicWatch(settings, "releases", "table")
         opened.callback(self._watch.close)
         self._watch.look()
