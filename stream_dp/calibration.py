@@ -59,7 +59,7 @@ def calibrate(
     items_per_event: int,
     mechanism: str = "binary",
     unit: Unit = "event",
-    shown: Shown = "each-round",
+    shown: Shown = "kept",
 ) -> tuple[Mechanism, Guarantee]:
     """The least noise that makes a whole epoch (epsilon, delta)-DP.  Which labels are `shown` costs nothing.
 
@@ -107,7 +107,7 @@ def guarantee_of(
     horizon: int,
     items_per_event: int,
     mechanism: str = "binary",
-    shown: Shown = "each-round",
+    shown: Shown = "kept",
 ) -> tuple[Mechanism, Guarantee]:
     """What given noise promises: epsilon at a delta of twice `threshold_delta`, split as in `calibrate`.
 

@@ -42,8 +42,10 @@ class OverRounds:
 class Sight:
     """What a mechanism lets people see: `sd` and `tau` in counts, over the rounds of its horizon.
 
-    `seen_half` and `seen_mostly` are the least true counts that a round picked at random shows with a probability of at
-    least 1/2 and 95%.  `conversion` names the bound that turns the noise into (epsilon, delta).
+    `seen_half` and `seen_mostly` are the least true counts that are seen with a probability of at least 1/2 and 95%.
+    Where each round shows its own labels, by a round picked at random.  Where labels are kept, at the horizon, of a
+    label whose events are spread evenly over all rounds: looking at its best round alone, so that it is seen at least
+    so often.  `conversion` names the bound that turns the noise into (epsilon, delta).
     """
 
     mechanism: str
@@ -57,7 +59,8 @@ class Sight:
 
 def sight(mechanism: CalibratedCounter, guarantee: Guarantee) -> Sight:
     """What a calibrated mechanism lets people see."""
-    return _sight(mechanism.name, mechanism.horizon, mechanism.rho, guarantee.conversion, mechanism)
+    kept = mechanism.shown == "kept"
+    return _sight(mechanism.name, mechanism.horizon, mechanism.rho, guarantee.conversion, mechanism, kept)
 
 
 def survey(epsilon: float, delta: float, horizon: int, items_per_event: int) -> Sight:
@@ -85,7 +88,7 @@ def calibrate_each(
     items_per_event: int,
     names: Sequence[str] = MECHANISMS,
     unit: Unit = "event",
-    shown: Shown = "each-round",
+    shown: Shown = "kept",
 ) -> tuple[list[tuple[CalibratedCounter, Guarantee]], dict[str, str]]:
     """The mechanisms that can keep this promise, calibrated, and by name why the others refuse it.
 
@@ -159,20 +162,41 @@ class _SurveyRounds:
         return np.sqrt(np.bitwise_count(rounds) * variance(self.sigma_squared))
 
 
-def _sight(name: str, horizon: int, rho: float, conversion: str, rounds: _Rounds) -> Sight:
+def _sight(
+    name: str, horizon: int, rho: float, conversion: str, rounds: _Rounds, kept: bool = False
+) -> Sight:
     sd, tau = over_rounds(rounds.sds, horizon), over_rounds(rounds.taus, horizon)
-    looked_at = spread(1, horizon, _ROUNDS_AT_ONCE)
+    if kept:
+        looked_at = _best_rounds(horizon)
+        reached = looked_at / horizon
+    else:
+        looked_at = spread(1, horizon, _ROUNDS_AT_ONCE)
+        reached = np.ones(len(looked_at))
     taus, sds = rounds.taus(looked_at), rounds.sds(looked_at)
-    return Sight(name, rho, conversion, sd, tau, _least_count(taus, sds, 0.5), _least_count(taus, sds, 0.95))
+
+    def chance(count: int) -> float:
+        # Noise is whole, and close to a rounded Gaussian: count + noise >= tau where that is above tau - 1/2 - count.
+        chances = ndtr((count * reached - taus + 0.5) / sds)
+        return float(chances.max() if kept else chances.mean())
+
+    most = ceil(float((taus + 10 * sds).max()))
+    return Sight(
+        name, rho, conversion, sd, tau, _least_count(chance, most, 0.5), _least_count(chance, most, 0.95)
+    )
 
 
-def _least_count(taus: NDArray[np.int32], sds: NDArray[np.float64], probability: float) -> int:
-    """The least true count that these rounds show with at least this probability on average."""
-    hidden, shown = 0, ceil(float((taus + 10 * sds).max()))
+def _best_rounds(horizon: int) -> NDArray[np.int64]:
+    """The last round, and all that end in so many binary zeros that there are some thousands of them at most."""
+    step = 1 << max(0, horizon.bit_length() - 12)
+    return np.append(np.arange(step, horizon, step), horizon)
+
+
+def _least_count(chance: Callable[[int], float], most: int, probability: float) -> int:
+    """The least true count whose chance to be seen is at least this probability; `most` is one that has it."""
+    hidden, shown = 0, most
     while shown - hidden > 1:
         middle = (hidden + shown) // 2
-        # Noise is whole, and close to a rounded Gaussian: middle + noise >= tau where that is above tau - 1/2 - middle.
-        if float(ndtr((middle - taus + 0.5) / sds).mean()) >= probability:
+        if chance(middle) >= probability:
             shown = middle
         else:
             hidden = middle

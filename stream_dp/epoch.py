@@ -16,16 +16,25 @@ from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.records import LARGEST_VALUE, Record
 from stream_dp.release_schedule import ReleaseSchedule
 from stream_dp.rounds import TICKS, events_of
-from stream_dp.settings import PRIVACY, Settings
+from stream_dp.settings import Settings
 
 RELEASE_VERSION = 2
 """Of the releases of epochs that are opened from now on; see `Epoch`."""
 
 _ALWAYS_IN_FINGERPRINTS = ("noise_version", "first_tick")
 _UNLESS_FROZEN = {
-    field.name: field.default for field in msgspec.structs.fields(Settings) if field.name in PRIVACY
+    "unit": "event",
+    "mechanism": "binary",
+    "items_per_user": None,
+    "rounds": "per-event",
+    "pruning_rounds": 0,
+    "release": "every-round",
 }
-"""What an epoch has of a setting that it does not name, because it was opened before there was one."""
+"""What an epoch has of a setting that it does not name, because it was opened before there was one.
+
+`shown` is not among them: an epoch that does not name it releases what each round shows, and goes on to do so whatever
+the settings say, because their default is what epochs are opened with today.
+"""
 
 
 class EpochRefused(Exception):
@@ -107,7 +116,7 @@ class Epoch:
         changed = [
             f"{name} is {frozen[name]} in the epoch and {value} in the settings"
             for name, value in settings.privacy.items()
-            if frozen[name] != value
+            if name in frozen and frozen[name] != value
         ]
         if changed:
             raise EpochRefused(

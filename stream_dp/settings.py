@@ -63,7 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     write_barriers: bool = True
     pruning_rounds: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0
     release: Annotated[str, msgspec.Meta(pattern=r"^every-(round|[1-9][0-9]{0,6}(ms)?)\Z")] = "every-round"
-    shown: Literal["kept", "each-round"] = "each-round"
+    shown: Literal["kept", "each-round"] = "kept"
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
     shards: _Shards = 0

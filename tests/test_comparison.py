@@ -21,6 +21,7 @@ from stream_dp.privacy.keyed_noise import KeyedNoise
 from tests.statistics import rate_at_most
 
 HORIZON = 15
+EVENLY = 255
 LABELS = [f"label {i:04d}" for i in range(500)]
 
 
@@ -35,7 +36,7 @@ def test_the_worked_example_of_the_survey() -> None:
 
 def shown(name: str, count: int) -> float:
     """How often labels with this count were shown, over all rounds of the real mechanism."""
-    mechanism, _ = calibrate(1.0, 0.01, HORIZON, 1, mechanism=name)
+    mechanism, _ = calibrate(1.0, 0.01, HORIZON, 1, mechanism=name, shown="each-round")
     seen = []
     for last in range(
         1, HORIZON + 1
@@ -48,12 +49,31 @@ def shown(name: str, count: int) -> float:
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_the_least_counts_seen_are_those_of_the_real_mechanism(name: str) -> None:
-    told = sight(*calibrate(1.0, 0.01, HORIZON, 1, mechanism=name))
+    told = sight(*calibrate(1.0, 0.01, HORIZON, 1, mechanism=name, shown="each-round"))
     for count, probability in ((told.seen_half, 0.5), (told.seen_mostly, 0.95)):
         trials = len(LABELS) * HORIZON
         hidden = round((1 - shown(name, count)) * trials)
         assert rate_at_most(1 - probability, hidden, trials)
         assert not rate_at_most(1 - probability, round((1 - shown(name, count - 3)) * trials), trials)
+
+
+def kept_at_the_end(name: str, count: int) -> float:
+    """How often labels with this count, spread evenly, were shown by the last round of the real mechanism."""
+    mechanism, _ = calibrate(2.0, 0.01, EVENLY, 1, mechanism=name)
+    places = set(np.ceil(np.arange(1, count + 1) * EVENLY / count).astype(int).tolist())
+    rounds = [LABELS if number in places else [] for number in range(1, EVENLY + 1)]
+    noise = KeyedNoise(bytes(32), "comparison", bytes(16))
+    return RunningHistogram(mechanism, noise).observe(rounds)[-1].labels.size / len(LABELS)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_labels_that_are_kept_are_seen_at_least_as_often_as_is_said(name: str) -> None:
+    told = sight(*calibrate(2.0, 0.01, EVENLY, 1, mechanism=name))
+    for count, probability in ((told.seen_half, 0.5), (told.seen_mostly, 0.95)):
+        hidden = round((1 - kept_at_the_end(name, count)) * len(LABELS))
+        assert rate_at_most(1 - probability, hidden, len(LABELS))
+    assert kept_at_the_end(name, told.seen_half // 2) < 0.5
+    assert told.seen_half < told.seen_mostly < EVENLY
 
 
 def test_all_mechanisms_are_compared() -> None:
@@ -78,7 +98,7 @@ def test_rounds_spread_evenly_stand_for_all_of_them(name: str) -> None:
 
 
 def test_maxima_beyond_the_rounds_looked_at_are_those_of_the_last_rounds() -> None:
-    mechanism, _ = calibrate(1, 1e-6, 2**22 - 1, 4, mechanism="binary")
+    mechanism, _ = calibrate(1, 1e-6, 2**22 - 1, 4, mechanism="binary", shown="each-round")
     assert mechanism.horizon > ROUNDS_LOOKED_AT
     assert over_rounds(mechanism.taus, mechanism.horizon).max == mechanism.thresholds[-1]
 

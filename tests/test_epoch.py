@@ -34,6 +34,27 @@ def test_an_epoch_on_record_keeps_its_fingerprint_and_its_settings(name: str) ->
     left.opened.check_settings(left.settings_for())
 
 
+@pytest.mark.parametrize("shown", ["kept", "each-round"])
+@pytest.mark.parametrize("name", LEFT)
+def test_an_epoch_from_before_labels_were_kept_goes_on_as_it_was(
+    name: str, shown: Literal["kept", "each-round"]
+) -> None:
+    """Whatever the settings say, of which "kept" is the default today."""
+    left = LEFT[name]
+    assert "shown" not in left.opened.privacy
+    assert left.opened.mechanism.shown == "each-round"
+    left.opened.check_settings(left.settings_for(shown=shown))
+
+
+def test_an_epoch_that_named_the_rule_is_held_to_it() -> None:
+    settings = Settings(stream="s")
+    opened = Epoch.open(settings, 1, 0)
+    assert (opened.privacy["shown"], opened.mechanism.shown) == ("kept", "kept")
+    opened.check_settings(settings)
+    with pytest.raises(EpochRefused, match="shown is kept in the epoch and each-round in the settings"):
+        opened.check_settings(Settings(stream="s", shown="each-round"))
+
+
 @dataclass(frozen=True)
 class LaterGuarantee(Guarantee):
     """One that also says something new."""

@@ -55,9 +55,10 @@ def test_a_restored_state_gives_the_release_of_its_own_round(name: str, pruning_
 
 
 def test_a_round_that_was_passed_over_gives_what_it_would_have_released() -> None:
-    """So do schedules not matter for the state."""
+    """So do schedules not matter for the state, where each round shows its own labels."""
     all_rounds, some = (
-        Pipeline(epoch_of(release=release), KEY, "s.events") for release in ("every-round", "every-9")
+        Pipeline(epoch_of(release=release, shown="each-round"), KEY, "s.events")
+        for release in ("every-round", "every-9")
     )
     for record in records():
         values = [part.value for part in all_rounds.process([record]).releases]

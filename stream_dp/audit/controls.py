@@ -87,7 +87,7 @@ def redrawn(name: str, horizon: int, runs: int) -> Pair:
 
 def only_touched() -> Pair:
     """A round releases only labels that its event holds."""
-    mechanism, guarantee = calibrate(2.0, 0.02, 15, 1)
+    mechanism, guarantee = calibrate(2.0, 0.02, 15, 1, shown="each-round")
     neighbours = Neighbours(8, [0], {r: [0] for r in range(1, 8)})
 
     def sample(side: int, runs: int, key: bytes) -> Views:
@@ -108,7 +108,7 @@ def _touched(found: Releases, situation: Situation) -> Releases:
 def no_union_over_rounds() -> Pair:
     """Each round's threshold spends all of the threshold's delta."""
     horizon = 31
-    correct, guarantee = calibrate(2.0, 0.05, horizon, 1)
+    correct, guarantee = calibrate(2.0, 0.05, horizon, 1, shown="each-round")
     assert isinstance(correct, BinaryMechanism)
     tail = correct.threshold_delta
     lower = [sum_tail_threshold(correct.sigma_squared, m + 1, tail) for m in range(levels(horizon))]
@@ -127,7 +127,7 @@ def _escape(name: str, mechanism: CalibratedCounter, epsilon: float, delta: floa
 
 def all_labels_registered() -> Pair:
     """One item of an event of 200 counts, but all 200 become labels with noise of their own."""
-    mechanism, guarantee = calibrate(2.0, 0.05, 7, 1)
+    mechanism, guarantee = calibrate(2.0, 0.05, 7, 1, shown="each-round")
 
     def sample(side: int, runs: int, key: bytes) -> Views:
         larger = side == LARGER

@@ -59,6 +59,10 @@ def calibrate(
     threshold_delta: Annotated[
         float | None, typer.Option(help="Instead of delta: chance that a label escapes.")
     ] = None,
+    shown: Annotated[
+        Literal["kept", "each-round"],
+        typer.Option(help="Which labels a round shows: those kept from earlier rounds, or its own."),
+    ] = _DEFAULTS["shown"],
     rounds: Annotated[
         str | None, typer.Option(metavar="R,R,...", help="Also print the threshold tau of these rounds.")
     ] = None,
@@ -74,6 +78,8 @@ def calibrate(
 
       stream-dp calibrate --epsilon 1 --delta 1e-6 --horizon 65535 --items-per-event 4
 
+      stream-dp calibrate --shown each-round
+
       stream-dp calibrate --mechanism binary --sigma-squared 9 --threshold-delta 1e-8 --rounds 1,2,3 --json
 
       stream-dp calibrate --epsilon 2 --delta 1e-6 --plot mechanisms.png
@@ -84,7 +90,7 @@ def calibrate(
         calibrate_plot.check_kind(plot)
     asked = _rounds(rounds, horizon)
     calibrated, refused = _calibrated(
-        mechanism, unit, (horizon, items_per_event), (epsilon, delta), (sigma_squared, threshold_delta)
+        mechanism, unit, (horizon, items_per_event), (epsilon, delta), (sigma_squared, threshold_delta), shown
     )
     reports = [_report(*each, asked) for each in calibrated]
     if as_json:
@@ -103,6 +109,7 @@ def _calibrated(
     size: tuple[int, int],
     promise: tuple[float | None, float | None],
     noise: tuple[float | None, float | None],
+    shown: Literal["kept", "each-round"],
 ) -> "tuple[list[Calibrated], dict[str, str]]":
     """The mechanism of this name, or all, with their guarantees, and why others refuse.
 
@@ -117,17 +124,21 @@ def _calibrated(
         if noise != (None, None):
             if unit != "event":
                 raise Mistake("--sigma-squared is for the unit event: leave --unit out, or give --epsilon")
-            return [_given(name, size, *_both(noise, "--sigma-squared", "--threshold-delta"))], {}
+            return [_given(name, size, *_both(noise, "--sigma-squared", "--threshold-delta"), shown)], {}
         if promise == (None, None):
             promise = _DEFAULTS["epsilon"], _DEFAULTS["delta"]
         epsilon, delta = _both(promise, "--epsilon", "--delta")
-        return calibrate_each(epsilon, delta, *size, MECHANISMS if name is None else (name,), unit)
+        return calibrate_each(epsilon, delta, *size, MECHANISMS if name is None else (name,), unit, shown)
     except ValueError as error:
         raise Mistake(str(error)) from None
 
 
 def _given(
-    name: str | None, size: tuple[int, int], sigma_squared: float, threshold_delta: float
+    name: str | None,
+    size: tuple[int, int],
+    sigma_squared: float,
+    threshold_delta: float,
+    shown: Literal["kept", "each-round"],
 ) -> "Calibrated":
     """What given noise promises."""
     from stream_dp.calibration import guarantee_of
@@ -137,8 +148,7 @@ def _given(
         raise Mistake(
             f"--sigma-squared is about the draws of one mechanism: add --mechanism with {' or '.join(DISCRETE)}"
         )
-    given = guarantee_of(sigma_squared, threshold_delta, *size, mechanism=name)
-    return given
+    return guarantee_of(sigma_squared, threshold_delta, *size, mechanism=name, shown=shown)
 
 
 def _both(pair: tuple[float | None, float | None], first: str, second: str) -> tuple[float, float]:
@@ -184,13 +194,26 @@ def _report(noise: "CalibratedCounter", guarantee: "Guarantee", rounds: list[int
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
         "threshold_delta": guarantee.threshold_delta,
+        "shown": noise.shown,
         **seen,
         **drawn,
         "survey": asdict(survey(guarantee.epsilon, guarantee.delta, noise.horizon, noise.items_per_event)),
     }
 
 
-_SHARED = ("unit", "horizon", "items_per_event", "epsilon", "delta", "survey")
+_SHARED = ("unit", "horizon", "items_per_event", "epsilon", "delta", "shown", "survey")
+_NOTES = {
+    "kept": (
+        "the least count with which a label whose events are spread evenly is shown by the last round, with this "
+        "probability at least; once shown it stays. Of the survey's statement, which keeps none, a round picked at "
+        "random"
+    ),
+    "each-round": "the least count that a round picked at random shows with this probability",
+}
+_SEEN = {
+    "kept": "of a label whose events are spread evenly, at least so often",
+    "each-round": "in a round picked at random",
+}
 
 
 def _comparison(reports: list[dict[str, Any]], refused: dict[str, str]) -> dict[str, Any]:
@@ -233,7 +256,7 @@ def _print(report: dict[str, Any], noise: "CalibratedCounter", guarantee: "Guara
         size = noise.horizon, noise.items_per_event
         same = survey_tau(report["sigma_squared"], report["threshold_delta"], *size)
         rows.append(("", f"{same:,} in every round, with the noise above"))
-    rows.append(("seen half", f"a count of {report['seen_half']:,}, in a round picked at random"))
+    rows.append(("seen half", f"a count of {report['seen_half']:,}, {_SEEN[report['shown']]}"))
     rows.append(("seen at 95%", f"a count of {report['seen_mostly']:,}"))
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in rows:
@@ -270,7 +293,7 @@ def _print_comparison(told: dict[str, Any], guarantee: "Guarantee") -> None:
         console.print(reason)
     console.print(
         "\nsd of a count and threshold tau: mean over the rounds, and the highest.\n"
-        "half, 95%: the least count that a round picked at random shows with this probability.\n"
+        f"half, 95%: {_NOTES[told['shown']]}.\n"
         f"survey: Theorem 11 of the survey by Rogers (2023), with {told['survey']['conversion']}."
     )
     console.print(f"\n{guarantee.sentence}")

@@ -166,7 +166,12 @@ def _means(curve: _Curve, noise: "CalibratedCounter", guarantee: "Guarantee") ->
     for epsilon in (guarantee.epsilon * factor for factor in _FACTORS):
         try:
             other, _ = calibrate(
-                epsilon, guarantee.delta, noise.horizon, noise.items_per_event, mechanism=curve.mechanism
+                epsilon,
+                guarantee.delta,
+                noise.horizon,
+                noise.items_per_event,
+                mechanism=curve.mechanism,
+                shown=noise.shown,
             )
         except ValueError:
             continue

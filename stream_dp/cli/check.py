@@ -99,22 +99,31 @@ def _noise(settings: Settings) -> Finding:
 
 def _promise(settings: Settings) -> Finding:
     """Whether the privacy settings can be kept, and what they mean for a count."""
-    import numpy as np
-
+    from stream_dp.comparison import calibrate_each, sight
     from stream_dp.epoch import Epoch, EpochRefused
 
     try:
-        epoch = Epoch.open(settings, 1, 0)
+        Epoch.open(settings, 1, 0)
     except EpochRefused as error:
         return Finding("promise", "failed", str(error))
-    mechanism, guarantee = epoch.mechanism, epoch.guarantee
-    taus = mechanism.taus(np.arange(1, mechanism.horizon + 1))
+    promise = settings.epsilon, settings.delta, settings.horizon, settings.items_per_unit
+    calibrated, _ = calibrate_each(*promise, unit=settings.unit, shown=settings.shown)
+    seen = {mechanism.name: sight(mechanism, guarantee).seen_mostly for mechanism, guarantee in calibrated}
+    own = seen[settings.mechanism]
+    better = ", ".join(f"{count:,} with {name}" for name, count in seen.items() if count < own)
     return Finding(
         "promise",
         "ok",
-        f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g} over {mechanism.horizon:,} rounds: "
-        f"labels show from counts of {taus.min():,} to {taus.max():,} on",
+        f"epsilon {settings.epsilon:g}, delta {settings.delta:g} over {settings.horizon:,} rounds with "
+        f"{settings.mechanism}: {_SEEN[settings.shown].format(f'{own:,}')}"
+        + (f"; at the same guarantee {better}" if better else ""),
     )
+
+
+_SEEN = {
+    "kept": "a label whose events are spread evenly is shown (at least 95%) if it has {} of them by then",
+    "each-round": "a round picked at random shows (95%) counts of {}",
+}
 
 
 def _kafka(settings: Settings) -> Iterator[Finding]:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 STREAM = "flights"
 EPSILON, DELTA, HORIZON = 2.0, 1e-6, 65_535
+_LAST_ROUND = 63_000
+"""Where it stops to feed unless told otherwise.  Eight of its sixteen binary digits are ones, as of most numbers up to
+the horizon, so its noise is neither the tree's best nor, as at the horizon itself, its worst."""
 _RATE = 200.0  # events a second that people can follow
 _AT_ONCE = 2_000  # events before that pace begins: until labels are seen there is nothing to follow
 _MOST_AHEAD = 5_000  # events fed that are not released yet
@@ -240,14 +243,14 @@ class Feed:
 
 @contextmanager
 def _feed(settings: Settings, rounds: int | None, rate: float) -> Iterator[Feed]:
-    """Flights from where an earlier demo of the same folder stopped, to `rounds` more or to the horizon."""
+    """Flights from where an earlier demo of the same folder stopped, to `rounds` more or to a demo's last round."""
     from stream_dp import log
     from stream_dp.clients import producer_client
     from stream_dp.dev.flights import flight_events
 
     log.create_topics(settings.kafka, settings.events, settings.releases, settings.dead_letters)
     already = log.offsets(settings.kafka, settings.events).end
-    left = HORIZON - already
+    left = (HORIZON if rounds else _LAST_ROUND) - already
     if left < (rounds or 1):
         raise Mistake(
             f"{already:,} of the {HORIZON:,} rounds that the demo promises privacy for are used up in this folder: "
@@ -299,7 +302,9 @@ class Tally:
 
         assert self.last is not None
         last = self.last
-        mechanism, _ = calibrate(last.epsilon, last.delta, last.horizon, last.items_per_event)
+        mechanism, _ = calibrate(
+            last.epsilon, last.delta, last.horizon, last.items_per_event, shown=last.shown
+        )
         assert isinstance(mechanism, BinaryMechanism)
         return {
             "stream": last.stream,

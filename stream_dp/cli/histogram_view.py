@@ -17,6 +17,10 @@ _WIDEST_LABEL = 28
 _HEADER_AND_NOTES = 10  # lines around the ranked labels
 _FEWEST_LABELS = 3
 _PLAIN_LABELS = 5
+_SHOWN = {
+    "kept": "A label is shown from the first round on in which its count is tau or more: counts lean upward at first.",
+    "each-round": "Only counts of tau or more are released, so small ones lean upward.",
+}
 
 
 class HistogramView:
@@ -162,10 +166,7 @@ def _notes(release: Release) -> list[Text]:
             f"{items}: with or without it, whatever all rounds release is as likely up to a factor of "
             f"e^{release.epsilon:g}{odds}, except with probability {release.delta:g}."
         ),
-        Text(
-            f"Only counts of tau or more are released, so small ones lean upward. sd {release.sd:,.1f}.",
-            style="dim",
-        ),
+        Text(f"{_SHOWN[release.shown]} sd {release.sd:,.1f}.", style="dim"),
     ]
 
 

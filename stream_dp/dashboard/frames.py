@@ -38,6 +38,7 @@ _OF_RELEASE = (
     "items_per_event",
     "sd",
     "tau",
+    "shown",
 )
 _SPARE_LABELS = 10_000
 

@@ -38,6 +38,7 @@ def test_given_noise_gives_the_expected_levels_cost_and_thresholds(case: dict[st
         *("--horizon", str(case["horizon"]), "--items-per-event", str(case["items_per_event"])),
         *("--sigma-squared", str(case["sigma_squared"]), "--threshold-delta", case["threshold_delta"]),
         *("--rounds", ",".join(case["tau"])),
+        *("--shown", "each-round"),
     )
     assert report["levels"] == report["nodes_per_event"] == case["levels"]
     assert report["rho"] == pytest.approx(float(case["rho"]), rel=1e-15)
@@ -113,7 +114,7 @@ def test_the_unit_says_whom_the_promise_protects() -> None:
 
 
 def test_people_see_the_papers_threshold_and_conversion_beside_ours() -> None:
-    result = run("--mechanism", "binary")
+    result = run("--mechanism", "binary", "--shown", "each-round")
     assert result.exit_code == 0
     for number in ("682.2", "972", "1,001", "1,256", "rho + 2 sqrt(rho ln(1/delta))"):  # the worked example
         assert number in result.stdout
@@ -194,7 +195,7 @@ def test_the_picture_differs_with_the_promise(tmp_path: Path) -> None:
 
 
 def test_the_picture_says_the_guarantee_and_the_numbers_of_the_report(tmp_path: Path) -> None:
-    text = drawn_text(tmp_path / "noise.svg", *BINARY)
+    text = drawn_text(tmp_path / "noise.svg", *BINARY, "--shown", "each-round")
     for part in (
         "epsilon 1, delta 1e-06 for every event of up to 4 items, all 65,535 rounds together",
         "tau 682.2 on average, highest 972",
@@ -206,7 +207,7 @@ def test_the_picture_says_the_guarantee_and_the_numbers_of_the_report(tmp_path: 
 def test_the_picture_of_all_mechanisms_names_each_with_its_threshold(tmp_path: Path) -> None:
     text = drawn_text(tmp_path / "mechanisms.svg")
     for name, report in told(mechanism=None)["mechanisms"].items():
-        assert f"{name} {report['tau']['mean']:.4g} on average, highest {report['tau']['max']}" in text
+        assert f"{name} {report['tau']['mean']:.4g} on average, highest {report['tau']['max']:,}" in text
 
 
 def drawn_text(file: Path, *options: str) -> str:

@@ -37,6 +37,12 @@ def test_a_picture_says_count_interval_threshold_round_and_promise() -> None:
         assert piece in text
 
 
+def test_a_picture_of_kept_labels_says_that_they_stay() -> None:
+    text = "\n".join(drawn(msgspec.structs.replace(RELEASE, shown="kept")))
+    assert "shown from the first round on in which its count is tau or more" in text
+    assert "Only counts of tau" not in text
+
+
 def test_bars_are_in_proportion_to_counts_and_the_threshold_is_one_of_them() -> None:
     rows = drawn(RELEASE)
     first, second = (

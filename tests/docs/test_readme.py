@@ -125,10 +125,15 @@ def test_the_table_of_settings_is_what_calibrate_says(row: list[str]) -> None:
 
 def test_what_the_better_counter_needs_is_what_calibrate_says() -> None:
     names = ["--epsilon", "1", "--delta", "1e-6", "--horizon", "65535", "--items-per-event", "4", "--json"]
-    result = CliRunner().invoke(app, ["calibrate", "--mechanism", "blt", *names])
+    result = CliRunner().invoke(app, ["calibrate", *names])
     assert result.exit_code == 0, result.output
-    assert f"more than a noisy count of {json.loads(result.stdout)['tau']['max']} to show a label" in README
-    assert f"needs up to {CALIBRATIONS[0][-1]} for the same promise" in README
+    seen = {name: told["seen_mostly"] for name, told in json.loads(result.stdout)["mechanisms"].items()}
+    assert f"if it has {seen['binary']} of them at the horizon" in README
+    better = f'{seen["blt"]} are enough with `mechanism = "blt"`, and {seen["honaker"]} with `"honaker"`'
+    assert better in README
+    example = (ROOT / "stream.example.toml").read_text()
+    assert f'# mechanism = "binary" # needs a count of {seen["binary"]} at the defaults below' in example
+    assert f'"honaker" {seen["honaker"]}, "blt" {seen["blt"]}' in example
 
 
 def test_the_remarks_on_the_table_follow_from_it() -> None:

@@ -339,12 +339,14 @@ def test_a_full_redis_keeps_the_last_checkpoint_whole(redis: Redis) -> None:
 
 
 def test_memory_per_label_stays_within_16_bytes_and_its_text_and_count(redis: Redis) -> None:
-    """At most 16 bytes a label and live level; what is kept is 8: a sum and its noise."""
+    """At most 16 bytes a label and live level; what is kept is 8: a sum and its noise.  And since when it is shown."""
     pipeline = pipeline_at(255)
     save(held(redis), pipeline)
     state = pipeline.histogram.state()
     labels = len(state.labels)
     columns = [name for name in redis.keys("*") if b":column:" in name]
+    columns.remove(b"stream_dp:{s}:column:shown")
+    assert redis.strlen("stream_dp:{s}:column:shown") == 4 * labels
     assert len(columns) == 2 * len(live_nodes(state)) == 16
     assert {8 * labels * len(live_nodes(state)) // 16} == {redis.strlen(name) for name in columns}
     assert redis.strlen("stream_dp:{s}:counts") == 4 * labels

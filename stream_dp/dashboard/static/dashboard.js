@@ -160,6 +160,7 @@ function drawFacts() {
   put($("margin"), `± ${whole.format(Math.ceil(NORMAL_95 * release.sd))}`);
   put($("sd"), `sd ${release.sd.toFixed(1)} in every count`);
   put($("tau"), whole.format(release.tau));
+  put($("tau-note"), release.shown === "kept" ? "to be shown, and kept" : "least count released");
   put($("released"), whole.format(counts.length));
   put($("epsilon"), small(release.epsilon));
   put($("delta"), small(release.delta));
