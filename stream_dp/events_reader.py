@@ -63,6 +63,7 @@ class EventsReader:
         if chain is not None:
             self._starts[self._barriers] = chain.last.next_offset
             self._merged = MergedLog(chain, position.next_offset)
+        self._barriers_read = self._starts.get(self._barriers, 0)
 
     def begin(self) -> None:
         """Begin to read; the consumer has been started."""
@@ -88,6 +89,8 @@ class EventsReader:
         ]
         if self._merged is None:
             return list(events)
+        if self._barriers in found:
+            self._barriers_read = found[self._barriers][-1].offset + 1
         barriers = self._in_time(found.get(self._barriers, ()), self._ends.barriers or 0)
         self._merged.add_barriers((record.offset, record.value) for record in barriers)
         self._merged.add_events(events, await self._consumer.position(self._events))
@@ -137,6 +140,14 @@ class EventsReader:
     def held_back(self) -> int:
         """How many events of an open round are in memory here."""
         return self._merged.events if self._merged is not None else 0
+
+    @property
+    def barrier_lag(self) -> int:
+        """How many records of the barriers topic are known to wait."""
+        if self._merged is None:
+            return 0
+        unread = (self._consumer.highwater(self._barriers) or 0) - self._barriers_read
+        return self._merged.barriers + max(0, unread)
 
     def lag(self, next_offset: int) -> int:
         """How many records are known to wait from `next_offset` of the events topic on."""

@@ -117,6 +117,11 @@ class Session:
         return await self._reader.caught_up()
 
     @property
+    def barrier_lag(self) -> int:
+        """How many barriers are known to wait."""
+        return self._reader.barrier_lag
+
+    @property
     def lag(self) -> int:
         """How many records are known to wait."""
         return self._reader.lag(self.pipeline.intake.next_offset)

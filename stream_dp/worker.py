@@ -198,6 +198,7 @@ class Worker:
                 break
             self.rounds = pipeline.round
             self.watch.counted(pipeline.round, session.lag)
+            self.watch.operator.lag_barriers.set(session.barrier_lag)
             self.watch.open_round(session.open_records)
             if session.checkpoint_due:
                 await session.begin_checkpoint()

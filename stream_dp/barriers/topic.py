@@ -1,27 +1,56 @@
 """The topic `<stream>.barriers`, seen from outside the hot loop."""
 
+import logging
 from collections.abc import Iterator
 
 import msgspec
+from kafka.errors import InvalidConfigurationError
 
 from stream_dp import log
 from stream_dp.barriers.chain import Barrier, is_at
 from stream_dp.settings import Settings
 
+logger = logging.getLogger(__name__)
+
+_LONGEST_LIMIT = 3_600_000  # what Kafka 4 sets by itself
+
+_FURTHEST = "message.timestamp.after.max.ms"
+_MINUTE = "60000"
+BOUNDED = {_FURTHEST: _MINUTE}
+"""A barrier's record has the time at which it was due: Kafka refuses those of a clock that is a minute ahead of its
+own."""
+
 
 def prepare_barriers(settings: Settings) -> None:
-    """Make the barriers topic where it may be made.  Raises `LogRefused` unless it keeps its records for ever."""
+    """Make the barriers topic where it may be made; warns of one that takes what a wrong clock writes.
+
+    Raises `LogRefused` unless it keeps its records for ever.
+    """
     if settings.create_topics:
-        log.create_topics(settings.kafka_address, settings.barriers)
-    check_barriers_topic(settings)
+        try:
+            log.create_topics(settings.kafka_address, settings.barriers, configs=log.LOG | BOUNDED)
+        except InvalidConfigurationError:  # Kafka before 3.6 knows no such limit
+            log.create_topics(settings.kafka_address, settings.barriers)
+    for warning in check_barriers_topic(settings):
+        logger.warning(warning)
 
 
-def check_barriers_topic(settings: Settings) -> None:
-    """Raise `LogRefused` unless the barriers topic keeps its records for ever."""
-    for forgetful in log.check_topic(settings.kafka_address, settings.barriers):
+def check_barriers_topic(settings: Settings) -> list[str]:
+    """Raise `LogRefused` unless the barriers topic keeps its records for ever; returns warnings."""
+    kafka, topic = settings.kafka_address, settings.barriers
+    for forgetful in log.check_topic(kafka, topic):
         raise log.LogRefused(
             f"{forgetful}, and a forgotten barrier stops the stream: set retention.ms and retention.bytes to -1"
         )
+    described = log.describe(kafka, topic, _FURTHEST)
+    told = described.settings.get(_FURTHEST) if described is not None else None
+    if told is None or int(told) <= _LONGEST_LIMIT:
+        return []
+    return [
+        f"the topic {topic!r} has {_FURTHEST}={told} and takes barriers of a clock that is far ahead: run "
+        f"kafka-configs.sh --bootstrap-server {kafka} --alter --entity-type topics --entity-name {topic} "
+        f"--add-config {_FURTHEST}={_MINUTE}"
+    ]
 
 
 def read_barriers(settings: Settings, start: int, end: int) -> Iterator[tuple[int, bytes | None]]:

@@ -12,13 +12,14 @@ from types import TracebackType
 
 from kafka import TopicPartition
 from kafka.admin import OffsetSpec
-from kafka.errors import KafkaError
+from kafka.errors import InvalidTimestampError, KafkaError
 from kafka.protocol.consumer import IsolationLevel
 
 from stream_dp import log
 from stream_dp.barriers.chain import PARTITION, Barrier, BarrierChain
 from stream_dp.barriers.topic import barrier_before_last_epoch, cut_off, other_barriers, read_barriers
 from stream_dp.clients import admin_client, producer_client
+from stream_dp.log import LogRefused
 from stream_dp.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,10 @@ class Moments:
             return (last // self._interval + 1) * self._interval
         return moment if moment > last else None
 
+    def seconds_until(self, due: int) -> float:
+        """How long it is until a moment; below 0 where it has come."""
+        return due / 1000 - self._clock()
+
     def seconds_left(self) -> float:
         """Until the next multiple, or to look at the clock again."""
         left = self._interval - int(self._clock() * 1000) % self._interval
@@ -66,9 +71,11 @@ class Moments:
 class BarrierWriter:
     """Writes the barriers of a stream until `stopping`.  `key` is that of `barriers.key.barrier_key`."""
 
-    def __init__(self, settings: Settings, key: bytes) -> None:
+    def __init__(self, settings: Settings, key: bytes, clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives seconds since 1970."""
         self._settings, self._key = settings, key
-        self._moments = Moments(settings.tick_seconds)
+        self._moments = Moments(settings.tick_seconds, clock)
+        self._counts_on = False  # because the last barrier was due in a time that has not come
 
     def run(self, stopping: Event) -> None:
         """Write until `stopping`.  An outage of Kafka is waited out; raises `LogRefused`."""
@@ -84,7 +91,31 @@ class BarrierWriter:
         while not stopping.wait(self._moments.seconds_left()):
             due = self._moments.due(connection.last_due)
             if due is not None:
-                connection.write(due)
+                self._write_one(connection, due)
+
+    def _write_one(self, connection: "_Connection", due: int) -> None:
+        """Write the barrier that is due.
+
+        Kafka bounds how far ahead of its own clock that may lie.  Raises `LogRefused` where it is this host's clock
+        that lies further ahead; where an earlier barrier does, the next moment is waited for.
+        """
+        ahead = self._moments.seconds_until(due)
+        if ahead > 0 and not self._counts_on:
+            logger.warning(
+                "the last barrier was due %.0f s after what is now by this host's clock, and the next ones count on "
+                "from there: set the clocks of all hosts that write barriers",
+                ahead,
+            )
+        self._counts_on = ahead > 0
+        try:
+            connection.write(due)
+        except InvalidTimestampError:
+            if self._counts_on:
+                return
+            raise LogRefused(
+                f"Kafka takes no barrier that is due now by this host's clock, because that is too far ahead of its "
+                f"own, and none was written: set this host's clock, or Kafka's (topic {self._settings.barriers!r})"
+            ) from None
 
 
 class _Connection:

@@ -188,7 +188,7 @@ def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
         if topic in (settings.epochs, journal_topic(settings.data_source)):
             check_journal(settings.kafka_address, topic)
         elif topic == settings.barriers:
-            check_barriers_topic(settings)
+            warnings = check_barriers_topic(settings)
         elif topic == settings.table:
             check_table_topic(settings.kafka_address, topic)
             if warnings := time_warnings(settings, topic):

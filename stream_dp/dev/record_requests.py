@@ -1,9 +1,11 @@
 """Answers of the embedded broker (trying out and tests) about records: produce, fetch, list offsets."""
 
 import asyncio
+import time
 from typing import Any, NamedTuple
 
 from kafka.errors import (
+    InvalidTimestampError,
     InvalidTxnStateError,
     KafkaStorageError,
     OffsetOutOfRangeError,
@@ -70,6 +72,8 @@ def _append(state: BrokerState, call: Call, name: str, partition: int, records: 
     batch = None if records is None else memoryview(records)
     header = check_produced(batch, topic.max_batch_bytes)
     assert batch is not None
+    if header.max_timestamp > time.time() * 1000 + topic.furthest_milliseconds:
+        raise BatchRefused(InvalidTimestampError, "a record lies too far in the future for the topic")
     return log.append(header, batch)
 
 

@@ -1,7 +1,7 @@
 """The topics of the embedded broker (trying out and tests): folders of partition logs with their settings.
 
 Layout: `topics/<name>/topic.json` with the settings and the identity, `topics/<name>/<partition>.log` with the records.
-Settings are kept and reported, but records are never deleted, compacted or refused for their time, whatever a topic's
+Settings are kept and reported, but records are never deleted, compacted or refused for their age, whatever a topic's
 settings say.
 """
 
@@ -27,6 +27,7 @@ from stream_dp.dev.partition_log import PartitionLog
 MAX_BATCH_BYTES = 1_048_588  # Apache Kafka's default for message.max.bytes
 MAX_PARTITIONS = 1000
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_FURTHEST = "message.timestamp.after.max.ms"
 DEFAULT_SETTINGS = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
@@ -35,7 +36,7 @@ DEFAULT_SETTINGS = {
     "flush.ms": "9223372036854775807",
     "max.compaction.lag.ms": "9223372036854775807",
     "max.message.bytes": str(MAX_BATCH_BYTES),
-    "message.timestamp.after.max.ms": "9223372036854775807",
+    _FURTHEST: "9223372036854775807",
     "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.type": "CreateTime",
     "min.cleanable.dirty.ratio": "0.5",
@@ -72,6 +73,11 @@ class Topic:
     @property
     def max_batch_bytes(self) -> int:
         return int(self.settings.get("max.message.bytes", MAX_BATCH_BYTES))
+
+    @property
+    def furthest_milliseconds(self) -> int:
+        """How far in the future a record may lie."""
+        return int(self.settings.get(_FURTHEST, DEFAULT_SETTINGS[_FURTHEST]))
 
 
 class TopicCatalogue:
@@ -189,3 +195,5 @@ def _check_settings(settings: dict[str, str]) -> None:
             raise TopicRefused(InvalidConfigurationError, "message.timestamp.type: only CreateTime here")
         if name == "max.message.bytes" and not (value.isdecimal() and 0 < int(value) <= 100 * 2**20):
             raise TopicRefused(InvalidConfigurationError, "max.message.bytes: use 1 to 104857600")
+        if name == _FURTHEST and not value.isdecimal():
+            raise TopicRefused(InvalidConfigurationError, f"{_FURTHEST}: use a number of milliseconds")

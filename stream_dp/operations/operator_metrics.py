@@ -18,6 +18,11 @@ class OperatorMetrics:
     def __init__(self, stream: str) -> None:
         self.registry = CollectorRegistry()
         self.lag = self._gauge("lag_records", "Records of the events topic that are not counted yet.", stream)
+        self.lag_barriers = self._gauge(
+            "lag_barriers",
+            "Barriers that are written and not counted yet, where rounds end by ticks.",
+            stream,
+        )
         self.labels = self._gauge("labels_seen", "Labels in the state, released or not.", stream)
         self.unsaved = self._gauge("unsaved_rounds", "Rounds closed since the last checkpoint.", stream)
         self.checkpointed = self._gauge(

@@ -1,29 +1,36 @@
 """Barriers on real servers: who writes them, who else may write there, and what becomes of a topic that is lost."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 
 import msgspec
 import pytest
 from confluent_kafka import KafkaException, Producer
 from kafka.errors import KafkaError
 
+from stream_dp import log
 from stream_dp.barriers.chain import PARTITION, BarrierChain, decode_barrier
 from stream_dp.barriers.key import barrier_key
-from stream_dp.barriers.topic import read_barriers
-from stream_dp.barriers.writer import _Connection, last_of
+from stream_dp.barriers.topic import check_barriers_topic, prepare_barriers, read_barriers
+from stream_dp.barriers.writer import BarrierWriter, _Connection, last_of
+from stream_dp.consuming import consumer
 from stream_dp.epoch import EpochRefused
+from stream_dp.events_reader import EventsReader, ends_of
 from stream_dp.journal import EpochEntry, EpochJournal, EpochOpened, EpochStarted
 from stream_dp.log import LogRefused
 from stream_dp.rebuild import rebuild, verify_epoch
 from stream_dp.records import Record, decode_release, iso_timestamp
 from stream_dp.resume import NewEpoch
+from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
 from stream_dp.verify import Verdict
@@ -517,3 +524,73 @@ def fed_in_transactions(stream: Stream, values: list[tuple[bytes, bool]]) -> boo
         producer.flush(60)
         (producer.commit_transaction if is_committed else producer.abort_transaction)(60)
     return True
+
+
+def test_a_writer_whose_clock_is_ahead_of_kafkas_writes_nothing_and_says_so(by_hand: MakeStream) -> None:
+    with by_hand() as stream:
+        open_epoch(stream)
+        writer = BarrierWriter(stream.settings, barrier_key(stream.key()), lambda: time.time() + 300)
+        with pytest.raises(LogRefused, match="too far ahead of its own, and none was written"):
+            writer.run(Event())
+        assert stream.barrier_records() == []
+
+
+def test_a_writer_whose_clock_is_behind_counts_on_from_the_last_barrier_and_says_so(
+    by_hand: MakeStream, caplog: pytest.LogCaptureFixture
+) -> None:
+    with by_hand() as stream:
+        open_epoch(stream)
+        stream.close_rounds(time.time_ns() // 1_000_000)
+        last, stopping = stream.chain().last, Event()
+        writer = BarrierWriter(stream.settings, barrier_key(stream.key()), lambda: time.time() - 3600)
+        thread = Thread(target=writer.run, args=(stopping,))
+        thread.start()
+        wait_until(lambda: stream.chain().last.number >= last.number + 3, stream.logged)
+        stopping.set()
+        thread.join()
+        now = stream.chain().last
+        step = round(1000 * stream.settings.tick_seconds)
+        assert (last.due // step + now.number - last.number) * step == now.due
+        assert caplog.text.count("set the clocks of all hosts that write barriers") == 1
+
+
+def test_a_topic_that_takes_barriers_of_any_clock_is_told(kafka: str, topic_prefix: str) -> None:
+    settings = Settings(stream=topic_prefix, kafka=kafka, rounds="ticks")
+    limit = "message.timestamp.after.max.ms"
+    log.create_topics(kafka, settings.barriers, configs=log.LOG | {limit: str(2**63 - 1)})
+    [told] = check_barriers_topic(settings)
+    assert told.endswith(f"--entity-name {settings.barriers} --add-config {limit}=60000")
+
+
+def test_a_broker_that_knows_no_such_limit_gets_a_topic_without(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(stream=topic_prefix, kafka=kafka, rounds="ticks")
+    monkeypatch.setattr("stream_dp.barriers.topic.BOUNDED", {"no.such.setting": "1"})
+    prepare_barriers(settings)
+    assert settings.barriers in log.topics(kafka)
+
+
+def test_barriers_that_wait_are_counted_for_operators(by_hand: MakeStream) -> None:
+    with by_hand(batch_rounds=1) as stream:
+        open_epoch(stream)
+        stream.close_rounds(1_000, 2_000, 3_000, 4_000)
+        assert asyncio.run(lags(stream)) == [3, 2, 1, 0]
+
+
+async def lags(stream: Stream) -> list[int]:
+    """How many barriers wait after each round that is read, one at a time."""
+    settings, checkpoint = stream.settings, stream.checkpoint()
+    reading = consumer(settings.kafka_address, auto_offset_reset="none")
+    ends = ends_of(settings, checkpoint.epoch)
+    reader = EventsReader(settings, reading, checkpoint.position, stream.chain(stream.barrier()), ends)
+    await reading.start()
+    try:
+        reader.begin()
+        found = []
+        while len(found) < 4:
+            if await reader.read(1):
+                found.append(reader.barrier_lag)
+        return found
+    finally:
+        await reading.stop()
