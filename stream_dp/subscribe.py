@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 from stream_dp.estimates.showings import Showings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
     from stream_dp.connections import Kafka
+    from stream_dp.estimates.smoothing import Smoothed
     from stream_dp.records import Release
     from stream_dp.releases_topic import ReleasesTopic, WholeRelease
     from stream_dp.table.topic import Table
@@ -156,6 +158,19 @@ class Subscription:
             # Kept by the thread itself: what a cancelled task had asked for is there for the next one.
             await asyncio.to_thread(self._fill)
         return self._ready.pop(0)
+
+    def smoothed(self) -> Iterator[Smoothed]:
+        """The releases with smoothed counts, which are nearer to the truth on average: `estimates/smoothing.py`.
+
+            for release, counts in stream_dp.subscribe("localhost:9092", "shop").smoothed(): ...
+
+        Raises ValueError at an epoch whose labels are not kept.  `stream_dp.estimates.smoothing.Smoother` does the
+        same for releases that come from an asynchronous loop.
+        """
+        from stream_dp.estimates.smoothing import Smoother
+
+        smoother = Smoother()
+        return (smoother.add(release) for release in self)
 
     def _fill(self) -> None:
         self._ready.extend(self.poll(_POLL_SECONDS))

@@ -7,7 +7,7 @@ was first shown then, with the count tau, and the upper end of one whose showing
 Where labels are not kept, and for known labels, which are never tested, it is count - 1.96 sd .. count + 1.96 sd.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil, floor
 from statistics import NormalDist
 
@@ -38,20 +38,29 @@ def intervals(
     counts = np.array(release.counts, np.float64)
     plain = deviations * release.sd
     low, high = counts - plain, counts + plain
-    shape = _shape(release)
-    if shape is None or not len(counts):
+    if not len(counts) or _shape(release) is None:
         return low, high
     shown = [showings[label] for label in release.labels]
-    means, sds = np.array([_noise(each, shape) for each in shown]).T
-    rounds = np.array([each.round for each in shown])
-    memory = shape.correlations(rounds, np.array([release.round])) ** 2
-    reach = deviations * release.sd * np.sqrt(memory**2 * sds**2 + 1 - memory**2)
-    middle = counts - memory * means * release.sd
+    means, sds = noise_since(shown, release)
+    middle, reach = counts - means * release.sd, deviations * sds * release.sd
     first = np.array([each.first for each in shown])
     return (
         np.where(first, middle - reach, np.minimum(low, middle - reach)),
         np.where(first, middle + reach, high),
     )
+
+
+def noise_since(
+    shown: Sequence[Showing], release: Release
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation, in units of `sd`, of the noise that labels with these showings have in a release."""
+    shape = _shape(release)
+    if shape is None:
+        return np.zeros(len(shown)), np.ones(len(shown))
+    means, sds = np.array([_noise(each, shape) for each in shown]).T
+    rounds = np.array([each.round for each in shown])
+    memory = shape.correlations(rounds, np.array([release.round])) ** 2
+    return memory * means, np.sqrt(memory**2 * sds**2 + 1 - memory**2)
 
 
 def interval(
