@@ -22,31 +22,29 @@ the key has written it, for this place, is damage.  Only the fence has none, bec
 """
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 from redis import Redis
 from redis.client import Pipeline as Transaction
 from redis.exceptions import ResponseError, WatchError
 
-from stream_dp.counters.protocol import Column, CounterState
-from stream_dp.histogram import HistogramState
-from stream_dp.noise_table import BlockState
 from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.store.checkpoint_columns import (
+    columns_of,
+    decode_labels,
+    first_seal,
+    label_pieces,
+    meta_of,
+    state_of,
+)
 from stream_dp.store.checkpoint_records import (
-    ACTIVE_ROWS,
-    FORMAT,
-    SHOWN_SINCE,
-    BlockMeta,
     Checkpoint,
     Closing,
-    ColumnMeta,
     Meta,
     Sharding,
     StateDamaged,
@@ -124,7 +122,7 @@ class PreparedCheckpoint:
         nonce = self.meta.epoch.nonce
         seals = {
             name: self.before.seals.get(name, self.seals.of(name, nonce)).followed_by(piece)
-            for name, piece in (*_pieces(self.new_labels), ("pairs", self.new_pairs))
+            for name, piece in (*label_pieces(self.new_labels), ("pairs", self.new_pairs))
         } | {write.name: write.seal.followed_by(write.cells) for write in self.writes}
         digests = {name: seal.digest for name, seal in seals.items()}
         return _Held(pack("meta", self.packed_meta, self.seals, digests), self.meta, seals)
@@ -214,9 +212,9 @@ class CheckpointStore:
         nonce = meta.epoch.nonce
         held = {
             name: seals.of(name, nonce).followed_by(piece)
-            for name, piece in (*_pieces(labels), ("pairs", pairs))
+            for name, piece in (*label_pieces(labels), ("pairs", pairs))
         } | {
-            name: _first_seal(seals, nonce, column).followed_by(found[name])
+            name: first_seal(seals, nonce, column).followed_by(found[name])
             for name, column in columns.items()
         }
         wrong = [
@@ -228,7 +226,7 @@ class CheckpointStore:
             raise damaged("labels", "pairs")
         self._held = _Held(packed, meta, held)
         read = {name: column.unpacked(found[name]) for name, column in columns.items()}
-        state = _state(meta, _decode_labels(labels), read)
+        state = state_of(meta, decode_labels(labels), read)
         return Checkpoint(
             meta.epoch,
             state,
@@ -294,24 +292,24 @@ class CheckpointStore:
         """Copy what has changed since the last checkpoint.  Call `commit` with it before preparing another."""
         assert self._seals is not None, "a checkpoint is written under the noise key that was loaded with"
         state, before, nonce = checkpoint.state, self._held, checkpoint.epoch.nonce
-        columns = dict(_columns(state))
+        columns = dict(columns_of(state))
         metas = [describe(name, column) for name, column in columns.items()]
         old = {column.name: column for column in before.meta.columns} if before.meta else {}
         counts = counts_meta(len(state.labels))
-        writes = [_Write("counts", 0, pack_cells(state.counts), _first_seal(self._seals, nonce, counts))]
+        writes = [_Write("counts", 0, pack_cells(state.counts), first_seal(self._seals, nonce, counts))]
         for column in metas:
             known = old.get(column.name)
             if known is not None and known.version == column.version:
                 start, seal = known.rows, before.seals[column.name]
             else:
-                start, seal = 0, _first_seal(self._seals, nonce, column)
+                start, seal = 0, first_seal(self._seals, nonce, column)
             cells = pack_cells(columns[column.name].cells[start:])
             writes.append(_Write(column.name, start * column.row_bytes, cells, seal))
         new_labels = [label.encode() for label in state.labels[before.meta.labels if before.meta else 0 :]]
         new_pairs = bytes(checkpoint.pairs[before.meta.pairs if before.meta else 0 :])
         dead = set(old) - set(columns)
         number = before.meta.checkpoint + 1 if before.meta else 1
-        meta = _meta(checkpoint, metas, number, self.topics())
+        meta = meta_of(checkpoint, metas, number, self.topics())
         packed = msgspec.msgpack.encode(meta)
         return PreparedCheckpoint(meta, packed, new_labels, new_pairs, writes, dead, before, self._seals)
 
@@ -377,74 +375,3 @@ def _sound(name: str, answer: Any) -> Any:
     if isinstance(answer, Exception):
         raise answer
     return answer
-
-
-def _pieces(labels: list[bytes]) -> Iterator[tuple[str, bytes]]:
-    """What labels are sealed as: their text one after the other, and where each of them ends."""
-    yield "labels", b"".join(labels)
-    yield "lengths of labels", np.fromiter(map(len, labels), "<u4", len(labels)).tobytes()
-
-
-def _first_seal(seals: Seals, nonce: bytes, column: ColumnMeta) -> Seal:
-    return seals.of(column.name, nonce, column.version, column.dtype)
-
-
-def _decode_labels(labels: list[bytes]) -> list[str]:
-    try:
-        return [label.decode() for label in labels]
-    except UnicodeDecodeError:
-        raise damaged("labels") from None
-
-
-def _meta(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int, topics: dict[str, str]) -> Meta:
-    state, block = checkpoint.state, checkpoint.state.block
-    return Meta(
-        FORMAT,
-        number,
-        checkpoint.epoch,
-        state.counter.round,
-        state.history,
-        len(state.labels),
-        len(checkpoint.pairs),
-        columns,
-        state.counter.tweaks,
-        BlockMeta(block.counter.round, block.counter.tweaks, block.histories) if block else None,
-        checkpoint.position,
-        checkpoint.releases_offset,
-        checkpoint.key_check,
-        checkpoint.sharding,
-        topics,
-    )
-
-
-def _state(meta: Meta, labels: list[str], cells: Mapping[str, NDArray[Any]]) -> HistogramState:
-    """The histogram that the meta record describes and these cells fill."""
-    found = {
-        column.name: Column(column.name.partition(":")[2], column.version, cells[column.name])
-        for column in meta.columns
-    }
-    shown_since = found.pop(SHOWN_SINCE, None)
-    everyone = [column for name, column in found.items() if name.startswith("column:")]
-    counter = CounterState(meta.round, everyone, meta.tweaks)
-    state = HistogramState(meta.history, labels, cells["counts"], counter)
-    if shown_since is not None:
-        state.shown_since = shown_since.cells
-    if meta.block is not None:
-        rows = found.pop(ACTIVE_ROWS).cells
-        active = [column for name, column in found.items() if name.startswith("active:")]
-        counter = CounterState(meta.block.round, active, meta.block.tweaks)
-        state.block = BlockState(rows, counter, meta.block.histories)
-    return state
-
-
-def _columns(state: HistogramState) -> Iterator[tuple[str, Column]]:
-    """The columns of a state under their names in Redis."""
-    for column in state.counter.columns:
-        yield f"column:{column.name}", column
-    if state.shown_since is not None:
-        yield SHOWN_SINCE, Column("since", state.round, state.shown_since)
-    if state.block is not None:
-        start = state.counter.round  # another block has other active labels
-        for column in state.block.counter.columns:
-            yield f"active:{column.name}", replace(column, version=start << 32 | column.version)
-        yield ACTIVE_ROWS, Column("rows", start, state.block.rows)

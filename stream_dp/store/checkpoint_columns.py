@@ -1,0 +1,97 @@
+"""The state of a histogram as Redis keeps it: labels, columns, and the record that says how they belong together."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.counters.protocol import Column, CounterState
+from stream_dp.histogram import HistogramState
+from stream_dp.noise_table import BlockState
+from stream_dp.store.checkpoint_records import (
+    ACTIVE_ROWS,
+    FORMAT,
+    SHOWN_SINCE,
+    BlockMeta,
+    Checkpoint,
+    ColumnMeta,
+    Meta,
+    damaged,
+)
+from stream_dp.store.seals import Seal, Seals
+
+
+def label_pieces(labels: list[bytes]) -> Iterator[tuple[str, bytes]]:
+    """What labels are sealed as: their text one after the other, and where each of them ends."""
+    yield "labels", b"".join(labels)
+    yield "lengths of labels", np.fromiter(map(len, labels), "<u4", len(labels)).tobytes()
+
+
+def first_seal(seals: Seals, nonce: bytes, column: ColumnMeta) -> Seal:
+    """The seal of a column that holds nothing yet."""
+    return seals.of(column.name, nonce, column.version, column.dtype)
+
+
+def decode_labels(labels: list[bytes]) -> list[str]:
+    """The labels as text.  Raises `StateDamaged`."""
+    try:
+        return [label.decode() for label in labels]
+    except UnicodeDecodeError:
+        raise damaged("labels") from None
+
+
+def meta_of(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int, topics: dict[str, str]) -> Meta:
+    """The meta record of a checkpoint with these columns; `number` counts the checkpoints of an epoch."""
+    state, block = checkpoint.state, checkpoint.state.block
+    return Meta(
+        FORMAT,
+        number,
+        checkpoint.epoch,
+        state.counter.round,
+        state.history,
+        len(state.labels),
+        len(checkpoint.pairs),
+        columns,
+        state.counter.tweaks,
+        BlockMeta(block.counter.round, block.counter.tweaks, block.histories) if block else None,
+        checkpoint.position,
+        checkpoint.releases_offset,
+        checkpoint.key_check,
+        checkpoint.sharding,
+        topics,
+    )
+
+
+def state_of(meta: Meta, labels: list[str], cells: Mapping[str, NDArray[Any]]) -> HistogramState:
+    """The histogram that the meta record describes and these cells fill."""
+    found = {
+        column.name: Column(column.name.partition(":")[2], column.version, cells[column.name])
+        for column in meta.columns
+    }
+    shown_since = found.pop(SHOWN_SINCE, None)
+    everyone = [column for name, column in found.items() if name.startswith("column:")]
+    counter = CounterState(meta.round, everyone, meta.tweaks)
+    state = HistogramState(meta.history, labels, cells["counts"], counter)
+    if shown_since is not None:
+        state.shown_since = shown_since.cells
+    if meta.block is not None:
+        rows = found.pop(ACTIVE_ROWS).cells
+        active = [column for name, column in found.items() if name.startswith("active:")]
+        counter = CounterState(meta.block.round, active, meta.block.tweaks)
+        state.block = BlockState(rows, counter, meta.block.histories)
+    return state
+
+
+def columns_of(state: HistogramState) -> Iterator[tuple[str, Column]]:
+    """The columns of a state under their names in Redis."""
+    for column in state.counter.columns:
+        yield f"column:{column.name}", column
+    if state.shown_since is not None:
+        yield SHOWN_SINCE, Column("since", state.round, state.shown_since)
+    if state.block is not None:
+        start = state.counter.round  # another block has other active labels
+        for column in state.block.counter.columns:
+            yield f"active:{column.name}", replace(column, version=start << 32 | column.version)
+        yield ACTIVE_ROWS, Column("rows", start, state.block.rows)
