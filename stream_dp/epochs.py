@@ -297,4 +297,5 @@ def _charge(epoch: Epoch) -> Charge:
         end_offset=None,
         digest=epoch.fingerprint,
         exact=(guarantee.epsilon, guarantee.delta),
+        loss=mechanism.loss,
     )

@@ -5,9 +5,11 @@ Domain Algorithms in Differential Privacy" (below: the survey), Theorem 6.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from stream_dp.privacy import loss as losses
 from stream_dp.privacy.accounting import zcdp_epsilon
+from stream_dp.privacy.loss import Loss
 
 _DOWN = 1 - 1e-12
 
@@ -21,16 +23,18 @@ class Cost:
     the whole gives (epsilon, d0 + delta).
 
     `alone` is an (epsilon, delta) guarantee of the mechanism by itself, where there is one that a conversion of rho
-    would only loosen. It says nothing about compositions.
+    would only loosen. It says nothing about compositions. `loss`: what is known of the mechanism behind, beside rho.
     """
 
     rho: float
     delta: float
     alone: tuple[float, float] | None = None
+    loss: Loss | None = field(default=None, compare=False)
 
     def __add__(self, other: "Cost") -> "Cost":
         """The cost of both, in any order, the second chosen after seeing the first."""
-        return Cost(self.rho + other.rho, self.delta + other.delta)
+        loss = None if self.loss is None or other.loss is None else self.loss + other.loss
+        return Cost(self.rho + other.rho, self.delta + other.delta, loss=loss)
 
     def epsilon_at(self, delta: float) -> float:
         """The least epsilon known for (epsilon, `delta`)-DP; infinite where `delta` cannot be met."""
@@ -44,7 +48,7 @@ class Cost:
 
 def pure(epsilon: float, delta: float = 0.0) -> Cost:
     """The cost of an (epsilon, delta)-DP mechanism: delta-approximate epsilon^2 / 2 -zCDP (Bun and Steinke)."""
-    return Cost(epsilon**2 / 2, delta, (epsilon, delta))
+    return Cost(epsilon**2 / 2, delta, (epsilon, delta), losses.pure(epsilon))
 
 
 def epsilon_per_item(rho: float, items: int) -> float:

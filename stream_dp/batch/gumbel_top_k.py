@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from stream_dp.batch.cost import Cost, require_count, require_delta, require_positive
 from stream_dp.batch.ranking import head
 from stream_dp.batch.result import BatchResult
+from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 
@@ -69,7 +70,7 @@ def gumbel_offset(epsilon: float, threshold_delta: float, kbar: int) -> float:
 
 def _marks(marks: int, epsilon: float, delta: float) -> Cost:
     """`marks` draws of the exponential mechanism, each epsilon-bounded-range (Cesar and Rogers 2021)."""
-    return Cost(marks * epsilon**2 / 8, delta, (marks * epsilon, delta))
+    return Cost(marks * epsilon**2 / 8, delta, (marks * epsilon, delta), loss.bounded_range(epsilon, marks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ class PayWhatYouGet:
     @property
     def cost(self) -> Cost:
         """What opening a budget of this size costs, once; the queries themselves then cost nothing more."""
-        return _marks(self.marks, self.epsilon, self.queries * self.threshold_delta)
+        cost = _marks(self.marks, self.epsilon, self.queries * self.threshold_delta)
+        return replace(cost, loss=loss.interactive_bounded_range(self.epsilon, self.marks))
 
     def query(self, k: int, kbar: int) -> GumbelTopK:
         """The next query; raises ValueError, from public numbers only, where the budget does not allow it."""

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import Cost, require_count, require_delta, require_noise_scale
 from stream_dp.batch.result import BatchResult
+from stream_dp.privacy import loss
 from stream_dp.privacy.discrete_gaussian import variance
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 from stream_dp.privacy.thresholds import sum_tail_threshold
@@ -65,7 +66,7 @@ class LaplaceHistogram(Histogram):
     @property
     def cost(self) -> Cost:
         alone = (self.items_per_user * self.epsilon, self.threshold_delta)
-        return Cost(self.rho, self.threshold_delta, alone)
+        return Cost(self.rho, self.threshold_delta, alone, loss.pure(self.epsilon, self.items_per_user))
 
     @property
     def sd(self) -> float:
@@ -84,7 +85,8 @@ class GaussianHistogram(Histogram):
 
     @property
     def cost(self) -> Cost:
-        return Cost(self.rho, self.threshold_delta)
+        noise = loss.discrete_gaussian(self.scale**2, self.items_per_user, self.count_change)
+        return Cost(self.rho, self.threshold_delta, loss=noise)
 
     @property
     def sd(self) -> float:

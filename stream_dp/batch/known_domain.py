@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import Cost, pure, require_count, require_noise_scale, require_positive
 from stream_dp.batch.result import BatchResult
+from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import LARGEST_SCALE, OneShotNoise
 
 
@@ -42,7 +43,8 @@ class KnownHistogram:
     @property
     def cost(self) -> Cost:
         rho = self.items_per_user * self.epsilon**2 / 2
-        return Cost(rho, 0.0, (self.items_per_user * self.epsilon, 0.0))
+        alone = (self.items_per_user * self.epsilon, 0.0)
+        return Cost(rho, 0.0, alone, loss.pure(self.epsilon, self.items_per_user))
 
     @property
     def sd(self) -> float:

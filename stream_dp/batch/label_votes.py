@@ -10,6 +10,7 @@ The unit is part of the result:
   leaves this unit out, although it is the one that protects the people in the training data.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from stream_dp.batch.cost import Cost, require_count
 from stream_dp.batch.result import BatchResult
 from stream_dp.batch.stable_top_k import StableTopK, stable_top_k
+from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 Unit = Literal["teacher", "record"]
@@ -47,7 +49,12 @@ class LabelVotes:
 
     @property
     def cost(self) -> Cost:
-        return Cost(self.queries * self.rho, self.queries * self.test_delta)
+        return Cost(
+            self.queries * self.rho,
+            self.queries * self.test_delta,
+            loss=loss.gaussian(self.queries * self.rho)
+            + loss.bounded_range(2 * math.sqrt(self.rho), self.queries),
+        )
 
 
 @dataclass(frozen=True, slots=True)

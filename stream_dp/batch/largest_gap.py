@@ -20,6 +20,7 @@ from scipy.optimize import minimize_scalar
 
 from stream_dp.batch.cost import Cost, pure, require_count, require_delta, require_positive
 from stream_dp.batch.ranking import head
+from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 
@@ -44,7 +45,7 @@ class LargestGap:
 
     @property
     def cost(self) -> Cost:
-        return Cost(self.epsilon**2 / 8, 0.0, (self.epsilon, 0.0))
+        return Cost(self.epsilon**2 / 8, 0.0, (self.epsilon, 0.0), loss.bounded_range(self.epsilon))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from stream_dp.batch.set_union_thresholds import (
     shared_budget_gaussian,
     shared_budget_tau,
 )
+from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 _MOST_USERS = 2**31
@@ -81,7 +82,7 @@ class GaussianPolicy(Policy):
     @property
     def cost(self) -> Cost:
         rho = self.sensitivity**2 / (2 * self.sigma**2)
-        return Cost(rho, self.delta / 2, (self.epsilon, self.delta))
+        return Cost(rho, self.delta / 2, (self.epsilon, self.delta), loss.gaussian(2 * rho))
 
 
 def laplace_policy(all_baskets: Baskets, parameters: LaplacePolicy, noise: OneShotNoise) -> BatchResult:

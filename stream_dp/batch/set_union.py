@@ -37,6 +37,7 @@ from stream_dp.batch.set_union_thresholds import (
     shared_budget_gaussian,
     shared_budget_tau,
 )
+from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 UNIT = 1 << 20
@@ -82,7 +83,8 @@ class LaplaceCount(SetUnion):
     def cost(self) -> Cost:
         """Each of D0 counts is (epsilon / D0)-DP, so in zCDP the count is D0 times cheaper than its epsilon says."""
         rho = self.epsilon**2 / (2 * self.items_per_user)
-        return Cost(rho, self.delta, (self.epsilon, self.delta))
+        noise = loss.pure(self.epsilon / self.items_per_user, self.items_per_user)
+        return Cost(rho, self.delta, (self.epsilon, self.delta), noise)
 
 
 class GaussianSetUnion(SetUnion):
@@ -96,7 +98,8 @@ class GaussianSetUnion(SetUnion):
 
     @property
     def cost(self) -> Cost:
-        return Cost(1 / (2 * self.sigma**2), self.delta / 2, (self.epsilon, self.delta))
+        noise = loss.gaussian(1 / self.sigma**2)
+        return Cost(1 / (2 * self.sigma**2), self.delta / 2, (self.epsilon, self.delta), noise)
 
 
 def laplace_count(all_baskets: Baskets, parameters: LaplaceCount, noise: OneShotNoise) -> BatchResult:

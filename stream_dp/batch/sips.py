@@ -22,6 +22,7 @@ from stream_dp.batch.cost import Cost, require_count, require_delta, require_pos
 from stream_dp.batch.result import BatchResult
 from stream_dp.batch.set_union import released_by_gaussian, square_root_weights
 from stream_dp.batch.set_union_thresholds import shared_budget_gaussian
+from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 _PARTS = (1 / 13, 3 / 13, 9 / 13)
@@ -42,7 +43,7 @@ class Sips:
 
     @property
     def cost(self) -> Cost:
-        return Cost(self.rho, self.delta)
+        return Cost(self.rho, self.delta, loss=loss.gaussian(2 * self.rho))
 
     @property
     def rounds(self) -> tuple[tuple[float, float], ...]:

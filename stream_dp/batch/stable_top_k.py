@@ -28,6 +28,7 @@ from stream_dp.batch.gumbel_top_k import GumbelTopK, gumbel_top_k
 from stream_dp.batch.largest_gap import noisiest_gap
 from stream_dp.batch.ranking import Head, head
 from stream_dp.batch.result import BatchResult
+from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 
@@ -48,7 +49,12 @@ class StableTopK:
 
     @property
     def cost(self) -> Cost:
-        return Cost(self.rho, self.test_delta)
+        return Cost(self.rho, self.test_delta, loss=self.loss)
+
+    @property
+    def loss(self) -> loss.Loss:
+        """Of the choice of k, which is 2 sqrt(rho)-bounded-range, and of the test."""
+        return loss.bounded_range(2 * math.sqrt(self.rho)) + loss.gaussian(self.rho)
 
     @property
     def gumbel_scale(self) -> float:
@@ -112,7 +118,13 @@ class StableFixedK:
 
     @property
     def cost(self) -> Cost:
-        return Cost(self.rho, self.delta)
+        completing = loss.any_order(self.rho / 2)
+        return Cost(self.rho, self.delta, loss=self.stable.loss + completing)
+
+    @property
+    def stable(self) -> StableTopK:
+        """The mechanism that finds the set."""
+        return StableTopK(self.rho / 2, self.delta / 2, self.kbar)
 
 
 def stable_fixed_k(counts: NDArray[np.int64], parameters: StableFixedK, noise: OneShotNoise) -> BatchResult:
@@ -123,9 +135,8 @@ def stable_fixed_k(counts: NDArray[np.int64], parameters: StableFixedK, noise: O
     """
     k, kbar, cost = parameters.k, parameters.kbar, parameters.cost
     top = head(counts, kbar)
-    stable = StableTopK(parameters.rho / 2, parameters.delta / 2, kbar)
     regulariser = -parameters.penalty * np.abs(np.arange(1, kbar + 1) - k)
-    released = _stable_set(top, stable, noise, regulariser)
+    released = _stable_set(top, parameters.stable, noise, regulariser)
     if released is None:
         released = np.empty(0, np.int64)
     missing = k - len(released)

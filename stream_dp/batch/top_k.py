@@ -26,6 +26,7 @@ from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import Cost, require_count, require_delta, require_noise_scale
 from stream_dp.batch.ranking import Head, head
 from stream_dp.batch.result import BatchResult
+from stream_dp.privacy import loss
 from stream_dp.privacy.discrete_gaussian import variance
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 from stream_dp.privacy.thresholds import sum_tail_threshold
@@ -64,7 +65,10 @@ class LaplaceTopK(CountedTopK):
     @property
     def cost(self) -> Cost:
         return Cost(
-            self.rho, self.threshold_delta, (self.items_per_user * self.epsilon, self.threshold_delta)
+            self.rho,
+            self.threshold_delta,
+            (self.items_per_user * self.epsilon, self.threshold_delta),
+            loss.pure(self.epsilon, self.items_per_user),
         )
 
     @property
@@ -84,7 +88,8 @@ class GaussianTopK(CountedTopK):
 
     @property
     def cost(self) -> Cost:
-        return Cost(self.rho, self.threshold_delta)
+        noise = loss.discrete_gaussian(self.sigma_squared, self.items_per_user)
+        return Cost(self.rho, self.threshold_delta, loss=noise)
 
     @property
     def sigma_squared(self) -> float:

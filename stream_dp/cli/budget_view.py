@@ -23,18 +23,20 @@ def report_of(ledger: "Ledger") -> dict[str, Any]:
     state = ledger.state()
     charges, budget = state.charges(), state.budget
     spent = asdict(composition.spent(charges, state.unit or "event", budget.delta if budget else None))
-    limits = None
+    limits = rule = None
     if budget is not None:
+        rule = composition.rule(charges, budget)
         limits = {
             "epsilon": budget.epsilon,
             "delta": budget.delta,
-            "rho": budget.rho,
-            "charged_delta": budget.charged_delta,
+            "rho": rule.gaussian_rho,
+            "charged_delta": rule.charged_delta,
         }
     return {
         "source": ledger.source,
         "unit": state.unit,
         "budget": limits,
+        "rule": None if rule is None else rule.name,
         "spent": spent | {"epsilon": _finite(spent["epsilon"])},
         "left_everywhere": None if budget is None else _room(charges, budget, 0, None),
         "charges": [_charge(stored) for stored in state.in_order()],
@@ -240,10 +242,26 @@ def rule_of(report: dict[str, Any]) -> str:
     alone = "Where there is one charge only, its own exact guarantee counts if that is smaller."
     if report["budget"] is None:
         return f"{over} {alone} No budget is set, so what is unmetered is charged without a limit."
-    budget = report["budget"]
+    return f"{over} {_fits(report['rule'], report['budget'])} {alone}"
+
+
+def _fits(rule: str, budget: dict[str, Any]) -> str:
+    """What the sums must stay below, by the rule that the first charge has settled."""
+    own = f"the sum of their own deltas is at most {budget['charged_delta']:.4g}"
+    if rule == "basic":
+        return (
+            f"They fit while their own epsilons add up to at most {budget['epsilon']:g} and {own}: "
+            "the first charge left nothing of delta for a better sum."
+        )
+    if rule == "gaussian":
+        return (
+            f"They fit while {own}, and beside that one of two holds: their pure epsilons add up to at most "
+            f"{budget['epsilon']:g}, or all of them together tell no more than one Gaussian of rho "
+            f"{budget['rho']:.4g}. The first charge settled how delta is shared between these."
+        )
     return (
-        f"{over} They fit while the sum of rho is at most {budget['rho']:.4g} and the sum of their own deltas at most "
-        f"{budget['charged_delta']:.4g}: half of delta covers these, the other half the conversion of rho. {alone}"
+        f"They fit while the sum of rho is at most {budget['rho']:.4g} and {own}: half of delta covers these, the "
+        "other half the conversion of rho. The first charge told no more than its rho, so all count by it."
     )
 
 

@@ -60,6 +60,7 @@ from stream_dp.counters.escapes import equal_share
 from stream_dp.counters.protocol import CalibratedCounter, Shown
 from stream_dp.privacy.gaussian_cells import DRAW_DISTANCE, DRAW_ERROR, LARGEST_DRAW, missing_chance
 from stream_dp.privacy.keyed_noise import KeyedNoise
+from stream_dp.privacy.loss import Loss, gaussian
 
 if TYPE_CHECKING:
     from stream_dp.counters.blt_counter import BltCounter
@@ -114,6 +115,11 @@ class BltMechanism(CalibratedCounter, frozen=True, tag="blt"):
     def rho(self) -> float:
         """The zCDP cost of the noisy table of a whole epoch, D0 sensitivity^2 / (2 s^2)."""
         return self.items_per_event * self.squared_sensitivity / (2 * self.draw_sd**2)
+
+    @property
+    def loss(self) -> Loss:
+        """One Gaussian."""
+        return gaussian(2 * self.rho)
 
     @property
     def noise_error(self) -> float:

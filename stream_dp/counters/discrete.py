@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 from stream_dp.counters.protocol import CalibratedCounter, Shown
 from stream_dp.privacy.discrete_gaussian import LEAST_SIGMA_SQUARED
+from stream_dp.privacy.loss import Loss, discrete_gaussian
 
 
 class DiscreteCounter(CalibratedCounter, frozen=True):
@@ -48,3 +49,10 @@ class DiscreteCounter(CalibratedCounter, frozen=True):
     def rho(self) -> float:
         """The zCDP cost of the noisy table of a whole epoch: half a unit shift over s2, D0 * nodes times."""
         return self.items_per_event * self.nodes_per_event(self.horizon) / (2 * self.sigma_squared)
+
+    @property
+    def loss(self) -> Loss:
+        """One unit shift for each of these sums."""
+        return discrete_gaussian(
+            self.sigma_squared, self.items_per_event * self.nodes_per_event(self.horizon)
+        )

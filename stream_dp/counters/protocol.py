@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.privacy.keyed_noise import KeyedNoise
+from stream_dp.privacy.loss import Loss
 
 
 class Hits(NamedTuple):
@@ -124,6 +125,11 @@ class CalibratedCounter(_Rule, frozen=True, omit_defaults=True):
     @property
     def rho(self) -> float:
         """The zCDP cost of the noisy table of a whole epoch."""
+        raise NotImplementedError
+
+    @property
+    def loss(self) -> Loss:
+        """The same as a ledger adds it up."""
         raise NotImplementedError
 
     def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:

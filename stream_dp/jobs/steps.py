@@ -147,6 +147,7 @@ def charge_of(prepared: Prepared, charge_id: str, key: bytes) -> Charge:
         end_offset=end,
         digest=_digest(request, key),
         exact=(prepared.calibrated.epsilon, prepared.calibrated.delta),
+        loss=cost.loss,
     )
 
 

@@ -1,4 +1,4 @@
-"""What the charges on one data source add up to, over ranges of offsets, and whether a budget allows them.
+"""What the charges on one data source come to, over ranges of offsets, and whether a budget allows them.
 
 A charge is one mechanism: d-approximate rho-zCDP for the events of the offsets it reads, and 0 for all others.
 
@@ -6,147 +6,45 @@ A charge is one mechanism: d-approximate rho-zCDP for the events of the offsets 
   counts. Charges on disjoint ranges compose in parallel.
 - Unit `user`: one user's events may stand at any offsets, so all charges add up.
 
-`Budget.allows` is a privacy filter: it holds although every charge is chosen after seeing what earlier ones gave.
-That needs limits on the sums of rho and of delta which are fixed beforehand, so half of the budget's delta is kept
-for the charges' own deltas and half for the conversion of rho. (A rule that lets each history trade one against the
-other is proved only for charges fixed in advance; see docs/budget.md.) Sums are exact, in integers.
+`refused` is a privacy filter: it holds although every charge is chosen after seeing what earlier ones gave. Its rules
+are in `budget_rule.py`, the sums in `charge.py`, and the proofs in docs/budget.md. `odometer` is what holds at a moment
+that is chosen by the data; `spent` holds for charges that were fixed in advance.
 
-Sources: Bun and Steinke 2016 (zCDP, approximate zCDP); Feldman and Zrnic 2021 (filters per record); Whitehouse,
-Ramdas, Rogers and Wu 2023 (filters for approximate zCDP); Haney et al. 2023 (interleaved mechanisms).
+Sources: Bun and Steinke 2016 (zCDP, approximate zCDP); Rogers, Roth, Ullman and Vadhan 2016 (filters and odometers);
+Feldman and Zrnic 2021 (filters per record); Whitehouse, Ramdas, Rogers and Wu 2023 (filters for approximate zCDP);
+Vadhan and Zhang 2023, Haney et al. 2023 (interleaved mechanisms).
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal
+from functools import lru_cache
 
-import msgspec
+from scipy.special import log_ndtr
 
-from stream_dp.privacy.accounting import zcdp_epsilon, zcdp_rho
+from stream_dp.privacy.accounting import gaussian_rho, zcdp_rho
+from stream_dp.privacy.budget_rule import SLACK, Budget, Rule
+from stream_dp.privacy.charge import Charge, Load, Unit, loads
 
-Unit = Literal["event", "user"]
+__all__ = [
+    "Budget",
+    "Charge",
+    "Load",
+    "Room",
+    "Rule",
+    "Spent",
+    "Unit",
+    "loads",
+    "odometer",
+    "refused",
+    "room",
+    "rule",
+    "spent",
+]
 
-_SLACK = 1e-9  # relative: what equal shares of a budget may exceed it by through rounding; taken off the budget first
-_SCALE = 1 << 1074  # every double is a multiple of 1 / _SCALE
 _USUAL_DELTA = 1e-6
-
-
-class Charge(msgspec.Struct, frozen=True, kw_only=True):
-    """One mechanism on the events from `first_offset` to before `end_offset` (None: to the end of an endless log).
-
-    It is `delta`-approximate `rho`-zCDP for neighbours that differ in one `unit`. `exact` is an (epsilon, delta)
-    guarantee of this mechanism by itself, its own delta included, where one is known that a conversion of rho would
-    loosen. `id` makes a repeated charge one charge; `digest` stands for the parameters; `what` is for people.
-    """
-
-    id: str
-    what: str
-    unit: Unit
-    rho: float
-    delta: float
-    first_offset: int
-    end_offset: int | None
-    digest: str
-    exact: tuple[float, float] | None = None
-
-    def __post_init__(self) -> None:
-        if not self.id:
-            raise ValueError("a charge needs an id that is not empty")
-        if self.unit not in ("event", "user"):
-            raise ValueError(f"the unit of a charge is event or user, not {self.unit!r}")
-        if not (self.rho == 0 or 1e-250 <= self.rho <= 1e9):
-            raise ValueError(f"the rho of a charge must be zero or from 1e-250 to 1e9, not {self.rho}")
-        if not 0 <= self.delta < 1:
-            raise ValueError(f"the delta of a charge must be at least 0 and below 1, not {self.delta}")
-        if self.first_offset < 0 or (self.end_offset is not None and self.end_offset < self.first_offset):
-            raise ValueError(
-                f"offsets {self.first_offset} to {self.end_offset} are no range: the end must not come first"
-            )
-        if self.exact is not None and not (0 <= self.exact[0] < math.inf and 0 <= self.exact[1] < 1):
-            raise ValueError(f"an exact guarantee is an epsilon and a delta below 1, not {self.exact}")
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """The sums at every offset from `first_offset` to before `end_offset` (None: without end).
-
-    `alone` is the one charge there, where there is exactly one.
-    """
-
-    first_offset: int
-    end_offset: int | None
-    rho: float
-    delta: float
-    alone: Charge | None
-
-    def epsilon_at(self, delta: float) -> float:
-        """The least epsilon known for (epsilon, `delta`)-DP of these charges, fixed in advance; may be infinite."""
-        return min(self._own_epsilon(delta), self._epsilon_by_sums(delta))
-
-    def by_exact(self, delta: float) -> bool:
-        """Whether the exact guarantee of the only charge is what `epsilon_at` returns."""
-        return self._own_epsilon(delta) < self._epsilon_by_sums(delta)
-
-    def _own_epsilon(self, delta: float) -> float:
-        exact = self.alone.exact if self.alone is not None else None
-        return exact[0] if exact is not None and exact[1] <= delta else math.inf
-
-    def _epsilon_by_sums(self, delta: float) -> float:
-        if self.rho == 0 and self.delta <= delta:
-            return 0.0
-        return zcdp_epsilon(self.rho, delta - self.delta) if delta - self.delta >= 1e-100 else math.inf
-
-
-class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a source may spend: (epsilon, delta)-DP for whatever is released from it, per `unit`."""
-
-    epsilon: float
-    delta: float
-    unit: Unit
-
-    def __post_init__(self) -> None:
-        if self.unit not in ("event", "user"):
-            raise ValueError(f"the unit of a budget is event or user, not {self.unit!r}")
-        if not 1e-6 <= self.epsilon <= 1000:
-            raise ValueError(f"the epsilon of a budget must lie between 1e-6 and 1000, not {self.epsilon:g}")
-        if not 1e-50 <= self.delta <= 0.5:
-            raise ValueError(f"the delta of a budget must lie between 1e-50 and 0.5, not {self.delta:g}")
-
-    @property
-    def charged_delta(self) -> float:
-        """The limit of the sum of the charges' deltas: half of delta."""
-        return self.delta / 2
-
-    @property
-    def conversion_delta(self) -> float:
-        """The delta at which rho is converted: the other half, less the slack of `charged_delta`."""
-        return self.delta / 2 * (1 - _SLACK)
-
-    @property
-    def rho(self) -> float:
-        """The limit of the sum of rho."""
-        return zcdp_rho(self.epsilon, self.conversion_delta) * (1 - _SLACK)
-
-    def allows(self, load: Load, rho_limit: float | None = None) -> bool:
-        """Whether both sums are within their limits, or the only charge is within the budget by its exact guarantee.
-
-        `rho_limit` is `self.rho`, for callers that ask often.
-        """
-        alone = load.alone.exact if load.alone is not None else None
-        if alone is not None and alone[0] <= self.epsilon and alone[1] <= self.delta:
-            return True
-        limit = self.rho if rho_limit is None else rho_limit
-        return load.rho <= limit * (1 + _SLACK) and load.delta <= self.charged_delta * (1 + _SLACK)
-
-    def least_epsilon(self, load: Load) -> float:
-        """The epsilon that this budget would need, at its delta, to allow the load; infinite if none does."""
-        epsilon = math.inf
-        if load.delta <= self.charged_delta * (1 + _SLACK):
-            epsilon = max(1e-6, zcdp_epsilon(load.rho, self.conversion_delta) * (1 + 1e-6))
-        if load.alone is not None and load.alone.exact is not None and load.alone.exact[1] <= self.delta:
-            epsilon = min(epsilon, load.alone.exact[0])
-        return epsilon
+_ODOMETER = [2.0 ** (quarter / 4) for quarter in range(-40, 41)]
+"""The epsilons that an odometer tells apart, where pure ones do not add up to less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +61,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What one more charge on a range may cost: both limits hold.
+    """What one more charge on a range may cost: Gaussian noise of `rho`, or a pure epsilon, and a delta of its own.
 
     `untouched` says that nothing covers the range yet, so that a charge fits by its exact guarantee as well.
     """
@@ -171,45 +69,12 @@ class Room:
     rho: float
     delta: float
     untouched: bool
-
-    @property
-    def pure_epsilon(self) -> float:
-        """The epsilon of the largest pure epsilon-DP mechanism that fits."""
-        return math.sqrt(2 * self.rho)
+    pure_epsilon: float = 0.0
 
 
-def loads(charges: Iterable[Charge], unit: Unit) -> list[Load]:
-    """The sums over every maximal range of offsets that the same charges cover, in order; none where none covers.
-
-    In the user unit there is one range, which is everything.
-    """
-    chosen = list(charges)
-    if unit == "user":
-        if not chosen:
-            return []
-        rho, delta = sum(map(_exact_rho, chosen)), sum(map(_exact_delta, chosen))
-        return [Load(0, None, _up(rho), _up(delta), chosen[0] if len(chosen) == 1 else None)]
-    steps: dict[float, list[int]] = {}
-    for index, charge in enumerate(chosen):
-        end = math.inf if charge.end_offset is None else charge.end_offset
-        if end > charge.first_offset:
-            for offset, sign in ((charge.first_offset, 1), (end, -1)):
-                step = steps.setdefault(offset, [0, 0, 0, 0])
-                step[0] += sign
-                step[1] += sign * index  # where one charge is left, this sum is its index
-                step[2] += sign * _exact_rho(charge)
-                step[3] += sign * _exact_delta(charge)
-    found = []
-    number = index = rho = delta = 0
-    offsets = sorted(steps)
-    for offset, following in pairwise(offsets):
-        number, index = number + steps[offset][0], index + steps[offset][1]
-        rho, delta = rho + steps[offset][2], delta + steps[offset][3]
-        if number:
-            end_offset = None if following == math.inf else int(following)
-            alone = chosen[index] if number == 1 else None
-            found.append(Load(int(offset), end_offset, _up(rho), _up(delta), alone))
-    return found
+def rule(charges: Sequence[Charge], budget: Budget) -> Rule:
+    """The rule by which these charges, in the order in which they were made, and those after them fit."""
+    return budget.rule(charges[0] if charges else None)
 
 
 def spent(charges: Sequence[Charge], unit: Unit, delta: float | None = None) -> Spent:
@@ -217,65 +82,79 @@ def spent(charges: Sequence[Charge], unit: Unit, delta: float | None = None) -> 
     found = loads(charges, unit)
     if delta is None:
         delta = max([_USUAL_DELTA, *(min(0.5, 2 * load.delta) for load in found)])
-    worst, epsilon = Load(0, None, 0.0, 0.0, None), 0.0
-    for load in _largest(found):
-        alone = load.alone.exact if load.alone is not None else None
-        if alone is not None and alone[1] <= delta and alone[0] <= epsilon:
-            continue  # cannot be the costliest: spares a conversion
+    worst, epsilon, covered = Load(0, None, 0.0, 0.0, None), 0.0, -1.0
+    for load in sorted(found, key=lambda load: (-load.rho, -load.delta)):
+        if load.delta <= covered or (worst.rho and load.is_within(epsilon, delta)):
+            continue  # no conversion is needed to see that it is not the costliest
         needed = load.epsilon_at(delta)
         if needed >= epsilon:
             worst, epsilon = load, needed
+        if load.epsilon_by_sums(delta) <= epsilon:
+            covered = max(covered, load.delta)
     return Spent(epsilon, delta, worst.rho, worst.delta, worst.first_offset, worst.end_offset)
 
 
 def refused(charges: Iterable[Charge], budget: Budget) -> list[Load]:
     """The ranges at which the charges exceed the budget; empty if it allows all of them."""
-    limit = budget.rho
-    return [load for load in loads(charges, budget.unit) if not budget.allows(load, limit)]
+    chosen = list(charges)
+    allows = rule(chosen, budget).allows
+    if all(map(allows, loads(chosen, budget.unit, roughly=True))):
+        return []
+    return [load for load in loads(chosen, budget.unit) if not allows(load)]
 
 
 def room(charges: Iterable[Charge], budget: Budget, first_offset: int, end_offset: int | None) -> Room:
     """What one more charge from `first_offset` to before `end_offset` may cost."""
+    chosen = list(charges)
     end = math.inf if end_offset is None else end_offset
     touched = [
         load
-        for load in loads(charges, budget.unit)
+        for load in loads(chosen, budget.unit)
         if budget.unit == "user"
         or (load.first_offset < end and (load.end_offset is None or load.end_offset > first_offset))
     ]
-    rho = budget.rho - max((load.rho for load in touched), default=0.0)
-    delta = budget.charged_delta - max((load.delta for load in touched), default=0.0)
-    if rho <= 0 or delta < -budget.charged_delta * _SLACK:
+    limits = rule(chosen, budget)
+    delta = limits.charged_delta - max((load.delta for load in touched), default=0.0)
+    if limits.name == "basic":
+        delta = limits.charged_delta - max((load.basic[1] for load in touched), default=0.0)
+    if delta < -limits.charged_delta * SLACK:
         return Room(0.0, 0.0, not touched)
-    return Room(rho, max(0.0, delta), not touched)
+    if limits.name == "sums":
+        rho = max(0.0, limits.rho - max((load.rho for load in touched), default=0.0))
+        return Room(rho, max(0.0, delta) if rho else 0.0, not touched, math.sqrt(2 * rho))
+    mu_squared = max(0.0, limits.mu_squared - max((load.gaussian for load in touched), default=0.0))
+    sums = [load.basic[0] if limits.name == "basic" else load.pure for load in touched]
+    pure = max(0.0, budget.epsilon - max(sums, default=0.0), _coin_within(mu_squared))
+    return Room(mu_squared / 2, max(0.0, delta) if pure else 0.0, not touched, pure)
 
 
-def _largest(found: list[Load]) -> list[Load]:
-    """The loads that no other one exceeds in both sums, and those of a single charge, which may cost less."""
-    kept, delta = [], -1.0
-    for load in sorted(found, key=lambda load: (-load.rho, -load.delta)):
-        if load.alone is None and load.delta <= delta:
-            continue
-        kept.append(load)
-        if load.alone is None or load.alone.exact is None:
-            delta = max(delta, load.delta)
-    return kept
+def odometer(charges: Sequence[Charge], unit: Unit, delta: float) -> float:
+    """The epsilon for which (epsilon, `delta`)-DP holds now, although when to look was chosen by what was seen.
+
+    Infinite where the charges' own deltas are more than half of `delta`.
+    """
+    by_rho = not charges or charges[0].loss is None
+    limits = _odometer_limits(delta, by_rho)
+    told = 0.0
+    for load in loads(charges, unit):
+        if load.delta > delta / 2:
+            return math.inf
+        size = load.rho if by_rho else load.gaussian
+        passed = (epsilon for epsilon, limit in zip(_ODOMETER, limits, strict=True) if size <= limit)
+        told = max(told, min(load.pure, next(passed, math.inf)))
+    return told
 
 
-def _exact_rho(charge: Charge) -> int:
-    return _scaled(charge.rho)
+@lru_cache(maxsize=64)
+def _odometer_limits(delta: float, by_rho: bool) -> list[float]:
+    """For each epsilon that is told apart, the limit of a filter that has its share of half of delta."""
+    share = delta / 2 / len(_ODOMETER) * (1 - SLACK)
+    if by_rho:
+        return [zcdp_rho(epsilon, share) for epsilon in _ODOMETER]
+    return [2 * gaussian_rho(epsilon, share) * (1 - SLACK) for epsilon in _ODOMETER]
 
 
-def _exact_delta(charge: Charge) -> int:
-    return _scaled(charge.delta)
-
-
-def _scaled(value: float) -> int:
-    numerator, denominator = value.as_integer_ratio()
-    return numerator * (_SCALE // denominator)
-
-
-def _up(scaled: int) -> float:
-    """The least double that is not below scaled / _SCALE."""
-    value = scaled / _SCALE
-    return value if _scaled(value) >= scaled else math.nextafter(value, math.inf)
+def _coin_within(mu_squared: float) -> float:
+    """The largest epsilon whose mechanisms a Gaussian of this mu^2 stands for."""
+    half = math.sqrt(mu_squared) / 2
+    return float(log_ndtr(half) - log_ndtr(-half)) * (1 - SLACK)

@@ -241,8 +241,8 @@ def check_unit(source: str, counts: Unit | None, unit: Unit) -> None:
 
 
 def check_same(made: Charge, charge: Charge) -> None:
-    """Raise `ChargeConflict` unless the two are the same charge; `what` may be worded anew."""
-    if msgspec.structs.replace(charge, what=made.what) != made:
+    """Raise `ChargeConflict` unless the two are the same charge; what it says beside its parameters may be new."""
+    if msgspec.structs.replace(charge, what=made.what, loss=made.loss) != made:
         raise ChargeConflict(
             f"the id {charge.id!r} was charged before with other parameters, so nothing was charged: use a new id"
         )
@@ -260,7 +260,7 @@ def does_not_fit(source: str, budget: Budget, charge: Charge, left: Room) -> str
             "nothing is spent yet, so what fits is a single charge that guarantees the budget by itself, or rho "
             f"{_down(left.rho)} with delta {_down(left.delta)}"
         )
-    if left.rho == 0:
+    if left.pure_epsilon == 0:
         return told + "nothing is left: read other offsets, or raise the budget"
     return told + (
         f"there is left rho {_down(left.rho)} (a pure epsilon of {_down(left.pure_epsilon)}) with delta "

@@ -32,6 +32,7 @@ def charge_of(budget_id: str, budget: PayWhatYouGet, *, unit: Unit) -> Charge:
         first_offset=0,
         end_offset=None,
         exact=budget.cost.alone,
+        loss=budget.cost.loss,
         digest=f"{budget.marks}:{budget.queries}:{budget.epsilon!r}:{budget.threshold_delta!r}",
     )
 

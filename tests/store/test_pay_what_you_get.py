@@ -43,7 +43,7 @@ def test_opening_charges_the_whole_budget_once(ledger: Ledger, redis: Redis) -> 
     with pytest.raises(ChargeConflict):
         open_budget(ledger, "analyst", PayWhatYouGet(0.02, 1e-8, 21, 5))
     with pytest.raises(BudgetExceeded):
-        open_budget(ledger, "greedy", PayWhatYouGet(0.02, 1e-7, 20, 6))
+        open_budget(ledger, "greedy", PayWhatYouGet(0.02, 2e-7, 20, 6))
     assert remains(ledger) == (20, 5)
 
 

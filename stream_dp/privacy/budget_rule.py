@@ -1,0 +1,157 @@
+"""A budget, and the rule by which charges fit into it.  Why each rule is a valid one: docs/budget.md.
+
+Which rule a ledger follows is known from its first charge alone, before anything has been seen:
+
+- `sums`: where the first charge tells rho alone, as those of earlier versions do. Half of delta covers the charges'
+  own deltas, half the conversion of rho.
+- `gaussian`: the charges' own deltas have a share of delta, and beside that the pure epsilons of the mechanisms behind
+  them must add up to at most epsilon, or the one Gaussian that stands for all must be within the rest of delta.
+- `basic`: the charges' own epsilons and deltas add up to at most those of the budget.
+
+Of the last two, and of the shares, the one is taken into which most copies of the first charge fit.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+from stream_dp.privacy.accounting import gaussian_rho, zcdp_epsilon, zcdp_rho
+from stream_dp.privacy.charge import Charge, Load, Unit
+
+SLACK = 1e-9
+"""Relative: what equal shares of a limit may exceed it by through rounding; taken off the limit first."""
+
+_ROUNDING = 1e-12
+"""What a sum of epsilons may exceed a budget's own by, relatively: ten times 0.1 is more than 1 in doubles."""
+
+CONVERTED = (0.75, 0.875, 0.5, 0.25, 0.125, 0.03125)
+"""The shares of delta that may be left to the conversion; of those that fit equally often, the first."""
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that a source may spend: (epsilon, delta)-DP for whatever is released from it, per `unit`."""
+
+    epsilon: float
+    delta: float
+    unit: Unit
+
+    def __post_init__(self) -> None:
+        if self.unit not in ("event", "user"):
+            raise ValueError(f"the unit of a budget is event or user, not {self.unit!r}")
+        if not 1e-6 <= self.epsilon <= 1000:
+            raise ValueError(f"the epsilon of a budget must lie between 1e-6 and 1000, not {self.epsilon:g}")
+        if not 1e-50 <= self.delta <= 0.5:
+            raise ValueError(f"the delta of a budget must lie between 1e-50 and 0.5, not {self.delta:g}")
+
+    @property
+    def charged_delta(self) -> float:
+        """The limit of the sum of the charges' deltas by the rule `sums`: half of delta."""
+        return self.delta / 2
+
+    @property
+    def conversion_delta(self) -> float:
+        """The delta at which rho is converted: the other half, less the slack of `charged_delta`."""
+        return self.delta / 2 * (1 - SLACK)
+
+    @property
+    def rho(self) -> float:
+        """The limit of the sum of rho by the rule `sums`."""
+        return zcdp_rho(self.epsilon, self.conversion_delta) * (1 - SLACK)
+
+    def rule(self, first: Charge | None) -> "Rule":
+        """The rule of a ledger whose first charge is `first`."""
+        if first is None or first.loss is None:
+            return Rule("sums", self, self.charged_delta, rho=self.rho)
+        return _rule_of(self, first.rho, first.delta, first.loss.pure, first.exact)
+
+    def allows(self, load: Load) -> bool:
+        """Whether the load is within the limits of its rule, or the only charge by its exact guarantee."""
+        return self.rule(load.first).allows(load)
+
+    def least_epsilon(self, load: Load) -> float:
+        """The epsilon that this budget would need, at its delta, to allow the load; infinite if none does."""
+        least, enough = 1e-6, 1000.0
+        if load.first is None or load.first.loss is None:
+            epsilon = math.inf
+            if load.delta <= self.charged_delta * (1 + SLACK):
+                epsilon = max(least, zcdp_epsilon(load.rho, self.conversion_delta) * (1 + 1e-6))
+            return min(epsilon, load.own[0]) if load.own[1] <= self.delta else epsilon
+        if not msgspec.structs.replace(self, epsilon=enough).allows(load):
+            return math.inf
+        while enough > least * (1 + 1e-6):
+            middle = math.sqrt(least * enough)
+            if msgspec.structs.replace(self, epsilon=middle).allows(load):
+                enough = middle
+            else:
+                least = middle
+        return enough
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The limits of the sums, fixed before the second charge sees any data.
+
+    `charged_delta` limits the sum of the charges' own deltas, `rho` that of rho, `mu_squared` the Gaussian that stands
+    for all; those that the rule does not know are 0.
+    """
+
+    name: Literal["sums", "gaussian", "basic"]
+    budget: Budget
+    charged_delta: float
+    rho: float = 0.0
+    mu_squared: float = 0.0
+
+    @property
+    def gaussian_rho(self) -> float:
+        """The rho of the most Gaussian noise that fits."""
+        return self.rho if self.name == "sums" else self.mu_squared / 2
+
+    def allows(self, load: Load) -> bool:
+        """Whether the load fits."""
+        most = self.budget.epsilon
+        if load.own[0] <= most and load.own[1] <= self.budget.delta:
+            return True
+        if self.name == "basic":
+            epsilon, delta = load.basic
+            return epsilon <= most * (1 + _ROUNDING) and delta <= self.budget.delta * (1 + _ROUNDING)
+        if load.delta > self.charged_delta * (1 + SLACK):
+            return False
+        if self.name == "sums":
+            return load.rho <= self.rho * (1 + SLACK)
+        return load.pure <= most * (1 + _ROUNDING) or load.gaussian <= self.mu_squared * (1 + SLACK)
+
+
+@lru_cache(maxsize=256)
+def _rule_of(
+    budget: Budget, rho: float, delta: float, pure: float | None, exact: tuple[float, float] | None
+) -> Rule:
+    """The rule that takes most copies of a first charge with these costs."""
+    own = exact if exact is not None else (math.inf, math.inf)
+    rules = [gaussian_rule(budget, share) for share in CONVERTED]
+    copies = [
+        min(
+            _times(rule.charged_delta, delta),
+            max(_times(rule.mu_squared, 2 * rho), _times(budget.epsilon, math.inf if pure is None else pure)),
+        )
+        for rule in rules
+    ]
+    rules.append(Rule("basic", budget, budget.delta))
+    copies.append(min(_times(budget.epsilon, own[0]), _times(budget.delta, own[1])))
+    return rules[copies.index(max(copies))]
+
+
+def gaussian_rule(budget: Budget, share: float) -> Rule:
+    """The rule `gaussian` that leaves this share of delta to the conversion."""
+    converted = (
+        budget.delta * share * (1 - 1e-7)
+    )  # what the slack of the charged deltas takes is less than the rest
+    mu_squared = 2 * gaussian_rho(budget.epsilon, converted) * (1 - 2 * SLACK)
+    return Rule("gaussian", budget, budget.delta * (1 - share), mu_squared=mu_squared)
+
+
+def _times(limit: float, size: float) -> float:
+    """How often `size` fits into the limit, at most a million times."""
+    return float(math.floor(min(limit / size if size > 0 else math.inf, 1e6) * (1 + SLACK)))

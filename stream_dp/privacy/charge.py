@@ -1,0 +1,205 @@
+"""A charge: one mechanism on a range of offsets, and what all charges that cover an offset add up to.
+
+Sums are exact, in integers, and rounded up once.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from stream_dp.privacy.accounting import gaussian_delta, gaussian_epsilon, zcdp_epsilon
+from stream_dp.privacy.loss import Loss, Reals, gaussian_alone, gaussian_before
+
+Unit = Literal["event", "user"]
+
+_SCALE = 1 << 1074  # every double is a multiple of 1 / _SCALE
+
+
+class Charge(msgspec.Struct, frozen=True, kw_only=True):
+    """One mechanism on the events from `first_offset` to before `end_offset` (None: to the end of an endless log).
+
+    It is `delta`-approximate `rho`-zCDP for neighbours that differ in one `unit`. `exact` is an (epsilon, delta)
+    guarantee of this mechanism by itself, its own delta included, where one is known that a conversion of rho would
+    loosen. `loss` is what is known of the mechanism behind it beside rho; charges of earlier versions have none.
+    `id` makes a repeated charge one charge; `digest` stands for the parameters; `what` is for people.
+    """
+
+    id: str
+    what: str
+    unit: Unit
+    rho: float
+    delta: float
+    first_offset: int
+    end_offset: int | None
+    digest: str
+    exact: tuple[float, float] | None = None
+    loss: Loss | None = None
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            raise ValueError("a charge needs an id that is not empty")
+        if self.unit not in ("event", "user"):
+            raise ValueError(f"the unit of a charge is event or user, not {self.unit!r}")
+        if not (self.rho == 0 or 1e-250 <= self.rho <= 1e9):
+            raise ValueError(f"the rho of a charge must be zero or from 1e-250 to 1e9, not {self.rho}")
+        if not 0 <= self.delta < 1:
+            raise ValueError(f"the delta of a charge must be at least 0 and below 1, not {self.delta}")
+        if self.first_offset < 0 or (self.end_offset is not None and self.end_offset < self.first_offset):
+            raise ValueError(
+                f"offsets {self.first_offset} to {self.end_offset} are no range: the end must not come first"
+            )
+        if self.exact is not None and not (0 <= self.exact[0] < math.inf and 0 <= self.exact[1] < 1):
+            raise ValueError(f"an exact guarantee is an epsilon and a delta below 1, not {self.exact}")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The sums at every offset from `first_offset` to before `end_offset` (None: without end).
+
+    `alone` is the one charge there, where there is exactly one.  `pure`: the sum of pure epsilons of the mechanisms
+    behind the charges.  `basic`: the sums of the charges' own epsilons and deltas.  `gaussian`: the mu^2 of the one
+    Gaussian that stands for all of them, in the order in which they were charged (privacy/loss.py).  All of these are
+    infinite where a charge there does not tell its own.  `first` is the ledger's first charge, wherever it is.
+    """
+
+    first_offset: int
+    end_offset: int | None
+    rho: float
+    delta: float
+    alone: Charge | None
+    pure: float = field(default=math.inf, compare=False)
+    basic: tuple[float, float] = field(default=(math.inf, math.inf), compare=False)
+    gaussian: float = field(default=math.inf, compare=False)
+    first: Charge | None = field(default=None, compare=False)
+
+    @property
+    def own(self) -> tuple[float, float]:
+        """The (epsilon, delta) of the only charge by itself; infinite where there are more."""
+        exact = self.alone.exact if self.alone is not None else None
+        return exact if exact is not None else (math.inf, math.inf)
+
+    def epsilon_at(self, delta: float) -> float:
+        """The least epsilon known for (epsilon, `delta`)-DP of these charges, fixed in advance; may be infinite."""
+        left = delta - self.delta
+        by_gaussian = math.inf
+        if left >= 1e-100 and self.gaussian < math.inf:
+            by_gaussian = gaussian_epsilon(self.gaussian / 2, left)
+        return min(self._without_conversion(delta), self.epsilon_by_sums(delta), by_gaussian)
+
+    def epsilon_by_sums(self, delta: float) -> float:
+        """The epsilon by the sums of rho and delta alone."""
+        left = delta - self.delta
+        if self.rho == 0 and left >= 0:
+            return 0.0
+        return zcdp_epsilon(self.rho, left) if left >= 1e-100 else math.inf
+
+    def is_within(self, epsilon: float, delta: float) -> bool:
+        """Whether one comparison shows that the charges need no more than `epsilon`."""
+        left = delta - self.delta
+        if left >= 1e-100 and self.gaussian < math.inf and gaussian_delta(self.gaussian / 2, epsilon) <= left:
+            return True
+        return self._without_conversion(delta) <= epsilon
+
+    def by_exact(self, delta: float) -> bool:
+        """Whether the exact guarantee of the only charge is what `epsilon_at` returns."""
+        return self.own[1] <= delta and self.own[0] < self.epsilon_by_sums(delta)
+
+    def _without_conversion(self, delta: float) -> float:
+        known = [own[0] for own in (self.own, self.basic) if own[1] <= delta]
+        return min([*known, self.pure if delta >= self.delta else math.inf])
+
+
+def loads(charges: Iterable[Charge], unit: Unit, *, roughly: bool = False) -> list[Load]:
+    """The sums over every maximal range of offsets that the same charges cover, in order; none where none covers.
+
+    The charges come in the order in which they were made.  In the user unit there is one range, which is everything.
+    `roughly`: the Gaussians are upper bounds, which cost far less time.
+    """
+    chosen = list(charges)
+    spans = [_span(charge, unit) for charge in chosen]
+    offsets = sorted({offset for first, end in spans if end > first for offset in (first, end)})
+    place = {offset: number for number, offset in enumerate(offsets)}
+    places = [(place[first], place[end]) if end > first else (0, 0) for first, end in spans]
+    steps = [[0] * _SUMS for _ in offsets]
+    for index, (charge, (begins, ends)) in enumerate(zip(chosen, places, strict=True)):
+        if ends > begins:
+            for sum_, value in enumerate(_summed(index, charge)):
+                steps[begins][sum_] += value
+                steps[ends][sum_] -= value
+    sums = accumulate(steps, lambda before, step: [sum(pair) for pair in zip(before, step, strict=True)])
+    gaussians = _gaussians(chosen, places, roughly)
+    found = []
+    for (first, end), at, mu_squared in zip(pairwise(offsets), sums, gaussians, strict=False):
+        number, index, rho, delta, pure, not_pure, epsilon, own_delta, not_own = at
+        if number:
+            found.append(
+                Load(
+                    int(first),
+                    None if end == math.inf else int(end),
+                    _up(rho),
+                    _up(delta),
+                    chosen[index] if number == 1 else None,
+                    math.inf if not_pure else _up(pure),
+                    (math.inf, math.inf) if not_own else (_up(epsilon), _up(own_delta)),
+                    float(mu_squared),
+                    chosen[0],
+                )
+            )
+    return found
+
+
+_SUMS = 9
+
+
+def _summed(index: int, charge: Charge) -> tuple[int, ...]:
+    """What is added up: where one charge is left, the sum of indices is its index; the rest is scaled, or counts."""
+    pure = None if charge.loss is None else charge.loss.pure
+    own = None if charge.loss is None else charge.exact
+    return (
+        1,
+        index,
+        _scaled(charge.rho),
+        _scaled(charge.delta),
+        _scaled(pure or 0.0),
+        pure is None,
+        _scaled(own[0] if own else 0.0),
+        _scaled(own[1] if own else 0.0),
+        own is None,
+    )
+
+
+def _gaussians(charges: list[Charge], places: list[tuple[int, int]], roughly: bool) -> Reals:
+    """The mu^2 of each range between neighbouring offsets; the last charge is the first to be covered."""
+    needed = np.zeros(max((end for _, end in places), default=0))
+    if not charges or charges[0].loss is None:
+        return np.full_like(needed, math.inf)  # these add up by rho
+    for charge, (first, end) in zip(reversed(charges), reversed(places), strict=True):
+        if charge.loss is None:
+            needed[first:end] = math.inf
+        elif roughly:
+            needed[first:end] += gaussian_alone(charge.loss) * (1 + 1e-9)
+        elif end > first:
+            needed[first:end] = gaussian_before(charge.loss, needed[first:end])
+    return needed
+
+
+def _span(charge: Charge, unit: Unit) -> tuple[float, float]:
+    if unit == "user":
+        return 0, math.inf
+    return charge.first_offset, math.inf if charge.end_offset is None else charge.end_offset
+
+
+def _scaled(value: float) -> int:
+    numerator, denominator = value.as_integer_ratio()
+    return numerator * (_SCALE // denominator)
+
+
+def _up(scaled: int) -> float:
+    """The least double that is not below scaled / _SCALE."""
+    value = scaled / _SCALE
+    return value if _scaled(value) >= scaled else math.nextafter(value, math.inf)

@@ -1,0 +1,233 @@
+"""The filter against every analyst: small games in which each mechanism may be chosen after all that was seen.
+
+Mechanisms have a few outputs, so the worst of all strategies, over all that the filter accepts, is computed exactly, by
+going through the game from its end.  What it gains, the hockey-stick divergence of all outputs together, must not be
+above delta.  Filters that look as good and are wrong must be caught by the same game.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import msgspec
+import pytest
+from dp_accounting import GaussianDpEvent
+from dp_accounting.pld import PLDAccountant
+from scipy.special import ndtr
+
+from stream_dp.batch.policy_set_union import LaplacePolicy
+from stream_dp.privacy import loss
+from stream_dp.privacy.budget_rule import CONVERTED, Rule, gaussian_rule
+from stream_dp.privacy.composition import Budget, Charge, Load, loads, refused
+
+Outcomes = tuple[tuple[float, float], ...]
+Accepts = Callable[[tuple[Charge, ...]], bool]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A charge, and every law of (privacy loss, probability) that the mechanism behind it may have."""
+
+    charge: Charge
+    laws: tuple[Outcomes, ...]
+
+
+def pair(shown: float, hidden: float, delta: float = 0.0) -> Outcomes:
+    """An output that has the probability `shown` on one neighbour and `hidden` on the other; or else all is told."""
+    return (
+        (math.log(shown / hidden), shown * (1 - delta)),
+        (math.log((1 - shown) / (1 - hidden)), (1 - shown) * (1 - delta)),
+        (math.inf, delta),
+    )
+
+
+def charge(of: loss.Loss, rho: float, delta: float, exact: tuple[float, float] | None) -> Charge:
+    return Charge(
+        id="c",
+        what="",
+        unit="user",
+        rho=rho,
+        delta=delta,
+        first_offset=0,
+        end_offset=None,
+        digest="",
+        exact=exact,
+        loss=of,
+    )
+
+
+def coin(epsilon: float, delta: float = 0.0) -> Move:
+    heads = 1 / (1 + math.exp(-epsilon))
+    paid = charge(loss.pure(epsilon), epsilon**2 / 2, delta, (epsilon, delta))
+    return Move(paid, (pair(heads, 1 - heads, delta), pair(1 - heads, heads, delta)))
+
+
+def ranged(epsilon: float, delta: float = 0.0) -> Move:
+    """The two-valued losses whose difference is epsilon, with the upper one at several places."""
+    laws = []
+    for place in (0.1, 0.3, 0.5, 0.7, 0.9):
+        upper = place * epsilon
+        shown = (math.exp(epsilon) - math.exp(upper)) / math.expm1(epsilon)
+        laws.append(pair(shown, shown * math.exp(-upper), delta))
+    paid = charge(loss.bounded_range(epsilon), epsilon**2 / 8, delta, (epsilon, delta))
+    return Move(paid, tuple(laws))
+
+
+def gaussian(mu: float, delta: float = 0.0) -> Move:
+    """Whether a Gaussian, moved by mu or not, is above one of several places."""
+    laws = [
+        pair(float(ndtr(mu / 2 - place)), float(ndtr(-mu / 2 - place)), delta)
+        for place in (-1.5, -0.5, 0.0, 0.5, 1.5)
+    ]
+    return Move(charge(loss.gaussian(mu**2), mu**2 / 2, delta, None), tuple(laws))
+
+
+def worst(moves: list[Move], accepts: Accepts, epsilon: float, rounds: int) -> float:
+    """The largest divergence at `epsilon` that any strategy reaches within so many rounds."""
+    accepted = cache(accepts)
+
+    @cache
+    def gain(made: tuple[int, ...], total: float) -> float:
+        best = max(0.0, -math.expm1(epsilon - total))
+        if total == math.inf or len(made) == rounds:
+            return best
+        for number, move in enumerate(moves):
+            if accepted((*[moves[each].charge for each in made], move.charge)):
+                then = (*made, number)
+                for law in move.laws:
+                    gained = sum(
+                        chance * gain(then, round(total + moved, 9)) for moved, chance in law if chance
+                    )
+                    best = max(best, gained)
+        return best
+
+    return gain((), 0.0)
+
+
+GAMES = {
+    "coins at a small epsilon": (Budget(epsilon=0.001, delta=0.1, unit="user"), [coin(0.24), coin(0.1)], 5),
+    "coins": (Budget(epsilon=0.5, delta=0.05, unit="user"), [coin(0.25), coin(0.4), coin(0.13)], 6),
+    "coins with deltas": (
+        Budget(epsilon=0.6, delta=0.1, unit="user"),
+        [coin(0.15, 0.012), coin(0.3), coin(0.15)],
+        6,
+    ),
+    "ranges": (Budget(epsilon=0.001, delta=0.12, unit="user"), [ranged(0.4), ranged(0.2)], 4),
+    "mixed": (
+        Budget(epsilon=0.3, delta=0.1, unit="user"),
+        [gaussian(0.3), coin(0.2), ranged(0.4)],
+        4,
+    ),
+    "mixed with deltas": (
+        Budget(epsilon=0.3, delta=0.2, unit="user"),
+        [gaussian(0.25, 0.004), coin(0.1, 0.06), gaussian(0.4)],
+        5,
+    ),
+}
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_no_strategy_gains_more_than_delta(game: str) -> None:
+    budget, moves, rounds = GAMES[game]
+    gained = worst(moves, lambda made: not refused(made, budget), budget.epsilon, rounds)
+    assert 0.3 * budget.delta < gained <= budget.delta
+
+
+def total(made: tuple[Charge, ...]) -> Load:
+    return loads(made, "user")[0]
+
+
+def own_shares(budget: Budget) -> Accepts:
+    """Wrong: two filters side by side, each with a share of delta of its own."""
+    other = gaussian_rule(budget, 0.75)
+
+    def accepts(made: tuple[Charge, ...]) -> bool:
+        load = total(made)
+        return (load.pure <= budget.epsilon and load.delta <= budget.delta) or (
+            load.gaussian <= other.mu_squared and load.delta <= other.charged_delta
+        )
+
+    return accepts
+
+
+def whichever_rule(budget: Budget) -> Accepts:
+    """Wrong: the rule is chosen when it is needed, by what was asked until then."""
+    rules = [*(gaussian_rule(budget, share) for share in CONVERTED), Rule("basic", budget, budget.delta)]
+    return lambda made: any(rule.allows(total(made)) for rule in rules)
+
+
+def rule_of_the_last(budget: Budget) -> Accepts:
+    """Wrong: the rule of the newest charge."""
+    return lambda made: budget.rule(made[-1]).allows(total(made))
+
+
+def nothing_kept(budget: Budget) -> Accepts:
+    """Wrong: a coin costs as a step beside an endless reserve, and nothing is kept in reserve."""
+    rule = gaussian_rule(budget, 0.875)
+    return lambda made: 2 * total(made).rho <= rule.mu_squared
+
+
+DELTAS = (Budget(epsilon=0.1, delta=0.003, unit="user"), [coin(0.03), coin(0.01, 0.0027), gaussian(0.04)], 4)
+TOTAL_VARIATION = (Budget(epsilon=0.001, delta=0.2, unit="user"), [coin(0.08), coin(0.44)], 4)
+
+
+@pytest.mark.parametrize(
+    ("broken", "game"),
+    [
+        (own_shares, DELTAS),
+        (whichever_rule, DELTAS),
+        (rule_of_the_last, DELTAS),
+        (nothing_kept, TOTAL_VARIATION),
+    ],
+)
+def test_filters_that_only_look_as_good_are_caught(
+    broken: Callable[[Budget], Accepts], game: tuple[Budget, list[Move], int]
+) -> None:
+    budget, moves, rounds = game
+    assert worst(moves, lambda made: not refused(made, budget), budget.epsilon, rounds) <= budget.delta
+    assert worst(moves, broken(budget), budget.epsilon, rounds) > 1.05 * budget.delta
+
+
+def accepted_copies(of: Charge, budget: Budget, most: int = 200) -> int:
+    return next(number for number in range(most) if refused([of] * (number + 1), budget))
+
+
+def test_small_jobs_fill_a_budget() -> None:
+    budget = Budget(epsilon=1.0, delta=1e-6, unit="user")
+    assert accepted_copies(coin(0.1, 1e-7).charge, budget) == 10
+    assert accepted_copies(coin(0.1).charge, budget) == 10
+    assert accepted_copies(coin(0.25, 2.4e-7).charge, budget) == 4
+    assert accepted_copies(coin(0.25, 2.5e-7).charge, budget) == 4
+    assert accepted_copies(coin(0.02, 1e-9).charge, budget) > 110
+    without = msgspec.structs.replace(coin(0.1).charge, loss=None)
+    assert accepted_copies(without, budget) == 4
+
+
+def test_policy_unions_of_a_job_fill_a_budget() -> None:
+    parameters = LaplacePolicy(0.25, 2.4e-7, 4)
+    cost = parameters.cost
+    union = msgspec.structs.replace(
+        coin(0.25).charge, rho=cost.rho, delta=cost.delta, exact=cost.alone, loss=cost.loss
+    )
+    assert accepted_copies(union, Budget(epsilon=1.0, delta=1e-6, unit="user")) == 4
+
+
+def test_gaussians_add_up_exactly() -> None:
+    budget = Budget(epsilon=1.0, delta=1e-6, unit="user")
+    number = accepted_copies(gaussian(0.02).charge, budget)
+    sigma = 1 / 0.02
+    assert PLDAccountant().compose(GaussianDpEvent(sigma), number).get_epsilon(1e-6) <= 1
+    assert PLDAccountant().compose(GaussianDpEvent(sigma), math.ceil(1.05 * number)).get_epsilon(1e-6) > 1
+
+
+def test_the_first_charge_settles_the_rule_and_closing_it_does_not_change_that() -> None:
+    budget = Budget(epsilon=1.0, delta=1e-6, unit="event")
+    first = msgspec.structs.replace(coin(0.1, 1e-7).charge, unit="event", first_offset=0, end_offset=0)
+    others = [msgspec.structs.replace(coin(0.25, 2.5e-7).charge, unit="event")] * 4
+    assert budget.rule(first).name == "basic"
+    assert not refused([first, *others], budget)
+    gaussians = msgspec.structs.replace(gaussian(0.01).charge, unit="event")
+    assert refused([first, gaussians, gaussians], budget)  # nothing but own guarantees count
+    assert not refused([gaussians, gaussians, first], budget)
+    assert refused([gaussians, *others], budget)
