@@ -4,19 +4,24 @@ A new epoch begins at the end of the log, so that nobody counts those.  It may b
 instead: the lost epoch's charge stays on all offsets from its first one on, so that both are paid for in any case.
 """
 
+from contextlib import closing
 from dataclasses import dataclass
 
 from redis import Redis
 
 from stream_dp import log
+from stream_dp.barriers.chain import PARTITION, decode_barrier
+from stream_dp.barriers.topic import read_barriers
 from stream_dp.epoch import Epoch, EpochRefused
 from stream_dp.journal import EpochJournal
+from stream_dp.records import Release
 from stream_dp.releases_topic import ReleasesTopic
 from stream_dp.rounds import events_of
 from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import CheckpointStore, StateDamaged
 from stream_dp.store.noise_key import NoKey, noise_key
 from stream_dp.subscribe import newest_release
+from stream_dp.times import milliseconds, parse_time
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class EpochGap:
     """The last release of a lost epoch is that of `round`, 0 if there is none, and the log ends before `end`.
 
     `begin`: no release counts a record at or after this offset, unless transactions left gaps among the offsets.  None
-    where it does not follow from the round.
+    where the barriers that ended the rounds do not say it.
     """
 
     epoch: int
@@ -40,8 +45,8 @@ class EpochGap:
     def __str__(self) -> str:
         if self.begin is None:
             return (
-                f"the last release of epoch {self.epoch} is that of round {self.round:,}, and its rounds end by ticks, "
-                "so its releases do not say which records came after it"
+                f"the last release of epoch {self.epoch} is that of round {self.round:,}, and the barrier that closed "
+                "that round is lost, or several records claim to be it, so nobody can tell which records came after it"
             )
         return (
             f"the releases of epoch {self.epoch} count the records before offset {self.begin:,}, and the log goes on "
@@ -52,21 +57,40 @@ class EpochGap:
 def gap_of(settings: Settings, epoch: Epoch) -> EpochGap:
     """The records that came after the last release of `epoch`, as releases and log are now.  Raises KafkaError."""
     events = log.offsets(settings.kafka_address, settings.events)
-    last = _last_round(settings, epoch)
-    size = events_of(epoch.privacy["rounds"])
-    if size is None:
-        return EpochGap(epoch.number, last, None, events.end)
-    begin = epoch.first_offset + last * size
-    return EpochGap(epoch.number, last, min(max(begin, events.first), events.end), events.end)
+    last = _last_release(settings, epoch)
+    begin = epoch.first_offset if last is None else _end_of_round(settings, epoch, last)
+    if begin is not None:
+        begin = min(max(begin, events.first), events.end)
+    return EpochGap(epoch.number, 0 if last is None else last.round, begin, events.end)
 
 
-def _last_round(settings: Settings, epoch: Epoch) -> int:
-    releases = ReleasesTopic(settings.kafka_address, settings.releases)
-    try:
+def _last_release(settings: Settings, epoch: Epoch) -> Release | None:
+    with closing(ReleasesTopic(settings.kafka_address, settings.releases)) as releases:
         newest = newest_release(releases)
-    finally:
-        releases.close()
-    return newest.round if newest is not None and newest.nonce == epoch.nonce.hex() else 0
+    return newest if newest is not None and newest.nonce == epoch.nonce.hex() else None
+
+
+def _end_of_round(settings: Settings, epoch: Epoch, last: Release) -> int | None:
+    """The offset before which the round of a release ends; None where no one barrier tells it.
+
+    The key that shows which barriers count may be lost.  The release says when its barrier was due, and its round which
+    one of the epoch's it was.
+    """
+    size = events_of(epoch.privacy["rounds"])
+    if size is not None:
+        return epoch.first_offset + last.round * size
+    after = epoch.after_barrier
+    if after is None:  # of a version whose rounds were ended otherwise
+        return None
+    number, due = after.number + last.round, milliseconds(parse_time(last.ts))
+    end = log.offsets(settings.kafka_address, settings.barriers).end
+    barriers = (decode_barrier(value) for _, value in read_barriers(settings, after.next_offset, end))
+    ends = {
+        barrier.offsets.get(PARTITION)
+        for barrier in barriers
+        if barrier is not None and (barrier.n, barrier.due) == (number, due)
+    }
+    return ends.pop() if len(ends) == 1 else None
 
 
 def lost_epoch(settings: Settings, redis: Redis) -> Epoch | None:

@@ -5,13 +5,14 @@ import pty
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stream_dp import log
 from stream_dp.epoch_gap import gap_of, lost_epoch
 from stream_dp.journal import EpochJournal
 from stream_dp.privacy.composition import Charge
-from stream_dp.records import decode_release
+from stream_dp.records import Record, decode_release
 from stream_dp.resume import NewEpoch
 from stream_dp.store.ledger import Ledger
 from tests.system.streams import Stream, ended, small_stream, some_events
@@ -94,20 +95,57 @@ def test_an_epoch_that_can_be_counted_to_its_end_is_not_lost(
         assert lost_epoch(stream.settings, redis) is not None
 
 
-def test_rounds_of_ticks_do_not_say_which_records_they_hold(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    settings = {"rounds": "ticks", "tick_seconds": 0.1}
+@pytest.fixture
+def ticking(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+    """Rounds that barriers end; the third has no event, and all that Redis held is lost after it."""
+    settings = {"rounds": "ticks", "write_barriers": False}
     with small_stream(kafka, redis_url, topic_prefix, tmp_path, **settings) as stream:
-        assert stream.run(until_round=3) == 0
-        stream.restore_keys({})
-        worker = stream.start(new_epoch=NewEpoch(from_last_release=True))
-        assert ended(worker) == 2
-        assert (
-            "its releases do not say which records came after it: leave --from-last-release out"
-            in stream.logged()
-        )
-        assert EpochJournal(stream.settings).closed == {}
+        worker = stream.start()
+        stream.wait_until_logged("epoch 1, round 0")
+        for due in (1_000, 2_000):
+            stream.feed(some_events(5, seed=due))
+            stream.close_rounds(due)
+        stream.close_rounds(3_000)
+        stream.wait_until_round(3, worker)
+        worker.terminate()
+        assert ended(worker) == 0
+        stream.feed(some_events(SINCE, seed=4))
+        yield stream
+
+
+@pytest.mark.parametrize("barriers_since", [0, 2])
+def test_where_rounds_end_by_ticks_the_barrier_of_the_last_release_says_where_it_ends(
+    ticking: Stream, barriers_since: int
+) -> None:
+    ticking.close_rounds(*(4_000 + number for number in range(barriers_since)))
+    ticking.restore_keys({})
+    worker = ticking.start(new_epoch=NewEpoch(from_last_release=True))
+    ticking.wait_until_logged("epoch 2, round 0")
+    ticking.close_rounds(5_000)
+    ticking.wait_until(lambda: decode_release(ticking.releases()[-1].value or b"").epoch == 2, worker)
+    worker.terminate()
+    assert ended(worker) == 0
+    assert f"{SINCE} records lie in between; the new epoch begins with them" in ticking.logged()
+    assert EpochJournal(ticking.settings).opened[1].epoch.first_offset == 10
+    assert ticking.checkpoint().position.next_offset == 10 + SINCE
+
+
+@pytest.mark.parametrize("planted", [True, False])
+def test_where_no_one_barrier_is_that_of_the_last_release_it_is_refused(
+    ticking: Stream, planted: bool
+) -> None:
+    own, records = ticking.settings, ticking.barrier_records()
+    if planted:
+        other = msgspec.json.decode(records[2][1] or b"") | {"offsets": {"0": 7}}
+        ticking.write(own.barriers, [Record(0, 3_000, None, msgspec.json.encode(other))])
+    else:
+        kept = [Record(0, 1_000, None, value) for _, value in records[:2]]
+        ticking.rewrite(own.barriers, kept)
+    ticking.restore_keys({})
+    worker = ticking.start(new_epoch=NewEpoch(from_last_release=True))
+    assert ended(worker) == 2
+    assert "nobody can tell which records came after it: leave --from-last-release out" in ticking.logged()
+    assert EpochJournal(own).closed == {}
 
 
 @pytest.mark.parametrize(("answer", "begun"), [(b"y\n", RELEASED), (b"n\n", RELEASED + SINCE)])
