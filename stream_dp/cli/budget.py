@@ -100,7 +100,14 @@ app = typer.Typer(
 
 @app.command()
 @options.grouped
-def show(place: Place, as_json: options.Json = False) -> None:
+def show(
+    place: Place,
+    odometer: Annotated[
+        bool,
+        typer.Option("--odometer", help="Also tell what holds if releases decide when everything stops."),
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
     """Show the budget of a data source, what is spent of it, and every charge.
 
     [bold]Examples[/]
@@ -110,7 +117,7 @@ def show(place: Place, as_json: options.Json = False) -> None:
       stream-dp budget show --stream shop --redis redis://cache:6379/0 --json
     """
     with place.ledger() as ledger:
-        report = report_of(ledger)
+        report = report_of(ledger, odometer)
     if as_json:
         typer.echo(json.dumps(report))
         return

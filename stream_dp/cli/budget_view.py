@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 _ROWS = 40  # ranges that people see; --json has all
 
 
-def report_of(ledger: "Ledger") -> dict[str, Any]:
-    """The ledger at one moment; an epsilon that is infinite is null, and so is everything about a budget not set."""
+def report_of(ledger: "Ledger", odometer: bool = False) -> dict[str, Any]:
+    """The ledger at one moment; an epsilon that is infinite is null, and so is everything about a budget not set.
+
+    `odometer`: also what holds although somebody chose this moment by what was released.
+    """
     from stream_dp.privacy import composition
 
     state = ledger.state()
@@ -32,7 +35,11 @@ def report_of(ledger: "Ledger") -> dict[str, Any]:
             "rho": rule.gaussian_rho,
             "charged_delta": rule.charged_delta,
         }
-    return {
+    told = {}
+    if odometer:
+        epsilon = composition.odometer(charges, state.unit or "event", spent["delta"])
+        told["odometer"] = {"epsilon": _finite(epsilon), "delta": spent["delta"]}
+    return told | {
         "source": ledger.source,
         "unit": state.unit,
         "budget": limits,
@@ -136,9 +143,15 @@ def print_summary(console: Console, report: dict[str, Any]) -> None:
         rows.append(("", f"rho {spent['rho']:.4g}, charged delta {spent['charged_delta']:.4g}"))
     else:
         rows.append(("spent", "nothing"))
+    if "odometer" in report:
+        odometer = report["odometer"]
+        epsilon = "unbounded" if odometer["epsilon"] is None else f"{odometer['epsilon']:.6g}"
+        rows.append(
+            ("odometer", f"epsilon {epsilon} at delta {odometer['delta']:g}, whenever you choose to look")
+        )
     if left is not None:
         rows.append(("left", f"rho {left['rho']:.4g}, charged delta {left['delta']:.4g} on all offsets"))
-        rows.append(("", f"that is a pure epsilon of {left['pure_epsilon']:.4g}"))
+        rows.append(("", f"or a pure epsilon of {left['pure_epsilon']:.4g}"))
     for name, value in rows:
         table.add_row(f"[bold]{name}[/]", value)
     console.print(table)

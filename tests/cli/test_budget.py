@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from stream_dp.cli import app
 from stream_dp.clients import admin_client
 from stream_dp.dev.servers import Servers, embedded
+from stream_dp.privacy.composition import odometer
 from stream_dp.store.ledger import Charge, Ledger
 
 SOURCE = "shop.events"
@@ -79,6 +80,17 @@ def test_what_is_set_is_shown(budget: Any, ledger: Ledger) -> None:
     assert report == told(budget("show", "--json"))
     assert report["budget"] == {"epsilon": 1.0, "delta": 1e-6, "rho": found.rho, "charged_delta": 5e-7}
     assert "epsilon 1, delta 1e-06 per event" in budget("show").stdout
+
+
+def test_the_odometer_is_shown_where_it_is_asked_for(budget: Any, ledger: Ledger) -> None:
+    ledger.set_budget(1.0, 1e-6, "event")
+    ledger.charge(charge("a"))
+    told_by = odometer(ledger.charges(), "event", 1e-6)
+    assert "odometer" not in told(budget("show", "--json"))
+    report = told(budget("show", "--odometer", "--json"))
+    assert report["odometer"] == {"epsilon": told_by, "delta": 1e-6}
+    assert told_by > report["spent"]["epsilon"]
+    assert f"epsilon {told_by:.6g} at delta 1e-06, whenever you choose" in budget("show", "--odometer").stdout
 
 
 def test_charges_and_what_is_left_are_shown(budget: Any, ledger: Ledger) -> None:

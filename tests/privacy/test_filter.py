@@ -7,103 +7,16 @@ above delta.  Filters that look as good and are wrong must be caught by the same
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
 
 import msgspec
 import pytest
 from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
-from scipy.special import ndtr
 
 from stream_dp.batch.policy_set_union import LaplacePolicy
-from stream_dp.privacy import loss
 from stream_dp.privacy.budget_rule import CONVERTED, Rule, gaussian_rule
 from stream_dp.privacy.composition import Budget, Charge, Load, loads, refused
-
-Outcomes = tuple[tuple[float, float], ...]
-Accepts = Callable[[tuple[Charge, ...]], bool]
-
-
-@dataclass(frozen=True)
-class Move:
-    """A charge, and every law of (privacy loss, probability) that the mechanism behind it may have."""
-
-    charge: Charge
-    laws: tuple[Outcomes, ...]
-
-
-def pair(shown: float, hidden: float, delta: float = 0.0) -> Outcomes:
-    """An output that has the probability `shown` on one neighbour and `hidden` on the other; or else all is told."""
-    return (
-        (math.log(shown / hidden), shown * (1 - delta)),
-        (math.log((1 - shown) / (1 - hidden)), (1 - shown) * (1 - delta)),
-        (math.inf, delta),
-    )
-
-
-def charge(of: loss.Loss, rho: float, delta: float, exact: tuple[float, float] | None) -> Charge:
-    return Charge(
-        id="c",
-        what="",
-        unit="user",
-        rho=rho,
-        delta=delta,
-        first_offset=0,
-        end_offset=None,
-        digest="",
-        exact=exact,
-        loss=of,
-    )
-
-
-def coin(epsilon: float, delta: float = 0.0) -> Move:
-    heads = 1 / (1 + math.exp(-epsilon))
-    paid = charge(loss.pure(epsilon), epsilon**2 / 2, delta, (epsilon, delta))
-    return Move(paid, (pair(heads, 1 - heads, delta), pair(1 - heads, heads, delta)))
-
-
-def ranged(epsilon: float, delta: float = 0.0) -> Move:
-    """The two-valued losses whose difference is epsilon, with the upper one at several places."""
-    laws = []
-    for place in (0.1, 0.3, 0.5, 0.7, 0.9):
-        upper = place * epsilon
-        shown = (math.exp(epsilon) - math.exp(upper)) / math.expm1(epsilon)
-        laws.append(pair(shown, shown * math.exp(-upper), delta))
-    paid = charge(loss.bounded_range(epsilon), epsilon**2 / 8, delta, (epsilon, delta))
-    return Move(paid, tuple(laws))
-
-
-def gaussian(mu: float, delta: float = 0.0) -> Move:
-    """Whether a Gaussian, moved by mu or not, is above one of several places."""
-    laws = [
-        pair(float(ndtr(mu / 2 - place)), float(ndtr(-mu / 2 - place)), delta)
-        for place in (-1.5, -0.5, 0.0, 0.5, 1.5)
-    ]
-    return Move(charge(loss.gaussian(mu**2), mu**2 / 2, delta, None), tuple(laws))
-
-
-def worst(moves: list[Move], accepts: Accepts, epsilon: float, rounds: int) -> float:
-    """The largest divergence at `epsilon` that any strategy reaches within so many rounds."""
-    accepted = cache(accepts)
-
-    @cache
-    def gain(made: tuple[int, ...], total: float) -> float:
-        best = max(0.0, -math.expm1(epsilon - total))
-        if total == math.inf or len(made) == rounds:
-            return best
-        for number, move in enumerate(moves):
-            if accepted((*[moves[each].charge for each in made], move.charge)):
-                then = (*made, number)
-                for law in move.laws:
-                    gained = sum(
-                        chance * gain(then, round(total + moved, 9)) for moved, chance in law if chance
-                    )
-                    best = max(best, gained)
-        return best
-
-    return gain((), 0.0)
-
+from tests.privacy.games import Accepts, Move, coin, gaussian, ranged, worst
 
 GAMES = {
     "coins at a small epsilon": (Budget(epsilon=0.001, delta=0.1, unit="user"), [coin(0.24), coin(0.1)], 5),
@@ -130,7 +43,7 @@ GAMES = {
 @pytest.mark.parametrize("game", GAMES)
 def test_no_strategy_gains_more_than_delta(game: str) -> None:
     budget, moves, rounds = GAMES[game]
-    gained = worst(moves, lambda made: not refused(made, budget), budget.epsilon, rounds)
+    gained = worst(moves, lambda made: not refused(made, budget), rounds, lambda made: budget.epsilon)
     assert 0.3 * budget.delta < gained <= budget.delta
 
 
@@ -185,8 +98,11 @@ def test_filters_that_only_look_as_good_are_caught(
     broken: Callable[[Budget], Accepts], game: tuple[Budget, list[Move], int]
 ) -> None:
     budget, moves, rounds = game
-    assert worst(moves, lambda made: not refused(made, budget), budget.epsilon, rounds) <= budget.delta
-    assert worst(moves, broken(budget), budget.epsilon, rounds) > 1.05 * budget.delta
+    assert (
+        worst(moves, lambda made: not refused(made, budget), rounds, lambda made: budget.epsilon)
+        <= budget.delta
+    )
+    assert worst(moves, broken(budget), rounds, lambda made: budget.epsilon) > 1.05 * budget.delta
 
 
 def accepted_copies(of: Charge, budget: Budget, most: int = 200) -> int:
