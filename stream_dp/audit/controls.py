@@ -39,6 +39,9 @@ def pairs() -> list[Pair]:
         only_touched(),
         no_union_over_rounds(),
         all_labels_registered(),
+        no_union_over_kept_rounds(),
+        collected_labels(),
+        carried_over_unshown(),
         posters_top_k(),
         posters_greedy(),
         shared_filter(),
@@ -136,6 +139,45 @@ def all_labels_registered() -> Pair:
 
     name = "BROKEN: all labels of an over-long event are registered"
     return Pair(NAME, name, guarantee.epsilon, guarantee.delta, sample, 2_000, control=True)
+
+
+def no_union_over_kept_rounds() -> Pair:
+    """Labels are kept, and the threshold of each round spends all of the threshold's delta."""
+    horizon = 31
+    correct, guarantee = calibrate(2.0, 0.05, horizon, 1)
+    assert isinstance(correct, BinaryMechanism)
+    tail = correct.threshold_delta
+    lower = [sum_tail_threshold(correct.sigma_squared, m + 1, tail) for m in range(levels(horizon))]
+    broken = structs.replace(correct, thresholds=tuple(lower), thresholds_by_level=())
+    name = "BROKEN: kept labels, a threshold without the union over rounds"
+    return _escape(name, broken, guarantee.epsilon, guarantee.delta)
+
+
+def collected_labels() -> Pair:
+    """The labels of the log are declared to be known ones, and are shown from the first round on."""
+    mechanism, guarantee = calibrate(2.0, 0.05, 7, 1)
+
+    def sample(side: int, runs: int, key: bytes) -> Views:
+        known, situation = ([0], {5: [0]}) if side == LARGER else ([], {})
+        return views(replicas(mechanism, situation, 1, runs, key, known=known, shown_at_once=True), 5)
+
+    name = "BROKEN: known labels collected from the data"
+    return Pair(NAME, name, guarantee.epsilon, guarantee.delta, sample, 20_000, control=True)
+
+
+def carried_over_unshown() -> Pair:
+    """An epoch shows from its first round on what the one before it had admitted, whether that was shown or not."""
+    mechanism, guarantee = calibrate(2.0, 0.05, 7, 1)
+
+    def sample(side: int, runs: int, key: bytes) -> Views:
+        first = replicas(mechanism, {1: [0]} if side == LARGER else {}, 1, runs, key)
+        admitted = [0] if side == LARGER else []
+        second = replicas(mechanism, {}, 1, runs, key[::-1], known=admitted, shown_at_once=True)
+        both = np.concatenate([first.shown, second.shown])
+        return {"rounds with the label, both epochs": np.count_nonzero(both, axis=(0, 2))}
+
+    name = "BROKEN: labels carried into the next epoch that were never shown"
+    return Pair(NAME, name, guarantee.epsilon, guarantee.delta, sample, 20_000, control=True)
 
 
 class _PostersTopK(LaplaceTopK):

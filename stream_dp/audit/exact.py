@@ -1,35 +1,31 @@
 """The true delta of the running histogram on small horizons: every outcome of the noise, none of it sampled.
 
 The real histogram runs once over as many labels as the noise of one label has outcomes: label number i carries the
-outcome number i, and its probability.  So what is enumerated is the program that releases, its counters, admission,
-thresholds and rule for showing labels included; only the keyed draws are replaced.  What one label shows over all
-rounds is one outcome of the mechanism, and adding up the probabilities of equal ones gives its law exactly, up to
-noise beyond `_REACH` standard deviations.
+outcome number i, and its probability (exact_noise.py).  So what is enumerated is the program that releases, its
+counters, admission, thresholds and rule for showing labels included; only the keyed draws are replaced, and of `blt`
+the counter.  What one label shows over all rounds is one outcome of the mechanism, and adding up the probabilities of
+equal ones gives its law exactly, up to noise beyond 7 standard deviations.
 
 Labels are independent given what is admitted, so an event of several items, or a user of several, is the product of
 laws of one label, and the privacy losses of its factors add up.
-
-For counters of one draw a node: `binary` and `smooth`.
 """
 
-from collections.abc import Sequence
 from functools import reduce
 from itertools import combinations, combinations_with_replacement
-from math import ceil, exp, sqrt
+from math import exp
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.audit.exact_noise import enumerated
+from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.discrete import DiscreteCounter
+from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.histogram import RunningHistogram
-from stream_dp.privacy.accounting import discrete_gaussian_delta
+from stream_dp.privacy.accounting import discrete_gaussian_delta, gaussian_delta
 from stream_dp.privacy.composition import Unit
-from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
-
-_REACH = 7.0
-"""Standard deviations of one draw that are enumerated: what lies beyond has a probability below 1e-11."""
 
 HIDDEN = np.iinfo(np.int32).min
 """Stands for the count of a label that a round does not show."""
@@ -80,37 +76,18 @@ def _added(places: NDArray[np.intp], values: NDArray[np.float64], size: int = 0)
     return np.bincount(places.reshape(-1), values, size).astype(np.float64, copy=False)
 
 
-class _EnumeratedNoise:
-    """Stands in for `KeyedNoise`: the noise of label i in the node of round a is `outcomes[i, a - 1]`."""
-
-    def __init__(self, outcomes: NDArray[np.int32]) -> None:
-        self._outcomes = outcomes
-
-    def label_ids(self, labels: Sequence[bytes]) -> NDArray[np.uint64]:
-        numbers = np.array([int(label) for label in labels], np.uint64)
-        return np.stack([numbers, numbers], axis=1)
-
-    def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
-        return round_number.to_bytes(16, "big")
-
-    def extend_history(self, history: bytes, round_number: int, admitted: Sequence[str]) -> bytes:
-        return EMPTY_HISTORY
-
-    def draw(self, gaussian: object, ids: NDArray[np.uint64], tweaks: Sequence[bytes]) -> NDArray[np.int32]:
-        places = np.array([int.from_bytes(tweak, "big") - 1 for tweak in tweaks], np.int64)
-        return self._outcomes[ids[:, 0]][:, places].T.copy()
-
-
 def law(
-    mechanism: DiscreteCounter,
+    mechanism: CalibratedCounter,
     occurrences: Occurrences,
     histogram: type[RunningHistogram] = RunningHistogram,
 ) -> Law:
     """What a label shows that occurs in these rounds, while the mechanism's whole horizon passes."""
-    outcomes, probabilities = _noise(mechanism)
-    labels = [f"{number:09d}" for number in range(len(outcomes))]
-    noise: Any = _EnumeratedNoise(outcomes)
-    running = histogram(mechanism, noise)
+    run, enumerated_noise, probabilities = enumerated(mechanism, min(occurrences, default=None))
+    if not occurrences:
+        return Law(np.full((1, mechanism.horizon), HIDDEN, np.int32), np.ones(1))
+    noise: Any = enumerated_noise
+    labels = [f"{number:09d}" for number in range(len(probabilities))]
+    running = histogram(run, noise)
     shown = np.full((mechanism.horizon, len(labels)), HIDDEN, np.int32)
     for number in range(1, mechanism.horizon + 1):
         [block] = running.blocks([labels if number in occurrences else []])
@@ -118,18 +95,6 @@ def law(
         shown[number - 1, cells] = block.counts
     found, place = np.unique(shown, axis=1, return_inverse=True)
     return Law(found.T, _added(place, probabilities))
-
-
-def _noise(mechanism: DiscreteCounter) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Every outcome of one label's draws, shape (outcomes, horizon), and their probabilities."""
-    reach = ceil(_REACH * sqrt(mechanism.sigma_squared))
-    values = np.arange(-reach, reach + 1)
-    weights = np.exp(-(values.astype(np.float64) ** 2) / (2 * mechanism.sigma_squared))
-    weights /= weights.sum()
-    grid = np.meshgrid(*[values] * mechanism.horizon, indexing="ij")
-    chances = np.meshgrid(*[weights] * mechanism.horizon, indexing="ij")
-    outcomes = np.stack([each.reshape(-1) for each in grid], axis=1).astype(np.int32)
-    return outcomes, np.prod([each.reshape(-1) for each in chances], axis=0)
 
 
 def losses(larger: Law, smaller: Law) -> Losses:
@@ -158,7 +123,7 @@ def _logs(horizon: int) -> list[Occurrences]:
 
 
 def worst(
-    mechanism: DiscreteCounter,
+    mechanism: CalibratedCounter,
     epsilon: float,
     unit: Unit = "event",
     histogram: type[RunningHistogram] = RunningHistogram,
@@ -180,8 +145,11 @@ def worst(
     return found
 
 
-def guaranteed(mechanism: DiscreteCounter, epsilon: float) -> float:
+def guaranteed(mechanism: CalibratedCounter, epsilon: float) -> float:
     """The delta that the proof gives: that of the noisy table, and the threshold's."""
+    if isinstance(mechanism, BltMechanism):
+        return gaussian_delta(mechanism.rho, epsilon) + mechanism.threshold_delta
+    assert isinstance(mechanism, DiscreteCounter)
     shifts = mechanism.items_per_event * mechanism.nodes_per_event(mechanism.horizon)
     table = discrete_gaussian_delta(mechanism.sigma_squared, shifts, epsilon)
     return table + mechanism.threshold_delta

@@ -21,7 +21,7 @@ from stream_dp.counters import DISCRETE
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.honaker import HonakerMechanism
-from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.protocol import CalibratedCounter, Shown
 from stream_dp.counters.smooth import SmoothMechanism, smooth_tree
 from stream_dp.histogram import RunningHistogram
 from stream_dp.privacy.accounting import (
@@ -56,7 +56,15 @@ class Neighbours:
 
 def pairs() -> list[Pair]:
     """All of them."""
-    return [*_tables(), *_releases(), _overlong(), *_of_smooth(), *_of_honaker(), *_of_blt()]
+    return [
+        *_tables(),
+        *_releases(),
+        _overlong(),
+        *_of_smooth(),
+        *_of_honaker(),
+        *_of_blt(),
+        *_of_kept_labels(),
+    ]
 
 
 def _tables() -> list[Pair]:
@@ -138,6 +146,23 @@ def _of_blt() -> list[Pair]:
     ]  # fmt: skip
 
 
+def _of_kept_labels() -> list[Pair]:
+    """Labels that stay once they were shown; the pairs above show what each round reaches."""
+    again = {r: [0] for r in (3, 5, 6, 7)}
+    return [
+        release("kept: novel label at the first round of 15", 15, Neighbours(1, [0], {}), shown="kept"),
+        release("kept: 2 novel labels that come back", 7, Neighbours(2, [0, 1], again), shown="kept", epsilon=4,
+                runs=60_000),
+        release("kept: label shown before the event", 7, Neighbours(6, [0], {r: [0] for r in range(1, 6)}),
+                shown="kept", epsilon=4),
+        release("kept, smooth: novel label at the first round of 10", 10, Neighbours(1, [0], {}), shown="kept",
+                counter="smooth", runs=60_000),
+        release("kept, honaker: late novel label that comes back", 15, Neighbours(7, [0], {r: [0] for r in (10, 11)}),
+                shown="kept", counter="honaker", epsilon=1.5, delta=0.05, runs=60_000),
+        release("kept, blt: late novel label", 15, Neighbours(7, [0], {}), shown="kept", counter="blt", runs=60_000),
+    ]  # fmt: skip
+
+
 def table(
     name: str, horizon: int, neighbours: Neighbours, *,
     epsilon: float = 1.0, delta: float = 1e-3, runs: int = 120_000, joint_reach: int = 0, counter: str = "binary",
@@ -199,9 +224,10 @@ def open_releases(
 def release(
     name: str, horizon: int, neighbours: Neighbours, *,
     epsilon: float = 2.0, delta: float = 0.02, runs: int = 120_000, counter: str = "binary",
+    shown: Shown = "each-round",
 ) -> Pair:  # fmt: skip
     """A pair through the threshold, calibrated as a worker calibrates it."""
-    mechanism, guarantee = calibrate(epsilon, delta, horizon, len(neighbours.event), counter)
+    mechanism, guarantee = calibrate(epsilon, delta, horizon, len(neighbours.event), counter, shown=shown)
 
     def sample(side: int, wanted: int, key: bytes) -> Views:
         found = replicas(mechanism, neighbours.situation(side), neighbours.items, wanted, key)
@@ -212,7 +238,7 @@ def release(
 
 def _overlong() -> Pair:
     """An event of 200 items where one counts.  The bound itself is tried, so every run is a single one."""
-    mechanism, guarantee = calibrate(2.0, 0.05, 7, 1)
+    mechanism, guarantee = calibrate(2.0, 0.05, 7, 1, shown="each-round")
     event = Event([f"item {i}" for i in range(200)])
     bound = EventBound(mechanism.items_per_event)
 

@@ -52,10 +52,12 @@ def replicas(
     key: bytes,
     *,
     known: Sequence[int] = (),
+    shown_at_once: bool = False,
 ) -> Releases:
     """All releases of `runs` streams of the whole horizon, each over items 0 .. `items` - 1.
 
-    Items in `known` are labels from before the first round on, without a count.
+    Items in `known` are labels from before the first round on, without a count; `shown_at_once`: where labels are
+    kept, these are, from the first round on.
     """
     if any(len(event) > mechanism.items_per_event for event in situation.values()):
         raise ValueError(f"an event of a replica holds more than {mechanism.items_per_event} items")
@@ -64,7 +66,9 @@ def replicas(
     releases = Releases(np.zeros(shape, np.int32), np.zeros(shape, bool))
     for block, start in enumerate(range(0, runs, size)):
         end = min(start + size, runs)
-        shown, counts = run_block(mechanism, situation, items, end - start, noise_of(key, block), known)
+        shown, counts = run_block(
+            mechanism, situation, items, end - start, noise_of(key, block), known, shown_at_once
+        )
         releases.shown[:, start:end], releases.counts[:, start:end] = shown, counts
     return releases
 
@@ -76,10 +80,13 @@ def run_block(
     runs: int,
     noise: KeyedNoise,
     known: Sequence[int] = (),
+    shown_at_once: bool = False,
 ) -> tuple[NDArray[np.bool_], Counts]:
     """One real histogram over all labels of `runs` replicas: `shown` and `counts`, shape (rounds, runs, items)."""
     labels = _labels(known, items, runs)
     state = HistogramState.before_any_round(labels)
+    if shown_at_once:
+        state.shown_since = np.ones(len(labels), np.int32)
     histogram = RunningHistogram(mechanism, noise, state)
     shape = (mechanism.horizon, runs * items)
     shown, counts = np.zeros(shape, bool), np.zeros(shape, np.int32)

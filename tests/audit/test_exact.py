@@ -1,18 +1,23 @@
 """Is the true delta of what is released, counted over every outcome of the noise, within the guarantee?"""
 
-from collections.abc import Sequence
+import json
 
 import numpy as np
 import pytest
 from msgspec import structs
-from numpy.typing import NDArray
+from typer.testing import CliRunner
 
+from stream_dp.audit import exact_cases
 from stream_dp.audit.exact import HIDDEN, guaranteed, law, neighbours, worst
+from stream_dp.audit.exact_cases import Case, KeepsTrueCounts, cases, counted
+from stream_dp.audit.exact_noise import _rounded_gaussians
+from stream_dp.cli import app
 from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.discrete import DiscreteCounter
+from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.protocol import Shown
 from stream_dp.counters.smooth import SmoothMechanism
-from stream_dp.histogram import ReleasedBlock, RunningHistogram
 from stream_dp.privacy.thresholds import sum_tail_threshold
 
 KINDS = [BinaryMechanism, SmoothMechanism]
@@ -66,22 +71,6 @@ def test_a_threshold_of_a_single_round_used_in_all_is_caught(shown: Shown) -> No
     assert worst(correct, 5.0)[0] <= guaranteed(correct, 5.0) < worst(broken, 5.0)[0]
 
 
-class KeepsTrueCounts(RunningHistogram):
-    """Broken: a label is kept, too, from the round on in which its TRUE count reaches tau."""
-
-    def _release(
-        self,
-        rounds: NDArray[np.int64],
-        noisy: NDArray[np.int32],
-        tau: NDArray[np.int32],
-        heads: Sequence[bytes],
-    ) -> ReleasedBlock:
-        rows = np.flatnonzero(self._counts[: len(self._labels)] >= tau[0])
-        self._keep(rows, np.full(len(rows), rounds[0]))
-        self._visible.include(rows, self._labels)
-        return super()._release(rounds, noisy, tau, heads)
-
-
 def test_a_label_kept_for_its_true_count_is_caught() -> None:
     mechanism = BinaryMechanism.of(4, 1, 0.5, 0.05, "kept")
     assert mechanism.tau(4) <= 4  # else no true count of this horizon would reach it
@@ -97,6 +86,69 @@ def test_a_law_is_one() -> None:
     assert found.probabilities.sum() == pytest.approx(1, abs=1e-10)
     assert len(found.outcomes) > 100
     assert law(mechanism, frozenset()).outcomes.tolist() == [[HIDDEN] * 3]
+
+
+@pytest.mark.parametrize("shown", RULES)
+def test_so_it_is_of_the_counters_with_other_noise(shown: Shown) -> None:
+    """Of honaker a label that starts late has draws of its own; of blt the noise of all rounds is one Gaussian's."""
+    for start in (1, 2):
+        of_honaker = law(HonakerMechanism.of(2, 1, 12.0, 0.05, shown), frozenset({start}))
+        assert of_honaker.probabilities.sum() == pytest.approx(1, abs=1e-10)
+    mechanism = BltMechanism.of(3, 1, 0.5, 0.05, shown)
+    assert law(mechanism, frozenset({1})).probabilities.sum() == pytest.approx(1, abs=1e-9)
+    outcomes, chances = _rounded_gaussians(mechanism)
+    rounds = np.arange(1, 4)
+    assert chances @ outcomes.astype(float) ** 2 == pytest.approx(mechanism.sds(rounds) ** 2, rel=1e-3)
+
+
+def test_every_counter_rule_and_unit_keeps_its_guarantee_and_broken_ones_do_not() -> None:
+    """All that the command counts, but the two slow cases of each kind."""
+    everything = cases()
+    named = {(case.mechanism.name, case.mechanism.shown, case.unit) for case in everything if not case.broken}
+    assert len(named) == 4 * 2 * 2
+    quick = [
+        case for case in everything if case.mechanism.name != "honaker" or case.mechanism.items_per_event == 1
+    ]
+    found = [counted(case) for case in quick]
+    assert not [each.report() for each in found if not each.as_expected]
+    assert len({each.case.broken for each in found if each.exceeded}) == 4
+
+
+def test_blt_with_too_little_noise_or_a_threshold_without_the_union_is_caught() -> None:
+    correct = BltMechanism.of(3, 1, 0.5, 0.02, "kept")
+    quiet = structs.replace(correct, draw_sd=correct.draw_sd / 3)
+    low = structs.replace(correct, deviations=correct.deviations - 1.5)
+    for broken, epsilon in ((quiet, 1.0), (low, 4.0)):
+        assert worst(correct, epsilon)[0] <= guaranteed(correct, epsilon) < worst(broken, epsilon)[0]
+
+
+def test_the_command_counts_exactly_and_fails_where_a_guarantee_is_exceeded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result = CliRunner().invoke(app, ["audit", "--exact", "--mechanism", "blt", "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["good"]
+    assert {(case["shown"], case["unit"]) for case in report["cases"]} == {
+        (shown, unit) for shown in RULES for unit in ("event", "user")
+    }
+    assert all(0 < case["delta"] <= case["guaranteed"] for case in report["cases"])
+    correct = BltMechanism.of(2, 1, 0.5, 0.02, "kept")
+    silent = structs.replace(correct, draw_sd=correct.draw_sd / 2)
+    monkeypatch.setattr(exact_cases, "cases", lambda names: [Case(silent, 1.0, correct=correct)])
+    result = CliRunner().invoke(app, ["audit", "--exact"])
+    assert result.exit_code == 1
+    assert "The audit FAILS: 1 of 1 guarantees exceeded" in result.stdout
+
+
+def test_the_command_refuses_what_it_cannot_use() -> None:
+    for options, sentence in (
+        (["--seed", "01"], "leave --runs and --seed out"),
+        (["--mechanism", "greedy"], "there is no counter 'greedy'"),
+    ):
+        result = CliRunner().invoke(app, ["audit", "--exact", *options])
+        assert result.exit_code == 2
+        assert sentence in result.stderr
 
 
 def test_all_neighbours_are_looked_at() -> None:

@@ -1,0 +1,143 @@
+"""The mechanisms whose true delta `stream-dp audit --exact` counts, and broken ones that must exceed their guarantee.
+
+Nothing outside this package but the command may import this module.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec import structs
+from numpy.typing import NDArray
+
+from stream_dp.audit.exact import guaranteed, worst
+from stream_dp.audit.exact_noise import EnumeratedNoise
+from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.counters.blt import BltMechanism
+from stream_dp.counters.honaker import HonakerMechanism
+from stream_dp.counters.protocol import CalibratedCounter, Shown
+from stream_dp.counters.smooth import SmoothMechanism
+from stream_dp.histogram import HistogramState, ReleasedBlock, RunningHistogram
+from stream_dp.privacy.composition import Unit
+from stream_dp.privacy.thresholds import sum_tail_threshold
+
+RULES: tuple[Shown, ...] = ("kept", "each-round")
+_THRESHOLD_DELTA = 0.02
+
+
+@dataclass(frozen=True)
+class Case:
+    """One mechanism on a small horizon.  `broken`: what is wrong with it, of one that must be caught."""
+
+    mechanism: CalibratedCounter
+    epsilon: float
+    unit: Unit = "event"
+    broken: str = ""
+    histogram: type[RunningHistogram] = RunningHistogram
+    correct: CalibratedCounter | None = None
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What was counted: the largest delta of any neighbours, and the one that the proof gives."""
+
+    case: Case
+    delta: float
+    guaranteed: float
+
+    @property
+    def exceeded(self) -> bool:
+        """The guarantee does not hold."""
+        return self.delta > self.guaranteed
+
+    @property
+    def as_expected(self) -> bool:
+        """A correct mechanism keeps its guarantee, or a broken one was caught."""
+        return self.exceeded == bool(self.case.broken)
+
+    def report(self) -> dict[str, object]:
+        """For machines."""
+        mechanism = self.case.mechanism
+        return {
+            "mechanism": mechanism.name,
+            "shown": mechanism.shown,
+            "unit": self.case.unit,
+            "items": mechanism.items_per_event,
+            "rounds": mechanism.horizon,
+            "epsilon": self.case.epsilon,
+            "broken": self.case.broken,
+            "delta": self.delta,
+            "guaranteed": self.guaranteed,
+            "ratio": self.delta / self.guaranteed,
+            "as_expected": self.as_expected,
+        }
+
+
+def counted(case: Case) -> Counted:
+    """Count one."""
+    delta, _ = worst(case.mechanism, case.epsilon, case.unit, case.histogram)
+    return Counted(case, delta, guaranteed(case.correct or case.mechanism, case.epsilon))
+
+
+def cases(names: Sequence[str] = ()) -> list[Case]:
+    """All, broken ones last; only those of the named counters where some are named."""
+    found = [*_correct(), *_broken()]
+    return [case for case in found if not names or case.mechanism.name in names]
+
+
+def _correct() -> Iterator[Case]:
+    """One item in as many rounds as can be enumerated, and two items of an event or of a user in two rounds."""
+    for rule in RULES:
+        for kind in (BinaryMechanism, SmoothMechanism):
+            yield Case(kind.of(3, 1, 1.0, _THRESHOLD_DELTA, rule), 1.0)
+        yield Case(HonakerMechanism.of(2, 1, 12.0, _THRESHOLD_DELTA, rule), 0.5)
+        yield Case(BltMechanism.of(3, 1, 0.5, _THRESHOLD_DELTA, rule), 1.0)
+        units: tuple[Unit, Unit] = ("event", "user")
+        for unit in units:
+            for kind in (BinaryMechanism, SmoothMechanism):
+                yield Case(kind.of(2, 2, 1.0, _THRESHOLD_DELTA, rule), 1.0, unit)
+            yield Case(HonakerMechanism.of(2, 2, 12.0, _THRESHOLD_DELTA, rule), 0.5, unit)
+            yield Case(BltMechanism.of(2, 2, 0.5, _THRESHOLD_DELTA, rule), 1.0, unit)
+
+
+def _broken() -> Iterator[Case]:
+    for rule in RULES:
+        correct = BinaryMechanism.of(3, 1, 4.0, _THRESHOLD_DELTA, rule)
+        alone = tuple(sum_tail_threshold(4.0, m + 1, _THRESHOLD_DELTA) for m in range(2))
+        every = structs.replace(correct, thresholds=alone, thresholds_by_level=())
+        yield Case(every, 5.0, broken="a single round's threshold in every round", correct=correct)
+        correct = BinaryMechanism.of(3, 1, 4.0, 1e-4, rule)
+        low = tuple(tau - 3 for tau in (correct.tau(1), correct.tau(3)))
+        lower = structs.replace(correct, thresholds=low, thresholds_by_level=())
+        yield Case(lower, 5.0, broken="a threshold 3 too low", correct=correct)
+    true = BinaryMechanism.of(4, 1, 0.5, 0.05, "kept")
+    yield Case(
+        true, 16.0, broken="a label kept because its true count reached tau", histogram=KeepsTrueCounts
+    )
+    known = BinaryMechanism.of(2, 1, 1.0, _THRESHOLD_DELTA, "kept")
+    yield Case(known, 1.0, broken="known labels collected from the data", histogram=CollectsLabels)
+
+
+class KeepsTrueCounts(RunningHistogram):
+    """BROKEN: a label is kept, too, from the round on in which its TRUE count reaches tau."""
+
+    def _release(
+        self,
+        rounds: NDArray[np.int64],
+        noisy: NDArray[np.int32],
+        tau: NDArray[np.int32],
+        heads: Sequence[bytes],
+    ) -> ReleasedBlock:
+        rows = np.flatnonzero(self._counts[: len(self._labels)] >= tau[0])
+        self._keep(rows, np.full(len(rows), rounds[0]))
+        self._visible.include(rows, self._labels)
+        return super()._release(rounds, noisy, tau, heads)
+
+
+class CollectsLabels(RunningHistogram):
+    """BROKEN: the labels of the log are taken for public ones, which are shown from the first round on."""
+
+    def __init__(self, mechanism: CalibratedCounter, noise: EnumeratedNoise) -> None:
+        state = HistogramState.before_any_round([f"{number:09d}" for number in range(len(noise.outcomes))])
+        state.shown_since = np.ones(len(state.labels), np.int32)
+        super().__init__(mechanism, noise, state)  # type: ignore[arg-type]

@@ -1,0 +1,179 @@
+"""Every outcome of the noise of one label on a small horizon, and how likely each is.
+
+`binary`, `smooth` and `honaker` add up whole draws: every combination of the draws that matter to the label is one
+outcome, and the real counter makes noise of it.  `blt` rounds sums of real numbers: an outcome is what it rounds to in
+every round, and its probability the integral of the Gaussian density over a unit cube, by Gauss-Legendre quadrature.
+There the counter is left out, and everything after it is the real program.
+"""
+
+from collections.abc import Sequence
+from math import ceil, pi, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.counters.blt import BltMechanism
+from stream_dp.counters.blt_parameters import output_weights
+from stream_dp.counters.discrete import DiscreteCounter
+from stream_dp.counters.honaker import HonakerMechanism, level_of
+from stream_dp.counters.protocol import CalibratedCounter, Hits
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
+
+REACH = 7.0
+"""Standard deviations of one draw, or of one round's noise, that are enumerated: beyond lies less than 1e-11."""
+
+_QUADRATURE_NODES = 6
+_SHARED_LANES = 64
+"""From this lane on a round of honaker holds the draws of labels that start in it."""
+
+Draw = tuple[int, int]
+"""A round and a lane."""
+
+
+class EnumeratedNoise:
+    """Stands in for `KeyedNoise`: the i-th label's draws are `outcomes[i]`, those of `draws` in order, all others 0."""
+
+    def __init__(self, outcomes: NDArray[np.int32], draws: Sequence[Draw]) -> None:
+        self.outcomes = np.concatenate([outcomes, np.zeros((len(outcomes), 1), np.int32)], axis=1)
+        self._places = {draw: place for place, draw in enumerate(draws)}
+
+    def label_ids(self, labels: Sequence[bytes]) -> NDArray[np.uint64]:
+        """A label's number is its identity."""
+        numbers = np.array([int(label) for label in labels], np.uint64)
+        return np.stack([numbers, numbers], axis=1)
+
+    def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
+        """Where the draw stands in an outcome; the last place for one that does not matter."""
+        return self._places.get((round_number, lane), self.outcomes.shape[1] - 1).to_bytes(16, "big")
+
+    def extend_history(self, history: bytes, round_number: int, admitted: Sequence[str]) -> bytes:
+        """Nothing here depends on it."""
+        return EMPTY_HISTORY
+
+    def draw(self, gaussian: object, ids: NDArray[np.uint64], tweaks: Sequence[bytes]) -> NDArray[np.int32]:
+        """See `KeyedNoise.draw`."""
+        places = np.array([int.from_bytes(tweak, "big") for tweak in tweaks], np.int64)
+        return self.outcomes[ids[:, 0]][:, places].T.copy()
+
+
+def enumerated(
+    mechanism: CalibratedCounter, start: int | None
+) -> tuple[CalibratedCounter, EnumeratedNoise, NDArray[np.float64]]:
+    """The mechanism to run, its noise with a label for each outcome, and their probabilities, shape (labels,).
+
+    `start`: the round that admits the label first, None for a label that never is.
+    """
+    if start is None:
+        return mechanism, EnumeratedNoise(np.empty((0, 0), np.int32), ()), np.empty(0)
+    if isinstance(mechanism, BltMechanism):
+        outcomes, probabilities = _rounded_gaussians(mechanism)
+        return _without_counter(mechanism), EnumeratedNoise(outcomes, ()), probabilities
+    assert isinstance(mechanism, DiscreteCounter)
+    draws = _draws(mechanism, start)
+    outcomes, probabilities = _products(mechanism.sigma_squared, len(draws))
+    return mechanism, EnumeratedNoise(outcomes, draws), probabilities
+
+
+def _draws(mechanism: DiscreteCounter, start: int) -> list[Draw]:
+    """Those that matter to a label that starts in this round."""
+    horizon = mechanism.horizon
+    if not isinstance(mechanism, HonakerMechanism):
+        return [(number, 0) for number in range(1, horizon + 1)]
+    later = [
+        (number, lane) for number in range(start + 1, horizon + 1) for lane in range(level_of(number) + 1)
+    ]
+    return [*((start, _SHARED_LANES + i) for i in range(_start_draws(mechanism, start))), *later]
+
+
+def _start_draws(mechanism: HonakerMechanism, start: int) -> int:
+    """How many draws a label takes in the round where it starts, of the real counter."""
+    counted = _CountedNoise()
+    noise: Any = counted
+    counter = mechanism.counter(noise)
+    hits = Hits(np.empty(0, np.int64), np.empty(0, np.int64))
+    for number in range(1, start + 1):
+        labels = int(number == start)
+        counter.advance(
+            np.zeros((labels, 2), np.uint64), [EMPTY_HISTORY], hits, np.full(labels, start, np.int64)
+        )
+    return len(counted.lanes)
+
+
+class _CountedNoise(EnumeratedNoise):
+    """Zeros, and which shared lanes were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(np.empty((1, 0), np.int32), ())
+        self.lanes: set[int] = set()
+
+    def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
+        if lane >= _SHARED_LANES:
+            self.lanes.add(lane)
+        return super().tweak(round_number, lane, history)
+
+
+def _products(sigma_squared: float, draws: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Every outcome of so many independent draws, shape (outcomes, draws), and their probabilities."""
+    reach = ceil(REACH * sqrt(sigma_squared))
+    values = np.arange(-reach, reach + 1)
+    weights = np.exp(-(values.astype(np.float64) ** 2) / (2 * sigma_squared))
+    weights /= weights.sum()
+    return _grid(values, draws).astype(np.int32), np.prod(_grid(weights, draws), axis=1)
+
+
+def _grid(values: NDArray[Any], width: int) -> NDArray[Any]:
+    """All sequences of so many of these values, shape (sequences, width)."""
+    return np.stack([each.reshape(-1) for each in np.meshgrid(*[values] * width, indexing="ij")], axis=1)
+
+
+def _rounded_gaussians(mechanism: BltMechanism) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """What the noise of all rounds rounds to, shape (outcomes, horizon), and their probabilities."""
+    horizon, gaps = mechanism.horizon, np.array(mechanism.gaps.poles)
+    weights = np.array([float(weight) for weight in output_weights(mechanism.gaps)])
+    column = np.array([float(weights @ (1 - gaps) ** k) for k in range(horizon)])
+    matrix = np.array([[column[i - j] if i >= j else 0.0 for j in range(horizon)] for i in range(horizon)])
+    inverse = np.linalg.inv(matrix * mechanism.draw_sd)
+    reach = ceil(REACH * mechanism.draw_sd * sqrt(float(column @ column)))
+    outcomes = _grid(np.arange(-reach, reach + 1), horizon)
+    places, lengths = np.polynomial.legendre.leggauss(_QUADRATURE_NODES)
+    probabilities = np.zeros(len(outcomes))
+    for place, length in zip(_grid(places / 2, horizon), _grid(lengths / 2, horizon), strict=True):
+        draws = (outcomes + place) @ inverse.T
+        probabilities += np.prod(length) * np.exp(-0.5 * np.sum(draws**2, axis=1))
+    probabilities *= float(np.linalg.det(inverse)) / (2 * pi) ** (horizon / 2)
+    return outcomes.astype(np.int32), probabilities
+
+
+class _WithoutCounter(BltMechanism, frozen=True, tag="blt, enumerated"):
+    """The mechanism with its thresholds and its rule, whose counter looks its noise up."""
+
+    def counter(self, noise: Any) -> Any:
+        """The noise of round r of label i is `outcomes[i, r - 1]`."""
+        return _LookedUp(noise)
+
+
+def _without_counter(mechanism: BltMechanism) -> _WithoutCounter:
+    fields = {name: getattr(mechanism, name) for name in mechanism.__struct_fields__}
+    return _WithoutCounter(**fields)
+
+
+class _LookedUp:
+    """As much of a `Counter` as the whole table asks for."""
+
+    def __init__(self, noise: EnumeratedNoise) -> None:
+        self._noise = noise
+        self.round = self.labels = 0
+
+    def advance(
+        self,
+        ids: NDArray[np.uint64],
+        histories: Sequence[bytes],
+        hits: Hits,
+        first_seen: NDArray[np.int64],
+        wanted: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.int32]:
+        """See `Counter.advance`."""
+        first, self.labels = self.round, len(ids)
+        self.round += len(histories)
+        return self._noise.outcomes[ids[:, 0], first : self.round].T.copy()
