@@ -114,7 +114,7 @@ class RunningHistogram:
         pruning: Pruning | None = None,
         earlier: "RunningHistogram | None" = None,
     ) -> None:
-        """`earlier`: one of this epoch, of which the labels that `state` begins with are taken over; it ends here."""
+        """`earlier`: one whose labels are taken over where `state` begins with them; it is of no more use."""
         self.mechanism = mechanism
         self._noise = noise
         self._table = PrunedTable(mechanism, noise, pruning) if pruning else WholeTable(mechanism, noise)
@@ -125,7 +125,7 @@ class RunningHistogram:
         self._counts = np.empty(0, np.int32)
         self._visible = _VisibleLabels()
         self._shown_since = np.empty(0, np.int32) if mechanism.shown == "kept" else None
-        if state is not None and earlier is not None and earlier._begins(state.labels):
+        if state is not None and earlier is not None and earlier._begins(state.labels, noise):
             self._labels, self._rows, self._ids = earlier._labels, earlier._rows, earlier._ids
         if state is not None:
             self._restore(state)
@@ -230,9 +230,10 @@ class RunningHistogram:
         since = None if self._shown_since is None else self._shown_since[:labels]
         return HistogramState(self._history, self._labels, self._counts[:labels], *self._table.state(), since)
 
-    def _begins(self, labels: Sequence[str]) -> bool:
-        """Whether the labels that are known here are the first ones of these."""
-        return self._labels == labels[: len(self._labels)]
+    def _begins(self, labels: Sequence[str], noise: KeyedNoise) -> bool:
+        """Whether the labels that are known here are the first ones of these, and their ids those of this noise."""
+        same_ids = np.array_equal(self._noise.label_ids([b""]), noise.label_ids([b""]))
+        return same_ids and self._labels == labels[: len(self._labels)]
 
     def _restore(self, state: HistogramState) -> None:
         self._register(state.labels[len(self._labels) :])

@@ -70,13 +70,16 @@ def test_what_it_releases_does_not_depend_on_the_earlier_one(name: str, before: 
     assert len(set(expected)) > 1
 
 
-def test_nothing_is_taken_over_of_another_log_or_epoch() -> None:
+@pytest.mark.parametrize("other", ["log", "epoch", "key"])
+def test_nothing_is_taken_over_of_another_one(other: str) -> None:
     of = epoch("binary")
-    for strange in (Pipeline(of, KEY, "events"), Pipeline(epoch("binary"), KEY, "events")):
-        one = Pipeline(of, KEY, "events")
-        one.process(records(1)[:40])
-        strange.process(records(2)[:40] if strange.epoch == of else records(1)[:40])
-        again = Pipeline(of, KEY, "events", *saved(one), strange)
-        assert again.histogram._labels is not strange.histogram._labels
-        rest = records(1)[40:]
-        assert parts(again.process(rest)) == parts(one.process(rest))
+    one = Pipeline(of, KEY, "events")
+    one.process(records(1)[:40])
+    strange = Pipeline(
+        epoch("binary") if other == "epoch" else of, KEY[::-1] if other == "key" else KEY, "events"
+    )
+    strange.process(records(2 if other == "log" else 1)[:40])
+    again = Pipeline(of, KEY, "events", *saved(one), strange)
+    assert again.histogram._labels is not strange.histogram._labels
+    rest = records(1)[40:]
+    assert parts(again.process(rest)) == parts(one.process(rest))
