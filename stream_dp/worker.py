@@ -22,6 +22,7 @@ from stream_dp.pipeline import Pipeline, Position
 from stream_dp.privacy.keyed_noise import WrongNoise, check_golden_draw
 from stream_dp.record_batches import UnreadableBatch
 from stream_dp.resume import NewEpoch, Resumed, open_next, resume
+from stream_dp.rounds import TICKS
 from stream_dp.session import Session
 from stream_dp.settings import Settings, SettingsError
 from stream_dp.shards.frames import FrameRefused
@@ -107,6 +108,8 @@ class Worker:
     async def _take_turn(self) -> None:
         """Take the stream over from whoever has it or, standing by, once nobody who lives has it."""
         if self._standby:
+            if self.settings.rounds == TICKS and self.settings.write_barriers:
+                self._barriers.prepare()
             standby = Standby(self.settings, self._redis, self._lease, self.watch)
             self._earlier = await standby.await_turn(self._stopping)
         else:

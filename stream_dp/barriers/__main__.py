@@ -20,7 +20,10 @@ def _end_with_parent() -> None:
 
 def main() -> int:
     """Write barriers until the worker ends; returns the exit status where it is refused."""
-    task = msgspec.json.decode(sys.stdin.buffer.readline(), type=Task)
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return 0  # the worker has ended before it had a task
+    task = msgspec.json.decode(line, type=Task)
     Thread(target=_end_with_parent, daemon=True).start()
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(levelname)s %(message)s")
     logging.getLogger("kafka").setLevel(logging.CRITICAL)

@@ -36,7 +36,7 @@ class BarrierProcess:
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Thread | None = None
-        self._started = 0.0
+        self._started, self._has_task = 0.0, False
         self._told = ""
 
     def __enter__(self) -> "BarrierProcess":
@@ -54,24 +54,36 @@ class BarrierProcess:
             process.kill()
             process.wait()
 
+    def prepare(self) -> None:
+        """Start the process, if there is none; it loads the program, and waits for its task."""
+        if self._process is None:
+            self._start()
+
     def run(self, key: bytes) -> None:
         """See to it that the process runs.  Raises `LogRefused` where it said that it cannot go on."""
+        if not self._runs():
+            self._start()
+        if not self._has_task:
+            self._give_task(key)
+
+    def _runs(self) -> bool:
+        """Whether it does, or is left alone for a while because it ended right after its start."""
         if self._process is not None:
             status = self._process.poll()
             if status is None:
-                return
+                return True
             if self._log is not None:
                 self._log.join()
             if status == REFUSED:
                 raise LogRefused(self._told)
             if time.monotonic() - self._started < _AGAIN_SECONDS:
-                return
+                return True
             logger.warning("the process that writes barriers has ended (%d): starting it again", status)
             assert self._process.stdin is not None
             self._process.stdin.close()
-        self._start(key)
+        return False
 
-    def _start(self, key: bytes) -> None:
+    def _start(self) -> None:
         kind, _, name = self._settings.noise_key.partition(":")
         environment = {each: value for each, value in os.environ.items() if kind != "env" or each != name}
         words = [
@@ -83,9 +95,13 @@ class BarrierProcess:
         process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
         )
-        self._process, self._started = process, time.monotonic()
+        self._process, self._started, self._has_task = process, time.monotonic(), False
         self._log = Thread(target=self._pass_on, args=(process,), daemon=True)
         self._log.start()
+
+    def _give_task(self, key: bytes) -> None:
+        process, self._has_task = self._process, True
+        assert process is not None
         assert process.stdin is not None
         try:
             process.stdin.write(msgspec.json.encode(Task(self._settings, key.hex())) + b"\n")

@@ -237,3 +237,27 @@ def test_the_worker_of_a_stream_in_shards_has_a_standby_too(
             process.terminate()
             assert ended(process) == 0, stream.logged()
         stream.check_everything()
+
+
+def test_the_process_that_writes_barriers_is_there_before_the_turn(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    ticks = {"rounds": "ticks", "tick_seconds": 0.2, "horizon": 16_383, "checkpoint_rounds": 3}
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **ticks) as stream:
+        stream.feed(some_events(20, seed=1))
+        active = stream.start()
+        stream.wait_until_round(4, active)
+        [of_active] = stream.writers()
+        waiting = stream.start(standby=True)
+        stream.wait_until(lambda: len(stream.writers()) == 2, waiting)
+        [ready] = set(stream.writers()) - {of_active}
+        stream.wait_until(lambda: STANDS_BY in stream.logged(), waiting)
+        send(active, signal.SIGKILL)
+        stream.wait_until(lambda: stream.logged().count(WORKS) == 2, waiting)
+        stream.feed(some_events(20, seed=2))
+        stream.wait_until_round(stream.last_round() + 4, waiting)
+        stream.wait_until(lambda: stream.writers() == [ready], waiting)
+        waiting.terminate()
+        assert ended(waiting) == 0
+        stream.wait_until_no_writer()
+        stream.check_everything()
