@@ -65,6 +65,7 @@ def _turns(table: Table, broker: str, kafka: str, redis_url: str) -> None:
     for number, case in enumerate(CASES):
         for turn in range(1, TURNS + 1):
             settings = Settings(
+                unmetered=True,
                 stream=f"bench-{broker.split()[0]}-{number}-{turn}",
                 kafka=kafka,
                 redis=redis_url,

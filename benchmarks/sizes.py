@@ -53,6 +53,7 @@ def main(console: Console) -> None:
         for number, case in enumerate(CASES):
             stream = f"sizes-{number}"
             settings = Settings(
+                unmetered=True,
                 stream=stream,
                 kafka=servers.kafka,
                 redis=servers.redis_url,

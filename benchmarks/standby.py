@@ -132,7 +132,7 @@ def _note_lines(told: Path, seen: dict[str, float]) -> None:
 def _start(settings: Settings, log_file: Path, *options: str) -> "subprocess.Popen[bytes]":
     """`stream-dp worker` as an operator starts it."""
     place = ("--stream", settings.stream, "--kafka", settings.kafka, "--redis", settings.redis)
-    command = [sys.executable, "-m", "stream_dp.cli", "worker", *place, *options]
+    command = [sys.executable, "-m", "stream_dp.cli", "worker", "--unmetered", *place, *options]
     environment = {**os.environ, "STREAM_DP_HORIZON": str(settings.horizon)}
     with log_file.open("wb") as output:
         return subprocess.Popen(command, stdout=output, stderr=output, env=environment)

@@ -21,11 +21,13 @@ from stream_dp.journaled_ledger import JournaledLedger
 from stream_dp.log_digest import LogDigest
 from stream_dp.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
+from stream_dp.registry import Registry
 from stream_dp.rounds import TICKS
 from stream_dp.settings import Settings
 from stream_dp.shards.outlet import sharding_now
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
-from stream_dp.store.ledger import LedgerRefused, NotDurable
+from stream_dp.store.ledger import LedgerRefused, NoBudget, NotDurable
+from stream_dp.store.ledger_records import no_budget
 from stream_dp.store.noise_key import noise_key
 
 logger = logging.getLogger(__name__)
@@ -90,7 +92,7 @@ class Epochs:
             msgspec.structs.replace(charge, end_offset=end_offset) if self._is_open_epoch(charge) else charge
             for charge in ledger.charges()
         ]
-        if refused([*charges, _charge(following)], budget):
+        if refused([*charges, charge_of(following)], budget):
             raise EpochRefused(
                 f"the budget of {ledger.source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
                 f"{budget.unit}) has no room for another epoch from offset {following.first_offset} on: nothing was "
@@ -102,7 +104,7 @@ class Epochs:
         return (
             last is not None
             and charge.end_offset is None
-            and charge.id == _charge(last.epoch).id
+            and charge.id == charge_of(last.epoch).id
             and not _is_derived(last.epoch)
         )
 
@@ -150,7 +152,7 @@ class Epochs:
         """The epoch that would be opened next; nothing is on record yet.
 
         Where its rounds are to end by ticks and `after_barrier` is None, it begins a chain of barriers of its own.
-        Raises `EpochRefused` where the data source's ledger counts per another unit.
+        Raises `EpochRefused` where the data source's ledger counts per another unit, has no budget, or is another's.
         """
         ledger, unit = self._ledger.ledger, self._settings.unit
         if ledger.state().unit not in (None, unit):
@@ -158,11 +160,31 @@ class Epochs:
                 f"the ledger of {ledger.source!r} counts per {ledger.state().unit}, and the two units cannot be added: "
                 f'set unit = "{ledger.state().unit}" instead of "{unit}"; no epoch was opened or closed'
             )
+        self._require_account()
         number = self.journal.last.epoch.number + 1 if self.journal.last else 1
         epoch = Epoch.open(self._settings, number, first_offset, horizon)
         if self._settings.rounds != TICKS:
             return epoch
         return replace(epoch, after_barrier=after_barrier or self._new_chain(epoch))
+
+    def _require_account(self) -> None:
+        """Have the registry say whose budget the events spend, and refuse an epoch that nothing pays for.
+
+        Raises `EpochRefused` where they belong to another source, and where there is no budget and one is wanted.
+        """
+        settings, ledger = self._settings, self._ledger.ledger
+        try:
+            Registry(settings.kafka_address).register(
+                "topic",
+                settings.events,
+                settings.data_source,
+                settings.unit,
+                create_topics=settings.create_topics,
+            )
+            if ledger.budget() is None and not settings.unmetered:
+                raise NoBudget(no_budget(ledger.source))
+        except LedgerRefused as refused:
+            raise EpochRefused(f"{refused}; no epoch was opened or closed") from None
 
     def _new_chain(self, epoch: Epoch) -> Barrier:
         held = log.offsets(self._settings.kafka_address, self._settings.barriers)
@@ -176,7 +198,8 @@ class Epochs:
     def _open(self, epoch: Epoch, key_check: str, counted: Position | None = None) -> Checkpoint:
         releases = log.offsets(self._settings.kafka_address, self._settings.releases)
         self._store.check_hold()
-        self.journal.append(EpochOpened(epoch, key_check, releases.end))
+        unmetered = self._ledger.ledger.budget() is None
+        self.journal.append(EpochOpened(epoch, key_check, releases.end, unmetered))
         return self.finish_opening(counted)
 
     def finish_opening(self, counted: Position | None = None) -> Checkpoint:
@@ -217,7 +240,7 @@ class Epochs:
         A version before this one may have charged it by another formula.  Raises `LedgerRefused`.
         """
         epoch = self.journal.opened[-1].epoch
-        charge, ledger = _charge(epoch), self._ledger_of(epoch)
+        charge, ledger = charge_of(epoch), self._ledger_of(epoch)
         known = ledger.ledger.state().stored.get(charge.id)
         ledger.charge(charge if known is None else known.made)
 
@@ -240,7 +263,7 @@ class Epochs:
             end = max(end_offset, last.epoch.first_offset)
             barrier = counted.barrier.number if counted is not None and counted.barrier is not None else None
             self._close(last.epoch, Closing(last.epoch.nonce, end, counted is None, barrier))
-        charge, ledger = _charge(last.epoch), self._ledger_of(last.epoch)
+        charge, ledger = charge_of(last.epoch), self._ledger_of(last.epoch)
         charged = charge.id in {made.id for made in ledger.ledger.charges()}  # a refused epoch never was
         closed = self.journal.closed[last.epoch.number]
         if charged and closed.end_unknown:
@@ -263,7 +286,7 @@ class Epochs:
     def _open_ledger(self, source: str) -> JournaledLedger:
         settings = self._settings
         return JournaledLedger(
-            settings.kafka_address, self._redis, source, settings.create_topics, unmetered=True
+            settings.kafka_address, self._redis, source, settings.create_topics, settings.unmetered
         )
 
 
@@ -277,7 +300,7 @@ def _is_derived(epoch: Epoch) -> bool:
     return epoch.privacy["data_source"] != f"{epoch.privacy['stream']}.events"
 
 
-def _charge(epoch: Epoch) -> Charge:
+def charge_of(epoch: Epoch) -> Charge:
     """What an epoch costs its data source, all of it before its first release.
 
     It covers the offsets from which the epoch counts; of a derived stream nobody knows them, so all of the source's.

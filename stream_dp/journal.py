@@ -20,11 +20,15 @@ _LOOK_AGAIN_MILLISECONDS = (
 
 
 class EpochOpened(msgspec.Struct, frozen=True, tag="epoch-opened"):
-    """An epoch that may release from now on; its releases begin at `releases_offset` of their topic."""
+    """An epoch that may release from now on; its releases begin at `releases_offset` of their topic.
+
+    `unmetered`: its data source had no budget then, so nothing bounds what all that is released from it reveals.
+    """
 
     epoch: Epoch
     key_check: str
     releases_offset: int
+    unmetered: bool = False
 
 
 class EpochStarted(msgspec.Struct, frozen=True, tag="epoch-started"):

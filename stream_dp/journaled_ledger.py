@@ -5,14 +5,12 @@ may be used once it stands there and fits beside all that stands before it.  So 
 from a backup at any moment, nor two processes that look at different times let more be spent than the budget.
 """
 
-import getpass
-import socket
-
 from redis import Redis
 
 from stream_dp import log
 from stream_dp.connections import Kafka
 from stream_dp.journal import append, check_journal, journal_topic
+from stream_dp.people import whoever
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Unit
 from stream_dp.store.ledger import BudgetExceeded, Ledger, LedgerDamaged, LedgerRefused
@@ -70,7 +68,7 @@ class JournaledLedger:
         """
         budget = Budget(epsilon=epsilon, delta=delta, unit=unit)
         self.ledger.check_budget(self.ledger.state(), budget)
-        self._append(self.ledger.budget_record(budget, by or f"{getpass.getuser()}@{socket.gethostname()}"))
+        self._append(self.ledger.budget_record(budget, by or whoever()))
         return self.ledger.set_budget(epsilon, delta, unit)
 
     def charge(self, charge: Charge, marks: Marks | None = None) -> Charge:

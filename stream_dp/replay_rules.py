@@ -6,8 +6,10 @@ everything else would promise more than holds.  docs/replay.md tells the rules t
 
 from stream_dp import log
 from stream_dp.journal import EpochJournal
+from stream_dp.registry import Registry
 from stream_dp.replay_source import ReplayRefused
 from stream_dp.settings import Settings
+from stream_dp.store.ledger import LedgerRefused
 
 _OURS = (".releases", ".epochs", ".barriers", ".ledger", ".dead-letters", ".results", ".jobs")
 
@@ -32,7 +34,11 @@ def check_target(settings: Settings, into: str, topic: str | None, name: str | N
             f"that stream's with --settings, or name it with --stream {into.removesuffix('.events')}"
         )
     known = log.topics(settings.kafka_address)
-    origin = _origin(known, topic, name)
+    try:
+        registry = Registry(settings.kafka_address)
+    except LedgerRefused as refused:
+        raise ReplayRefused(str(refused)) from None
+    origin = _origin(registry, known, topic, name)
     if settings.data_source != origin:
         raise ReplayRefused(
             f"epochs of stream {settings.stream!r} are charged to {settings.data_source!r}, but these events are "
@@ -42,7 +48,7 @@ def check_target(settings: Settings, into: str, topic: str | None, name: str | N
         _check_charged(settings)
 
 
-def _origin(known: set[str], topic: str | None, name: str | None) -> str:
+def _origin(registry: Registry, known: set[str], topic: str | None, name: str | None) -> str:
     """The data source that the events belong to."""
     if topic is None:
         if name is None:
@@ -53,6 +59,13 @@ def _origin(known: set[str], topic: str | None, name: str | None) -> str:
         return name
     if f"{topic}.ledger" in known and name not in (None, topic):
         raise ReplayRefused(f"the topic {topic!r} is a data source of its own: leave --source {name} out")
+    registered = registry.owner("topic", topic)
+    if registered is not None:
+        if name not in (None, registered.source):
+            raise ReplayRefused(
+                f"the topic {topic!r} spends the budget of {registered.source!r}, not of {name!r}: leave --source out"
+            )
+        return registered.source
     stream = topic.removesuffix(".events")
     if name is None and stream != topic and f"{stream}.epochs" in known and f"{topic}.ledger" not in known:
         raise ReplayRefused(

@@ -49,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     noise_key: Annotated[str, msgspec.Meta(pattern=r"^(redis|env:.+|file:.+)$")] = "redis"
 
     source: str | None = None
+    unmetered: bool = False
     unit: Literal["event", "user"] = "event"
     mechanism: Literal["binary", "honaker", "smooth", "blt"] = "binary"
     epsilon: float = 1.0

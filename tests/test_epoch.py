@@ -9,7 +9,7 @@ import pytest
 from stream_dp.calibration import Guarantee
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.epoch import Epoch, EpochRefused
-from stream_dp.epochs import _charge
+from stream_dp.epochs import charge_of
 from stream_dp.intake import Intake
 from stream_dp.records import LARGEST_VALUE, Record
 from stream_dp.settings import Settings
@@ -23,7 +23,7 @@ def test_however_rounds_end_an_epoch_costs_the_same(mechanism: Literal["binary",
         Epoch.open(Settings(stream="s", mechanism=mechanism, rounds=rounds), 1, 0)
         for rounds in ("per-event", "every-1000000", "ticks")
     )
-    assert _charge(one).delta == _charge(million).delta == _charge(ticks).delta
+    assert charge_of(one).delta == charge_of(million).delta == charge_of(ticks).delta
     assert one.guarantee == million.guarantee == ticks.guarantee
 
 

@@ -30,6 +30,7 @@ from stream_dp.cli import (
     replay,
     republish,
     shards,
+    source,
     table,
     tail,
     verify,
@@ -95,6 +96,7 @@ app.command("histogram")(one_shot.histogram)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(key.app, name="key")
 app.add_typer(budget.app, name="budget")
+app.add_typer(source.app, name="source")
 app.add_typer(dev.app, name="dev")
 
 

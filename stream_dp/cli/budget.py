@@ -148,7 +148,9 @@ def set_(
 ) -> None:
     """Set the budget of a data source, or change it; a budget below what is spent already is refused.
 
-    It is written into the source's journal, the Kafka topic SOURCE.ledger, and into Redis; the lower of the two counts.
+    The topic of that name belongs to the source from then on, as `stream-dp source register --topic` would say.
+    The budget is written into the source's journal, the Kafka topic SOURCE.ledger, and into Redis, and the lower of
+    the two counts.
 
     [bold]Examples[/]
 
@@ -158,12 +160,19 @@ def set_(
     """
     from stream_dp.cli.reach import require_kafka
     from stream_dp.journaled_ledger import JournaledLedger
+    from stream_dp.registry import Registry
 
     settings = place.load()
     require_kafka(settings.kafka)
     with place.redis_of() as redis:
+        registry = Registry(settings.kafka_address)
         books = JournaledLedger(settings.kafka_address, redis, place.name, settings.create_topics)
-        chosen = unit or books.ledger.state().unit or settings.unit
+        chosen = unit or registry.unit_of(place.name) or books.ledger.state().unit or settings.unit
+        registry.register("topic", place.name, place.name, chosen, by, create_topics=settings.create_topics)
+        if place.source is None and settings.events != place.name:
+            registry.register(
+                "topic", settings.events, place.name, chosen, by, create_topics=settings.create_topics
+            )
         try:
             books.set_budget(epsilon, delta, chosen, by)
         except ValueError as error:

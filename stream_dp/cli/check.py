@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import typer
@@ -16,6 +16,8 @@ from stream_dp.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from redis import Redis
+
+    from stream_dp.store.ledger import Ledger
 
 
 _REDIS_SECONDS = 10.0
@@ -317,6 +319,48 @@ def _ledger(settings: Settings, redis: "Redis") -> Iterator[Finding]:
             f'the ledger of {ledger.source!r} counts per {unit}, and the two units cannot be added: set unit = "{unit}"'
             f' instead of "{settings.unit}"',
         )
+        return
+    yield _room(settings, ledger)
+
+
+def _room(settings: Settings, ledger: "Ledger") -> Finding:
+    """Whether the budget has room for an epoch of these settings, after those that are open or were charged."""
+    import msgspec
+
+    from stream_dp.epoch import Epoch, EpochRefused
+    from stream_dp.epochs import charge_of
+    from stream_dp.privacy import composition
+    from stream_dp.store.ledger import LedgerRefused, require_room
+
+    state, own = ledger.state(), f"{settings.stream}/epoch/"
+    end = max((charge.end_offset or charge.first_offset for charge in state.charges()), default=0)
+    if (
+        state.unit == "event" and settings.data_source == settings.events
+    ):  # an open epoch ends before the next
+        closed = {
+            name: msgspec.structs.replace(each, closed_at=end)
+            for name, each in state.stored.items()
+            if name.startswith(own) and each.now.end_offset is None
+        }
+        state = replace(state, stored=state.stored | closed)
+    try:
+        charge = charge_of(Epoch.open(settings, 0, end))
+        require_room(ledger.source, state, charge, metered=not settings.unmetered)
+    except EpochRefused as refused:
+        return _attempt("budget", refused)
+    except LedgerRefused as refused:
+        return Finding("budget", "warning", f"the next epoch would be refused: {refused}")
+    if state.budget is None:
+        return Finding(
+            "budget", "warning", "UNMETERED: the data source has no budget, and nothing is refused"
+        )
+    left = composition.room([*state.charges(), charge], state.budget, charge.first_offset, None)
+    return Finding(
+        "budget",
+        "ok",
+        f"epsilon {state.budget.epsilon:g}, delta {state.budget.delta:g} has room for an epoch of these settings; "
+        f"after it there stays rho {left.rho:.4g}",
+    )
 
 
 def _state(settings: Settings, redis: "Redis") -> Iterator[Finding]:

@@ -124,6 +124,7 @@ def _run(
         raise Mistake(
             f"cannot keep data in {folder} ({error.strerror}): name another one with --folder"
         ) from None
+    _set_budget(settings)
     children = [running.enter_context(_child("worker", settings, folder))]
     port = _page_port() if dashboard else None
     if port is not None:
@@ -153,6 +154,20 @@ def _settings(servers: "Servers") -> Settings:
         horizon=HORIZON,
         items_per_event=ITEMS_PER_EVENT,
     )
+
+
+def _set_budget(settings: Settings) -> None:
+    """What an operator does first, with `stream-dp budget set`: one epoch fits, and a second over the same events not.
+
+    A folder that is used again has it already.
+    """
+    from stream_dp.connections import redis_client
+    from stream_dp.journaled_ledger import JournaledLedger
+
+    with redis_client(settings.redis_address) as redis:
+        books = JournaledLedger(settings.kafka_address, redis, settings.data_source)
+        if books.ledger.budget() is None:
+            books.set_budget(settings.epsilon, settings.delta, settings.unit, "stream-dp demo")
 
 
 @dataclass(frozen=True)

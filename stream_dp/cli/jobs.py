@@ -43,6 +43,7 @@ def worker(
         Path | None,
         typer.Option(metavar="FOLDER", help="Let requests read files of this folder; without it, none."),
     ] = None,
+    unmetered: options.Unmetered = False,
     log: Log,
 ) -> None:
     """Answer the requests on <stream>.jobs with results on <stream>.results, until Ctrl-C or SIGTERM.
@@ -62,7 +63,7 @@ def worker(
             raise Mistake(f"--job takes {', '.join(JOBS)}, not {name!r}")
     if files is not None and not files.is_dir():
         raise Mistake(f"there is no folder {files}: name one with --files, or leave it out")
-    service = Jobs(JobWorker(servers.load(), job or JOBS, files))
+    service = Jobs(JobWorker(options.metered(servers.load(), unmetered), job or JOBS, files))
     raise typer.Exit(run(create_app(service), log, PublicFacts(service.worker.settings.stream)))
 
 

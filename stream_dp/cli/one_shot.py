@@ -1,9 +1,7 @@
 """`stream-dp top-k`, `set-union` and `histogram`: one job over a topic or a file, charged to its source's ledger."""
 
 import json
-import os
 import secrets
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,9 +14,10 @@ from rich.progress import Progress
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.file_kinds import KINDS
-from stream_dp.settings import ENVIRONMENT_PREFIX, Settings
+from stream_dp.settings import Settings
 
 if TYPE_CHECKING:
+    from stream_dp.jobs.forecast import Forecast
     from stream_dp.jobs.request import JobRequest
     from stream_dp.jobs.result import JobResult
     from stream_dp.jobs.steps import Prepared, Site
@@ -44,9 +43,13 @@ class Job(options.Servers):
         1e-6
     )
     unit: Annotated[
-        Literal["user", "event"],
-        typer.Option(help="What is protected: all of one user, or one event.", rich_help_panel=_PROMISE),
-    ] = "user"
+        Literal["user", "event"] | None,
+        typer.Option(
+            help="What is protected: all of one user, or one event.",
+            show_default="that of the data source",
+            rich_help_panel=_PROMISE,
+        ),
+    ] = None
     topic: Annotated[
         str | None,
         typer.Option(metavar="TOPIC", help="Topic to read; without it the stream's.", rich_help_panel=_READ),
@@ -83,13 +86,22 @@ class Job(options.Servers):
         typer.Option(
             "--source",
             metavar="NAME",
-            help="Whose budget is spent: the events topic that the data come from, or a name of the file's own.",
+            help="Refuse unless this is the data source whose budget is spent; `stream-dp source list` tells it.",
             rich_help_panel=_READ,
         ),
     ] = None
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what it would cost; nothing is read or charged.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Only show what it would cost and leave of the budget; nothing is charged."
+        ),
     ] = False
+    unmetered: options.Unmetered = False
+
+    def load(self) -> Settings:
+        """The settings with what the options say.  Raises `SettingsError`."""
+        return options.metered(super().load(), self.unmetered)
+
     as_json: options.Json = False
 
     def source_field(self) -> dict[str, Any]:
@@ -270,8 +282,7 @@ def _run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
     from stream_dp.cli import one_shot_view as view
     from stream_dp.jobs.mechanisms import calibrate
     from stream_dp.jobs.request import BadRequest, JobRequest, request_from
-    from stream_dp.jobs.result import cost_of
-    from stream_dp.jobs.steps import prepare, source_name
+    from stream_dp.jobs.steps import prepare
 
     asked = {"id": f"command-{secrets.token_hex(8)}", "epsilon": job.epsilon, "unit": job.unit}
     asked |= {name: value for name, value in fields.items() if value is not None}
@@ -280,17 +291,15 @@ def _run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
         assert isinstance(request, JobRequest)
         calibrated = calibrate(request)
         settings, site = _site(request, job)
-        name = source_name(request.source, site)
         if plot is not None and not calibrated.releases_counts:
             raise Mistake(
                 f"the mechanism {request.mechanism} releases no counts to plot: choose one that does, such as gaussian"
             )
         if job.dry_run:
-            view.show_cost(request, calibrated, cost_of(calibrated, None), name, job.as_json)
+            view.show_cost(request, calibrated, _forecast(request, settings, site), job.as_json)
             return
-        journaled = request.source.file is None or _names_kafka(job)
-        site = _reachable(settings, site, journaled)
-        result = _charged(request, prepare(request, site), settings, job, journaled)
+        _require_servers(settings)
+        result = _charged(request, prepare(request, site), settings, job)
     except BadRequest as refused:
         raise Mistake(str(refused)) from None
     if job.as_json:
@@ -307,32 +316,38 @@ def _site(request: "JobRequest", job: Job) -> "tuple[Settings, Site]":
 
     named = request.source.file is not None or request.source.topic is not None
     if named and job.stream is None and job.settings is None and not Path("stream.toml").exists():
-        return replace(job, stream="none").load(), Site(job.kafka or "")
+        settings = replace(job, stream="none").load()
+        return settings, Site(settings.kafka_address, unmetered=settings.unmetered)
     settings = job.load()
-    return settings, Site(settings.kafka_address, settings.events, settings.data_source)
+    return settings, Site(
+        settings.kafka_address, settings.events, settings.data_source, unmetered=settings.unmetered
+    )
 
 
-def _names_kafka(job: Job) -> bool:
-    """Whether an option, the environment or the settings file says where Kafka is: a file needs none to be read."""
-    if job.kafka is not None or f"{ENVIRONMENT_PREFIX}KAFKA" in os.environ:
-        return True
-    file = job.settings or Path("stream.toml")
-    return file.exists() and "kafka" in tomllib.loads(file.read_text())
-
-
-def _reachable(settings: Settings, site: "Site", journaled: bool) -> "Site":
+def _require_servers(settings: Settings) -> None:
     from stream_dp.cli.reach import require_kafka, require_redis
 
     require_redis(settings.redis)
-    if journaled:
-        require_kafka(settings.kafka)
-    return replace(site, kafka=settings.kafka_address)
+    require_kafka(settings.kafka)
 
 
-def _charged(
-    request: "JobRequest", prepared: "Prepared", settings: Settings, job: Job, journaled: bool
-) -> "JobResult":
-    """Charge the ledger, also in its journal in Kafka where `journaled`, then read and compute."""
+def _forecast(request: "JobRequest", settings: Settings, site: "Site") -> "Forecast | str":
+    """What the charge would meet; where that cannot be looked up, the reason."""
+    from stream_dp.connections import redis_client
+    from stream_dp.jobs.forecast import forecast
+    from stream_dp.jobs.request import BadRequest
+    from stream_dp.jobs.steps import prepare
+
+    try:
+        _require_servers(settings)
+        with redis_client(settings.redis_address) as redis:
+            return forecast(prepare(request, site), site, redis)
+    except (Mistake, BadRequest) as unknown:
+        return str(unknown)
+
+
+def _charged(request: "JobRequest", prepared: "Prepared", settings: Settings, job: Job) -> "JobResult":
+    """Charge the ledger, in Redis and in its journal, then read and compute."""
     from stream_dp.connections import redis_client
     from stream_dp.jobs.result import cost_of
     from stream_dp.jobs.steps import compute, pay, settle
@@ -341,16 +356,11 @@ def _charged(
 
     key, charge_id = new_key(), f"job/{prepared.name}/{request.id}"
     with redis_client(settings.redis_address) as redis:
-        kafka = settings.kafka_address if journaled else None
-        ledger = JournaledLedger(kafka, redis, prepared.name, settings.create_topics, unmetered=True)
+        ledger = JournaledLedger(
+            settings.kafka_address, redis, prepared.name, settings.create_topics, settings.unmetered
+        )
         cost = cost_of(prepared.calibrated, ledger.ledger.budget())
         pay(prepared, charge_id, key, ledger)
-        if not journaled:
-            typer.echo(
-                f"the charge to {prepared.name} is in Redis alone, which may lose it: name Kafka with --kafka, and it "
-                "is in the journal too",
-                err=True,
-            )
         with Progress(console=Console(stderr=True), transient=True, disable=job.as_json) as bar:
             task = bar.add_task("Reading")
             result = compute(

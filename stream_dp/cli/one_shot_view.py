@@ -1,6 +1,8 @@
 """The result of a one-shot job as people see it: a table, bars where there are counts, or a picture."""
 
+from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
@@ -12,7 +14,10 @@ from stream_dp.cli.histogram_view import printable
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.request import JobRequest
-from stream_dp.jobs.result import JobResult, ResultCost, guarantee
+from stream_dp.jobs.result import JobResult, ResultCost, cost_of, guarantee
+
+if TYPE_CHECKING:
+    from stream_dp.jobs.forecast import Forecast
 
 _NORMAL_95 = 1.96
 _MOST_ROWS = 40
@@ -21,19 +26,47 @@ _WIDEST_LABEL = 36
 _OTHER_COLUMNS = 38
 
 
-def show_cost(
-    request: JobRequest, calibrated: Calibrated, cost: ResultCost, source: str, as_json: bool
-) -> None:
-    """What a job would cost, before anything is read."""
-    promise = guarantee(request.unit, calibrated)
+def show_cost(request: JobRequest, calibrated: Calibrated, found: "Forecast | str", as_json: bool) -> None:
+    """What a job would cost and leave, before anything is charged; or why the ledger could not be asked."""
+    known = None if isinstance(found, str) else found
+    unit, cost = (known.unit, known.cost) if known else (request.unit, cost_of(calibrated, None))
+    promise = guarantee(unit, calibrated)
     if as_json:
-        told = {"source": source, "unit": request.unit, "cost": cost, "guarantee": promise}
+        told = {
+            "source": known.source if known else request.source.name,
+            "unit": unit,
+            "cost": cost,
+            "guarantee": promise,
+            "forecast": known,
+            "unknown": found if known is None else None,
+        }
         typer.echo(msgspec.json.encode(told).decode())
         return
     console = Console(highlight=False)
-    console.print(_cost_line(cost, source))
-    console.print(promise)
-    console.print("Nothing was read or charged.", style="dim")
+    console.print(_cost_line(cost, known.source if known else "its data source"), markup=False)
+    console.print(promise, markup=False)
+    console.print(_outlook(found), markup=False)
+    console.print("Nothing was charged.", style="dim")
+
+
+def _outlook(found: "Forecast | str") -> str:
+    """What the ledger would say to the charge."""
+    if isinstance(found, str):
+        return f"Whether the budget has room was not looked up: {found}."
+    if found.why_not is not None:
+        return f"It would be refused: {found.why_not}."
+    if found.budget is None:
+        return "It would be accepted UNMETERED: the source has no budget."
+    epsilon = "unbounded" if not isfinite(found.spent_epsilon) else f"{found.spent_epsilon:.4g}"
+    stays = (
+        ""
+        if found.left is None
+        else f" rho {found.left.rho:.4g} (a pure epsilon of {found.left.pure_epsilon:.4g})"
+    )
+    return (
+        f"It fits the budget of epsilon {found.budget.epsilon:g} at delta {found.budget.delta:g}, of which {epsilon} "
+        f"is spent. After it there stays{stays or ' nothing'}."
+    )
 
 
 def show_result(console: Console, result: JobResult) -> None:
@@ -81,7 +114,7 @@ def draw(result: JobResult, file: Path) -> None:
 
 
 def _cost_line(cost: ResultCost, source: str) -> str:
-    return (
+    return ("UNMETERED. " if cost.unmetered else "") + (
         f"Cost to {source}: rho {cost.rho:.4g} and delta {cost.delta:.4g}, which is epsilon {cost.epsilon:.4g} at "
         f"delta {cost.at_delta:.4g}."
     )

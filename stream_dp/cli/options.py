@@ -7,6 +7,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from stream_dp.settings import Settings, load_settings
@@ -21,6 +22,12 @@ Stream = Annotated[str | None, typer.Option("--stream", help="Name of the stream
 Kafka = Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Kafka's bootstrap address.")]
 Redis = Annotated[str | None, typer.Option("--redis", metavar="URL", help="Address of Redis or Valkey.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Unmetered = Annotated[
+    bool,
+    typer.Option(
+        "--unmetered", help="Go on where the data source has no budget: nothing bounds what is released."
+    ),
+]
 TrustLog = Annotated[
     bool,
     typer.Option(
@@ -42,6 +49,11 @@ class Servers:
     def load(self) -> Settings:
         """The settings with what the options say above what the file says.  Raises `SettingsError`."""
         return load_settings(self.settings, stream=self.stream, kafka=self.kafka, redis=self.redis)
+
+
+def metered(settings: Settings, unmetered: bool) -> Settings:
+    """The settings, with `unmetered` where the option says so."""
+    return msgspec.structs.replace(settings, unmetered=settings.unmetered or unmetered)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

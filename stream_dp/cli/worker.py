@@ -37,6 +37,7 @@ def worker(
         bool,
         typer.Option("--standby", help="Wait, ready to work, until no other worker of the stream is alive."),
     ] = False,
+    unmetered: options.Unmetered = False,
     log: Log,
 ) -> None:
     """Read a stream's events and release its histogram after each, until stopped with Ctrl-C or SIGTERM.
@@ -72,7 +73,7 @@ def worker(
     from topologies.host import WorkerService
     from topologies.running_histogram import create_app
 
-    settings, wish = servers.load(), None
+    settings, wish = options.metered(servers.load(), unmetered), None
     if new_epoch:
         if from_last_release is None and not recount and not log.for_machines and sys.stdin.isatty():
             from_last_release = _wants_the_gap_counted(settings)

@@ -11,6 +11,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import IO, Literal, cast
@@ -29,6 +30,7 @@ Progress = Callable[[int, int], None]
 """Told how far reading is, and of how much, in bytes, offsets or rows; may raise to end it."""
 
 _ROWS_AT_ONCE = 1 << 20
+_BYTES_AT_ONCE = 1 << 20
 _LINES_AT_ONCE = 50_000
 _LONGEST_HEADER = 1 << 20
 _DAMAGE = (pa.ArrowException, OSError, EOFError, zlib.error)
@@ -51,9 +53,26 @@ class RowFile:
         status = self.path.stat()
         return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
 
+    @property
+    def state(self) -> tuple[int, int, int, int]:
+        """What no change of the content leaves as it was.  PRIVATE like the mark."""
+        status = self.path.stat()
+        return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
-def find_file(source: Source, unit: Unit, folder: Path | None = None) -> RowFile:
-    """The file of a source, below `folder` where one is given; raises `BadRequest`."""
+
+def digest_of(path: Path, progress: Progress = lambda done, total: None) -> str:
+    """SHA-256 of a file's bytes: a copy has the same, whatever its name.  Raises OSError."""
+    digest, done, total = sha256(), 0, path.stat().st_size
+    with path.open("rb") as content:
+        while chunk := content.read(_BYTES_AT_ONCE):
+            digest.update(chunk)
+            done += len(chunk)
+            progress(done, total)
+    return digest.hexdigest()
+
+
+def locate(source: Source, folder: Path | None = None) -> Path:
+    """Where the file of a source is, below `folder` where one is given; raises `BadRequest`."""
     path = Path(source.file or "")
     if folder is not None:
         path = (folder / path).resolve()
@@ -62,10 +81,23 @@ def find_file(source: Source, unit: Unit, folder: Path | None = None) -> RowFile
     try:
         if not path.is_file():
             raise BadRequest(f"there is no file {source.file!r}")
+    except (OSError, ValueError) as error:
+        raise _unreadable(source, error) from None
+    return path
+
+
+def find_file(source: Source, unit: Unit, folder: Path | None = None) -> RowFile:
+    """The file of a source with the columns that are read; raises `BadRequest`."""
+    path = locate(source, folder)
+    try:
         return _with_columns(path, source, unit)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise BadRequest(f"the file {source.file!r} cannot be read: {reason}") from None
+        raise _unreadable(source, error) from None
+
+
+def _unreadable(source: Source, error: Exception) -> BadRequest:
+    reason = getattr(error, "strerror", None) or type(error).__name__
+    return BadRequest(f"the file {source.file!r} cannot be read: {reason}")
 
 
 def read_file(file: RowFile, unit: Unit, collector: RowCollector, progress: Progress) -> None:

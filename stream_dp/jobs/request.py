@@ -37,8 +37,9 @@ class Source(
 ):
     """What to read: the records of a topic between two places, or a file.
 
-    A place is an offset (a whole number), a time (ISO 8601, without a zone UTC), or earliest / latest.  `name` is the
-    data source whose budget is charged; `user` and `item` name the columns of a CSV or Parquet file.
+    A place is an offset (a whole number), a time (ISO 8601, without a zone UTC), or earliest / latest.  The registry
+    says which data source is charged, and `name` only has to agree; `user` and `item` name the columns of a CSV or
+    Parquet file.
     """
 
     topic: _Name | None = None
@@ -72,13 +73,16 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class JobRequest(Parameters, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """One job, or with `every` (seconds) one job in every period of that length."""
+    """One job, or with `every` (seconds) one job in every period of that length.
+
+    `unit`: None for that of the data source, which has one.
+    """
 
     v: Literal[1] = 1
     id: _Id
     job: JobName
     mechanism: _Mechanism
-    unit: Unit = "user"
+    unit: Unit | None = None
     source: Source = Source()
     every: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
@@ -90,8 +94,9 @@ class JobRequest(Parameters, frozen=True, forbid_unknown_fields=True, omit_defau
 
     @property
     def digest(self) -> str:
-        """Of everything that was asked, however it was written down."""
-        return blake2b(msgspec.json.encode(self, order="sorted"), digest_size=16).hexdigest()
+        """Of everything that was asked, however it was written down; a source has one unit, whether named or not."""
+        asked = msgspec.structs.replace(self, unit=None)
+        return blake2b(msgspec.json.encode(asked, order="sorted"), digest_size=16).hexdigest()
 
     def encode(self) -> bytes:
         """The bytes of a record of `<stream>.jobs` that ask for this."""

@@ -21,19 +21,28 @@ LARGEST_PART = 900_000
 LONGEST_REASON = 1_000
 """Most characters of a reason.  It may quote what others wrote, and a result has to fit into a message."""
 
-_PROTECTED = {"user": "one user, with all that is theirs,", "event": "one event"}
+_PROTECTED = {
+    "user": "one user, with all that is theirs,",
+    "event": "one event",
+    None: "one unit of the source (an event, or a user with all that is theirs)",
+}
+_UNMETERED = (
+    " UNMETERED: the source has no budget, so nothing bounds what all releases from it reveal together."
+)
 
 
 class ResultCost(msgspec.Struct, frozen=True):
     """What the job was charged: rho and delta for the ledger, and the least epsilon known at `at_delta`.
 
     The cost of a pay-what-you-get budget was charged once, for all jobs that draw from it.
+    `unmetered`: the source has no budget, so nothing bounds what all that is released from it costs.
     """
 
     rho: float
     delta: float
     epsilon: float
     at_delta: float
+    unmetered: bool = False
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,10 +136,10 @@ def cost_of(calibrated: Calibrated, budget: Budget | None) -> ResultCost:
     if budget is not None and budget.delta >= at_delta:
         at_delta = budget.delta
     cost = calibrated.cost
-    return ResultCost(cost.rho, cost.delta, calibrated.epsilon_at(at_delta), at_delta)
+    return ResultCost(cost.rho, cost.delta, calibrated.epsilon_at(at_delta), at_delta, budget is None)
 
 
-def guarantee(unit: Unit, calibrated: Calibrated) -> str:
+def guarantee(unit: Unit | None, calibrated: Calibrated) -> str:
     """The promise in words, for people who read a result."""
     shared, delta = calibrated.shared, calibrated.delta
     released = (
@@ -150,7 +159,7 @@ def done(
     return msgspec.structs.replace(
         of_request(request, "done"),
         cost=cost,
-        guarantee=guarantee(request.unit, calibrated),
+        guarantee=guarantee(request.unit, calibrated) + (_UNMETERED if cost.unmetered else ""),
         labels=labels,
         counts=None if found.counts is None else found.counts.tolist(),
         sd=found.sd,

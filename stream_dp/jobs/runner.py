@@ -27,15 +27,14 @@ from stream_dp.jobs.steps import (
     compute,
     is_paid,
     located,
+    owner_of,
     pay,
     prepare,
-    require_budget,
     settle,
-    source_name,
 )
 from stream_dp.jobs.store import JobStore, Plan, Schedule
 from stream_dp.jobs.topic_rows import TopicRange
-from stream_dp.store.ledger import LedgerRefused, NotDurable
+from stream_dp.store.ledger import LedgerRefused, NoBudget, NotDurable
 
 _SECONDS_BETWEEN_REPORTS = 0.5
 _LONGEST_SCHEDULED_ID = 170  # a time is put behind it
@@ -76,7 +75,6 @@ class JobRunner:
         if self.store.is_cancelled(request.id) and plan is None:
             return msgspec.structs.replace(of_request(request, "cancelled"), ts=ts)
         prepared = prepare(request, self._site) if plan is None else self._again(request, plan)
-        require_budget(prepared, self._site, self._redis)
         if plan is None:
             first, end, mark = _place(prepared)
             plan = self.store.admit(request.id, request.digest, request.job, first, end, mark)
@@ -91,7 +89,7 @@ class JobRunner:
         if plan.first is not None:
             source = msgspec.structs.replace(request.source, start=plan.first, to=plan.end)
             prepared = prepare(msgspec.structs.replace(request, source=source), self._site)
-            return replace(prepared, request=request)
+            return replace(prepared, request=msgspec.structs.replace(request, unit=prepared.unit))
         prepared = prepare(request, self._site)
         if _place(prepared)[2] != plan.mark:
             raise BadRequest("the file was written again since the job was admitted: use a new id")
@@ -114,6 +112,8 @@ class JobRunner:
             return msgspec.structs.replace(result, cost=cost if paid else None)
         except NotDurable:
             raise
+        except NoBudget as refused:  # an operator may set one, and then the same id is answered
+            raise BadRequest(str(refused)) from None
         except LedgerRefused as refused:
             return of_request(request, "refused", str(refused))
         self.store.report(request.id, "done")
@@ -122,11 +122,12 @@ class JobRunner:
     def _settle(self, request: JobRequest, stored: list[bytes]) -> None:
         """Give back what the stored result did not need of a pay-what-you-get budget.  Raises `NotDurable`."""
         plan = self.store.plan(request.id)
-        if request.budget is None or plan is None:
+        result = whole(stored)
+        if request.budget is None or plan is None or result.source is None:
             return
         try:
-            ledger = self._site.ledger(self._redis, source_name(request.source, self._site))
-            settle(request, self._charge_id(request), plan.key, whole(stored), ledger)
+            ledger = self._site.ledger(self._redis, result.source)
+            settle(request, self._charge_id(request), plan.key, result, ledger)
         except NotDurable:
             raise
         except LedgerRefused as refused:
@@ -162,7 +163,7 @@ class JobRunner:
         try:
             if len(request.id) > _LONGEST_SCHEDULED_ID:
                 raise BadRequest(f"the id of a schedule has at most {_LONGEST_SCHEDULED_ID} characters")
-            source_name(request.source, self._site)
+            owner_of(request.source, self._site)
             calibrate(request)
             if self.store.schedule(request.id, schedule).digest != request.digest:
                 raise BadRequest(f"the id {request.id!r} is that of another schedule: use a new id")

@@ -12,20 +12,19 @@ from pathlib import Path
 import msgspec
 from redis import Redis
 
-from stream_dp import log
 from stream_dp.connections import Kafka
 from stream_dp.jobs.calibrated import Calibrated
-from stream_dp.jobs.file_rows import Progress, RowFile, find_file, read_file
+from stream_dp.jobs.file_rows import Progress, RowFile, digest_of, find_file, locate, read_file
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest, Source
 from stream_dp.jobs.result import JobResult, ResultCost, done
 from stream_dp.jobs.rows import RowCollector
 from stream_dp.jobs.topic_rows import TopicRange, find_range, read_topic
-from stream_dp.journal import journal_topic
 from stream_dp.journaled_ledger import JournaledLedger
-from stream_dp.privacy.composition import Charge
+from stream_dp.privacy.composition import Charge, Unit
 from stream_dp.privacy.keyed_noise import key_check, subkey
 from stream_dp.privacy.one_shot_noise import OneShotNoise
+from stream_dp.registry import Registered, Registry, not_registered
 from stream_dp.store import pay_what_you_get
 from stream_dp.store.ledger import ChargeConflict, LedgerRefused, NotDurable
 from stream_dp.store.ledger_records import Marks
@@ -35,10 +34,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Site:
-    """Where jobs run.  `events` is the stream's topic and `data_source` whose budget it spends, if there is a stream.
+    """Where jobs run.  `events` is the stream's topic, if there is a stream, and `data_source` what its settings say.
 
     `files`: whether files may be read; where a `folder` is given, only from below it.  `create_topics`: whether the
-    journal of a ledger is made where it is not there.
+    journal of a ledger is made where it is not there.  `unmetered`: whether sources without a budget may be charged.
     """
 
     kafka: Kafka
@@ -47,20 +46,26 @@ class Site:
     folder: Path | None = None
     files: bool = True
     create_topics: bool = True
+    unmetered: bool = False
 
     def ledger(self, redis: Redis, source: str) -> JournaledLedger:
         """The ledger of a data source, with its journal.  Raises `LedgerRefused`."""
-        return JournaledLedger(self.kafka, redis, source, self.create_topics, unmetered=True)
+        return JournaledLedger(self.kafka, redis, source, self.create_topics, self.unmetered)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request that can be served: `name` is the source whose ledger it charges, `place` what it reads."""
+    """A request that can be served: `name` is the source whose ledger it charges, `place` what it reads.
+
+    `file_state`: what a file was like when its content was found to be the source's.
+    """
 
     request: JobRequest
     calibrated: Calibrated
     name: str
+    unit: Unit
     place: TopicRange | RowFile
+    file_state: tuple[int, ...] | None = None
 
     @property
     def offsets(self) -> tuple[int, int | None]:
@@ -70,67 +75,59 @@ class Prepared:
         return 0, None
 
 
-def source_name(source: Source, site: Site) -> str:
-    """Whose budget a source spends; raises `BadRequest` where nothing says so."""
+def owner_of(source: Source, site: Site) -> Registered:
+    """Whose budget a source spends, which the registry alone decides.  Raises `BadRequest`."""
     topic = source.topic or site.events
     if source.file is None and topic is None:
         raise BadRequest("the request names nothing to read: give a topic or a file")
-    if source.file is None and topic == site.events:
-        own = site.data_source or site.events or ""
-        if source.name not in (None, own):
-            raise BadRequest(f"the events of {topic!r} spend the budget of {own!r}, not of {source.name!r}")
-        return own
-    if source.name is None:
-        what = f"the topic {topic!r}" if source.file is None else "a file"
+    if source.file is not None and not site.files:
+        raise BadRequest("this worker reads no files: start it with a folder of files that jobs may read")
+    try:
+        registry = Registry(site.kafka)
+        if source.file is None:
+            found = registry.owner("topic", str(topic))
+            what = f"the topic {topic!r}"
+            unknown = not_registered("topic", str(topic), site.data_source if topic == site.events else None)
+        else:
+            path = locate(source, site.folder)
+            found = registry.owner("file", digest_of(path))
+            what, unknown = f"the file {source.file!r}", not_registered("file", source.file)
+    except NotDurable:
+        raise
+    except LedgerRefused as refused:
+        raise BadRequest(str(refused)) from None
+    if found is None:
+        raise BadRequest(unknown)
+    if source.name not in (None, found.source):
         raise BadRequest(
-            f"{what} must name the data source whose budget it spends (name, or --source): the events topic that its "
-            "records come from, or a name of its own"
+            f"{what} spends the budget of {found.source!r}, not of {source.name!r}: leave the name out, or give that "
+            "one"
         )
-    return source.name
+    return found
 
 
 def prepare(request: JobRequest, site: Site) -> Prepared:
     """Everything that is known before data is read; raises `BadRequest`, which depends on public things only."""
     calibrated = calibrate(request)
     source = request.source
-    name = source_name(source, site)
     place: TopicRange | RowFile
     if source.file is None:
-        topic = source.topic or site.events or ""
-        if topic not in (site.events, name) and journal_topic(topic) in log.topics(site.kafka):
-            raise BadRequest(
-                f"the topic {topic!r} is a data source of its own: it spends the budget of {topic!r}, not of {name!r}"
-            )
-        place = find_range(site.kafka, topic, source)
-    elif not site.files:
-        raise BadRequest("this worker reads no files: start it with a folder of files that jobs may read")
+        owner = owner_of(source, site)
+        place = find_range(site.kafka, source.topic or site.events or "", source)
     else:
-        place = find_file(source, request.unit, site.folder)
-    return Prepared(request, calibrated, name, place)
-
-
-def require_budget(prepared: Prepared, site: Site, redis: Redis) -> None:
-    """Refuse a request that chose whose budget it spends, unless an operator has set one there.
-
-    It is for requests that anybody may have written.  The stream's own events are what they are for, and spend the
-    budget of its data source, if there is one.  Raises `BadRequest` and `NotDurable`.
-    """
-    source, name = prepared.request.source, prepared.name
-    if source.file is None and source.topic in (None, site.events):
-        return
-    try:
-        journaled = journal_topic(name) in log.topics(site.kafka)  # it is not made because somebody names it
-        books = JournaledLedger(site.kafka if journaled else None, redis, name, create_topics=False)
-        budget = books.ledger.budget()
-    except NotDurable:
-        raise
-    except LedgerRefused as refused:
-        raise BadRequest(str(refused)) from None
-    if budget is None:
+        before = RowFile(locate(source, site.folder), "jsonl").state if site.files else None
+        owner = owner_of(source, site)
+        place = find_file(source, request.unit or owner.unit, site.folder)
+        if place.state != before:
+            raise BadRequest(f"the file {source.file!r} is being written: ask again when it is whole")
+    if request.unit not in (None, owner.unit):
         raise BadRequest(
-            f"the data source {name!r} has no budget, and a request may choose to spend one only where an operator has "
-            f"set it: `stream-dp budget set --source {name}` does"
+            f"the data source {owner.source!r} counts per {owner.unit}, and the two units cannot be added: leave the "
+            f"unit out of the request, or give {owner.unit} instead of {request.unit}"
         )
+    file_state = place.state if isinstance(place, RowFile) else None
+    known = msgspec.structs.replace(request, unit=owner.unit)
+    return Prepared(known, calibrated, owner.source, owner.unit, place, file_state)
 
 
 def charge_of(prepared: Prepared, charge_id: str, key: bytes) -> Charge:
@@ -140,7 +137,7 @@ def charge_of(prepared: Prepared, charge_id: str, key: bytes) -> Charge:
     return Charge(
         id=charge_id,
         what=f"{request.job} by {request.mechanism}, job {request.id}",
-        unit=request.unit,
+        unit=prepared.unit,
         rho=cost.rho,
         delta=cost.delta,
         first_offset=first,
@@ -160,7 +157,7 @@ def pay(prepared: Prepared, charge_id: str, key: bytes, books: JournaledLedger) 
     if shared is None:
         books.charge(charge)
         return
-    budget = pay_what_you_get.charge_of(_budget_id(shared.name), shared.opened, unit=charge.unit)
+    budget = pay_what_you_get.charge_of(budget_id(shared.name), shared.opened, unit=charge.unit)
     try:
         books.charge(budget, Marks(shared.opened, {}))
     except ChargeConflict:
@@ -178,7 +175,7 @@ def is_paid(prepared: Prepared, charge_id: str, key: bytes, books: JournaledLedg
     stored, shared = books.ledger.state().stored, prepared.calibrated.shared
     if shared is None:
         return charge_id in stored
-    budget = stored.get(_budget_id(shared.name))
+    budget = stored.get(budget_id(shared.name))
     query = _query_id(prepared.request, charge_id, key)
     return budget is not None and budget.marks is not None and query in budget.marks.queries
 
@@ -192,12 +189,13 @@ def settle(
     """
     if request.budget is None or result.status != "done":
         return
-    budget, query = _budget_id(request.budget), _query_id(request, charge_id, key)
+    budget, query = budget_id(request.budget), _query_id(request, charge_id, key)
     pay_what_you_get.spend(books.ledger, budget, query, len(result.labels) + bool(result.bottom))
     books.note_query(budget, query)
 
 
-def _budget_id(name: str) -> str:
+def budget_id(name: str) -> str:
+    """The id of the charge that opens a pay-what-you-get budget."""
     return f"budget/{name}"
 
 
@@ -213,14 +211,20 @@ def _digest(request: JobRequest, key: bytes) -> str:
 def compute(prepared: Prepared, kafka: Kafka, key: bytes, cost: ResultCost, progress: Progress) -> JobResult:
     """Read the source and run the mechanism with noise from `key`, which serves this job alone.
 
-    Raises KafkaError, and whatever `progress` raises.
+    Raises KafkaError, `BadRequest` where a file is not the one that was registered any more, and whatever `progress`
+    raises.
     """
     request, place = prepared.request, prepared.place
     collector = RowCollector()
     if isinstance(place, TopicRange):
-        read_topic(kafka, place, request.unit, collector, progress)
+        read_topic(kafka, place, prepared.unit, collector, progress)
     else:
-        read_file(place, request.unit, collector, progress)
+        read_file(place, prepared.unit, collector, progress)
+        if place.state != prepared.file_state:
+            raise BadRequest(
+                f"the file {request.source.file!r} was written while it was read, so nothing is released; what was "
+                "charged stays charged"
+            )
     rows = collector.rows()
     logger.info(
         "job %s: %d rows, and left out %d without a user and %d malformed ones (private numbers)",

@@ -68,6 +68,7 @@ class JobWorker:
             folder,
             files=folder is not None,
             create_topics=settings.create_topics,
+            unmetered=settings.unmetered,
         )
         self._runner = JobRunner(site, self._redis, settings.stream, self._interrupt)
         self.store = self._runner.store

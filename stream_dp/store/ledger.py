@@ -40,6 +40,7 @@ from stream_dp.store.ledger_records import (
     Stored,
     UnitMismatch,
     check_same,
+    check_source,
     check_unit,
     damaged,
     does_not_fit,
@@ -62,7 +63,6 @@ __all__ = [
     "UnitMismatch",
 ]
 
-_SOURCE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _DURABLE_MILLISECONDS = 4_000  # below the five seconds after which a client stops waiting for an answer
 
 logger = logging.getLogger(__name__)
@@ -75,11 +75,7 @@ class Ledger:
     """
 
     def __init__(self, redis: Redis, source: str) -> None:
-        if not 0 < len(source) <= 249 or not _SOURCE_CHARACTERS.issuperset(source):
-            raise LedgerRefused(
-                f"{source!r} names no data source: give the events topic that the data come from, or for a file of "
-                "its own a name of at most 249 letters, digits, '.', '_' and '-'"
-            )
+        check_source(source)
         self.source = source
         self.journal = JournalFold(source)
         self._redis = redis
@@ -153,17 +149,11 @@ class Ledger:
         """
 
         def change(state: State) -> Change:
-            check_unit(self.source, state.unit, charge.unit)
             known = state.stored.get(charge.id)
             if known is not None:
                 check_same(known.made, charge)
                 return Change()
-            if metered and state.budget is None:
-                raise NoBudget(no_budget(self.source))
-            charges = state.charges()
-            if state.budget is not None and composition.refused([*charges, charge], state.budget):
-                left = composition.room(charges, state.budget, charge.first_offset, charge.end_offset)
-                raise BudgetExceeded(does_not_fit(self.source, state.budget, charge, left))
+            require_room(self.source, state, charge, metered)
             return Change(stored=(Stored(len(state.stored) + 1, charge, marks=marks, at=now()),))
 
         before = self.update(change)
@@ -300,6 +290,22 @@ class Ledger:
         if warning not in self._warned:
             self._warned.add(warning)
             logger.warning(warning)
+
+
+def require_room(source: str, state: State, charge: Charge, metered: bool) -> None:
+    """Refuse a new charge that the ledger has no room for.
+
+    Raises `UnitMismatch`, `BudgetExceeded`, and `NoBudget` where it is `metered`.
+    """
+    check_unit(source, state.unit, charge.unit)
+    charges, budget = state.charges(), state.budget
+    if budget is None:
+        if metered:
+            raise NoBudget(no_budget(source))
+        return
+    if composition.refused([*charges, charge], budget):
+        left = composition.room(charges, budget, charge.first_offset, charge.end_offset)
+        raise BudgetExceeded(does_not_fit(source, budget, charge, left))
 
 
 def _missing(held: State, journal: JournalFold) -> list[Charge]:

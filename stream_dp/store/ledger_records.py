@@ -10,6 +10,7 @@ from stream_dp.batch.gumbel_top_k import PayWhatYouGet
 from stream_dp.privacy.composition import Budget, Charge, Load, Room, Unit
 
 FORMAT = 1
+_SOURCE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
 class LedgerRefused(Exception):
@@ -229,6 +230,15 @@ def _with_queries(marks: Marks, found: dict[str, Query]) -> Marks:
         marks.opened,
         {name: settled.get(name, query) if query.spent is None else query for name, query in queries.items()},
     )
+
+
+def check_source(source: str) -> None:
+    """Raise `LedgerRefused` unless this can be the name of a data source."""
+    if not 0 < len(source) <= 249 or not _SOURCE_CHARACTERS.issuperset(source):
+        raise LedgerRefused(
+            f"{source!r} names no data source: give the events topic that the data come from, or for a file of its own "
+            "a name of at most 249 letters, digits, '.', '_' and '-'"
+        )
 
 
 def check_unit(source: str, counts: Unit | None, unit: Unit) -> None:

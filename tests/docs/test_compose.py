@@ -31,6 +31,7 @@ from stream_dp.dev.child_process import wait_until as wait_until_ready
 from stream_dp.dev.redis_server import server_binary
 from stream_dp.dev.servers import start_broker
 from stream_dp.jobs.worker import JOBS
+from stream_dp.journaled_ledger import JournaledLedger
 from stream_dp.records import decode_release
 from stream_dp.settings import ENVIRONMENT_PREFIX, Settings, load_settings
 from tests.apache_kafka import server as apache_kafka
@@ -369,6 +370,8 @@ def test_our_services_run_on_their_own_commands_and_environments(guarded_redis: 
     (tmp_path / "stream.toml").write_text((ROOT / "stream.example.toml").read_text())
     reachable = {"STREAM_DP_KAFKA": broker.address, "STREAM_DP_REDIS": guarded_redis}
     try:
+        with Redis.from_url(guarded_redis) as redis:
+            JournaledLedger(broker.address, redis, "shop.events").set_budget(2.0, 1e-5, "event")
         with ExitStack() as services:
             waits = [services.enter_context(started(name, tmp_path, reachable)) for name in OWN]
             for wait in waits:

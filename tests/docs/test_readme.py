@@ -226,6 +226,9 @@ def test_produce_work_and_subscribe_as_the_readme_shows(tmp_path: Path) -> None:
         for name, snippet in (("produce", produce), ("subscribe", subscribe), ("snapshots", snapshots)):
             assert "localhost:9092" in snippet
             (tmp_path / f"{name}.py").write_text(snippet.replace("localhost:9092", servers.kafka))
+        [line] = [line for line in README.splitlines() if line.startswith("   stream-dp budget set")]
+        words = [*line.split()[1:], "--settings", str(tmp_path / "stream.toml")]
+        assert CliRunner().invoke(app, words).exit_code == 0
         with running(["-m", "stream_dp.cli", "worker", "--log-level", "error"], tmp_path) as worker:
             await_topic(servers.kafka, "shop.events", worker)
             subprocess.run([sys.executable, "produce.py"], cwd=tmp_path, check=True, timeout=GIVE_UP_SECONDS)

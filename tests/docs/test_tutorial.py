@@ -42,6 +42,7 @@ def test_the_way_is_complete() -> None:
         "dashboard",
         "verify",
         "top-k",
+        "source",
     ]
     assert first == steps
 

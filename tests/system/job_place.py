@@ -15,6 +15,7 @@ from stream_dp.jobs.result import JobResult, decode_result
 from stream_dp.jobs.store import JobStore
 from stream_dp.jobs.worker import JOBS, JobWorker
 from stream_dp.privacy.composition import Charge
+from stream_dp.registry import Registry
 from stream_dp.settings import Settings
 from stream_dp.store.ledger import Ledger
 from stream_dp.store.pay_what_you_get import left
@@ -48,12 +49,17 @@ class Place:
     """One stream with real events; requests go in, results come out."""
 
     def __init__(self, kafka: str, redis_url: str, name: str, folder: Path) -> None:
-        self.settings = Settings(stream=name, kafka=kafka, redis=redis_url)
+        self.settings = Settings(stream=name, kafka=kafka, redis=redis_url, unmetered=True)
         self.redis = Redis.from_url(redis_url)
         self.store = JobStore(self.redis, name)
         self.log_file = folder / "jobs.log"
         self.producer = KafkaProducer(bootstrap_servers=kafka, acks="all")
         log.create_topics(kafka, self.settings.events, f"{name}.jobs", f"{name}.results")
+        self.register(self.settings.events)
+
+    def register(self, topic: str, source: str | None = None) -> None:
+        """What an operator does before anybody may read a topic."""
+        Registry(self.settings.kafka).register("topic", topic, source or topic, UNIT)
 
     def close(self) -> None:
         self.producer.close()

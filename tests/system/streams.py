@@ -455,6 +455,7 @@ def _all_records(kafka: str, topic: str, last_only: bool = False) -> list[Consum
 def small_stream(kafka: str, redis_url: str, name: str, folder: Path, **changed: object) -> Iterator[Stream]:
     """A stream of small batches and frequent checkpoints: a short one takes every step many times."""
     settings = {
+        "unmetered": True,  # budgets are for the tests that set one
         "epsilon": 30.0,
         "horizon": 1023,
         "items_per_event": 3,

@@ -184,7 +184,7 @@ def test_check_passes_a_fresh_stream_and_makes_nothing(kafka: str, redis_url: st
     assert code == 0
     assert of(checks, "failed") == []
     assert {each["name"] for each in checks} == {
-        *("settings", "noise", "promise", "kafka", "topic", "redis", "state", "noise key")
+        *("settings", "noise", "promise", "kafka", "topic", "redis", "budget", "state", "noise key")
     }
     assert not {topic for topic in topics(kafka) if topic.startswith(topic_prefix)}
     with Redis.from_url(redis_url) as redis:
@@ -244,6 +244,9 @@ def test_check_warns_of_a_redis_that_forgets(
     kafka: str, own_redis: redis_server.RedisServer, topic_prefix: str
 ) -> None:
     words = ("--stream", topic_prefix, "--kafka", kafka, "--redis", own_redis.url)
+    JournaledLedger(kafka, Redis.from_url(own_redis.url), f"{topic_prefix}.events").set_budget(
+        1.0, 1e-6, "event"
+    )
     assert of(checklist(*words)[1], "warning") == []
     with Redis.from_url(own_redis.url) as redis:
         redis.config_set("appendfsync", "no")

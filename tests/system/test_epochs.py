@@ -207,16 +207,31 @@ def test_a_derived_stream_spends_its_source_whole_and_for_good(stream: Stream) -
 
 
 @pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")
-def test_an_epoch_ends_in_the_ledger_that_it_was_charged_to(stream: Stream) -> None:
-    """The setting `source` is changed with the next epoch."""
+def test_the_setting_source_does_not_move_events_to_another_budget(stream: Stream) -> None:
+    """It is changed with the next epoch, which would read the same events on somebody else's budget."""
     stream.feed(some_events(30, seed=27))
     assert stream.run(until_round=30) == 0
     source = f"{stream.settings.stream}-source.events"
-    run_epoch(stream, 0, 2, NewEpoch(), source=source)
-    assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, 30)]
+    assert ended(stream.start(new_epoch=NewEpoch(), source=source)) == REFUSED
+    assert f"belongs to the data source {stream.settings.events!r}" in stream.logged()
+    assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, None)]
     with stream.redis() as client:
-        made = Ledger(client, source).charges()
-    assert [(charge.first_offset, charge.end_offset) for charge in made] == [(0, None)]
+        assert Ledger(client, source).charges() == []
+
+
+@pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")
+def test_without_a_budget_no_epoch_opens_and_one_that_is_open_goes_on(stream: Stream) -> None:
+    stream.feed(some_events(30, seed=28))
+    assert ended(stream.start(unmetered=False)) == REFUSED
+    assert f"stream-dp budget set --source {stream.settings.events}" in stream.logged()
+    assert charges(stream) == []
+    assert stream.run(until_round=20) == 0
+    [opened] = EpochJournal(stream.settings).opened
+    assert opened.unmetered
+    assert stream.run(until_round=30, unmetered=False) == 0  # as after an upgrade: its charge was made
+    assert ended(stream.start(new_epoch=NewEpoch(), unmetered=False)) == REFUSED
+    assert not EpochJournal(stream.settings).closed
+    assert len(charges(stream)) == 1
 
 
 @pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")

@@ -1,8 +1,10 @@
-"""Jobs on files from the command line, which meet Redis and no broker."""
+"""Jobs on files from the command line: what they release, whose budget they spend, and what they refuse."""
 
 import gzip
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -10,6 +12,8 @@ from redis import Redis
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
+from stream_dp.jobs import steps
+from stream_dp.jobs.file_rows import read_file
 from stream_dp.jobs.result import decode_result
 from stream_dp.store.ledger import Ledger
 from tests.real_events import real_records
@@ -37,6 +41,23 @@ def events_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return real_file(tmp_path_factory.mktemp("events"))
 
 
+@pytest.fixture
+def own_file(kafka: str, redis_url: str, topic_prefix: str, events_file: Path, tmp_path: Path) -> Path:
+    """The events in a file of this test's alone, which is registered as a source of its own per user."""
+    file = tmp_path / "own.jsonl.gz"
+    file.write_bytes(events_file.read_bytes() + gzip.compress(topic_prefix.encode()))
+    words = ["--file", str(file), "--source", topic_prefix, "--unit", "user"]
+    registered = command("source", "register", *words, "--kafka", kafka, "--redis", redis_url)
+    assert registered.exit_code == 0, registered.output
+    return file
+
+
+@pytest.fixture
+def words(kafka: str, redis_url: str, own_file: Path) -> list[str]:
+    """What names the file and the servers."""
+    return ["--file", str(own_file), "--redis", redis_url, "--kafka", kafka]
+
+
 def true_tops(file: Path, k: int) -> list[str]:
     holders: dict[str, set[str]] = {}
     with gzip.open(file) as lines:
@@ -49,9 +70,10 @@ def true_tops(file: Path, k: int) -> list[str]:
 
 
 def test_best_sellers_of_a_file_are_found_and_its_source_is_charged(
-    redis_url: str, topic_prefix: str, events_file: Path
+    redis_url: str, kafka: str, topic_prefix: str, events_file: Path, words: list[str]
 ) -> None:
-    words = ("--file", str(events_file), "--source", topic_prefix, "--redis", redis_url)
+    where = ["--source", topic_prefix, "--redis", redis_url, "--kafka", kafka]
+    assert command("budget", "set", *where, "--epsilon", "20", "--delta", "1e-5").exit_code == 0
     result = command("top-k", *words, "-k", "10", "--epsilon", "10", "--json")
     assert result.exit_code == 0, result.output
     labels = decode_result(result.stdout.strip().encode()).labels
@@ -61,13 +83,12 @@ def test_best_sellers_of_a_file_are_found_and_its_source_is_charged(
     assert (charge.first_offset, charge.end_offset) == (0, None)
 
 
-def test_a_set_union_of_a_file_and_a_picture_of_its_counts(
-    redis_url: str, topic_prefix: str, events_file: Path, tmp_path: Path
-) -> None:
-    words = ("--file", str(events_file), "--source", topic_prefix, "--redis", redis_url, "--epsilon", "4")
+def test_a_set_union_of_a_file_and_a_picture_of_its_counts(words: list[str], tmp_path: Path) -> None:
+    words = [*words, "--epsilon", "4", "--unmetered"]
     union = command("set-union", *words, "--items-per-user", "20")
     assert union.exit_code == 0, union.output
     assert "Whether the data of any one user" in " ".join(union.stdout.split())
+    assert "UNMETERED: the source has no budget" in " ".join(union.stdout.split())
     picture = tmp_path / "counts.png"
     counts = command("histogram", *words, "--items-per-user", "10", "--plot", str(picture))
     assert counts.exit_code == 0, counts.output
@@ -88,7 +109,6 @@ def test_a_dry_run_needs_no_server_and_reads_nothing(tmp_path: Path) -> None:
     ("words", "told"),
     [
         (["top-k"], "the stream has no name"),
-        (["top-k", "--file", "no.csv"], "must name the data source"),
         (["top-k", "--file", "no.csv", "--source", "x", "-k", "0"], "k must be a whole number"),
         (["top-k", "--file", "no.csv", "--source", "x", "--plot", "x.png"], "releases no counts to plot"),
         (["top-k", "--file", "no.csv", "--source", "x", "--from", "7"], "read whole"),
@@ -105,3 +125,60 @@ def test_mistakes_are_told_in_one_sentence(words: list[str], told: str) -> None:
     assert result.exit_code == 2
     assert told in " ".join(result.stderr.split())
     assert "Traceback" not in result.output
+
+
+def test_a_dry_run_says_whether_the_budget_has_room_and_what_stays(
+    words: list[str], topic_prefix: str, redis_url: str, kafka: str
+) -> None:
+    where = ["--source", topic_prefix, "--redis", redis_url, "--kafka", kafka]
+    told = json.loads(command("top-k", *words, "--dry-run", "--json").stdout)
+    assert "has no budget" in told["forecast"]["why_not"]
+    assert command("budget", "set", *where, "--epsilon", "2", "--delta", "1e-5").exit_code == 0
+    told = json.loads(command("top-k", *words, "--dry-run", "--json").stdout)["forecast"]
+    assert (told["fits"], told["unit"], told["source"]) == (True, "user", topic_prefix)
+    assert command("top-k", *words, "--json").exit_code == 0
+    left = json.loads(command("budget", "show", *where, "--json").stdout)["left_everywhere"]
+    assert told["left"] == left
+    shown = command("top-k", *words, "--epsilon", "9", "--dry-run")
+    assert "It would be refused: the charge" in " ".join(shown.stdout.split())
+    assert "Nothing was charged." in shown.stdout
+
+
+def test_a_copy_of_a_file_is_the_file_and_an_edited_one_is_another(
+    words: list[str], own_file: Path, topic_prefix: str, redis_url: str, kafka: str, tmp_path: Path
+) -> None:
+    where = ["--redis", redis_url, "--kafka", kafka]
+    assert (
+        command(
+            "budget", "set", "--source", topic_prefix, *where, "--epsilon", "2", "--delta", "1e-5"
+        ).exit_code
+        == 0
+    )
+    copy, edited = tmp_path / "copy.jsonl.gz", tmp_path / "edited.jsonl.gz"
+    copy.write_bytes(own_file.read_bytes())
+    edited.write_bytes(own_file.read_bytes() + gzip.compress(b"x"))
+    done = command("top-k", "--file", str(copy), *where, "--json")
+    assert decode_result(done.stdout.encode()).source == topic_prefix
+    refused = command("top-k", "--file", str(edited), "--source", topic_prefix, *where)
+    assert refused.exit_code == 2
+    assert f"stream-dp source register --file {edited}" in " ".join(refused.stderr.split())
+    taken = command("source", "register", "--file", str(copy), "--source", f"{topic_prefix}-2", *where)
+    assert taken.exit_code == 2
+    assert f"belongs to the data source {topic_prefix!r}" in " ".join(taken.stderr.split())
+
+
+def test_a_file_that_is_written_while_it_is_read_releases_nothing(
+    words: list[str], own_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may write the file could otherwise have a registered one charged and another one read."""
+
+    def swapped(*given: Any) -> None:
+        read_file(*given)
+        status = own_file.stat()
+        own_file.write_bytes(own_file.read_bytes())
+        os.utime(own_file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    monkeypatch.setattr(steps, "read_file", swapped)
+    told = command("top-k", *words, "--unmetered", "--json")
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert "was written while it was read" in " ".join(told.stderr.split())

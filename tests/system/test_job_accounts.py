@@ -1,25 +1,22 @@
 """Whose budget a job spends, and where its charge is kept, against a real broker and a real Redis."""
 
+import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import Result
-from redis import Redis
 from typer.testing import CliRunner
 
 from stream_dp import log
 from stream_dp.cli import app
-from stream_dp.jobs.result import JobResult, decode_result
+from stream_dp.jobs.result import JobResult
 from stream_dp.journaled_ledger import JournaledLedger
-from stream_dp.privacy.composition import Charge
-from stream_dp.store.ledger import Ledger
+from stream_dp.registry import Registry, SourceTaken
 from tests.system.job_place import TOP, UNIT, Place, job_place
-
-CHARGE = Charge(
-    id="c", what="an epoch", unit=UNIT, rho=0.01, delta=1e-7, first_offset=0, end_offset=None, digest="d"
-)
 
 
 @pytest.fixture
@@ -40,99 +37,130 @@ def command(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))
 
 
-def test_a_request_cannot_make_a_ledger_to_spend(place: Place) -> None:
-    """Each new name would be a budget of its own for the events of somebody else."""
-    settings, fresh = place.settings, f"{place.settings.stream}-fresh"
-    other = f"{place.settings.stream}-other.events"
-    log.create_topics(settings.kafka, other)
-    place.write(other, b'{"items": ["a"], "user": "u"}')
-    refused = asked(place, "q1", topic=other, name=fresh)
-    assert refused.status == "refused"
-    assert f"stream-dp budget set --source {fresh}" in str(refused.reason)
-    assert place.charges(fresh) == []
-    assert f"{fresh}.ledger" not in log.topics(settings.kafka)
-
-    Ledger(place.redis, fresh).set_budget(5.0, 1e-5, UNIT)
-    assert asked(place, "q1", topic=other, name=fresh).status == "done"
-    spent = asked(place, "q2", topic=other, name=fresh)
-    assert (spent.status, len(place.charges(fresh))) == ("refused", 1)
-    assert asked(place, "own").status == "done"  # the stream's own events need no budget
+@pytest.fixture
+def metered(place: Place) -> Place:
+    """A stream whose jobs need a budget."""
+    place.settings = msgspec.structs.replace(place.settings, unmetered=False)
+    return place
 
 
-def test_a_topic_spends_its_own_ledger_and_no_other(place: Place) -> None:
-    settings, rich = place.settings, f"{place.settings.stream}-rich"
-    other = f"{place.settings.stream}-other.events"
-    log.create_topics(settings.kafka, other)
-    place.write(other, b'{"items": ["a"], "user": "u"}')
-    JournaledLedger(settings.kafka, place.redis, other, unmetered=True).charge(CHARGE)
-    Ledger(place.redis, other).set_budget(10.0, 1e-5, UNIT)
-    Ledger(place.redis, rich).set_budget(1000.0, 1e-5, UNIT)
-    refused = asked(place, "q1", topic=other, name=rich)
+def where(place: Place) -> list[str]:
+    return ["--kafka", place.settings.kafka, "--redis", place.settings.redis]
+
+
+def other_topic(place: Place, name: str) -> str:
+    """Another topic with one event."""
+    topic = f"{place.settings.stream}-{name}"
+    log.create_topics(place.settings.kafka, topic)
+    place.write(topic, b'{"items": ["a"], "user": "u"}')
+    return topic
+
+
+def sentence(result: Result) -> str:
+    assert result.exit_code == 2, result.output
+    return " ".join(result.stderr.split())
+
+
+def test_a_topic_that_nobody_registered_is_refused_with_the_command_that_does_it(metered: Place) -> None:
+    """A request that named a source of its own made a budget of its own for the events of somebody else."""
+    place = metered
+    bank, scratch = other_topic(place, "bank.events"), f"{place.settings.stream}-scratch"
+    JournaledLedger(place.settings.kafka, place.redis, scratch).set_budget(100.0, 1e-4, UNIT)
+    for source in ({"topic": bank, "name": scratch}, {"topic": bank, "name": bank}, {"topic": bank}):
+        refused = asked(place, f"q{len(source)}", **source)
+        assert refused.status == "refused"
+        assert f"stream-dp source register --topic {bank}" in str(refused.reason)
+    words = ["top-k", "--topic", bank, "--epsilon", "30", *where(place)]
+    for more in ([], ["--source", scratch], ["--unmetered"]):
+        assert f"`stream-dp source register --topic {bank}`" in sentence(command(*words, *more))
+    assert (place.charges(scratch), place.charges(bank)) == ([], [])
+    assert f"{bank}.ledger" not in log.topics(place.settings.kafka)
+
+
+def test_a_derived_topic_spends_the_source_that_it_comes_from(metered: Place) -> None:
+    """Read on another source, it gave what the budget of its own had no room for."""
+    place = metered
+    master, derived = other_topic(place, "master.events"), other_topic(place, "derived.events")
+    rich = f"{place.settings.stream}-rich"
+    for source in (master, rich):
+        words = ["budget", "set", "--source", source, "--unit", UNIT, "--epsilon", "4.5", "--delta", "1e-4"]
+        assert command(*words, *where(place)).exit_code == 0
+    assert command("source", "register", "--topic", derived, "--source", master, *where(place)).exit_code == 0
+    assert asked(place, "q1", topic=master).status == "done"  # and the budget is used up
+    for job_id, source in (("q2", {"topic": derived}), ("q3", {"topic": derived, "name": rich})):
+        assert asked(place, job_id, **source).status == "refused"
+    words = ["top-k", "--topic", derived, "--epsilon", "4", *where(place)]
+    assert "does not fit the budget" in sentence(command(*words))
+    assert f"spends the budget of {master!r}, not of {rich!r}" in sentence(command(*words, "--source", rich))
+    for more in (["--source", rich], []):  # nor does it move
+        told = command("source", "register", "--topic", derived, *more, *where(place))
+        assert f"belongs to the data source {master!r}" in sentence(told)
+    assert "belongs to the data source" in sentence(
+        command("budget", "set", "--source", derived, "--epsilon", "9", "--delta", "1e-4", *where(place))
+    )
+    assert (len(place.charges(master)), place.charges(rich)) == (1, [])
+
+
+def test_the_streams_own_events_spend_what_the_registry_says_and_no_settings(metered: Place) -> None:
+    place, own = metered, metered.settings.events
+    rich = f"{place.settings.stream}-rich"
+    JournaledLedger(place.settings.kafka, place.redis, rich).set_budget(100.0, 1e-4, UNIT)
+    place.settings = msgspec.structs.replace(place.settings, source=rich)
+    refused = asked(place, "q")
     assert (refused.status, place.charges(rich)) == ("refused", [])
-    assert "is a data source of its own" in str(refused.reason)
-    assert asked(place, "q2", topic=other, name=other).status == "done"
+    assert f"{own!r} has no budget" in str(refused.reason)
+    JournaledLedger(place.settings.kafka, place.redis, own).set_budget(5.0, 1e-5, UNIT)
+    assert asked(place, "q").status == "done"  # the same request, now that there is a budget
+    assert len(place.charges(own)) == 1
 
-    where = ["--kafka", settings.kafka, "--redis", settings.redis, "--unit", UNIT, "--topic", other]
-    told = command("top-k", *where, "--source", rich)
-    assert (told.exit_code, place.charges(rich)) == (2, [])
-    assert f"spends the budget of {other!r}, not of {rich!r}" in " ".join(told.stderr.split())
-    assert command("top-k", *where, "--source", other, "--json").exit_code == 0
-    assert len(place.charges(other)) == 3
+
+def test_a_request_without_a_unit_has_that_of_its_source(metered: Place) -> None:
+    place, own = metered, metered.settings.events
+    JournaledLedger(place.settings.kafka, place.redis, own).set_budget(50.0, 1e-4, UNIT)
+    bare = {name: value for name, value in TOP.items() if name != "unit"}
+    [result] = place.answers({"id": "q", **bare})
+    assert (result.status, result.unit) == ("done", UNIT)
+    other = "event" if UNIT == "user" else "user"
+    [refused] = place.answers({"id": "r", **bare, "unit": other})
+    assert f"leave the unit out of the request, or give {UNIT} instead of {other}" in str(refused.reason)
+
+
+def test_a_job_that_was_not_metered_says_so(place: Place) -> None:
+    [result] = place.answers({"id": "q", **TOP})
+    assert result.cost is not None
+    assert result.cost.unmetered
+    assert "UNMETERED: the source has no budget" in str(result.guarantee)
 
 
 @pytest.mark.same_on_any_broker("what Redis holds")
-def test_a_file_of_a_request_spends_a_budget_that_an_operator_has_set(place: Place, tmp_path: Path) -> None:
-    name = f"{place.settings.stream}-orders"
-    (tmp_path / "x.csv").write_text("user,item\nu,a\n")
-    refused = asked(place, "q", tmp_path, file="x.csv", name=name)
-    assert (refused.status, place.charges(name)) == ("refused", [])
-    Ledger(place.redis, name).set_budget(5.0, 1e-5, UNIT)
-    assert asked(place, "q", tmp_path, file="x.csv", name=name).status == "done"
+def test_a_file_of_a_request_spends_the_budget_it_was_registered_for(metered: Place, tmp_path: Path) -> None:
+    place, name = metered, f"{metered.settings.stream}-orders"
+    (tmp_path / "x.csv").write_text(f"user,item\nu,{name}\n")
+    assert "source register --file x.csv" in str(asked(place, "q", tmp_path, file="x.csv", name=name).reason)
+    file = ["--file", str(tmp_path / "x.csv")]
+    words = ["source", "register", *file, "--source", name, "--unit", UNIT]
+    assert command(*words, *where(place)).exit_code == 0
+    assert "has no budget" in str(asked(place, "q", tmp_path, file="x.csv").reason)
+    JournaledLedger(place.settings.kafka, place.redis, name).set_budget(5.0, 1e-5, UNIT)
+    assert asked(place, "q", tmp_path, file="x.csv").status == "done"
+    shown = json.loads(command("source", "show", *file, *where(place), "--json").stdout)
+    assert (shown["source"], shown["called"], shown["unit"]) == (name, "x.csv", UNIT)
+    listed = json.loads(command("source", "list", *where(place), "--json").stdout)
+    assert shown in listed
+    assert "x.csv" in command("source", "list", *where(place)).stdout
 
 
-@pytest.mark.parametrize(
-    "named_by",
-    [
-        "option",
-        pytest.param("environment", marks=pytest.mark.same_on_any_broker("named otherwise")),
-        pytest.param("settings", marks=pytest.mark.same_on_any_broker("named otherwise")),
-    ],
-)
-def test_a_job_on_a_file_is_journaled_wherever_kafka_is_named(
-    named_by: str,
-    kafka: str,
-    redis_url: str,
-    topic_prefix: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A Redis that was rolled back gets the charge back before the next job is charged."""
-    monkeypatch.chdir(tmp_path)
-    Path("x.csv").write_text("user,item\nu,a\n")
-    words = ["histogram", "--file", "x.csv", "--source", topic_prefix, "--redis", redis_url, "--json"]
-    if named_by == "option":
-        words += ["--kafka", kafka]
-    elif named_by == "environment":
-        monkeypatch.setenv("STREAM_DP_KAFKA", kafka)
-    else:
-        Path("stream.toml").write_text(f'stream = "{topic_prefix}-stream"\nkafka = "{kafka}"\n')
-    first = command(*words)
-    assert (first.exit_code, first.stderr) == (0, "")
-    with Redis.from_url(redis_url) as redis:
-        redis.delete(*redis.keys(f"stream_dp:{{{topic_prefix}}}:*"))
-        assert command(*words).exit_code == 0
-        assert len(Ledger(redis, topic_prefix).charges()) == 2
+def test_whoever_registers_first_is_right_and_all_agree_on_it(place: Place) -> None:
+    topic, names = other_topic(place, "both.events"), [f"{place.settings.stream}-{name}" for name in "abcd"]
 
+    def claim(name: str) -> str:
+        try:
+            return Registry(place.settings.kafka).register("topic", topic, name, UNIT).source
+        except SourceTaken:
+            return "taken"
 
-@pytest.mark.same_on_any_broker("no broker takes part")
-def test_a_job_on_a_file_without_kafka_says_where_its_charge_is(
-    redis_url: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("x.csv").write_text("user,item\nu,a\n")
-    words = ("histogram", "--file", "x.csv", "--source", topic_prefix, "--redis", redis_url, "--json")
-    told = command(*words)
-    assert decode_result(told.stdout.encode()).status == "done"
-    assert f"the charge to {topic_prefix} is in Redis alone" in told.stderr
-    Path("stream.toml").write_text(f'stream = "{topic_prefix}"\n')
-    assert "is in Redis alone" in command(*words).stderr  # a default is not a name
+    with ThreadPoolExecutor(4) as threads:
+        said = list(threads.map(claim, names))
+    found = Registry(place.settings.kafka).owner("topic", topic)
+    assert found is not None
+    assert [name for name in said if name != "taken"] == [found.source]

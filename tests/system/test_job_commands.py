@@ -42,7 +42,7 @@ def test_the_command_draws_from_a_budget_and_shows_what_is_left(place: Place) ->
         "--queries",
         "4",
     ]
-    words += ["--epsilon", "4", "-k", "5", "--unit", UNIT, *where]
+    words += ["--epsilon", "4", "-k", "5", "--unit", UNIT, "--unmetered", *where]
     told = CliRunner().invoke(app, [*words, "--dry-run"])
     assert told.exit_code == 0, told.output
     assert "all jobs of the budget anna release" in " ".join(told.output.split())
@@ -51,9 +51,9 @@ def test_the_command_draws_from_a_budget_and_shows_what_is_left(place: Place) ->
     assert ran.exit_code == 0, ran.output
     marks = marks_of(decode_result(ran.stdout.encode()))
     assert anna(place) == (30 - marks, 3)
-    shown = CliRunner().invoke(app, ["budget", "show", *where[:2], *where[4:]])
+    shown = CliRunner().invoke(app, ["budget", "show", *where])
     assert f"budget/anna has left: {30 - marks} of 30 marks, 3 of 4 queries" in " ".join(shown.output.split())
-    listed = json.loads(CliRunner().invoke(app, ["budget", "show", *where[:2], *where[4:], "--json"]).stdout)
+    listed = json.loads(CliRunner().invoke(app, ["budget", "show", *where, "--json"]).stdout)
     assert listed["pay_what_you_get"][0]["marks_left"] == 30 - marks
     refused = CliRunner().invoke(app, [*words, "--marks", "31"])
     assert refused.exit_code == 2
@@ -66,7 +66,7 @@ def command(*words: str) -> Result:
 
 def test_a_topic_is_read_by_command_between_two_times(place: Place) -> None:
     settings = place.settings
-    words = ("--stream", settings.stream, "--kafka", settings.kafka, "--redis", settings.redis)
+    words = ("--stream", settings.stream, "--kafka", settings.kafka, "--redis", settings.redis, "--unmetered")
     result = command("top-k", *words, "--unit", UNIT, "--epsilon", "4", "--to", "1200", "--json")
     assert result.exit_code == 0, result.output
     found = decode_result(result.stdout.strip().encode())

@@ -86,18 +86,19 @@ BAD = {
     "holds the offsets": {"source": {"from": 0, "to": EVENTS + 1}},
     "is no place in a topic": {"source": {"from": "yesterday"}},
     "reads no files": {"source": {"file": "x.csv", "name": "x"}},
-    "must name the data source": {"source": {"topic": "elsewhere"}},
-    "spend the budget of": {"source": {"name": "elsewhere"}},
-    "does not exist": {"source": {"topic": "elsewhere", "name": "elsewhere"}},
+    "source register --topic elsewhere": {"source": {"topic": "elsewhere", "name": "elsewhere"}},
+    "spends the budget of": {"source": {"name": "elsewhere"}},
+    "does not exist": {"source": {"topic": "not-made-yet"}},
     "did you mean 'kbar'": {"kbra": 3},
     "takes no tokens": {"tokens": 3},
     "does not fit the budget": {"epsilon": 29},
-    "use the unit": {"unit": "event" if UNIT == "user" else "user"},
+    "leave the unit out": {"unit": "event" if UNIT == "user" else "user"},
 }
 
 
 def test_bad_requests_get_an_error_and_cost_nothing_and_the_worker_lives(place: Place) -> None:
     Ledger(place.redis, place.settings.events).set_budget(10, 1e-4, UNIT)
+    place.register("not-made-yet")
     asked = [{"id": f"bad-{number}", **TOP, **wrong} for number, wrong in enumerate(BAD.values())]
     place.send(b"{")
     place.send(b'{"v": 2, "id": "old"}')
@@ -222,7 +223,7 @@ def test_killed_at_every_step_a_job_takes_its_marks_once(
     decoded = decode_request(json.dumps(request).encode())
     assert isinstance(decoded, JobRequest)
     settings = place.settings
-    site = Site(settings.kafka, settings.events, settings.data_source)
+    site = Site(settings.kafka, settings.events, settings.data_source, unmetered=True)
     answers = runner.JobRunner(site, place.redis, settings.stream, lambda: None).answer
     for owner, name in (
         (JournaledLedger, "charge"),
@@ -335,7 +336,12 @@ def test_the_faust_apps_answer_what_waited_for_them_and_end_when_asked(
     place: Place, words: list[str], request_fields: dict[str, Any], tmp_path: Path
 ) -> None:
     settings = place.settings
-    values = {"STREAM": settings.stream, "KAFKA": settings.kafka, "REDIS": settings.redis}
+    values = {
+        "STREAM": settings.stream,
+        "KAFKA": settings.kafka,
+        "REDIS": settings.redis,
+        "UNMETERED": "true",
+    }
     environment = os.environ | {f"STREAM_DP_{name}": value for name, value in values.items()}
     place.ask(id="q", **request_fields)
     with (tmp_path / "faust.log").open("ab") as output:
@@ -363,10 +369,12 @@ def test_each_topology_is_an_app_of_its_jobs(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_union_of_many_labels_is_published_in_parts(place: Place) -> None:
-    values = [json.dumps({"items": [f"{number:04d}" + "x" * 600]}).encode() for number in range(300)]
-    place.feed(values * 8)
+    events = [
+        {"items": [f"{number % 300:04d}" + "x" * 600], "user": f"u{number}"} for number in range(8 * 300)
+    ]
+    place.feed([json.dumps(event).encode() for event in events])
     source = {"from": EVENTS, "to": EVENTS + 8 * 300}
-    place.ask(id="many", **{**UNION, "unit": "event", "epsilon": 8}, source=source)
+    place.ask(id="many", **{**UNION, "epsilon": 8}, source=source)
     with place.worker():
         results = place.results(1)
     assert results[0].parts == len(results) > 1

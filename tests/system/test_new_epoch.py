@@ -264,7 +264,7 @@ def test_an_epoch_that_an_earlier_version_has_charged_is_opened_at_that_charge(
 ) -> None:
     """Its worker died before the first checkpoint; since then the same epoch would be charged another delta."""
     stream.feed(some_events(5, seed=12))
-    now = epochs_module._charge
+    now = epochs_module.charge_of
 
     def before(opened: epoch.Epoch) -> Charge:
         charge = now(opened)
@@ -275,7 +275,7 @@ def test_an_epoch_that_an_earlier_version_has_charged_is_opened_at_that_charge(
 
     with stream.redis() as redis:
         with monkeypatch.context() as earlier:
-            earlier.setattr(epochs_module, "_charge", before)
+            earlier.setattr(epochs_module, "charge_of", before)
             earlier.setattr(CheckpointStore, "commit", dies)
             with pytest.raises(KafkaTimeoutError):
                 started(stream, redis)

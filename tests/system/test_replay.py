@@ -202,13 +202,14 @@ def test_another_streams_topic_is_charged_to_that_stream(new: New) -> None:
         assert done(right, *words, "--as-fast-as-possible")["replayed"] == 5
 
 
-def test_a_derived_streams_topic_needs_the_name_of_its_source(new: New) -> None:
+def test_a_derived_streams_topic_spends_its_source_and_no_other(new: New) -> None:
     with new("derived", source="origin.events") as derived, new("again", source="origin.events") as again:
         derived.feed([event("tea")] * 5)
         assert derived.run(until_round=5) == 0
         words = ("--topic", derived.settings.events)
-        assert "charged to another data source" in refusal(again, *words)
-        assert done(again, *words, "--source", "origin.events", "--as-fast-as-possible")["replayed"] == 5
+        said = refusal(again, *words, "--source", derived.settings.events)
+        assert "spends the budget of 'origin.events'" in said
+        assert done(again, *words, "--as-fast-as-possible")["replayed"] == 5
 
 
 def test_an_open_epoch_must_be_on_the_account_of_the_source(new: New, tmp_path: Path) -> None:

@@ -1,0 +1,209 @@
+"""`stream-dp source`: which data source a topic or a file belongs to, and so whose budget it spends."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from stream_dp.cli import options
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.settings import load_settings
+
+if TYPE_CHECKING:
+    from stream_dp.registry import Kind, Registry
+    from stream_dp.settings import Settings
+
+Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="A topic of events.")]
+File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="A file, known by its content.")]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="""Say which data source a topic or a file belongs to, and so whose budget it spends.
+
+    [bold]Examples[/]
+
+      stream-dp source register --topic shop.events
+
+      stream-dp source register --file orders.parquet --source shop.events
+
+      stream-dp source list
+    """,
+)
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where Kafka is: a stream need not be named."""
+
+    settings: options.SettingsFile = None
+    kafka: options.Kafka = None
+    redis: options.Redis = None
+
+    def load(self) -> "Settings":
+        """The settings, with Kafka known to answer."""
+        from stream_dp.cli.reach import require_kafka
+
+        named = self.settings is not None or Path("stream.toml").exists()
+        found = load_settings(
+            self.settings, stream=None if named else "unnamed", kafka=self.kafka, redis=self.redis
+        )
+        require_kafka(found.kafka)
+        return found
+
+
+@app.command()
+@options.grouped
+def register(
+    *,
+    topic: Topic = None,
+    file: File = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="NAME",
+            help="Whose budget it spends: the events topic that its data come from, or a name of its own.",
+            show_default="the topic itself",
+        ),
+    ] = None,
+    unit: Annotated[
+        Literal["event", "user"] | None,
+        typer.Option(help="What the source counts per.", show_default="that of its ledger, else event"),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Who decides this.", show_default="this user on this machine"),
+    ] = None,
+    where: Where,
+    as_json: options.Json = False,
+) -> None:
+    """Say whose budget a topic or a file spends; it can be said once, and nothing moves to another source.
+
+    A file is known by the SHA-256 of its content: a copy of another name is the same file, a changed one is not.
+    Events that come from another source belong to that source: a budget of their own would be spent a second time.
+
+    [bold]Examples[/]
+
+      stream-dp source register --topic shop.events
+
+      stream-dp source register --topic shop-eu.events --source shop.events
+
+      stream-dp source register --file orders.parquet --source shop.events
+
+      stream-dp source register --file online-retail.csv --source online-retail --unit user
+    """
+    from stream_dp.cli.reach import require_redis
+    from stream_dp.connections import redis_client
+    from stream_dp.journaled_ledger import look
+    from stream_dp.registry import Registry
+
+    kind, name = _what(topic, file)
+    chosen = source or topic
+    if chosen is None:
+        raise Mistake(
+            "a file does not tell whose budget it spends: name its data source with --source, the events topic that it "
+            "was exported from, or a name of its own"
+        )
+    settings = where.load()
+    require_redis(settings.redis)
+    registry = Registry(settings.kafka_address)
+    with redis_client(settings.redis_address) as redis:
+        counts = registry.unit_of(chosen) or look(settings.kafka_address, redis, chosen).state().unit
+    if unit is not None and counts not in (None, unit):
+        raise Mistake(
+            f"the data source {chosen!r} counts per {counts}, and the two units cannot be added: leave --unit out"
+        )
+    called = file.name if file is not None else None
+    found = registry.register(
+        kind, name, chosen, unit or counts or "event", by, called, settings.create_topics
+    )
+    if as_json:
+        typer.echo(json.dumps(_told(found)))
+    else:
+        typer.echo(
+            f"The {kind} {called or name} spends the budget of {found.source}, which counts per {found.unit}."
+        )
+
+
+@app.command("list")
+@options.grouped
+def list_(where: Where, as_json: options.Json = False) -> None:
+    """List the topics and files that are registered, and the data source of each.
+
+    [bold]Examples[/]
+
+      stream-dp source list
+
+      stream-dp source list --kafka broker:9092 --json
+    """
+    registry = _registry(where)
+    if as_json:
+        typer.echo(json.dumps([_told(each) for each in registry.all()]))
+        return
+    table = Table("what", "data source", "unit", "by", "at", box=None, pad_edge=False)
+    for each in registry.all():
+        named = each.name if each.kind == "topic" else f"{each.called or 'a file'} ({each.name[:12]})"
+        table.add_row(*map(escape, (f"{each.kind} {named}", each.source, each.unit, each.by, each.at)))
+    Console(highlight=False).print(table)
+
+
+@app.command()
+@options.grouped
+def show(topic: Topic = None, file: File = None, *, where: Where, as_json: options.Json = False) -> None:
+    """Show the data source of one topic or file.
+
+    [bold]Examples[/]
+
+      stream-dp source show --topic shop.events
+
+      stream-dp source show --file orders.parquet --json
+    """
+    from stream_dp.registry import not_registered
+
+    kind, name = _what(topic, file)
+    found = _registry(where).owner(kind, name)
+    if found is None:
+        raise Mistake(not_registered(kind, topic or str(file)))
+    if as_json:
+        typer.echo(json.dumps(_told(found)))
+    else:
+        typer.echo(
+            f"It spends the budget of {found.source}, which counts per {found.unit}: registered by {found.by} at "
+            f"{found.at}."
+        )
+
+
+def _registry(where: Where) -> "Registry":
+    from stream_dp.registry import Registry
+
+    return Registry(where.load().kafka_address)
+
+
+def _what(topic: str | None, file: Path | None) -> "tuple[Kind, str]":
+    """The kind and the name in the registry of what the options name."""
+    if (topic is None) == (file is None):
+        raise Mistake("name one of the two: --topic TOPIC or --file FILE")
+    if file is None:
+        return "topic", str(topic)
+    from stream_dp.jobs.file_rows import digest_of
+
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("Reading")
+            digest = digest_of(file, lambda done, total: bar.update(task, completed=done, total=total))
+    except OSError as error:
+        raise Mistake(f"cannot read {file}: {error.strerror}") from None
+    return "file", digest
+
+
+def _told(found: Any) -> dict[str, Any]:
+    import msgspec
+
+    return dict(msgspec.to_builtins(found))

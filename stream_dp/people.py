@@ -1,0 +1,13 @@
+"""Who does something, for records that people read later."""
+
+import getpass
+import socket
+
+
+def whoever() -> str:
+    """This user on this machine: "anna@ops-1"."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run a number that has no name
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
