@@ -6,11 +6,14 @@ last word where Redis was lost, rolled back, or restored from an old backup.
 
 from collections.abc import Iterable
 
+import msgspec
+
 from stream_dp.privacy.composition import Budget, Charge, Unit
 from stream_dp.store.ledger_records import (
     BudgetSet,
     Entry,
     State,
+    Stored,
     check_unit,
     lower,
     merged,
@@ -49,14 +52,31 @@ class JournalFold:
         Raises `UnitMismatch` and `ChargeConflict`.
         """
         unit = held.unit
-        stored = dict(held.stored)
+        stored, following = dict(held.stored), held.next_number
         for entry in self._entries:
             unit = self._same_unit(unit, entry.charge.unit)
-            known = stored.get(entry.charge.id)
-            stored[entry.charge.id] = merged(known, entry, len(stored) + 1)
+            found = merged(stored.get(entry.charge.id), entry, following)
+            stored[entry.charge.id] = found
+            following = max(following, found.number + 1)
         for each in self.budgets:
             unit = self._same_unit(unit, each.budget.unit)
-        return State(unit, lower(held.budget, self.budget), stored)
+        return State(unit, lower(held.budget, self.budget), self._in_one_order(stored))
+
+    def _in_one_order(self, stored: dict[str, Stored]) -> dict[str, Stored]:
+        """The charges with places that differ.  Of two that took the same place the journal has the right one first.
+
+        That happens where one was made on a Redis that had forgotten the other.  What the first charge of a source
+        settles (composition.py) is then settled by the same one as before.
+        """
+        if len({each.number for each in stored.values()}) == len(stored):
+            return stored
+        last = len(self._budget_at)
+        place = {name: position for position, name in enumerate(self._budget_at)}
+        names = sorted(stored, key=lambda name: (stored[name].number, place.get(name, last)))
+        return {
+            name: msgspec.structs.replace(stored[name], number=number)
+            for number, name in enumerate(names, start=1)
+        }
 
     def _same_unit(self, counts: Unit | None, unit: Unit) -> Unit:
         check_unit(self.source, counts, unit)
@@ -69,5 +89,5 @@ class JournalFold:
         """
         order = {name: place for place, name in enumerate(self._budget_at)}
         own = order.get(charge_id, len(order))
-        first = [stored.now for name, stored in state.stored.items() if order.get(name, -1) <= own]
+        first = [each.now for each in state.in_order() if order.get(each.made.id, -1) <= own]
         return first, self._budget_at.get(charge_id, state.budget)

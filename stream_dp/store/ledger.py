@@ -154,7 +154,7 @@ class Ledger:
                 check_same(known.made, charge)
                 return Change()
             require_room(self.source, state, charge, metered)
-            return Change(stored=(Stored(len(state.stored) + 1, charge, marks=marks, at=now()),))
+            return Change(stored=(Stored(state.next_number, charge, marks=marks, at=now()),))
 
         before = self.update(change)
         if before.budget is None:
@@ -199,8 +199,8 @@ class Ledger:
         """
         state = self.state()
         stored = state.stored.get(charge.id)
-        made_at = stored.at if stored is not None else None
-        return msgspec.json.encode(Entry(FORMAT, self.source, charge, state.budget, marks, made_at))
+        at, number = (stored.at, stored.number) if stored is not None else (None, 0)
+        return msgspec.json.encode(Entry(FORMAT, self.source, charge, state.budget, marks, at, number))
 
     def budget_record(self, budget: Budget, by: str) -> bytes:
         """What to append to the source's journal when the budget is set."""

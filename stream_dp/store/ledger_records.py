@@ -98,6 +98,11 @@ class State:
         """The charges in the order in which they were made, and what has become of them."""
         return sorted(self.stored.values(), key=lambda stored: stored.number)
 
+    @property
+    def next_number(self) -> int:
+        """The place of the next charge."""
+        return max((stored.number for stored in self.stored.values()), default=0) + 1
+
     def charges(self) -> list[Charge]:
         """The charges in the order in which they were made."""
         return [stored.now for stored in self.in_order()]
@@ -126,7 +131,7 @@ class Change:
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A record of the journal: a charge and the budget as they stood then; `marks` with the queries that changed.
 
-    `at`: when the charge was made.
+    `at`: when the charge was made.  `number`: its place in the order of charges, 0 where a version did not tell.
     """
 
     v: int
@@ -135,6 +140,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     budget: Budget | None
     marks: Marks | None = None
     at: str | None = None
+    number: int = 0
 
 
 class BudgetSet(msgspec.Struct, frozen=True):
@@ -210,7 +216,7 @@ def merged(known: Stored | None, entry: Entry, number: int) -> Stored:
     """What to store where `known` is stored and the journal has `entry`, whose charge may be its closed form."""
     charge = entry.charge
     if known is None:
-        return Stored(number, charge, marks=entry.marks, at=entry.at)
+        return Stored(entry.number or number, charge, marks=entry.marks, at=entry.at)
     if known.marks is not None and entry.marks is not None:
         known = msgspec.structs.replace(known, marks=_with_queries(known.marks, entry.marks.queries))
     if known.made.end_offset is not None:

@@ -42,6 +42,7 @@ MAY_BE_MISSING = {
     "ranges",
     "steps",
     "at of a charge",
+    "number of a charge",
     "marks",
     "spent",
     "q-1",
@@ -140,12 +141,13 @@ def test_charges_are_written_as_their_schema_says() -> None:
     assert set(written("charge", Entry(FORMAT, "shop.events", charge, budget))) == set(described) - {
         "marks",
         "at",
+        "number",
     }
     opened = PayWhatYouGet(0.02, 1e-8, 20, 5)
     marks = Marks(opened, {"q-1": Query(8), "q-2": Query(3, 2)})
     value = written("charge", Entry(FORMAT, "shop.events", charge_of("d", opened, unit="user"), None, marks))
-    assert set(value) == set(described) - {"at"}
-    made_at = Entry(FORMAT, "shop.events", charge, budget, at="2026-01-31T12:00:00Z")
+    assert set(value) == set(described) - {"at", "number"}
+    made_at = Entry(FORMAT, "shop.events", charge, budget, at="2026-01-31T12:00:00Z", number=1)
     assert set(written("charge", made_at)) == set(described) - {"marks"}
     written("budget", BudgetSet(FORMAT, "shop.events", budget, "anna", "2026-01-31T12:00:00Z"))
     assert set(value["charge"]) == set(described["charge"]["properties"])

@@ -131,3 +131,18 @@ def test_times_of_charges_outlive_redis(ledgers: Ledgers) -> None:
     assert made.at is not None
     ledgers.put({})
     assert ledgers.open().ledger.state().in_order() == [made]
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_charges_stay_in_the_order_in_which_they_were_made(ledgers: Ledgers, first: str) -> None:
+    """What the first one settles stays settled, also where another took its place on a Redis that was lost."""
+    ledgers.open().set_budget(10.0, DELTA, "event")
+    before, one, other = ledgers.keys(), ledgers.open(), ledgers.open()
+    one.charge(charge(first, 0.5))
+    one.charge(charge("c", 0.5))
+    ledgers.put(before)
+    other.charge(charge("z", 0.5))
+    ledgers.put({})
+    made = ledgers.open().ledger.state().in_order()
+    assert [each.made.id for each in made] == [first, "z", "c"]
+    assert len({each.number for each in made}) == 3
