@@ -33,6 +33,7 @@ from stream_dp.patience import OUTAGES, Backoff, awaited
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.records import iso_timestamp
 from stream_dp.settings import Settings
+from stream_dp.store.checkpoint_records import StateDamaged
 from stream_dp.store.ledger import NotDurable
 
 JOBS: tuple[str, ...] = get_args(JobName)
@@ -42,6 +43,7 @@ _MOST_WAITING = 10_000
 _ANSWER_SECONDS = 30
 _RESULT_BYTES = 1_048_588  # what Kafka allows unless told otherwise, and every result fits into
 _REDIS_SECONDS = 30.0
+_DAMAGED = "what the worker remembers of this job is damaged, and its log says more; nothing is released"
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ class JobWorker:
         self.settings = settings
         self.jobs = tuple(sorted(jobs))
         self._stopping = threading.Event()
+        self._told = ""  # of damaged schedules, which are looked at every second
         self.progress = Progress(f"jobs of stream {settings.stream}")
         kafka_options(settings.kafka_address)
         self._redis = redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS)
@@ -117,9 +120,24 @@ class JobWorker:
                         self.store.advance(job_id, after)
         except OUTAGES as outage:
             logger.warning("%s: %s; schedules wait", awaited(outage, self.settings), outage)
+        except StateDamaged as damaged:
+            if str(damaged) != self._told:
+                logger.error("schedules wait: %s", damaged)
+            self._told = str(damaged)
 
     def answer(self, value: bytes | None, timestamp: int) -> tuple[str | None, list[bytes]] | None:
-        """The id and the parts of the result of one request, or None where another worker answers."""
+        """The id and the parts of the result of one request, or None where another worker answers.
+
+        Where what Redis holds of it is damaged it is refused, and nothing is stored.
+        """
+        try:
+            return self._answer(value, timestamp)
+        except StateDamaged as damaged:
+            job_id = id_in(value)
+            logger.error("job %s: %s", job_id, damaged)
+            return job_id, JobResult(id=job_id, status="refused", reason=_DAMAGED).encode()
+
+    def _answer(self, value: bytes | None, timestamp: int) -> tuple[str | None, list[bytes]] | None:
         try:
             request = decode_request(value)
         except BadRequest as refused:
@@ -136,7 +154,7 @@ class JobWorker:
         logger.info("job %s: %s by %s", request.id, request.job, request.mechanism)
         try:
             return request.id, self._runner.answer(request, iso_timestamp(timestamp))
-        except (*OUTAGES, _Stopped):
+        except (*OUTAGES, StateDamaged, _Stopped):
             raise
         except Exception:  # a defect, at which one job may fail but not all that follow it
             logger.exception("job %s failed", request.id)
@@ -150,7 +168,10 @@ class JobWorker:
         except BadRequest:
             return
         if isinstance(request, Cancel):
-            self.store.cancel(request.id)
+            try:
+                self.store.cancel(request.id)
+            except StateDamaged as damaged:
+                logger.error("job %s cannot be cancelled: %s", request.id, damaged)
 
     def _cancelled(self, request: Cancel) -> tuple[str, list[bytes]] | None:
         """The answer to a cancelling whose turn has come: what became of the job, which was answered before it."""

@@ -381,3 +381,12 @@ def test_a_union_of_many_labels_is_published_in_parts(place: Place) -> None:
     together = whole(place.published())
     assert len(together.labels) > 250
     assert together == whole(place.store.result("many") or [])
+
+
+def test_a_job_whose_key_is_damaged_is_refused_and_the_next_one_is_answered(place: Place) -> None:
+    place.redis.set(f"stream_dp:{{{place.settings.stream}}}:job:lost", b"something else")
+    place.redis.set(f"stream_dp:{{{place.settings.stream}}}:schedules", b"something else")
+    lost, sound = place.answers({"id": "lost", **TOP}, {"id": "sound", **TOP})
+    assert (lost.status, sound.status) == ("refused", "done")
+    assert "is damaged, and its log says more" in (lost.reason or "")
+    assert [charge.id for charge in place.charges()] == [f"job/{place.settings.stream}/sound"]

@@ -1,0 +1,88 @@
+"""What Redis remembers of jobs, where a disk or a hand has changed it: damage, and never an outage to be waited for."""
+
+from collections.abc import Callable
+
+import pytest
+from redis import Redis
+from redis.exceptions import RedisError
+
+from stream_dp.jobs.store import JobStore, Schedule
+from stream_dp.store.checkpoint_records import StateDamaged
+
+JOB, SCHEDULES, OFFSET = "stream_dp:{s}:job:q", "stream_dp:{s}:schedules", "stream_dp:{s}:jobs:top-k"
+SCHEDULE = Schedule(b"{}", "digest", 7)
+
+OF_JOB: dict[str, Callable[[JobStore], object]] = {
+    "plan": lambda store: store.plan("q"),
+    "admit": lambda store: store.admit("q", "digest", "top-k", 0, 1, None),
+    "result": lambda store: store.result("q"),
+    "keep": lambda store: store.keep("q", [b"part"]),
+    "cancel": lambda store: store.cancel("q"),
+    "is_cancelled": lambda store: store.is_cancelled("q"),
+    "report": lambda store: store.report("q", "counting"),
+    "listed": lambda store: list(store.listed()),
+}
+OF_SCHEDULES: dict[str, Callable[[JobStore], object]] = {
+    "schedules": lambda store: store.schedules(),
+    "schedule": lambda store: store.schedule("q", SCHEDULE),
+    "advance": lambda store: store.advance("q", SCHEDULE),
+    "end": lambda store: store.end_schedule("q"),
+}
+
+
+@pytest.fixture
+def store(redis: Redis) -> JobStore:
+    return JobStore(redis, "s")
+
+
+@pytest.mark.parametrize(
+    ("name", "ask"),
+    [(JOB, ask) for ask in OF_JOB.values()] + [(SCHEDULES, ask) for ask in OF_SCHEDULES.values()],
+)
+def test_a_key_of_another_type_is_damage(
+    redis: Redis, store: JobStore, name: str, ask: Callable[[JobStore], object]
+) -> None:
+    redis.set(name, b"something else")
+    with pytest.raises(StateDamaged, match="does not fit together: nothing is released"):
+        ask(store)
+    assert redis.get(name) == b"something else"
+
+
+@pytest.mark.parametrize("value", [b"", b"\xc1", b"\x80", b"\xff" * 40])
+def test_a_value_that_cannot_be_read_is_damage(redis: Redis, store: JobStore, value: bytes) -> None:
+    for name, field, ask in (
+        (JOB, "plan", OF_JOB["plan"]),
+        (JOB, "result", OF_JOB["result"]),
+        (SCHEDULES, "q", OF_SCHEDULES["schedules"]),
+    ):
+        redis.hset(name, field, value)
+        with pytest.raises(StateDamaged):
+            ask(store)
+    with pytest.raises(StateDamaged):
+        store.admit("q", "digest", "top-k", 0, 1, None)
+    assert redis.hget(JOB, "plan") == value, "no other noise takes its place"
+
+
+@pytest.mark.parametrize("hash_instead", [True, False])
+def test_a_damaged_offset_costs_nothing(redis: Redis, store: JobStore, hash_instead: bool) -> None:
+    if hash_instead:
+        redis.hset(OFFSET, "a", 1)
+    else:
+        redis.set(OFFSET, b"many")
+    assert store.next_offset("top-k") is None
+    store.answered("top-k", 3)
+    assert store.next_offset("top-k") == 3
+
+
+def test_a_schedule_that_ended_is_not_brought_back(store: JobStore) -> None:
+    store.schedule("q", SCHEDULE)
+    store.advance("q", Schedule(b"{}", "digest", 8))
+    assert store.schedules()["q"].last == 8
+    store.end_schedule("q")
+    store.advance("q", Schedule(b"{}", "digest", 9))
+    assert store.schedules() == {}
+
+
+def test_an_outage_stays_one() -> None:
+    with pytest.raises(RedisError):
+        JobStore(Redis(port=1, retry=None), "s").plan("q")
