@@ -1,0 +1,1 @@
+"""What `stream-dp check` looks at, a module for each thing that must be in place; nothing is made or changed."""

@@ -1,0 +1,43 @@
+"""Whether this machine draws the right noise, and what the privacy settings mean."""
+
+from stream_dp.cli.checklist.finding import Finding
+from stream_dp.comparison import calibrate_each, sight
+from stream_dp.counters.golden import check_golden_noise
+from stream_dp.epoch import Epoch, EpochRefused
+from stream_dp.privacy.keyed_noise import WrongNoise, check_golden_draw
+from stream_dp.settings import Settings
+
+_SEEN = {
+    "kept": "a label whose events are spread evenly is shown (at least 95%) if it has {} of them by then",
+    "each-round": "a round picked at random shows (95%) counts of {}",
+}
+
+
+def noise(settings: Settings) -> Finding:
+    """Whether the noise of the configured counter is what it is everywhere."""
+    try:
+        check_golden_draw()
+        check_golden_noise(settings.mechanism)
+    except WrongNoise as error:
+        return Finding("noise", "failed", str(error))
+    return Finding("noise", "ok", "the golden draw is drawn here as everywhere")
+
+
+def promise(settings: Settings) -> Finding:
+    """Whether the privacy settings can be kept, and what they mean for a count."""
+    try:
+        Epoch.open(settings, 1, 0)
+    except EpochRefused as error:
+        return Finding("promise", "failed", str(error))
+    promise = settings.epsilon, settings.delta, settings.horizon, settings.items_per_unit
+    calibrated, _ = calibrate_each(*promise, unit=settings.unit, shown=settings.shown)
+    seen = {mechanism.name: sight(mechanism, guarantee).seen_mostly for mechanism, guarantee in calibrated}
+    own = seen[settings.mechanism]
+    better = ", ".join(f"{count:,} with {name}" for name, count in seen.items() if count < own)
+    return Finding(
+        "promise",
+        "ok",
+        f"epsilon {settings.epsilon:g}, delta {settings.delta:g} over {settings.horizon:,} rounds with "
+        f"{settings.mechanism}: {_SEEN[settings.shown].format(f'{own:,}')}"
+        + (f"; at the same guarantee {better}" if better else ""),
+    )

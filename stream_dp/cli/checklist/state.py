@@ -1,0 +1,94 @@
+"""Whether Redis answers and keeps what it is told, and whether its state fits these settings."""
+
+from collections.abc import Iterator
+
+from redis import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from stream_dp.cli.checklist.budget import room_in_budget
+from stream_dp.cli.checklist.finding import Finding, not_passed
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.reach import require_redis
+from stream_dp.connections import redis_client
+from stream_dp.epoch import EpochRefused
+from stream_dp.settings import Settings, SettingsError
+from stream_dp.store.checkpoints import CheckpointStore, StateDamaged
+from stream_dp.store.exposure import exposed
+from stream_dp.store.noise_key import NoKey, noise_key
+
+_REDIS_SECONDS = 10.0
+
+
+def redis_and_state(settings: Settings) -> Iterator[Finding]:
+    """Whether Redis answers, whether it keeps what it is told, and whether its state fits these settings."""
+    try:
+        require_redis(settings.redis)
+        with redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS) as redis:
+            redis.ping()
+            yield Finding("redis", "ok", "answers")
+            if warning := exposed(redis):
+                yield Finding("redis", "warning", warning)
+            yield from _durability(redis)
+            yield from room_in_budget(settings, redis)
+            yield from _state(settings, redis)
+    except (Mistake, RedisError, SettingsError) as error:
+        yield not_passed("redis", error)
+
+
+def _durability(redis: Redis) -> Iterator[Finding]:
+    """Settings of Redis that decide whether a checkpoint outlives a crash.  A managed Redis may hide them."""
+    try:
+        persistence = redis.info("persistence")
+        found = {name: redis.config_get(name).get(name, "") for name in ("appendfsync", "maxmemory-policy")}
+    except ResponseError:
+        yield Finding(
+            "redis", "warning", "its settings cannot be read: make sure that it keeps an append-only file"
+        )
+        return
+    if not persistence.get("aof_enabled"):
+        yield Finding(
+            "redis", "warning", "the append-only file is off, so a crash loses state: set appendonly yes"
+        )
+    elif found["appendfsync"] == "no":
+        yield Finding(
+            "redis",
+            "warning",
+            "appendfsync is no, so a crash loses state: set appendfsync everysec or always",
+        )
+    else:
+        yield Finding("redis", "ok", f"keeps an append-only file (appendfsync {found['appendfsync']})")
+    if str(found["maxmemory-policy"]) not in ("noeviction", ""):
+        yield Finding(
+            "redis",
+            "failed",
+            f"maxmemory-policy {found['maxmemory-policy']} may remove state: set maxmemory-policy noeviction",
+        )
+
+
+def _state(settings: Settings, redis: Redis) -> Iterator[Finding]:
+    """Whether the stream's checkpoint, if there is one, goes on under these settings and this key."""
+    store = CheckpointStore(redis, settings.stream)
+    holds_state = store.holds_state()
+    if not holds_state:
+        yield Finding("state", "ok", "none yet: the worker will open the first epoch")
+        if settings.noise_key == "redis":
+            yield Finding("noise key", "ok", "kept in Redis; made when the first epoch opens")
+            return
+    try:
+        key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
+    except NoKey as error:
+        yield not_passed("noise key", error)
+        return
+    try:
+        checkpoint = store.load(key) if holds_state else None
+        if checkpoint is not None:
+            checkpoint.epoch.check_settings(settings)
+            progress = (
+                f"epoch {checkpoint.epoch.number}, round {checkpoint.state.round:,} of "
+                f"{checkpoint.epoch.mechanism.horizon:,}"
+            )
+            yield Finding("state", "ok", f"{progress}, whole and with the same privacy settings")
+    except (EpochRefused, StateDamaged) as error:
+        yield not_passed("state", error)
+        return
+    yield Finding("noise key", "ok", f"found in {settings.noise_key.partition(':')[0]}")

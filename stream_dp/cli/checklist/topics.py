@@ -1,0 +1,118 @@
+"""Whether Kafka answers, and whether each topic can serve."""
+
+from collections.abc import Iterator
+
+from kafka.errors import KafkaError
+
+from stream_dp import log
+from stream_dp.barriers.topic import check_barriers_topic
+from stream_dp.cli.checklist.finding import Finding, not_passed
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.reach import require_kafka
+from stream_dp.dead_letters import why_unwritable
+from stream_dp.framing import LARGEST_BATCH
+from stream_dp.journal import check_journal, journal_topic
+from stream_dp.release_sizes import growth_of
+from stream_dp.settings import Settings, SettingsError
+from stream_dp.table.topic import check_table_topic
+from stream_dp.time_limits import time_warnings
+
+
+def topics(settings: Settings) -> Iterator[Finding]:
+    """Whether Kafka answers, and whether each topic is there or may be made, and can be a log."""
+    try:
+        require_kafka(settings.kafka)
+        existing = log.topics(settings.kafka_address)
+    except (Mistake, KafkaError, SettingsError) as error:
+        yield not_passed("kafka", error)
+        return
+    yield Finding("kafka", "ok", f"answers at {settings.kafka}")
+    needed = dict.fromkeys(
+        (
+            settings.events,
+            settings.releases,
+            settings.dead_letters,
+            settings.epochs,
+            journal_topic(settings.data_source),
+        ),
+        1,
+    )
+    if settings.rounds == "ticks":
+        needed[settings.barriers] = 1
+    if settings.shards:
+        needed |= dict.fromkeys((settings.frames, settings.shard_releases), settings.shards)
+    if settings.table in existing:
+        needed[settings.table] = 1
+    for topic, partitions in needed.items():
+        if topic in existing:
+            yield _topic(settings, topic, partitions)
+            if topic == settings.releases:
+                yield from _growth(settings)
+        elif settings.create_topics:
+            yield Finding("topic", "ok", f"{topic} does not exist yet: the worker will make it")
+        else:
+            yield Finding(
+                "topic", "failed", f"{topic} does not exist: create it with {log.partitions_text(partitions)}"
+            )
+
+
+def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
+    """Whether a topic that is there can serve."""
+    batched = settings.releases, settings.frames, settings.shard_releases
+    warnings: list[str] = []
+    try:
+        if topic == settings.dead_letters:
+            return _dead_letters(settings)
+        if topic in (settings.epochs, journal_topic(settings.data_source)):
+            check_journal(settings.kafka_address, topic)
+        elif topic == settings.barriers:
+            warnings = check_barriers_topic(settings)
+        elif topic == settings.table:
+            check_table_topic(settings.kafka_address, topic)
+            if warnings := time_warnings(settings, topic):
+                return Finding("topic", "warning", "; ".join(warnings))
+            return Finding("topic", "ok", f"{topic} has one partition and keeps the newest row of each label")
+        else:
+            largest_batch = LARGEST_BATCH if topic in batched else 0
+            days = settings.releases_retention_days if topic == settings.releases else None
+            warnings = log.check_topic(settings.kafka_address, topic, largest_batch, partitions, days)
+            if topic in (settings.releases, settings.shard_releases):
+                warnings += time_warnings(settings, topic)
+    except (log.LogRefused, KafkaError) as error:
+        return not_passed("topic", error)
+    if warnings:
+        return Finding("topic", "warning", "; ".join(warnings))
+    if topic == settings.releases and settings.releases_retention_days != log.FOR_EVER:
+        kept = f"keeps releases for {settings.releases_retention_days} days"
+    else:
+        kept = "forgets nothing"
+    return Finding("topic", "ok", f"{topic} has {log.partitions_text(partitions)} and {kept}")
+
+
+def _growth(settings: Settings) -> Iterator[Finding]:
+    """How many bytes a day the releases take, once there are some."""
+    try:
+        growth = growth_of(settings)
+    except KafkaError as error:
+        yield not_passed("size", error)
+        return
+    if growth is None:
+        yield Finding(
+            "size",
+            "ok",
+            f"{settings.releases} is too young to be measured; `stream-dp plan` says what to expect",
+        )
+    elif growth.is_much:
+        advice = growth.advice(settings.compression)
+        yield Finding("size", "warning", f"{settings.releases} grows by {growth}: {advice}")
+    else:
+        yield Finding("size", "ok", f"{settings.releases} grows by {growth}")
+
+
+def _dead_letters(settings: Settings) -> Finding:
+    """Whether dead letters can be written.  Raises KafkaError."""
+    reason = why_unwritable(settings)
+    if reason is not None:
+        return Finding("topic", "failed", f"dead letters cannot be written: {reason}")
+    topic = settings.dead_letters
+    return Finding("topic", "ok", f"{topic} can be written; it holds raw data: restrict who may read it")
