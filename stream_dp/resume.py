@@ -135,30 +135,11 @@ class _Start:
         if not self._store.holds_state():
             return None
         try:
-            return self._compared_with_topics(self._store.load(self._key()))
+            return self._store.load(self._key())
         except (EpochRefused, StateDamaged):
             if self._epochs.journal.last_is_open and self._stopped_while_opening(None):
                 return None
             raise
-
-    def _compared_with_topics(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
-        """The checkpoint, with the names of the topics in whose place there are others by now.
-
-        A topic that was restored from a copy is another one too, so this alone is no refusal.  Where the name is all
-        that is left of a topic, and nothing in it can be compared, the checks that follow refuse it.
-        """
-        if checkpoint is not None:
-            now = self._store.topics()
-            checkpoint.made_anew = frozenset(
-                name for name, identity in checkpoint.topics.items() if now.get(name, identity) != identity
-            )
-            for name in sorted(checkpoint.made_anew):
-                logger.warning(
-                    "the topic %r was deleted and made anew, or comes from another cluster, since the last checkpoint: "
-                    "what was counted and sent last is compared with it now; `stream-dp verify` compares all of it",
-                    name,
-                )
-        return checkpoint
 
     def _key(self, may_create: bool = False) -> bytes:
         return noise_key(self._settings.noise_key, self._redis, self._settings.stream, may_create)

@@ -98,7 +98,8 @@ class TopicWatch:
 
     def identities(self) -> dict[str, str]:
         """What the broker called each topic when it was seen last, by name; no topic that it has no identity for."""
-        return {name: topic.id for name, topic in self._known.items() if topic.id}
+        known = list(self._known.items())  # at once: another thread may be looking, which takes long
+        return {name: topic.id for name, topic in known if topic.id}
 
     async def still_same(self, watch: Watch) -> None:
         """Look once.  Raises `TopicChanged`; that the broker does not answer is only reported."""

@@ -11,7 +11,7 @@ lost, or another version drew its noise.  An operator has opened the next epoch 
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -43,11 +43,19 @@ class OwnedShard:
     released anything since it was taken over.
     """
 
-    def __init__(self, settings: Settings, redis: Redis, number: int, sent: InFlight) -> None:
-        """`sent` takes what it releases, and nothing else."""
+    def __init__(
+        self,
+        settings: Settings,
+        redis: Redis,
+        number: int,
+        sent: InFlight,
+        topics: Callable[[], dict[str, str]] = dict,
+    ) -> None:
+        """`sent` takes what it releases, and nothing else; `topics` tells the identities of the stream's topics."""
         self.number = number
         self._settings, self._redis, self._sent = settings, redis, sent
         self._store = CheckpointStore(redis, f"{settings.stream}/{number}")
+        self._store.topics = topics
         self._store.take_over()
         self._shard: Shard | None = None
         self._epoch = 0  # the newest one of which a frame has come, counted or passed over

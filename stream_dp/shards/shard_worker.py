@@ -70,7 +70,7 @@ class ShardWorker:
     async def _work(self, topics: TopicWatch) -> None:
         await asyncio.to_thread(prepare_topics_of_shards, self.settings)
         await asyncio.to_thread(topics.look)
-        async with _Member(self.settings, self._redis, self.watch) as member:
+        async with _Member(self.settings, self._redis, self.watch, topics) as member:
             try:
                 while not self._stopping.is_set():
                     await member.step()
@@ -82,8 +82,8 @@ class ShardWorker:
 class _Member(ConsumerRebalanceListener):
     """One connection to the group; an outage ends it and the next one starts from Redis again."""
 
-    def __init__(self, settings: Settings, redis: Redis, watch: Watch) -> None:
-        self._settings, self._redis, self._watch = settings, redis, watch
+    def __init__(self, settings: Settings, redis: Redis, watch: Watch, topics: TopicWatch) -> None:
+        self._settings, self._redis, self._watch, self._topics = settings, redis, watch, topics
         self._shards: dict[int, OwnedShard] = {}
         self._let_go: dict[int, OwnedShard] = {}  # saved, and kept in case the group gives them back
         self._to_open: dict[int, float] = {}  # assigned, with the time from which on to try
@@ -181,12 +181,13 @@ class _Member(ConsumerRebalanceListener):
                 shard = None
         if shard is None:
             sent = InFlight(self._producer, self._settings.kafka, self._watch)
-            shard = await asyncio.to_thread(OwnedShard, self._settings, self._redis, number, sent)
+            place = self._settings, self._redis, number, sent
+            shard = await asyncio.to_thread(OwnedShard, *place, self._topics.identities)
         del self._to_open[number]
         self._shards[number] = shard
-        place = TopicPartition(self._settings.frames, number)
-        self._consumer.seek(place, shard.next_offset)
-        self._consumer.resume(place)
+        frames = TopicPartition(self._settings.frames, number)
+        self._consumer.seek(frames, shard.next_offset)
+        self._consumer.resume(frames)
         logger.info("stream %s: shard %d, round %d", self._settings.stream, number, shard.round)
 
     async def _guarded(self, number: int, work: Coroutine[Any, Any, None]) -> None:

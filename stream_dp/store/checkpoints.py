@@ -21,6 +21,7 @@ Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
 the key has written it, for this place, is damage.  Only the fence has none, because no start reads it.
 """
 
+import logging
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,6 +69,8 @@ __all__ = [
     "StateDamaged",
     "Superseded",
 ]
+
+logger = logging.getLogger(__name__)
 
 _LABELS_PER_COMMAND = 10_000
 _LARGEST_PIECE = 1 << 24  # bytes of pairs in one element of their list
@@ -142,7 +145,7 @@ class CheckpointStore:
         self._seals: Seals | None = None
         self._held = _Held()
         self.topics: Callable[[], dict[str, str]] = dict
-        """What tells the identities of the stream's topics; every checkpoint says them."""
+        """What tells the identities of the stream's topics: every checkpoint says them, and `load` compares them."""
 
     def _key(self, name: str) -> str:
         return self._prefix + name
@@ -180,7 +183,7 @@ class CheckpointStore:
             return bool((self._redis.get(self._key("meta")) or b"") != self._held.packed)
 
     def load(self, key: bytes) -> Checkpoint | None:
-        """The last checkpoint, or None where there has never been one.
+        """The last checkpoint, or None where there has never been one; warns of topics that were made anew since.
 
         `key` is the noise key.  Raises `StateDamaged` where anything is not as it was written, and `EpochRefused` where
         it was written under another key.
@@ -188,9 +191,30 @@ class CheckpointStore:
         self._seals = Seals(key, self._stream)
         while True:
             try:
-                return self._load(self._seals, key_check(key))
+                checkpoint = self._load(self._seals, key_check(key))
+                break
             except WatchError:  # a worker made a checkpoint meanwhile
                 continue
+        if checkpoint is not None:
+            self._compare_topics(checkpoint)
+        return checkpoint
+
+    def _compare_topics(self, checkpoint: Checkpoint) -> None:
+        """Note in a checkpoint which of its topics are others by now.
+
+        A topic that was restored from a copy is another one too, so this alone is no refusal.  Where nothing that was
+        counted or sent is left to compare, the checks that follow refuse.
+        """
+        now = self.topics()
+        checkpoint.made_anew = frozenset(
+            name for name, identity in checkpoint.topics.items() if now.get(name, identity) != identity
+        )
+        for name in sorted(checkpoint.made_anew):
+            logger.warning(
+                "the topic %r was deleted and made anew, or comes from another cluster, since the last checkpoint: "
+                "what was counted and sent last is compared with it now; `stream-dp verify` compares all of it",
+                name,
+            )
 
     def _load(self, seals: Seals, check: str) -> Checkpoint | None:
         with self._redis.pipeline(transaction=True) as transaction, _damage_of("meta"):

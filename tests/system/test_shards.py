@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import stream_dp
 from stream_dp import log
 from stream_dp.cli import app
+from stream_dp.clients import producer_client
 from stream_dp.journal import EpochJournal
 from stream_dp.pipeline import Pipeline
 from stream_dp.rebuild import rebuild, verify_epoch
@@ -222,7 +223,10 @@ def test_all_that_redis_held_but_the_key_can_be_made_again(stream: ShardedStream
         assert verify_epoch(stream.settings, client).certificate.sound
 
 
-def test_releases_of_shards_that_are_lost_are_written_again_by_the_shards(stream: ShardedStream) -> None:
+@pytest.mark.parametrize("foreign", [0, 150], ids=["gone", "other records in their place"])
+def test_releases_of_shards_that_are_lost_are_written_again_by_the_shards(
+    stream: ShardedStream, foreign: int
+) -> None:
     own = stream.settings
 
     def released() -> list[list[bytes | None]]:
@@ -243,6 +247,10 @@ def test_releases_of_shards_that_are_lost_are_written_again_by_the_shards(stream
         admin.delete_topics([own.shard_releases])
         wait_until(lambda: own.shard_releases not in admin.list_topics(), stream.logged)
     log.create_topics(own.kafka, own.shard_releases, partitions=own.shards)
+    with producer_client(own.kafka) as producer:
+        for number in range(foreign):
+            for shard in range(own.shards):
+                producer.send(own.shard_releases, b"%d" % number, partition=shard)
     refused = stream.run_in_role("shard")
     assert ended(refused) == 2
     assert "with `stream-dp rebuild --replace`, after which the shards" in stream.logged().splitlines()[-1]
@@ -250,7 +258,7 @@ def test_releases_of_shards_that_are_lost_are_written_again_by_the_shards(stream
         rebuild(own, client, replace=True)
     stream.feed(some_events(50, seed=2))
     finish(stream, 150, *(stream.run_in_role(role) for role in ("worker", "shard", "merge")))
-    assert [each[: len(old)] for each, old in zip(released(), before, strict=True)] == before
+    assert [each[foreign:][: len(old)] for each, old in zip(released(), before, strict=True)] == before
 
 
 def test_epochs_follow_one_another_in_all_shards(
