@@ -1,0 +1,293 @@
+"""A thousand attempts to spend more than a budget, and an account of its own of what was really spent on each event.
+
+Whoever attacks may ask for jobs under any name, lose Redis, restore any backup of it, keep ledgers open from any time,
+ask for the same again, ask from two threads at once, and set their clock.  Only the operator sets budgets.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from math import exp
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+from redis import Redis
+
+from stream_dp import log
+from stream_dp.clients import kept_clients
+from stream_dp.jobs import steps
+from stream_dp.jobs.request import BadRequest, JobRequest, Source, request_from
+from stream_dp.jobs.steps import Site, pay, prepare
+from stream_dp.journaled_ledger import JournaledLedger
+from stream_dp.privacy.composition import Budget, Charge
+from stream_dp.privacy.loss import pure
+from stream_dp.registry import FORMAT, Registered, Registry
+from stream_dp.store import journal_fold, ledger
+from stream_dp.store.journal_fold import JournalFold
+from stream_dp.store.ledger import LedgerRefused
+
+ROUNDS, ATTEMPTS = 10, 100
+EVENTS, BLOCK = 16, 4
+EPSILONS = (0.25, 0.5, 1.0)
+BUDGETS = (1.0, 1.5, 2.0, 3.0)
+DELTA = 1e-6
+KEY = bytes(32)
+
+
+class Overspent(AssertionError):
+    """More was spent on one event than the budget that held."""
+
+
+@dataclass
+class Account:
+    """What was really spent on each event of the source, worked out without the program's own arithmetic.
+
+    The worst mechanism that is pure epsilon-DP is a biased coin, whose privacy loss is epsilon or -epsilon.
+    """
+
+    budget: float
+    paid: dict[str, tuple[float, range]] = field(default_factory=dict)
+
+    def release(self, id_: str, epsilon: float, events: range) -> None:
+        """A job that reads these events was let through.  Raises `Overspent`."""
+        self.paid[id_] = epsilon, events
+        for event in events:
+            found = [each for each, covered in self.paid.values() if event in covered]
+            if delta_of(found, self.budget) > DELTA * (1 + 1e-6):
+                raise Overspent(f"event {event}: {found} is more than {self.budget}")
+
+
+def delta_of(epsilons: list[float], epsilon: float) -> float:
+    """The least delta for which coins of these epsilons together are (epsilon, delta)-DP, over all outcomes."""
+    losses = {0.0: 1.0}
+    for each in epsilons:
+        likely, following = 1 / (1 + exp(-each)), defaultdict(float)
+        for loss, chance in losses.items():
+            following[loss + each] += chance * likely
+            following[loss - each] += chance * (1 - likely)
+        losses = following
+    return sum(chance * (1 - exp(epsilon - loss)) for loss, chance in losses.items() if loss > epsilon)
+
+
+class Attack:
+    """One run: a master topic with a copy of it, a scratch source with a large budget, and many ledgers."""
+
+    def __init__(self, kafka: str, redis: Redis, name: str, seed: int) -> None:
+        self.kafka, self.redis, self.random = kafka, redis, random.Random(seed)
+        self.master, self.copy, self.foreign = (
+            f"{name}-{each}.events" for each in ("master", "copy", "foreign")
+        )
+        self.scratch, self.account = f"{name}-scratch", Account(2.0)
+        log.create_topics(kafka, self.master, self.copy, self.foreign)
+        with_events(kafka, self.master, self.copy, self.foreign)
+        registry = Registry(kafka)
+        registry.register("topic", self.master, self.master, "event")
+        registry.register("topic", self.copy, self.master, "event")
+        self.open(self.scratch).set_budget(500.0, 1e-2, "event")
+        self.open(self.master).set_budget(2 * self.account.budget, DELTA, "event")
+        self.backups = [self.keys()]  # of before the operator has lowered it
+        self.open(self.master).set_budget(self.account.budget, DELTA, "event")
+        self.ledgers = [self.open(self.master) for _ in range(3)]
+        self.asked: list[tuple[str, float, range]] = []
+        self.at_once = 2
+
+    def open(self, source: str) -> JournaledLedger:
+        return JournaledLedger(self.kafka, self.redis, source)
+
+    def keys(self) -> dict[bytes, bytes]:
+        return {key: self.redis.dump(key) for key in self.redis.keys(f"stream_dp:{{{self.master}}}:*")}
+
+    def run(self, attempts: int) -> int:
+        """How many attempts were let through.  Raises `Overspent`."""
+        ways: list[tuple[int, Callable[[], int]]] = [
+            (50, self.charge),
+            (10, self.charge_again),
+            (6, self.charge_at_once),
+            (5, self.request),
+            (8, self.restore),
+            (6, self.lose),
+            (3, self.back_up),
+            (6, self.open_anew),
+            (6, self.set_budget),
+        ]
+        weights = [weight for weight, _ in ways]
+        return sum(self.random.choices(ways, weights)[0][1]() for _ in range(attempts))
+
+    def charge(self) -> int:
+        events = self.some_events()
+        return self.charge_as(f"job-{len(self.asked)}", self.random.choice(EPSILONS), events)
+
+    def charge_again(self) -> int:
+        """The same job once more, perhaps of one that was refused; it is the same release."""
+        return self.charge_as(*self.random.choice(self.asked)) if self.asked else 0
+
+    def charge_as(self, id_: str, epsilon: float, events: range, books: JournaledLedger | None = None) -> int:
+        self.asked.append((id_, epsilon, events))
+        try:
+            (books or self.random.choice(self.ledgers)).charge(job(id_, epsilon, events))
+        except LedgerRefused:
+            return 0
+        self.account.release(id_, epsilon, events)
+        return 1
+
+    def charge_at_once(self) -> int:
+        """Two that each fit alone; what both got through is on the account of both."""
+        events = self.some_events()
+        jobs = [(f"pair-{len(self.asked)}-{each}", 1.0, events) for each in "ab"]
+        self.asked += jobs
+
+        def one(number: int) -> bool:
+            try:
+                self.ledgers[number].charge(job(*jobs[number]))
+            except LedgerRefused:
+                return False
+            return True
+
+        with ThreadPoolExecutor(self.at_once) as threads:
+            passed = list(threads.map(one, range(2)))
+        for each, through in zip(jobs, passed, strict=True):
+            if through:
+                self.account.release(*each)
+        return sum(passed)
+
+    def request(self) -> int:
+        """What somebody who may only write `<stream>.jobs`, or call the command, can ask for."""
+        topic = self.random.choice([self.master, self.copy, self.foreign])
+        name = self.random.choice([None, self.master, self.copy, self.scratch])
+        events, epsilon = self.some_events(), self.random.choice(EPSILONS)
+        asked: dict[str, Any] = {"topic": topic, "from": events.start, "to": events.stop}
+        if name is not None:
+            asked["name"] = name
+        id_ = f"request-{len(self.asked)}"
+        request = request_from(
+            {"id": id_, "job": "top-k", "mechanism": "gap", "k": 2, "epsilon": epsilon, "source": asked}
+        )
+        assert isinstance(request, JobRequest)
+        site = Site(self.kafka)
+        try:
+            prepared = prepare(request, site)
+            pay(prepared, id_, KEY, site.ledger(self.redis, prepared.name))
+        except (BadRequest, LedgerRefused):
+            return 0
+        self.account.release(id_, epsilon, events)
+        if topic == self.foreign:
+            raise Overspent("a topic that nobody registered was read")
+        return 1
+
+    def restore(self) -> int:
+        self.lose()
+        for key, value in self.random.choice(self.backups).items():
+            self.redis.restore(key, 0, value)
+        return 0
+
+    def lose(self) -> int:
+        self.redis.delete(*self.redis.keys(f"stream_dp:{{{self.master}}}:*"), "none")
+        return 0
+
+    def back_up(self) -> int:
+        self.backups.append(self.keys())
+        return 0
+
+    def open_anew(self) -> int:
+        self.ledgers[self.random.randrange(len(self.ledgers))] = self.open(self.master)
+        return 0
+
+    def set_budget(self) -> int:
+        """The operator's: a budget that covers what is spent holds from then on."""
+        epsilon = self.random.choice(BUDGETS)
+        try:
+            self.open(self.master).set_budget(epsilon, DELTA, "event", "operator")
+        except LedgerRefused:
+            return 0
+        self.account.budget = epsilon
+        return 0
+
+    def some_events(self) -> range:
+        start = self.random.randrange(0, EVENTS, BLOCK)
+        return range(start, start + BLOCK) if self.random.random() < 0.9 else range(EVENTS)
+
+
+def job(id_: str, epsilon: float, events: range) -> Charge:
+    return Charge(
+        id=id_,
+        what=id_,
+        unit="event",
+        rho=epsilon**2 / 2,
+        delta=0.0,
+        first_offset=events.start,
+        end_offset=events.stop,
+        digest=id_,
+        exact=(epsilon, 0.0),
+        loss=pure(epsilon),
+    )
+
+
+def with_events(kafka: str, *topics: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=kafka)
+    try:
+        for topic in topics:
+            for sent in [producer.send(topic, b'{"items": ["tea"]}') for _ in range(EVENTS)]:
+                sent.get(60)
+    finally:
+        producer.close()
+
+
+@pytest.fixture
+def attack(
+    kafka: str, redis_url: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[int], Attack]]:
+    """Makes an attack of a seed; the clocks of those who charge differ by decades."""
+    clock = random.Random(7)
+    monkeypatch.setattr(ledger, "now", lambda: f"{clock.randrange(1990, 2090)}-01-01T00:00:00Z")
+    with Redis.from_url(redis_url) as redis, kept_clients():
+        yield lambda seed: Attack(kafka, redis, f"{topic_prefix}-{seed}", seed)
+
+
+def test_a_thousand_attempts_spend_no_more_than_the_budget(attack: Callable[[int], Attack]) -> None:
+    assert attempts(attack) > 50
+
+
+def attempts(attack: Callable[[int], Attack], at_once: int = 2) -> int:
+    """All of them, with so many threads; how many were let through.  With one thread each run is the same."""
+    through = 0
+    for seed in range(ROUNDS):
+        running = attack(seed)
+        running.at_once = at_once
+        through += running.run(ATTEMPTS)
+    return through
+
+
+def believed(source: Source, site: Site) -> Registered:
+    """Wrong: whose budget is spent is what the request says."""
+    name = source.name or source.topic or ""
+    return Registered(FORMAT, "topic", source.topic or "", name, "event", "", "")
+
+
+def unread(self: JournalFold, record: bytes) -> None:
+    """Wrong: what the journal says is passed over."""
+
+
+def of_redis(one: Budget | None, other: Budget | None) -> Budget | None:
+    """Wrong: the budget of Redis, where it has one."""
+    return one or other
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong"),
+    [
+        (steps, "owner_of", believed),
+        (JournalFold, "take", unread),
+        (journal_fold, "lower", of_redis),
+        (JournaledLedger, "_require_its_place", lambda *_: None),
+    ],
+    ids=["registry-ignored", "journal-ignored", "lower-ignored", "last-word-ignored"],
+)
+def test_a_broken_ledger_is_caught(
+    attack: Callable[[int], Attack], monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Any
+) -> None:
+    monkeypatch.setattr(owner, name, wrong)
+    with pytest.raises(Overspent):
+        attempts(attack, at_once=1)
