@@ -125,6 +125,7 @@ class RunningHistogram:
         self._counts = np.empty(0, np.int32)
         self._visible = _VisibleLabels()
         self._shown_since = np.empty(0, np.int32) if mechanism.shown == "kept" else None
+        self._newest_shown = 0
         if state is not None and earlier is not None and earlier._begins(state.labels, noise):
             self._labels, self._rows, self._ids = earlier._labels, earlier._rows, earlier._ids
         if state is not None:
@@ -241,6 +242,7 @@ class RunningHistogram:
         self._history = state.history
         if self._shown_since is not None and state.shown_since is not None:
             self._shown_since[: len(state.labels)] = state.shown_since
+            self._newest_shown = int(state.shown_since.max(initial=0))
             shown = np.flatnonzero(state.shown_since)
             self._visible.include(shown, self._labels)
             self._table.keep(shown)
@@ -294,6 +296,7 @@ class RunningHistogram:
             return
         new = self._shown_since[rows] == 0
         self._shown_since[rows[new]] = reached[new]
+        self._newest_shown = int(reached[new].max(initial=self._newest_shown))
         self._table.keep(rows[new])
 
     def _release(
@@ -320,9 +323,12 @@ class RunningHistogram:
             noisy = noisy.take(columns[drawn], axis=1)
         else:
             places[columns[drawn]] = places.copy()
+        least: NDArray[np.int32] | None = tau
         if self._shown_since is not None:
-            tau = _hide_until(self._shown_since[visible.rows[drawn[places]]], rounds, noisy)
-        sizes, ranks, counts = _sorted_by_count(noisy, tau, places)
+            least = None
+            if np.any(self._newest_shown > rounds):
+                least = _hide_until(self._shown_since[visible.rows[drawn[places]]], rounds, noisy)
+        sizes, ranks, counts = _sorted_by_count(noisy, least, places)
         if len(drawn) < len(columns):
             ranks = drawn[ranks]
         return ReleasedBlock(rounds, sizes, ranks, counts, visible.labels, heads)
@@ -332,23 +338,20 @@ def _hide_until(
     since: NDArray[np.int32], rounds: NDArray[np.int64], noisy: NDArray[np.int32]
 ) -> NDArray[np.int32]:
     """Put the cells of each column before the round `since` below all others; returns the least count of the others."""
-    if not noisy.size:
-        return np.zeros(len(rounds), np.int32)
-    least = noisy.min()
     late = np.flatnonzero(since > rounds[0])
-    if len(late):
-        early = rounds[:, np.newaxis] < since[late]
-        noisy[:, late] = np.where(early, least - 1, noisy[:, late])
+    least = noisy.min()
+    early = rounds[:, np.newaxis] < since[late]
+    noisy[:, late] = np.where(early, least - 1, noisy[:, late])
     return np.full(len(rounds), least)
 
 
 def _sorted_by_count(
-    noisy: NDArray[np.int32], tau: NDArray[np.int32], places: NDArray[np.int64]
+    noisy: NDArray[np.int32], tau: NDArray[np.int32] | None, places: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
     """The cells of each row that reach its `tau`, largest count first, then by place, which is given for each column.
 
-    Returns how many there are in each row, their places and their counts, row after row.  Count and place share one
-    unsigned key, of 32 bits where they fit: sorting is what a release costs most.
+    All of them where `tau` is None.  Returns how many there are in each row, their places and their counts, row after
+    row.  Count and place share one unsigned key, of 32 bits where they fit: sorting is what a release costs most.
     """
     rows, width = noisy.shape
     if not noisy.size:
@@ -362,10 +365,11 @@ def _sorted_by_count(
     keys = np.multiply(keys, unsigned(-(1 << bits) % modulus))
     keys += (places + (largest << bits)).astype(unsigned)  # wrapped to (largest - noisy) << bits | place
     keys.sort(axis=1)
-    ends = (np.clip(largest + 1 - tau.astype(np.int64), 0, reach) << bits).astype(unsigned)
-    if np.all(keys[:, -1] < ends):
+    ends = None if tau is None else np.clip(largest + 1 - tau.astype(np.int64), 0, reach) << bits
+    if ends is None or np.all(keys[:, -1] < ends.astype(unsigned)):
         sizes, keys = np.full(rows, width), keys.reshape(-1)
     else:
+        ends = ends.astype(unsigned)
         sizes = np.count_nonzero(keys < ends[:, np.newaxis], axis=1)
         keys = np.concatenate([row[:size] for row, size in zip(keys, sizes.tolist(), strict=True)])
     ranks = keys & unsigned((1 << bits) - 1)
