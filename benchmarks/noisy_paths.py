@@ -14,7 +14,7 @@ from stream_dp.counters.blt_parameters import output_weights
 from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.smooth import SmoothTree, tree_shape
 
-_CELLS_AT_ONCE = 10_000_000
+_CELLS_AT_ONCE = 4_000_000
 
 
 class Paths(NamedTuple):

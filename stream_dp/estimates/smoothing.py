@@ -3,7 +3,7 @@
 Neighbouring rounds share some of their noise and differ in the rest, and how much is known exactly: from the nodes of
 the tree, or from the poles.  A Kalman filter (Kalman 1960) for each label follows the hidden numbers that its noise is
 made of (noise_states.py), its true count, and the rate at which that grows.  In so many rounds as the epoch has lasted,
-the rate is taken to change by three times its own size, so that the filter goes along with labels that speed up or slow
+the rate is taken to change by twice its own size, so that the filter goes along with labels that speed up or slow
 down.  The count varies around its rate as that of independent events does.  A label begins with the noise that labels
 have when they are first shown (first_showing.py), and with the rate at which it would have grown evenly until then.
 
@@ -21,7 +21,7 @@ from stream_dp.estimates.noise_states import NoiseState, noise_state
 from stream_dp.releases_topic import WholeRelease
 
 _RATE_AT_FIRST = 0.5
-_RATE_CHANGE = 3.0
+_RATE_CHANGE = 2.0
 _ROUNDING = 1 / 12
 
 

@@ -3,40 +3,20 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
-from benchmarks.intervals import release_of
+from benchmarks.intervals import errors, release_of
 from benchmarks.noisy_paths import Paths
 from stream_dp.counters import MECHANISMS
 from stream_dp.estimates.noise_shapes import noise_shape
 from stream_dp.estimates.noise_states import noise_state
 from stream_dp.estimates.smoothing import Smoother
-from stream_dp.subscribe import WholeReleases
 from tests.estimates.labels import EPSILON, HORIZON, even_paths, mechanism
 from tests.releases import release as plain_release
 
 
-def errors(name: str, paths: Paths, every: int = 8) -> tuple[float, float]:
-    """Root mean square error of released and of smoothed counts, over all shown labels and rounds."""
-    counter, smoother, wholes = mechanism(name), Smoother(), WholeReleases()
-    released: list[NDArray[np.float64]] = []
-    smoothed: list[NDArray[np.float64]] = []
-    for number in range(every, HORIZON + 1, every):
-        rows = np.flatnonzero(paths.first <= number)
-        labels = {"labels": [str(row) for row in rows], "counts": paths.noisy[rows, number - 1].tolist()}
-        made = replace(release_of(counter, number, EPSILON, None), previous=number - every, **labels)
-        whole = wholes.add(made)
-        assert whole is not None
-        counts = smoother.add(whole).counts
-        true = paths.true[rows, number - 1]
-        released.append(paths.noisy[rows, number - 1] - true)
-        smoothed.append(counts - true)
-    return tuple(float(np.sqrt(np.mean(np.concatenate(each) ** 2))) for each in (released, smoothed))
-
-
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_smoothed_counts_are_nearer_to_the_truth(name: str) -> None:
-    raw, smoothed = errors(name, even_paths(mechanism(name), 60))
+    raw, smoothed = errors(mechanism(name), even_paths(mechanism(name), 60), EPSILON, 8)
     assert raw > 1.1 * smoothed
 
 
@@ -46,10 +26,10 @@ def test_a_filter_that_cannot_adapt_fails_where_labels_change(monkeypatch: pytes
     rounds = np.arange(HORIZON)
     added = np.rint(np.maximum(0, rounds - HORIZON // 2) * 0.1).astype(np.int32)
     changed = Paths(paths.first, paths.true + added, paths.noisy + added)
-    raw, smoothed = errors("blt", changed)
+    raw, smoothed = errors(mechanism("blt"), changed, EPSILON, 8)
     assert smoothed < raw
     monkeypatch.setattr("stream_dp.estimates.smoothing._RATE_CHANGE", 0.0)
-    _, stiff = errors("blt", changed)
+    _, stiff = errors(mechanism("blt"), changed, EPSILON, 8)
     assert stiff > 1.1 * raw
 
 
