@@ -1,4 +1,4 @@
-"""How often the intervals of kept labels hold, and how much nearer smoothed counts are.  Tables of docs/accuracy.md.
+"""How often the intervals of kept labels hold, and how much nearer smoothed counts are.  Tables of docs/intervals.md.
 
 Three public logs, every event a round and every round released, epsilon as given, delta 1e-6.  The noise has the law of
 the true counters and fixed seeds, so the tables come out the same every time.
