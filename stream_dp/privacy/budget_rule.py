@@ -7,8 +7,6 @@ Which rule a ledger follows is known from its first charge alone, before anythin
 - `gaussian`: the charges' own deltas have a share of delta, and beside that the pure epsilons of the mechanisms behind
   them must add up to at most epsilon, or the one Gaussian that stands for all must be within the rest of delta.
 - `basic`: the charges' own epsilons and deltas add up to at most those of the budget.
-
-Of the last two, and of the shares, the one is taken into which most copies of the first charge fit.
 """
 
 import math
@@ -27,8 +25,12 @@ SLACK = 1e-9
 _ROUNDING = 1e-12
 """What a sum of epsilons may exceed a budget's own by, relatively: ten times 0.1 is more than 1 in doubles."""
 
-CONVERTED = (0.75, 0.875, 0.5, 0.25, 0.125, 0.03125)
-"""The shares of delta that may be left to the conversion; of those that fit equally often, the first."""
+_MOSTLY_CONVERTED = (0.875, 0.75)
+_HALF_OR_LESS = (0.5, 0.25, 0.125, 0.03125)
+CONVERTED = _MOSTLY_CONVERTED + _HALF_OR_LESS
+"""The shares of delta that may be left to the conversion; which one, see `_rule_of`."""
+
+_FEW, _MANY = 12, 100
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,9 +130,17 @@ class Rule:
 def _rule_of(
     budget: Budget, rho: float, delta: float, pure: float | None, exact: tuple[float, float] | None
 ) -> Rule:
-    """The rule that takes most copies of a first charge with these costs."""
+    """Room for the deltas of all copies of the first charge whose noise fits, and of a hundred at least.
+
+    It is an eighth, a quarter or half of delta.  Where fewer than 12 copies of the first charge fit by halves, it is
+    the share, or the rule, by which most copies fit.
+    """
+    for share in _MOSTLY_CONVERTED:
+        rule = gaussian_rule(budget, share)
+        if max(_MANY, _times(rule.mu_squared, 2 * rho)) * delta <= rule.charged_delta * (1 + SLACK):
+            return rule
     own = exact if exact is not None else (math.inf, math.inf)
-    rules = [gaussian_rule(budget, share) for share in CONVERTED]
+    rules = [gaussian_rule(budget, share) for share in _HALF_OR_LESS]
     copies = [
         min(
             _times(rule.charged_delta, delta),
@@ -138,6 +148,8 @@ def _rule_of(
         )
         for rule in rules
     ]
+    if copies[0] >= _FEW:
+        return rules[0]
     rules.append(Rule("basic", budget, budget.delta))
     copies.append(min(_times(budget.epsilon, own[0]), _times(budget.delta, own[1])))
     return rules[copies.index(max(copies))]
@@ -145,9 +157,7 @@ def _rule_of(
 
 def gaussian_rule(budget: Budget, share: float) -> Rule:
     """The rule `gaussian` that leaves this share of delta to the conversion."""
-    converted = (
-        budget.delta * share * (1 - 1e-7)
-    )  # what the slack of the charged deltas takes is less than the rest
+    converted = budget.delta * share * (1 - 1e-7)  # the rest is more than the slack of the charged deltas
     mu_squared = 2 * gaussian_rho(budget.epsilon, converted) * (1 - 2 * SLACK)
     return Rule("gaussian", budget, budget.delta * (1 - share), mu_squared=mu_squared)
 
