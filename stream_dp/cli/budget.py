@@ -10,7 +10,15 @@ import typer
 from rich.console import Console
 
 from stream_dp.cli import options
-from stream_dp.cli.budget_view import print_charges, print_ranges, print_summary, range_of, report_of, rule_of
+from stream_dp.cli.budget_view import (
+    print_charges,
+    print_history,
+    print_ranges,
+    print_summary,
+    range_of,
+    report_of,
+    rule_of,
+)
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.settings import load_settings
 
@@ -124,6 +132,7 @@ def show(
     console = Console(highlight=False)
     print_summary(console, report)
     print_charges(console, report)
+    print_history(console, report)
 
 
 @app.command("set")

@@ -8,12 +8,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from stream_dp.times import parse_time
+
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from stream_dp.privacy.composition import Budget, Charge, Load
     from stream_dp.store.ledger import Ledger
-    from stream_dp.store.ledger_records import Marks, Stored
+    from stream_dp.store.ledger_records import Marks, State, Stored
 
 _ROWS = 40  # ranges that people see; --json has all
+_BAR_WIDTH = 32
 
 
 def report_of(ledger: "Ledger", odometer: bool = False) -> dict[str, Any]:
@@ -48,6 +53,7 @@ def report_of(ledger: "Ledger", odometer: bool = False) -> dict[str, Any]:
         "left_everywhere": None if budget is None else _room(charges, budget, 0, None),
         "charges": [_charge(stored) for stored in state.in_order()],
         "journal": _journal(ledger),
+        "history": history_of(state),
         "pay_what_you_get": [
             _marks(stored.made.id, stored.marks)
             for stored in state.stored.values()
@@ -181,6 +187,58 @@ def _about_journal(report: dict[str, Any]) -> list[str]:
 
 def _numbers(budget: dict[str, Any] | None) -> str:
     return "none" if budget is None else f"epsilon {budget['epsilon']:g}, delta {budget['delta']:g}"
+
+
+def print_history(console: Console, report: dict[str, Any]) -> None:
+    """What was spent after each charge, as bars over time, and when the budget is used up at this rate."""
+    points = [each for each in report["history"] if each["epsilon"] is not None]
+    if not points:
+        return
+    whole = max([each["epsilon"] for each in points] + [(report["budget"] or {}).get("epsilon", 0.0)])
+    table = Table("spent after", "epsilon", "", "by", box=None, pad_edge=False)
+    for each in points:
+        bar = "█" * round(_BAR_WIDTH * each["epsilon"] / whole) if whole else ""
+        table.add_row(
+            each["at"], f"{each['epsilon']:.4g}", bar.ljust(_BAR_WIDTH, "·"), escape(each["charge"])
+        )
+    console.print()
+    console.print(table)
+    if (end := runs_out(points, report["budget"])) is not None:
+        console.print(f"At this rate the budget is used up around {end:%Y-%m-%d}.")
+
+
+def history_of(state: "State") -> list[dict[str, Any]]:
+    """What was spent after each of the charges that tell their time; of many, as many as people see, the last included.
+
+    Of each charge the range that counts now, so an epoch that has ended counts no more than it does.
+    """
+    from stream_dp.privacy import composition
+
+    made = state.in_order()
+    places = [place for place, each in enumerate(made, start=1) if each.at is not None]
+    step = -(-len(places) // _ROWS) or 1
+    delta = state.budget.delta if state.budget is not None else None
+    found = []
+    for place in sorted(places[::-1][::step]):
+        spent = composition.spent([each.now for each in made[:place]], state.unit or "event", delta)
+        last = made[place - 1]
+        found.append({"at": last.at, "charge": last.made.id, "epsilon": _finite(spent.epsilon)})
+    return found
+
+
+def runs_out(points: list[dict[str, Any]], budget: dict[str, Any] | None) -> "datetime | None":
+    """When the budget is used up if spending goes on as between the first point and the last; None if unknown."""
+    if budget is None or len(points) < 2:
+        return None
+    first, last = points[0], points[-1]
+    spent, left = last["epsilon"] - first["epsilon"], budget["epsilon"] - last["epsilon"]
+    if spent <= 0 or left <= 0:
+        return None
+    try:
+        began, ended = parse_time(first["at"]), parse_time(last["at"])
+        return ended + (ended - began) * (left / spent) if ended > began else None
+    except (ValueError, OverflowError):  # a clock that told no time, or later than any date
+        return None
 
 
 def print_charges(console: Console, report: dict[str, Any]) -> None:

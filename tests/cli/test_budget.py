@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from stream_dp.cli import app
 from stream_dp.clients import admin_client
 from stream_dp.dev.servers import Servers, embedded
 from stream_dp.privacy.composition import odometer
+from stream_dp.store import ledger as ledger_module
 from stream_dp.store.ledger import Charge, Ledger
 
 SOURCE = "shop.events"
@@ -213,6 +215,29 @@ def test_who_set_the_budget_is_shown_and_where_redis_and_the_journal_differ(
     assert "Redis has epsilon 10, delta 1e-05, the journal epsilon 1.2, delta 1e-06, and the lower" in shown
     told(budget("set", "--epsilon", "3", "--delta", "1e-6", "--json"))
     assert told(budget("show", "--json"))["journal"]["agrees"]
+
+
+def test_what_was_spent_is_shown_over_time(
+    budget: Any, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.set_budget(1.0, 1e-6, "event")
+    for day, name in (("01", "a"), ("02", "b"), ("03", "c")):
+        monkeypatch.setattr(ledger_module, "now", lambda day=day: f"2026-01-{day}T00:00:00Z")
+        ledger.charge(charge(name, 0.002))
+    points = told(budget("show", "--json"))["history"]
+    assert [(each["at"][:10], each["charge"]) for each in points] == [
+        ("2026-01-01", "a"),
+        ("2026-01-02", "b"),
+        ("2026-01-03", "c"),
+    ]
+    spent = [each["epsilon"] for each in points]
+    assert sorted(spent) == spent
+    assert spent[-1] == ledger.spent().epsilon
+    days = 2 + 2 * (1.0 - spent[-1]) / (spent[-1] - spent[0])
+    end = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=days)
+    shown = budget("show").stdout
+    assert f"used up around {end:%Y-%m-%d}" in shown
+    assert "█" in shown
 
 
 def test_without_kafka_no_budget_is_set_and_what_redis_holds_is_shown(
