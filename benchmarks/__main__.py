@@ -21,6 +21,7 @@ NAMES = (
     "sizes",
     "shards",
     "hostile_records",
+    "composition",
     "intervals",
 )
 
