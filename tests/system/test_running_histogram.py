@@ -103,11 +103,11 @@ def start_app(stream: Stream, **changed: object) -> BaseProcess:
 def test_all_real_events_through_the_app(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """Stopped once on the way; released, and kept in Redis, is what an independent slow computation gives.
+    """Stopped once on the way; releases and Redis are what an independent slow computation of the survey's rule gives.
 
     What is fed last keeps the first worker from being done before it is stopped, however late that is.
     """
-    promised = {"horizon": HORIZON, "items_per_event": ITEMS_PER_EVENT, "epsilon": 8.0}
+    promised = {"horizon": HORIZON, "items_per_event": ITEMS_PER_EVENT, "epsilon": 8.0, "shown": "each-round"}
     working = {"batch_rounds": 500, "checkpoint_rounds": 5_000, "checkpoint_seconds": 1.0}
     events = list(real_records(INVOICES))
     with small_stream(kafka, redis_url, topic_prefix, tmp_path, **promised, **working) as stream:
