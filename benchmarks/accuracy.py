@@ -20,19 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, norm
 
-from stream_dp import noise_table
 from stream_dp.batch.cost import epsilon_per_item
 from stream_dp.batch.histogram import GaussianHistogram, gaussian_histogram
-from stream_dp.bounding import EventBound
-from stream_dp.calibration import calibrate
-from stream_dp.comparison import Sight, over_rounds, sight, spread, survey
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.binary import BinaryMechanism, levels
+from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.protocol import CalibratedCounter, Hits, Shown
 from stream_dp.dev.flights import flight_events
-from stream_dp.histogram import RunningHistogram
-from stream_dp.noise_table import Pruning
-from stream_dp.preview import PublicLog, Run, run, seen
+from stream_dp.engine import noise_table
+from stream_dp.engine.histogram import RunningHistogram
+from stream_dp.engine.noise_table import Pruning
+from stream_dp.events.bounding import EventBound
+from stream_dp.planning.comparison import Sight, over_rounds, sight, spread, survey
+from stream_dp.planning.preview import PublicLog, Run, run, seen
 from stream_dp.privacy.accounting import zcdp_rho
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 from stream_dp.privacy.one_shot_noise import OneShotNoise

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.pruning import BLOCK_ROUNDS, IN_REACH
+from stream_dp.config.settings import Settings
 from stream_dp.dev import redis_server
-from stream_dp.epoch import Epoch
-from stream_dp.pipeline import Pipeline, Position
-from stream_dp.plan import far_along
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.record import Record
+from stream_dp.pipeline.pipeline import Pipeline, Position
+from stream_dp.planning.plan import far_along
 from stream_dp.privacy.keyed_noise import KEY_BYTES, key_check
-from stream_dp.records import Record
-from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 
 LABELS, CHANGED = 1_000_000, 10_000

@@ -5,8 +5,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import take_turns
-from stream_dp.calibration import calibrate
 from stream_dp.counters import MECHANISMS
+from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.protocol import CalibratedCounter, CounterState, Hits
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KEY_BYTES, NONCE_BYTES, KeyedNoise
 

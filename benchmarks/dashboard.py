@@ -23,12 +23,12 @@ from rich.console import Console
 from rich.table import Table
 from selenium.webdriver import Chrome
 
-from stream_dp import log
+from stream_dp.config.times import iso_timestamp
 from stream_dp.dev.servers import embedded
-from stream_dp.records import iso_timestamp
+from stream_dp.kafka import log
 from tests.dashboard.chromium import chromium, heap_bytes
 from tests.dashboard.running import Running, running
-from tests.releases import release
+from tests.example_releases import release
 
 RELEASES_PER_SECOND, LABELS, COME_AND_GO = 50, 1_000, 50
 SECONDS, WARM_UP_SECONDS = 20, 5

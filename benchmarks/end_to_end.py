@@ -11,12 +11,12 @@ from kafka import KafkaProducer
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp import log
+from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import embedded
-from stream_dp.release_schedule import ReleaseSchedule
-from stream_dp.sending import producer
-from stream_dp.settings import Settings
-from stream_dp.worker import Worker
+from stream_dp.engine.release_schedule import ReleaseSchedule
+from stream_dp.kafka import log
+from stream_dp.sinks.sending import producer
+from stream_dp.workers.histogram import Worker
 from tests.apache_kafka.server import KafkaUnavailableError, apache_kafka
 
 

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import take_turns
-from stream_dp.calibration import calibrate
 from stream_dp.counters.binary import BinaryMechanism
-from stream_dp.histogram import HistogramState, RunningHistogram
+from stream_dp.counters.calibration import calibrate
+from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
-from stream_dp.records import ReleaseEncoder
+from stream_dp.releases.encoder import ReleaseEncoder
 
 CELLS = 2_000_000
 TURNS = 5

@@ -6,8 +6,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import take_turns
-from stream_dp.records import LARGEST_VALUE, BadRecord, decode_event
-from tests.hostile_records import HostileRecord, hostile_records
+from stream_dp.events.event import BadRecord, decode_event
+from stream_dp.events.record import LARGEST_VALUE
+from tests.events.hostile_records import HostileRecord, hostile_records
 
 SIZES = (1 << 10, 1 << 14, 1 << 17, LARGEST_VALUE - 2048)
 TURNS = 3

@@ -16,12 +16,12 @@ from rich.table import Table
 
 from benchmarks.noisy_paths import Paths, shown_paths
 from benchmarks.public_logs import Hits, public_logs
-from stream_dp.calibration import calibrate
 from stream_dp.counters import MECHANISMS, Mechanism
-from stream_dp.estimates.showings import Showings
-from stream_dp.estimates.smoothing import Smoother
-from stream_dp.releases_topic import WholeRelease
-from stream_dp.subscribe import WholeReleases
+from stream_dp.counters.calibration import calibrate
+from stream_dp.releases.estimates.showings import Showings
+from stream_dp.releases.estimates.smoothing import Smoother
+from stream_dp.releases.subscription import WholeReleases
+from stream_dp.releases.topic import WholeRelease
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 AFTER = (0, 100, 1_000, 10_000)

@@ -10,12 +10,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.calibration import calibrate
-from stream_dp.histogram import RunningHistogram
-from stream_dp.noise_table import Pruning
-from stream_dp.plan import far_along
+from stream_dp.counters.calibration import calibrate
+from stream_dp.engine.histogram import RunningHistogram
+from stream_dp.engine.noise_table import Pruning
+from stream_dp.planning.plan import far_along
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
-from stream_dp.records import ReleaseEncoder
+from stream_dp.releases.encoder import ReleaseEncoder
 
 BLOCK_ROUNDS = 256
 IN_REACH = 5_000

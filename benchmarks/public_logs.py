@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.dev.flights import flight_events
-from stream_dp.records import decode_event
+from stream_dp.events.event import decode_event
 from tests.shared import RETAIL
 
 _FLIGHTS = 131_071

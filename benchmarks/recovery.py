@@ -17,12 +17,12 @@ from redis import Redis
 from rich.console import Console
 from rich.table import Table
 
+from stream_dp.config.settings import Settings
 from stream_dp.dev import redis_server
-from stream_dp.epoch import Epoch
-from stream_dp.pipeline import Pipeline
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.record import Record
+from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.records import Record
-from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 
 LABELS = 1_000_000

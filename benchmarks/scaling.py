@@ -5,16 +5,16 @@ from time import process_time
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.epoch import Epoch
-from stream_dp.intake import Position
-from stream_dp.plan import PRUNING_ROUNDS, Workload, measure_costs, sequencer_busy, shard_busy
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.record import Record
+from stream_dp.pipeline.frames import Frame, decode_frame, encode_frame, shards_of
+from stream_dp.pipeline.intake import Position
+from stream_dp.pipeline.sequencer import Sequencer
+from stream_dp.pipeline.shard import Shard
+from stream_dp.planning.plan import PRUNING_ROUNDS, Workload, measure_costs, sequencer_busy, shard_busy
+from stream_dp.planning.release_sizes import far_along, stored_bytes
 from stream_dp.privacy.keyed_noise import KEY_BYTES
-from stream_dp.records import Record
-from stream_dp.release_sizes import far_along, stored_bytes
-from stream_dp.settings import Settings
-from stream_dp.shards.frames import Frame, decode_frame, encode_frame, shards_of
-from stream_dp.shards.sequencer import Sequencer
-from stream_dp.shards.shard import Shard
 
 SHARDS = 64
 BLOCKS = 6  # of which the first warms up and the least counts, as in the model's measurements

@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import take_turns
-from stream_dp.epoch import Epoch
-from stream_dp.histogram import HistogramState
-from stream_dp.records import Record
-from stream_dp.settings import Settings
-from stream_dp.shards.frames import Frame, decode_frame, encode_frame, shards_of
-from stream_dp.shards.sequencer import Sequencer
-from stream_dp.shards.shard import Shard
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.histogram import HistogramState
+from stream_dp.events.record import Record
+from stream_dp.pipeline.frames import Frame, decode_frame, encode_frame, shards_of
+from stream_dp.pipeline.sequencer import Sequencer
+from stream_dp.pipeline.shard import Shard
 
 LABELS = 100_000
 ROUNDS = 60

@@ -14,14 +14,14 @@ from kafka import KafkaProducer
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp import log
+from stream_dp.config.settings import Settings
 from stream_dp.dev.flights import flight_events
 from stream_dp.dev.servers import embedded
-from stream_dp.plan import Costs, Workload, plan
-from stream_dp.records import decode_release
-from stream_dp.release_sizes import size_text
-from stream_dp.settings import Settings
-from stream_dp.worker import Worker
+from stream_dp.kafka import log
+from stream_dp.planning.plan import Costs, Workload, plan
+from stream_dp.planning.release_sizes import size_text
+from stream_dp.releases.release import decode_release
+from stream_dp.workers.histogram import Worker
 
 
 class Case(NamedTuple):

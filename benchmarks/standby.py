@@ -19,9 +19,9 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp import log
+from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import embedded
-from stream_dp.settings import Settings
+from stream_dp.kafka import log
 from tests.apache_kafka.server import KafkaUnavailableError, apache_kafka
 
 TURNS = 5

@@ -2,6 +2,6 @@
 
 __version__ = "0.1.0"
 
-from stream_dp.subscribe import Subscription, read_table, subscribe
+from stream_dp.releases.subscription import Subscription, read_table, subscribe
 
 __all__ = ["Subscription", "__version__", "read_table", "subscribe"]

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from redis import Redis
 
-from stream_dp.epoch import Epoch
-from stream_dp.records import Record
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.record import Record
 
 FILE = Path(__file__).parent / "vectors" / "format_3.json"
 KEY = bytes(range(100, 132))

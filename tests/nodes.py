@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.histogram import HistogramState
+from stream_dp.engine.histogram import HistogramState
 
 
 class Node(NamedTuple):

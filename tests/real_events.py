@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from stream_dp.dev.flights import flight_events
-from stream_dp.records import decode_event
+from stream_dp.events.event import decode_event
 from tests.shared import RETAIL
 
 INVOICES = 20_728

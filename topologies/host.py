@@ -7,9 +7,9 @@ from typing import Any, NoReturn, Protocol, cast
 import faust
 from faust.app.base import BootStrategy
 
+from stream_dp.config.settings import Settings
 from stream_dp.operations.watch import Watch
-from stream_dp.settings import Settings
-from stream_dp.worker import REFUSALS
+from stream_dp.workers.histogram import REFUSALS
 
 _REFUSED = 2
 

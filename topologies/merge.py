@@ -10,8 +10,8 @@ from typing import Any
 
 import faust
 
-from stream_dp.settings import load_settings
-from stream_dp.shards.merge_worker import MergeWorker
+from stream_dp.config.settings import load_settings
+from stream_dp.workers.merge import MergeWorker
 from topologies.host import WorkerService, hosted
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import faust
 
-from stream_dp.settings import load_settings
-from stream_dp.worker import Worker
+from stream_dp.config.settings import load_settings
+from stream_dp.workers.histogram import Worker
 from topologies.host import WorkerService, hosted
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import faust
 
-from stream_dp.settings import load_settings
-from stream_dp.shards.shard_worker import ShardWorker
+from stream_dp.config.settings import load_settings
+from stream_dp.workers.shard import ShardWorker
 from topologies.host import WorkerService, hosted
 
 

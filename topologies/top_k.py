@@ -12,8 +12,8 @@ from typing import Any
 
 import faust
 
+from stream_dp.config.settings import load_settings
 from stream_dp.jobs.worker import JobWorker
-from stream_dp.settings import load_settings
 from topologies.host import hosted
 
 

@@ -21,12 +21,12 @@ from stream_dp.audit.running_views import blt_sum, shift_sum, views
 from stream_dp.audit.top_k_pairs import DELTA, counted
 from stream_dp.audit.user_unit_pairs import ALONE, STREAM, Stream, admitted_by
 from stream_dp.batch.top_k import LaplaceTopK, laplace_top_k
-from stream_dp.bounding import EventBound
-from stream_dp.calibration import calibrate
 from stream_dp.counters.binary import BinaryMechanism, levels
+from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.events.bounding import EventBound
+from stream_dp.events.event import Event
 from stream_dp.privacy.thresholds import sum_tail_threshold
-from stream_dp.records import Event
 
 
 def pairs() -> list[Pair]:

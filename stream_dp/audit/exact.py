@@ -23,7 +23,7 @@ from stream_dp.audit.exact_noise import enumerated
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.protocol import CalibratedCounter
-from stream_dp.histogram import RunningHistogram
+from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.privacy.accounting import discrete_gaussian_delta, gaussian_delta
 from stream_dp.privacy.composition import Unit
 

@@ -17,7 +17,7 @@ from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.protocol import CalibratedCounter, Shown
 from stream_dp.counters.smooth import SmoothMechanism
-from stream_dp.histogram import HistogramState, ReleasedBlock, RunningHistogram
+from stream_dp.engine.histogram import HistogramState, ReleasedBlock, RunningHistogram
 from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.thresholds import sum_tail_threshold
 

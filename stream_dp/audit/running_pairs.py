@@ -15,22 +15,22 @@ from stream_dp.audit.bounds import Views
 from stream_dp.audit.examine import LARGER, Pair
 from stream_dp.audit.running_replicas import Releases, Situation, noise_of, replicas
 from stream_dp.audit.running_views import blt_sum, joint, views
-from stream_dp.bounding import EventBound
-from stream_dp.calibration import calibrate
 from stream_dp.counters import DISCRETE
 from stream_dp.counters.blt import BltMechanism
+from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.protocol import CalibratedCounter, Shown
 from stream_dp.counters.smooth import SmoothMechanism, smooth_tree
-from stream_dp.histogram import RunningHistogram
+from stream_dp.engine.histogram import RunningHistogram
+from stream_dp.events.bounding import EventBound
+from stream_dp.events.event import Event
 from stream_dp.privacy.accounting import (
     discrete_gaussian_epsilon,
     discrete_gaussian_sigma_squared,
     gaussian_epsilon,
     gaussian_rho,
 )
-from stream_dp.records import Event
 
 NAME = "running-histogram"
 _EVERYTHING = -(1 << 20)  # a threshold below every noisy count

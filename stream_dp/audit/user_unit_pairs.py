@@ -14,10 +14,10 @@ from stream_dp.audit.examine import LARGER, Pair
 from stream_dp.audit.running_pairs import Neighbours, open_releases, open_table
 from stream_dp.audit.running_replicas import Situation, replicas
 from stream_dp.audit.running_views import views
-from stream_dp.epoch import Epoch
-from stream_dp.intake import Intake
-from stream_dp.records import Record
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.record import Record
+from stream_dp.pipeline.intake import Intake
 
 NAME = "user-unit-admission"
 

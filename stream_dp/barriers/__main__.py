@@ -9,7 +9,7 @@ import msgspec
 
 from stream_dp.barriers.process import REFUSED, Task
 from stream_dp.barriers.writer import BarrierWriter
-from stream_dp.log import LogRefused
+from stream_dp.kafka.log import LogRefused
 
 
 def _end_with_parent() -> None:

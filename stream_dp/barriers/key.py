@@ -1,7 +1,7 @@
 """What a process needs to write barriers."""
 
+from stream_dp.config.secret import SettingsError
 from stream_dp.privacy.keyed_noise import KEY_BYTES, subkey
-from stream_dp.secret import SettingsError
 
 
 def barrier_key(noise_key: bytes) -> bytes:

@@ -13,8 +13,8 @@ from threading import Thread
 
 import msgspec
 
-from stream_dp.log import LogRefused
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
+from stream_dp.kafka.log import LogRefused
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import msgspec
 from kafka.errors import InvalidConfigurationError
 
-from stream_dp import log
-from stream_dp.barriers.chain import Barrier, is_at
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
+from stream_dp.events.barrier_chain import Barrier, is_at
+from stream_dp.kafka import log
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from kafka.admin import OffsetSpec
 from kafka.errors import InvalidTimestampError, KafkaError
 from kafka.protocol.consumer import IsolationLevel
 
-from stream_dp import log
-from stream_dp.barriers.chain import PARTITION, Barrier, BarrierChain
 from stream_dp.barriers.topic import barrier_before_last_epoch, cut_off, other_barriers, read_barriers
-from stream_dp.clients import admin_client, producer_client
-from stream_dp.log import LogRefused
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
+from stream_dp.events.barrier_chain import PARTITION, Barrier, BarrierChain
+from stream_dp.kafka import log
+from stream_dp.kafka.clients import admin_client, producer_client
+from stream_dp.kafka.log import LogRefused
 
 logger = logging.getLogger(__name__)
 

@@ -35,8 +35,8 @@ def barriers(
     """
     from stream_dp.barriers.key import barrier_key, parsed_key
     from stream_dp.barriers.writer import BarrierWriter
-    from stream_dp.connections import redis_client
-    from stream_dp.secret import read_secret
+    from stream_dp.config.connections import redis_client
+    from stream_dp.config.secret import read_secret
     from stream_dp.store.noise_key import noise_key
 
     settings = servers.load()

@@ -20,12 +20,12 @@ from stream_dp.cli.budget_view import (
     rule_of,
 )
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.settings import load_settings
+from stream_dp.config.settings import load_settings
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from stream_dp.settings import Settings
+    from stream_dp.config.settings import Settings
     from stream_dp.store.ledger import Ledger
 
 
@@ -60,7 +60,7 @@ class Place:
     def redis_of(self) -> "Iterator[Redis]":
         """A client of Redis; what a ledger refuses is the user's to mend."""
         from stream_dp.cli.reach import require_redis
-        from stream_dp.connections import redis_client
+        from stream_dp.config.connections import redis_client
         from stream_dp.store.ledger import LedgerRefused
 
         found = self.load()
@@ -78,7 +78,7 @@ class Place:
         Where Kafka does not answer, as Redis alone has it, and that is said.
         """
         from stream_dp.cli.reach import require_kafka
-        from stream_dp.journaled_ledger import look
+        from stream_dp.epochs.journaled_ledger import look
         from stream_dp.store.ledger import Ledger
 
         found = self.load()
@@ -168,8 +168,8 @@ def set_(
       stream-dp budget set --source shop.events --epsilon 4 --delta 1e-6 --unit user --by "the privacy board"
     """
     from stream_dp.cli.reach import require_kafka
-    from stream_dp.journaled_ledger import JournaledLedger
-    from stream_dp.registry import Registry
+    from stream_dp.epochs.journaled_ledger import JournaledLedger
+    from stream_dp.epochs.registry import Registry
 
     settings = place.load()
     require_kafka(settings.kafka)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from stream_dp.times import parse_time
+from stream_dp.config.times import parse_time
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -12,10 +12,10 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
 
 if TYPE_CHECKING:
-    from stream_dp.calibration import Guarantee
+    from stream_dp.counters.calibration import Guarantee
     from stream_dp.counters.protocol import CalibratedCounter
 
     Calibrated = tuple[CalibratedCounter, Guarantee]
@@ -115,8 +115,8 @@ def _calibrated(
 
     Without either pair, at the default promise.
     """
-    from stream_dp.comparison import calibrate_each
     from stream_dp.counters import MECHANISMS
+    from stream_dp.planning.comparison import calibrate_each
 
     if promise != (None, None) and noise != (None, None):
         raise Mistake("give either --epsilon and --delta, or --sigma-squared and --threshold-delta, not both")
@@ -141,8 +141,8 @@ def _given(
     shown: Literal["kept", "each-round"],
 ) -> "Calibrated":
     """What given noise promises."""
-    from stream_dp.calibration import guarantee_of
     from stream_dp.counters import DISCRETE
+    from stream_dp.counters.calibration import guarantee_of
 
     if name not in DISCRETE:
         raise Mistake(
@@ -175,8 +175,8 @@ def _rounds(text: str | None, horizon: int) -> list[int]:
 
 def _report(noise: "CalibratedCounter", guarantee: "Guarantee", rounds: list[int]) -> dict[str, Any]:
     """One mechanism, and the survey's statement for the same promise."""
-    from stream_dp.comparison import sight, survey
     from stream_dp.counters import DISCRETE
+    from stream_dp.planning.comparison import sight, survey
 
     kind = DISCRETE.get(noise.name)
     drawn = {name: getattr(noise, name) for name in ("sigma_squared",) if hasattr(noise, name)}
@@ -229,7 +229,7 @@ def _comparison(reports: list[dict[str, Any]], refused: dict[str, str]) -> dict[
 
 def _print(report: dict[str, Any], noise: "CalibratedCounter", guarantee: "Guarantee") -> None:
     """One mechanism for people, with the papers' conversion and the survey's statement beside it."""
-    from stream_dp.comparison import survey_tau
+    from stream_dp.planning.comparison import survey_tau
 
     survey, sd, tau = report["survey"], report["sd"], report["tau"]
     factor = (report["rho"] / survey["rho"]) ** 0.5

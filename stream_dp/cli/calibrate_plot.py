@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from stream_dp.calibration import Guarantee
-    from stream_dp.comparison import OverRounds
+    from stream_dp.counters.calibration import Guarantee
     from stream_dp.counters.protocol import CalibratedCounter
+    from stream_dp.planning.comparison import OverRounds
 
     Calibrated = tuple[CalibratedCounter, Guarantee]
     Values = Callable[[NDArray[np.int64]], NDArray[Any]]
@@ -78,7 +78,7 @@ class _Curve:
     """One line of a panel: a value of the rounds of a mechanism, and what it comes to over all of them."""
 
     def __init__(self, noise: "CalibratedCounter", name: str, label: str, colour: str) -> None:
-        from stream_dp.comparison import over_rounds
+        from stream_dp.planning.comparison import over_rounds
 
         self.mechanism, self.name, self.label, self.colour = noise.name, name, label, colour
         self.values = self.of(noise)
@@ -109,7 +109,7 @@ def _over_rounds(axes: "Axes", curves: list[_Curve], horizon: int) -> None:
     """In every doubling, the mean as a line and the highest value as a thin one."""
     import numpy as np
 
-    from stream_dp.comparison import spread
+    from stream_dp.planning.comparison import spread
 
     spans = octaves(horizon)
     edges = [first for first, _ in spans] + [horizon + 1]
@@ -158,8 +158,8 @@ def _over_epsilons(axes: "Axes", curves: list[_Curve], calibrated: "list[Calibra
 
 def _means(curve: _Curve, noise: "CalibratedCounter", guarantee: "Guarantee") -> dict[float, float]:
     """The mean that each epsilon gives; epsilons outside what can be promised are left out."""
-    from stream_dp.calibration import calibrate
-    from stream_dp.comparison import spread
+    from stream_dp.counters.calibration import calibrate
+    from stream_dp.planning.comparison import spread
 
     rounds = spread(1, noise.horizon, _ROUNDS_OF_OCTAVE)
     means = {}

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.checklist.finding import Finding
-from stream_dp.settings import Settings, SettingsError
+from stream_dp.config.settings import Settings, SettingsError
 
 _MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failed": "[bold red]failed[/]"}
 

@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.settings import ENVIRONMENT_PREFIX, Settings
+from stream_dp.config.settings import ENVIRONMENT_PREFIX, Settings
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from stream_dp.cli.histogram_view import HistogramView
     from stream_dp.dev.servers import Servers
-    from stream_dp.records import Release
-    from stream_dp.subscribe import Subscription
+    from stream_dp.releases.release import Release
+    from stream_dp.releases.subscription import Subscription
 
 STREAM = "flights"
 EPSILON, DELTA, HORIZON = 2.0, 1e-6, 65_535
@@ -161,8 +161,8 @@ def _set_budget(settings: Settings) -> None:
 
     A folder that is used again has it already.
     """
-    from stream_dp.connections import redis_client
-    from stream_dp.journaled_ledger import JournaledLedger
+    from stream_dp.config.connections import redis_client
+    from stream_dp.epochs.journaled_ledger import JournaledLedger
 
     with redis_client(settings.redis_address) as redis:
         books = JournaledLedger(settings.kafka_address, redis, settings.data_source)
@@ -259,9 +259,9 @@ class Feed:
 @contextmanager
 def _feed(settings: Settings, rounds: int | None, rate: float) -> Iterator[Feed]:
     """Flights from where an earlier demo of the same folder stopped, to `rounds` more or to a demo's last round."""
-    from stream_dp import log
-    from stream_dp.clients import producer_client
     from stream_dp.dev.flights import flight_events
+    from stream_dp.kafka import log
+    from stream_dp.kafka.clients import producer_client
 
     log.create_topics(settings.kafka, settings.events, settings.releases, settings.dead_letters)
     already = log.offsets(settings.kafka, settings.events).end
@@ -279,7 +279,7 @@ def _feed(settings: Settings, rounds: int | None, rate: float) -> Iterator[Feed]
 
 
 def _subscription(settings: Settings, already: int) -> "Subscription":
-    from stream_dp.subscribe import Subscription
+    from stream_dp.releases.subscription import Subscription
 
     return Subscription(settings.kafka, settings.releases, already + 1)
 
@@ -312,8 +312,8 @@ class Tally:
 
     def summary(self, settings: Settings) -> dict[str, Any]:
         """What was released at the end, and under which promise."""
-        from stream_dp.calibration import calibrate
         from stream_dp.counters.binary import BinaryMechanism
+        from stream_dp.counters.calibration import calibrate
 
         assert self.last is not None
         last = self.last

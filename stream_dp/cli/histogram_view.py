@@ -9,8 +9,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.estimates.intervals import intervals_of
-from stream_dp.records import Release
+from stream_dp.releases.estimates.intervals import intervals_of
+from stream_dp.releases.release import Release
 
 _SECONDS_PER_FRAME = 0.1
 _WIDEST_LABEL = 28

@@ -12,7 +12,7 @@ from rich.text import Text
 from stream_dp.cli import options
 from stream_dp.cli.hosting import Log, run
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.settings import load_settings
+from stream_dp.config.settings import load_settings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -83,7 +83,7 @@ def list_(
       stream-dp jobs list --stream shop --json
     """
     from stream_dp.cli.reach import require_redis
-    from stream_dp.connections import redis_client
+    from stream_dp.config.connections import redis_client
     from stream_dp.jobs.result import decode_result
     from stream_dp.jobs.store import JobStore
 

@@ -66,8 +66,8 @@ def barriers(
       stream-dp key barriers --stream shop --file barriers.key --json
     """
     from stream_dp.barriers.key import barrier_key
-    from stream_dp.connections import redis_client
-    from stream_dp.settings import load_settings
+    from stream_dp.config.connections import redis_client
+    from stream_dp.config.settings import load_settings
     from stream_dp.store.noise_key import noise_key
 
     chosen = load_settings(settings, stream=stream, redis=redis)

@@ -1,6 +1,6 @@
 """Errors that are the user's to mend: they end a command with one sentence and status 2, not a stack trace."""
 
-from stream_dp.settings import SettingsError
+from stream_dp.config.settings import SettingsError
 
 
 class Mistake(Exception):
@@ -15,7 +15,7 @@ def sentence(error: Exception) -> str | None:
         from redis.exceptions import RedisError
 
         from stream_dp.dev.child_process import ServerFailed
-        from stream_dp.worker import REFUSALS
+        from stream_dp.workers.histogram import REFUSALS
 
         if isinstance(error, KafkaError | RedisError):
             server = "Kafka" if isinstance(error, KafkaError) else "Redis"

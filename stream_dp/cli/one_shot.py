@@ -13,8 +13,8 @@ from rich.progress import Progress
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.file_kinds import KINDS
-from stream_dp.settings import Settings
+from stream_dp.config.file_kinds import KINDS
+from stream_dp.config.settings import Settings
 
 if TYPE_CHECKING:
     from stream_dp.jobs.forecast import Forecast
@@ -333,7 +333,7 @@ def _require_servers(settings: Settings) -> None:
 
 def _forecast(request: "JobRequest", settings: Settings, site: "Site") -> "Forecast | str":
     """What the charge would meet; where that cannot be looked up, the reason."""
-    from stream_dp.connections import redis_client
+    from stream_dp.config.connections import redis_client
     from stream_dp.jobs.forecast import forecast
     from stream_dp.jobs.request import BadRequest
     from stream_dp.jobs.steps import prepare
@@ -348,10 +348,10 @@ def _forecast(request: "JobRequest", settings: Settings, site: "Site") -> "Forec
 
 def _charged(request: "JobRequest", prepared: "Prepared", settings: Settings, job: Job) -> "JobResult":
     """Charge the ledger, in Redis and in its journal, then read and compute."""
-    from stream_dp.connections import redis_client
+    from stream_dp.config.connections import redis_client
+    from stream_dp.epochs.journaled_ledger import JournaledLedger
     from stream_dp.jobs.result import cost_of
     from stream_dp.jobs.steps import compute, pay, settle
-    from stream_dp.journaled_ledger import JournaledLedger
     from stream_dp.privacy.keyed_noise import new_key
 
     key, charge_id = new_key(), f"job/{prepared.name}/{request.id}"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stream_dp.settings import Settings, load_settings
+from stream_dp.config.settings import Settings, load_settings
 
 SettingsFile = Annotated[
     Path | None,

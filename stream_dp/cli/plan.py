@@ -13,7 +13,7 @@ from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 
 if TYPE_CHECKING:
-    from stream_dp.plan import Costs, Plan, Workload
+    from stream_dp.planning.plan import Costs, Plan, Workload
 
 
 def plan(
@@ -46,11 +46,11 @@ def plan(
 
       stream-dp plan --labels 10000000 --events-per-second 100000 --horizon 16777215 --events-per-round 1000
     """
-    from stream_dp.calibration import LARGEST_HORIZON
     from stream_dp.counters import MECHANISMS
-    from stream_dp.plan import FORMULAS, MEASUREMENTS, Workload, measure_costs
-    from stream_dp.plan import plan as planned
-    from stream_dp.release_sizes import CODECS
+    from stream_dp.counters.calibration import LARGEST_HORIZON
+    from stream_dp.planning.plan import FORMULAS, MEASUREMENTS, Workload, measure_costs
+    from stream_dp.planning.plan import plan as planned
+    from stream_dp.planning.release_sizes import CODECS
 
     if compression not in CODECS:
         raise Mistake(f"compression must be one of {', '.join(CODECS)}, not {compression!r}")
@@ -84,7 +84,7 @@ def plan(
 
 
 def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
-    from stream_dp.plan import FORMULAS, MEASURED, MOST_SHARDS, PRUNING_ROUNDS
+    from stream_dp.planning.plan import FORMULAS, MEASURED, MOST_SHARDS, PRUNING_ROUNDS
 
     console = Console(highlight=False, soft_wrap=True)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))

@@ -15,15 +15,15 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.file_kinds import KINDS
-from stream_dp.settings import Settings
+from stream_dp.config.file_kinds import KINDS
+from stream_dp.config.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stream_dp.calibration import Guarantee
+    from stream_dp.counters.calibration import Guarantee
     from stream_dp.counters.protocol import CalibratedCounter
-    from stream_dp.preview import PublicLog, Seen
+    from stream_dp.planning.preview import PublicLog, Seen
 
     Calibrated = tuple[CalibratedCounter, Guarantee]
 
@@ -92,8 +92,8 @@ def preview(
         raise Mistake(
             "on private data the output of preview has no guarantee at all: add --public if everybody may see this log"
         )
-    from stream_dp.preview import PublicLog
-    from stream_dp.replay_source import FileSource
+    from stream_dp.planning.preview import PublicLog
+    from stream_dp.replay.source import FileSource
 
     epsilons, limits = (
         _numbers(epsilon, float, "--epsilon"),
@@ -136,8 +136,8 @@ def _calibrated(
     shown: Literal["kept", "each-round"],
 ) -> "tuple[list[Calibrated], list[str]]":
     """Every mechanism under every setting (epsilon, horizon, items of an event), and why some refuse theirs."""
-    from stream_dp.comparison import calibrate_each
     from stream_dp.counters import MECHANISMS
+    from stream_dp.planning.comparison import calibrate_each
 
     chosen = MECHANISMS if names is None else [name.strip() for name in names.split(",")]
     candidates, refused = [], list[str]()
@@ -154,7 +154,7 @@ def _calibrated(
 
 
 def _run(log: "PublicLog", mechanisms: "list[CalibratedCounter]", runs: int, hidden: bool) -> "list[Seen]":
-    from stream_dp.preview import run, seen, throw_away_noise
+    from stream_dp.planning.preview import run, seen, throw_away_noise
 
     with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task("Running", total=len(mechanisms) * runs * len(log.events))

@@ -11,15 +11,15 @@ from rich.progress import Progress
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.file_kinds import KINDS
-from stream_dp.settings import Settings, load_settings
-from stream_dp.times import parse_time
+from stream_dp.config.file_kinds import KINDS
+from stream_dp.config.settings import Settings, load_settings
+from stream_dp.config.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from stream_dp.replay import Held
-    from stream_dp.replay_source import FileSource, Survey, TopicSource
+    from stream_dp.replay.replay import Held
+    from stream_dp.replay.source import FileSource, Survey, TopicSource
 
 
 def replay(
@@ -123,11 +123,11 @@ def _replay(
     dry_run: bool,
     hidden: bool,
 ) -> dict[str, Any]:
-    from stream_dp import log
     from stream_dp.cli.reach import require_kafka, require_topic
-    from stream_dp.replay import Held, check_held, held_by, missing, paced, replay
-    from stream_dp.replay_rules import check_target
-    from stream_dp.replay_source import FileSource, TopicSource
+    from stream_dp.kafka import log
+    from stream_dp.replay.replay import Held, check_held, held_by, missing, paced, replay
+    from stream_dp.replay.rules import check_target
+    from stream_dp.replay.source import FileSource, TopicSource
 
     file, topic, start, end = what
     require_kafka(settings.kafka)
@@ -157,14 +157,14 @@ def _replay(
 
 
 def _exists(settings: Settings, topic: str) -> bool:
-    from stream_dp import log
+    from stream_dp.kafka import log
 
     return topic in log.topics(settings.kafka_address)
 
 
 def _plan(source: "FileSource | TopicSource", held: "Held", into: str) -> dict[str, Any]:
-    from stream_dp.records import iso_timestamp
-    from stream_dp.replay_source import FileSource, survey
+    from stream_dp.config.times import iso_timestamp
+    from stream_dp.replay.source import FileSource, survey
 
     found: Survey = source.survey if isinstance(source, FileSource) else survey(source)
     return {

@@ -7,7 +7,7 @@ import typer
 
 from stream_dp.cli import options
 from stream_dp.cli.verify import progress_bar
-from stream_dp.settings import load_settings
+from stream_dp.config.settings import load_settings
 
 
 def republish(
@@ -44,8 +44,8 @@ def republish(
 
       stream-dp republish --stream shop --epoch 1 --to shop.restored --json
     """
-    from stream_dp.connections import redis_client
-    from stream_dp.republish import republish
+    from stream_dp.config.connections import redis_client
+    from stream_dp.verification.republish import republish
 
     chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
     with progress_bar("Computing releases again", hidden=as_json) as progress:

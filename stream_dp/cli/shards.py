@@ -2,7 +2,7 @@
 
 from stream_dp.cli import options
 from stream_dp.cli.hosting import Log, run_worker
-from stream_dp.settings import load_settings
+from stream_dp.config.settings import load_settings
 
 
 @options.grouped
@@ -17,7 +17,7 @@ def shard(servers: options.Servers, log: Log) -> None:
 
       stream-dp shard --settings stream.toml --json
     """
-    from stream_dp.shards.shard_worker import ShardWorker
+    from stream_dp.workers.shard import ShardWorker
     from topologies.host import WorkerService
     from topologies.shard import create_app
 
@@ -44,7 +44,7 @@ def merge(
 
       stream-dp merge --settings stream.toml --json
     """
-    from stream_dp.shards.merge_worker import MergeWorker
+    from stream_dp.workers.merge import MergeWorker
     from topologies.host import WorkerService
     from topologies.merge import create_app
 

@@ -13,11 +13,11 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.settings import load_settings
+from stream_dp.config.settings import load_settings
 
 if TYPE_CHECKING:
-    from stream_dp.registry import Kind, Registry
-    from stream_dp.settings import Settings
+    from stream_dp.config.settings import Settings
+    from stream_dp.epochs.registry import Kind, Registry
 
 Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="A topic of events.")]
 File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="A file, known by its content.")]
@@ -100,9 +100,9 @@ def register(
       stream-dp source register --file online-retail.csv --source online-retail --unit user
     """
     from stream_dp.cli.reach import require_redis
-    from stream_dp.connections import redis_client
-    from stream_dp.journaled_ledger import look
-    from stream_dp.registry import Registry
+    from stream_dp.config.connections import redis_client
+    from stream_dp.epochs.journaled_ledger import look
+    from stream_dp.epochs.registry import Registry
 
     kind, name = _what(topic, file)
     chosen = source or topic
@@ -165,7 +165,7 @@ def show(topic: Topic = None, file: File = None, *, where: Where, as_json: optio
 
       stream-dp source show --file orders.parquet --json
     """
-    from stream_dp.registry import not_registered
+    from stream_dp.epochs.registry import not_registered
 
     kind, name = _what(topic, file)
     found = _registry(where).owner(kind, name)
@@ -181,7 +181,7 @@ def show(topic: Topic = None, file: File = None, *, where: Where, as_json: optio
 
 
 def _registry(where: Where) -> "Registry":
-    from stream_dp.registry import Registry
+    from stream_dp.epochs.registry import Registry
 
     return Registry(where.load().kafka_address)
 

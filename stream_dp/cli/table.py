@@ -33,8 +33,8 @@ def table(
       stream-dp table --settings stream.toml --log-format json
     """
     from stream_dp.cli.reach import require_kafka, require_topic
-    from stream_dp.settings import load_settings
-    from stream_dp.table.writer import TableWriter, keep_table
+    from stream_dp.config.settings import load_settings
+    from stream_dp.workers.table import TableWriter, keep_table
 
     found = load_settings(settings, stream=stream, kafka=kafka)
     start_logging(log, found.stream)

@@ -8,12 +8,12 @@ from rich.console import Console
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.settings import Settings, load_settings
-from stream_dp.times import parse_time
+from stream_dp.config.settings import Settings, load_settings
+from stream_dp.config.times import parse_time
 
 if TYPE_CHECKING:
-    from stream_dp.releases_topic import WholeRelease
-    from stream_dp.subscribe import Subscription
+    from stream_dp.releases.subscription import Subscription
+    from stream_dp.releases.topic import WholeRelease
 
 _POLL_SECONDS = 0.1
 
@@ -103,7 +103,7 @@ def _reach_releases(settings: Settings, may_wait: bool) -> None:
 def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bool) -> None:
     """Print the newest release at or before a round or a time."""
     from stream_dp.cli.histogram_view import HistogramView
-    from stream_dp.subscribe import release_at
+    from stream_dp.releases.subscription import release_at
 
     release = release_at(settings.kafka_address, settings.releases, at, epoch)
     if release is None:
@@ -121,8 +121,8 @@ def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bo
 
 
 def _history_begins(settings: Settings) -> str:
-    from stream_dp.releases_topic import ReleasesTopic
-    from stream_dp.subscribe import history_begins
+    from stream_dp.releases.subscription import history_begins
+    from stream_dp.releases.topic import ReleasesTopic
 
     releases = ReleasesTopic(settings.kafka_address, settings.releases)
     try:
@@ -135,7 +135,7 @@ def _follow(
     settings: Settings, start: str | int | datetime, epoch: int | None, rounds: int | None, as_json: bool
 ) -> None:
     from stream_dp.cli.histogram_view import HistogramView
-    from stream_dp.subscribe import Subscription
+    from stream_dp.releases.subscription import Subscription
 
     with Subscription(settings.kafka_address, settings.releases, start, epoch) as subscription:
         if as_json:

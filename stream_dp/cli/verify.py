@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from stream_dp.cli import options
-from stream_dp.settings import load_settings
+from stream_dp.config.settings import load_settings
 
 
 def verify(
@@ -34,8 +34,8 @@ def verify(
 
       stream-dp verify --stream shop --epoch 1 --json
     """
-    from stream_dp.connections import redis_client
-    from stream_dp.rebuild import verify_epoch
+    from stream_dp.config.connections import redis_client
+    from stream_dp.verification.rebuild import verify_epoch
 
     chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
     with progress_bar("Computing releases again", hidden=as_json) as progress:
@@ -79,8 +79,8 @@ def rebuild(
 
       stream-dp rebuild --settings stream.toml --replace --json
     """
-    from stream_dp.connections import redis_client
-    from stream_dp.rebuild import rebuild
+    from stream_dp.config.connections import redis_client
+    from stream_dp.verification.rebuild import rebuild
 
     chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
     with progress_bar("Rebuilding the state", hidden=as_json) as progress:

@@ -10,7 +10,7 @@ from stream_dp.cli.hosting import Log, run_worker
 from stream_dp.cli.mistakes import Mistake
 
 if TYPE_CHECKING:
-    from stream_dp.settings import Settings
+    from stream_dp.config.settings import Settings
 
 
 @options.grouped
@@ -68,8 +68,8 @@ def worker(
         raise Mistake(
             "--recount begins with the first record: leave --from-last-release and --from-log-end out"
         )
-    from stream_dp.resume import NewEpoch
-    from stream_dp.worker import Worker
+    from stream_dp.workers.histogram import Worker
+    from stream_dp.workers.resume import NewEpoch
     from topologies.host import WorkerService
     from topologies.running_histogram import create_app
 
@@ -85,8 +85,8 @@ def worker(
 def _wants_the_gap_counted(settings: "Settings") -> bool:
     """Ask, where the old epoch is lost, whether the records after its last release are to be counted."""
     from stream_dp.cli.reach import require_kafka, require_redis
-    from stream_dp.connections import redis_client
-    from stream_dp.epoch_gap import gap_of, lost_epoch
+    from stream_dp.config.connections import redis_client
+    from stream_dp.epochs.gap import gap_of, lost_epoch
 
     require_kafka(settings.kafka)
     require_redis(settings.redis)

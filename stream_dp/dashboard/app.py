@@ -18,14 +18,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from stream_dp.config.times import parse_time
 from stream_dp.dashboard.frames import Frames
 from stream_dp.dashboard.promise import promise
 from stream_dp.dashboard.protection import BasicAuth, SafeHeaders
 from stream_dp.dashboard.reader import Reader
-from stream_dp.estimates.intervals import whole_intervals
-from stream_dp.log import LogRefused
-from stream_dp.records import Release
-from stream_dp.times import parse_time
+from stream_dp.kafka.log import LogRefused
+from stream_dp.releases.estimates.intervals import whole_intervals
+from stream_dp.releases.release import Release
 
 MOST_VIEWERS = 1_000
 MOST_LABELS = 100

@@ -3,10 +3,10 @@
 from datetime import datetime
 from threading import Lock
 
-from stream_dp.connections import Kafka
-from stream_dp.records import Release
-from stream_dp.releases_topic import ReleasesTopic
-from stream_dp.subscribe import find_release, release_near
+from stream_dp.config.connections import Kafka
+from stream_dp.releases.release import Release
+from stream_dp.releases.subscription import find_release, release_near
+from stream_dp.releases.topic import ReleasesTopic
 
 _ANSWER_SECONDS = 5.0
 _FETCH_WAIT = (

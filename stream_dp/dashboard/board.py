@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from stream_dp.dashboard.history import History
 from stream_dp.dashboard.results import Result, joined
-from stream_dp.records import Release
+from stream_dp.releases.release import Release
 
 State = Literal["connecting", "unreachable", "no-topic", "empty", "open"]
 """How it stands with Kafka: `empty` is a topic without a release, `open` one that is being followed."""

@@ -14,7 +14,7 @@ import orjson
 
 from stream_dp.dashboard.board import Board, Sight
 from stream_dp.dashboard.promise import promise
-from stream_dp.estimates.intervals import whole_intervals
+from stream_dp.releases.estimates.intervals import whole_intervals
 
 SECONDS_PER_FRAME = 0.1
 SECONDS_WITHOUT_NEWS = 5.0

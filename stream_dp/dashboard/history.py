@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stream_dp.records import Release
+from stream_dp.releases.release import Release
 
 MOST_SAMPLES = 128
 MOST_LABELS = 2_000

@@ -2,7 +2,7 @@
 
 from math import exp
 
-from stream_dp.records import Release
+from stream_dp.releases.release import Release
 
 
 def promise(release: Release) -> str:

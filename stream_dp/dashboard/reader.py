@@ -9,16 +9,16 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaError
 
-from stream_dp.connections import Kafka
+from stream_dp.config.connections import Kafka
 from stream_dp.dashboard.archive import Archive
 from stream_dp.dashboard.board import Board, State
 from stream_dp.dashboard.results import read_result
-from stream_dp.foreign import Place as RecordPlace
-from stream_dp.foreign import release_or_none
-from stream_dp.log import LogRefused, read_only_consumer
-from stream_dp.records import Release
-from stream_dp.releases_topic import decode_whole_release
-from stream_dp.subscribe import WholeReleases
+from stream_dp.kafka.log import LogRefused, read_only_consumer
+from stream_dp.releases.foreign import Place as RecordPlace
+from stream_dp.releases.foreign import release_or_none
+from stream_dp.releases.release import Release
+from stream_dp.releases.subscription import WholeReleases
+from stream_dp.releases.topic import decode_whole_release
 
 _POLL_SECONDS = 0.1
 _RETRY_SECONDS = 1.0

@@ -4,7 +4,7 @@ import socket
 
 import uvicorn
 
-from stream_dp.connections import Kafka
+from stream_dp.config.connections import Kafka
 from stream_dp.dashboard.app import Dashboard
 from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.reader import Reader

@@ -24,7 +24,7 @@ from stream_dp.dev.record_batch import (
     read_header,
     stored_prefix,
 )
-from stream_dp.record_batches import records_of
+from stream_dp.kafka.record_batches import records_of
 
 _INDEX_STEP = 4096  # bytes of log between two index entries
 _SCAN_CHUNK = 64 * 1024

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from stream_dp.file_kinds import kind_of
+from stream_dp.config.file_kinds import kind_of
 from stream_dp.jobs.csv_rows import csv_tables
 from stream_dp.jobs.request import BadRequest, Source, Unit
 from stream_dp.jobs.rows import RowCollector

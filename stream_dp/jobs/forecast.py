@@ -3,9 +3,9 @@
 import msgspec
 from redis import Redis
 
+from stream_dp.epochs.journaled_ledger import look
 from stream_dp.jobs.result import ResultCost, cost_of
 from stream_dp.jobs.steps import Prepared, Site, budget_id, charge_of
-from stream_dp.journaled_ledger import look
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Unit
 from stream_dp.store.ledger import LedgerRefused, require_room

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from stream_dp.records import LONGEST_LABEL
-from stream_dp.times import parse_time
+from stream_dp.config.times import parse_time
+from stream_dp.events.event import LONGEST_LABEL
 
 VERSION = 1
 JobName = Literal["top-k", "set-union", "histogram"]

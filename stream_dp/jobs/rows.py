@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from stream_dp.batch.baskets import Baskets, baskets, distinct_users_per_item
+from stream_dp.events.event import LONGEST_LABEL, BadRecord, decode_event
 from stream_dp.jobs.request import Unit
-from stream_dp.records import LONGEST_LABEL, BadRecord, decode_event
 
 Integers = NDArray[np.int64]
 

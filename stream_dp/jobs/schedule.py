@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from stream_dp.config.times import iso_timestamp
 from stream_dp.jobs.request import JobRequest, decode_request
 from stream_dp.jobs.store import Schedule
-from stream_dp.records import iso_timestamp
 
 _MOST_AT_ONCE = 100
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import msgspec
 from redis import Redis
 
-from stream_dp.connections import Kafka
+from stream_dp.config.connections import Kafka
+from stream_dp.epochs.journaled_ledger import JournaledLedger
+from stream_dp.epochs.registry import Registered, Registry, not_registered
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.file_rows import Progress, RowFile, digest_of, find_file, locate, read_file
 from stream_dp.jobs.mechanisms import calibrate
@@ -20,11 +22,9 @@ from stream_dp.jobs.request import BadRequest, JobRequest, Source
 from stream_dp.jobs.result import JobResult, ResultCost, done
 from stream_dp.jobs.rows import RowCollector
 from stream_dp.jobs.topic_rows import TopicRange, find_range, read_topic
-from stream_dp.journaled_ledger import JournaledLedger
 from stream_dp.privacy.composition import Charge, Unit
 from stream_dp.privacy.keyed_noise import key_check, subkey
 from stream_dp.privacy.one_shot_noise import OneShotNoise
-from stream_dp.registry import Registered, Registry, not_registered
 from stream_dp.store import pay_what_you_get
 from stream_dp.store.ledger import ChargeConflict, LedgerRefused, NotDurable
 from stream_dp.store.ledger_records import Marks

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from stream_dp import log
-from stream_dp.connections import Kafka
+from stream_dp.config.connections import Kafka
 from stream_dp.jobs.file_rows import Progress
 from stream_dp.jobs.request import BadRequest, Source, Unit, time_in
 from stream_dp.jobs.rows import RowCollector
+from stream_dp.kafka import log
 
 
 @dataclass(frozen=True)

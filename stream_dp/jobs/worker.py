@@ -20,19 +20,19 @@ from kafka.errors import MessageSizeTooLargeError
 from kafka.structs import OffsetAndMetadata
 from redis.exceptions import RedisError
 
-from stream_dp import log
-from stream_dp.clients import consumer_client, producer_client
-from stream_dp.connections import kafka_options, redis_client
+from stream_dp.config.connections import kafka_options, redis_client
+from stream_dp.config.settings import Settings
+from stream_dp.config.times import iso_timestamp
 from stream_dp.jobs.request import BadRequest, Cancel, JobName, JobRequest, decode_request, id_in
 from stream_dp.jobs.result import JobResult, of_request
 from stream_dp.jobs.runner import JobRunner
 from stream_dp.jobs.schedule import due
 from stream_dp.jobs.steps import Site
+from stream_dp.kafka import log
+from stream_dp.kafka.clients import consumer_client, producer_client
 from stream_dp.operations.progress import Progress
-from stream_dp.patience import OUTAGES, Backoff, awaited
+from stream_dp.operations.retry import OUTAGES, Backoff, awaited
 from stream_dp.privacy.keyed_noise import check_golden_draw
-from stream_dp.records import iso_timestamp
-from stream_dp.settings import Settings
 from stream_dp.store.checkpoint_records import StateDamaged
 from stream_dp.store.ledger import NotDurable
 

@@ -18,8 +18,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from stream_dp.config.settings import OPERATOR_TOKEN, Settings, SettingsError
 from stream_dp.operations.watch import Watch
-from stream_dp.settings import OPERATOR_TOKEN, Settings, SettingsError
 
 _SHORTEST_TOKEN = 16
 _GRACE_SECONDS = 1

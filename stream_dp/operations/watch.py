@@ -9,11 +9,11 @@ from typing import Protocol
 
 from redis import Redis
 
-from stream_dp.epoch import Epoch
+from stream_dp.engine.epoch import Epoch
 from stream_dp.operations.open_metrics import BudgetFacts, PublicFacts, open_registry
 from stream_dp.operations.operator_metrics import OperatorMetrics
 from stream_dp.operations.progress import Progress
-from stream_dp.pipeline import Output
+from stream_dp.pipeline.pipeline import Output
 from stream_dp.store.ledger import Ledger, LedgerRefused
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import Column, CounterState
-from stream_dp.histogram import HistogramState
-from stream_dp.noise_table import BlockState
+from stream_dp.engine.histogram import HistogramState
+from stream_dp.engine.noise_table import BlockState
 from stream_dp.store.checkpoint_records import (
     ACTIVE_ROWS,
     FORMAT,

@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.bounding import PAIR_BYTES
 from stream_dp.counters.protocol import Column
-from stream_dp.epoch import Epoch, EpochRefused
-from stream_dp.histogram import HistogramState
-from stream_dp.pipeline import Position
+from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.engine.histogram import HistogramState
+from stream_dp.events.bounding import PAIR_BYTES
+from stream_dp.pipeline.pipeline import Position
 from stream_dp.store.seals import SEAL_BYTES, Seals
 
 FORMAT = 4

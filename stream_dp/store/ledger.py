@@ -21,6 +21,7 @@ from redis import Redis
 from redis.client import Pipeline as Transaction
 from redis.exceptions import ResponseError, WatchError
 
+from stream_dp.config.times import now
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Room, Spent, Unit
 from stream_dp.store.journal_fold import JournalFold
@@ -48,7 +49,6 @@ from stream_dp.store.ledger_records import (
     too_small,
     unpack,
 )
-from stream_dp.times import now
 
 __all__ = [
     "Budget",

@@ -11,8 +11,8 @@ from redis import Redis
 from redis.client import Pipeline as Transaction
 from redis.exceptions import ResponseError
 
+from stream_dp.config.secret import SettingsError, read_secret
 from stream_dp.privacy.keyed_noise import KEY_BYTES, new_key
-from stream_dp.secret import SettingsError, read_secret
 
 _OUT = "restore it from a backup, or open a new epoch, which is charged, with --new-epoch"
 

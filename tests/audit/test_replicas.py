@@ -16,7 +16,7 @@ from stream_dp.audit.running_views import nodes_with, shift_sum, views
 from stream_dp.audit.set_union_pairs import _mechanisms
 from stream_dp.batch.histogram import LaplaceHistogram, laplace_histogram
 from stream_dp.counters.binary import BinaryMechanism, chain
-from stream_dp.histogram import HistogramState, RunningHistogram
+from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.privacy.discrete_gaussian import variance
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 from stream_dp.privacy.one_shot_noise import OneShotNoise

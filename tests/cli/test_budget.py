@@ -12,8 +12,8 @@ from redis import Redis
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
-from stream_dp.clients import admin_client
 from stream_dp.dev.servers import Servers, embedded
+from stream_dp.kafka.clients import admin_client
 from stream_dp.privacy.composition import odometer
 from stream_dp.store import ledger as ledger_module
 from stream_dp.store.ledger import Charge, Ledger

@@ -12,10 +12,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from stream_dp.calibration import calibrate
 from stream_dp.cli import app
 from stream_dp.cli.calibrate_plot import octaves
 from stream_dp.counters import DISCRETE, MECHANISMS
+from stream_dp.counters.calibration import calibrate
 from tests.shared import vectors
 
 BINARY = ("--mechanism", "binary")

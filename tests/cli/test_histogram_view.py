@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from stream_dp.cli.histogram_view import HistogramView, line, picture, printable
-from stream_dp.estimates.intervals import intervals_of
-from stream_dp.records import Release
-from tests.releases import release
+from stream_dp.releases.estimates.intervals import intervals_of
+from stream_dp.releases.release import Release
+from tests.example_releases import release
 
 RELEASE = release(2048, {"carrier:UA": 12_345, "carrier:B6": 6_000, "dest:ORD": 300, "dest:LAX": 112})
 

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from stream_dp.cli import app
 from stream_dp.cli.mistakes import Mistake, sentence
+from stream_dp.config.settings import SettingsError
 from stream_dp.dev.child_process import ServerFailed
-from stream_dp.settings import SettingsError
-from stream_dp.worker import REFUSALS
+from stream_dp.workers.histogram import REFUSALS
 
 
 @pytest.mark.parametrize("kind", [Mistake, SettingsError, ServerFailed, *REFUSALS])

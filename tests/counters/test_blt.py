@@ -12,13 +12,13 @@ from msgspec import structs
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from stream_dp.calibration import calibrate, coupling_delta
 from stream_dp.counters import blt_recursion
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
 from stream_dp.counters.blt_counter import BltCounter
 from stream_dp.counters.blt_exact import Doubles, LawOfState
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights
 from stream_dp.counters.blt_recursion import add_up, jump
+from stream_dp.counters.calibration import calibrate, coupling_delta
 from stream_dp.counters.protocol import Hits
 from stream_dp.privacy.accounting import gaussian_delta
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise

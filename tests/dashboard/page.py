@@ -5,8 +5,8 @@ from typing import Any
 
 from selenium.webdriver import Chrome
 
-from stream_dp.estimates.intervals import whole_intervals
-from stream_dp.records import Release
+from stream_dp.releases.estimates.intervals import whole_intervals
+from stream_dp.releases.release import Release
 from tests.system.streams import wait_until
 
 _ROWS = """

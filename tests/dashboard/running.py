@@ -22,7 +22,8 @@ import msgspec
 from stream_dp.cli import main
 from stream_dp.cli.dashboard import PASSWORD
 from stream_dp.dashboard import archive, reader
-from stream_dp.records import Record, Release
+from stream_dp.events.record import Record
+from stream_dp.releases.release import Release
 from tests.apache_kafka.server import free_ports
 from tests.system.streams import GIVE_UP_SECONDS
 from tests.system.worker_process import PROCESSES

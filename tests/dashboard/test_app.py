@@ -16,11 +16,11 @@ from stream_dp.dashboard.app import MOST_LABELS, Dashboard
 from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.promise import promise
 from stream_dp.dashboard.results import read_result
-from stream_dp.estimates.intervals import whole_intervals
-from stream_dp.log import LogRefused
-from stream_dp.records import Release
+from stream_dp.kafka.log import LogRefused
+from stream_dp.releases.estimates.intervals import whole_intervals
+from stream_dp.releases.release import Release
 from tests.dashboard.viewer import Viewer
-from tests.releases import release
+from tests.example_releases import release
 
 STATIC = Path(__file__).parents[2] / "stream_dp" / "dashboard" / "static"
 API: dict[str, Any] = json.loads((STATIC / "openapi.json").read_text())

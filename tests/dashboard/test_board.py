@@ -5,8 +5,8 @@ import pytest
 
 from stream_dp.dashboard.board import MOST_RESULTS, RATE_SECONDS, Board
 from stream_dp.dashboard.results import Result
-from stream_dp.records import Release
-from tests.releases import release
+from stream_dp.releases.release import Release
+from tests.example_releases import release
 
 
 def show(board: Board, shown: Release, now: float = 0.0, live: bool = True) -> None:

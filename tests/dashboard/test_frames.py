@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from stream_dp.dashboard import frames as frames_module
 from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.frames import SECONDS_PER_FRAME, Frames
-from stream_dp.records import Release
+from stream_dp.releases.release import Release
 from tests.dashboard.viewer import Viewer
-from tests.releases import release
+from tests.example_releases import release
 
 
 def show(board: Board, shown: Release, now: float = 0.0) -> None:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.dashboard.history import MOST_LABELS, MOST_SAMPLES, History
-from stream_dp.release_schedule import NEVER, ReleaseSchedule
-from tests.releases import release
+from stream_dp.engine.release_schedule import NEVER, ReleaseSchedule
+from tests.example_releases import release
 
 HORIZON = 65_535
 

@@ -11,9 +11,9 @@ from tests.system.streams import GIVE_UP_SECONDS
 PRIVATE = (
     "redis",
     "stream_dp.store",
-    "stream_dp.worker",
-    "stream_dp.pipeline",
-    "stream_dp.resume",
+    "stream_dp.workers.histogram",
+    "stream_dp.pipeline.pipeline",
+    "stream_dp.workers.resume",
     "faust",
     "aiokafka",
 )

@@ -9,8 +9,8 @@ import pytest
 
 from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.reader import Reader
-from stream_dp.releases_topic import decode_whole_release
-from tests.releases import release
+from stream_dp.releases.topic import decode_whole_release
+from tests.example_releases import release
 
 FOREIGN = {
     "no value": None,

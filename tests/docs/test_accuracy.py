@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 from benchmarks.accuracy import RULES, SECTIONS, theory, thresholds
-from stream_dp.calibration import calibrate
-from stream_dp.comparison import survey
 from stream_dp.counters import MECHANISMS
+from stream_dp.counters.calibration import calibrate
+from stream_dp.planning.comparison import survey
 
 PAGE = (Path(__file__).parents[2] / "docs" / "accuracy.md").read_text()
 

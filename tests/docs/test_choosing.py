@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from stream_dp.calibration import LARGEST_HORIZON, calibrate
 from stream_dp.cli import app
 from stream_dp.counters import MECHANISMS
+from stream_dp.counters.calibration import LARGEST_HORIZON, calibrate
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "choosing.md").read_text()

@@ -26,14 +26,14 @@ from redis import Redis
 from redis.exceptions import AuthenticationError, BusyLoadingError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from stream_dp.config.settings import ENVIRONMENT_PREFIX, Settings, load_settings
 from stream_dp.dev.child_process import spawn, stop_owned
 from stream_dp.dev.child_process import wait_until as wait_until_ready
 from stream_dp.dev.redis_server import server_binary
 from stream_dp.dev.servers import start_broker
+from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.jobs.worker import JOBS
-from stream_dp.journaled_ledger import JournaledLedger
-from stream_dp.records import decode_release
-from stream_dp.settings import ENVIRONMENT_PREFIX, Settings, load_settings
+from stream_dp.releases.release import decode_release
 from tests.apache_kafka import server as apache_kafka
 from tests.docs.commands import NoSuchCommandLine, parse
 from tests.system.streams import GIVE_UP_SECONDS, wait_until

@@ -10,16 +10,16 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from stream_dp.batch.gumbel_top_k import PayWhatYouGet
+from stream_dp.config.settings import Settings
 from stream_dp.counters import MECHANISMS
-from stream_dp.epoch import Epoch
-from stream_dp.journal import EpochClosed, EpochEntry, EpochOpened, EpochStarted
+from stream_dp.engine.epoch import Epoch
+from stream_dp.epochs.journal import EpochClosed, EpochEntry, EpochOpened, EpochStarted
 from stream_dp.privacy.composition import Budget, Charge
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.settings import Settings
-from stream_dp.shards.merge import decode_shard_release
+from stream_dp.releases.merge import decode_shard_release
 from stream_dp.store.ledger_records import FORMAT, BudgetSet, Entry, Marks, Query
 from stream_dp.store.pay_what_you_get import charge_of
-from stream_dp.verify import Certificate, verify
+from stream_dp.verification.verify import Certificate, verify
 from tests.docs.schemas import read_schema, schema
 from tests.shards import pieces
 

@@ -16,12 +16,12 @@ from kafka import KafkaConsumer
 from typer.testing import CliRunner
 
 from stream_dp import __version__
-from stream_dp.calibration import coupling_delta
 from stream_dp.cli import app
+from stream_dp.config.settings import Settings, load_settings
 from stream_dp.counters.binary import BinaryMechanism, chain
+from stream_dp.counters.calibration import coupling_delta
 from stream_dp.dev.servers import embedded
 from stream_dp.privacy.keyed_noise import MOST_CELLS
-from stream_dp.settings import Settings, load_settings
 from tests.docs.commands import NoSuchCommandLine, commands, parse_line
 from tests.system.streams import GIVE_UP_SECONDS, wait_until
 

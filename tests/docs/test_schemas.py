@@ -9,20 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from stream_dp.barriers.chain import decode_barrier
-from stream_dp.changes import Change, derive
-from stream_dp.epoch import Epoch
-from stream_dp.pipeline import Pipeline
-from stream_dp.records import (
-    LONGEST_LABEL,
-    BadRecord,
-    DeadLetter,
-    Record,
-    decode_event,
-    decode_release,
-)
-from stream_dp.releases_topic import WholeRelease
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.barrier_chain import decode_barrier
+from stream_dp.events.dead_letter import DeadLetter
+from stream_dp.events.event import LONGEST_LABEL, BadRecord, decode_event
+from stream_dp.events.record import Record
+from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.releases.changes import Change, derive
+from stream_dp.releases.release import decode_release
+from stream_dp.releases.topic import WholeRelease
 from tests.docs.schemas import SCHEMAS, read_schema, schema
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from stream_dp.calibration import calibrate
 from stream_dp.cli import app
+from stream_dp.config.settings import load_settings
+from stream_dp.counters.calibration import calibrate
 from stream_dp.dev.servers import embedded
-from stream_dp.records import decode_event
-from stream_dp.settings import load_settings
+from stream_dp.events.event import decode_event
 from tests.docs.commands import parse_line
 from tests.docs.test_readme import await_topic, blocks, running
 

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from benchmarks.intervals import checked, release_of
 from stream_dp.counters import MECHANISMS
-from stream_dp.estimates.intervals import whole_intervals
-from stream_dp.estimates.showings import Showings
-from stream_dp.releases_topic import WholeRelease
-from stream_dp.subscribe import WholeReleases
+from stream_dp.releases.estimates.intervals import whole_intervals
+from stream_dp.releases.estimates.showings import Showings
+from stream_dp.releases.subscription import WholeReleases
+from stream_dp.releases.topic import WholeRelease
 from tests.estimates.labels import EPSILON, even_paths, mechanism
-from tests.releases import release as plain_release
+from tests.example_releases import release as plain_release
 
 
 def coverage(name: str, labels: int = 150) -> dict[int, tuple[float, float, float]]:

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stream_dp.calibration import calibrate
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.binary import chain
 from stream_dp.counters.blt_parameters import best_gaps, output_weights
+from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.smooth import SmoothTree, tree_shape
-from stream_dp.estimates.noise_shapes import noise_shape
+from stream_dp.releases.estimates.noise_shapes import noise_shape
 
 HORIZON = 63
 

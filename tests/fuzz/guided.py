@@ -17,21 +17,23 @@ from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 from kafka.record.memory_records import MemoryRecords as KafkaRecords
 
 from tests.dev.batches import batch, crc_again
-from tests.hostile_records import hostile_records
+from tests.events.hostile_records import hostile_records
 
 # The decoder of records is compiled, so its branches are out of sight.  A plain one beside it shows the way into JSON.
 for name in ("json", "json.decoder", "json.scanner"):
     sys.modules.pop(name, None)
-_OURS = ["stream_dp.records", "stream_dp.record_batches", "stream_dp.inflation", "stream_dp.settings"]
+_READERS = "events.event", "kafka.record_batches", "kafka.inflation", "config.settings"
+_OURS = [f"stream_dp.{name}" for name in _READERS]
 with atheris.instrument_imports(include=["json", "tomllib", *_OURS]):
     import json
     from json.decoder import py_scanstring
     from json.scanner import py_make_scanner
 
-    from stream_dp import record_batches
-    from stream_dp.record_batches import Batches, UnreadableBatch
-    from stream_dp.records import LONGEST_LABEL, BadRecord, Record, decode_event
-    from stream_dp.settings import Settings, SettingsError, load_settings
+    from stream_dp.config.settings import Settings, SettingsError, load_settings
+    from stream_dp.events.event import LONGEST_LABEL, BadRecord, decode_event
+    from stream_dp.events.record import Record
+    from stream_dp.kafka import record_batches
+    from stream_dp.kafka.record_batches import Batches, UnreadableBatch
 
 _HEADER_BYTES = 61
 

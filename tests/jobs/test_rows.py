@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dp.events.event import LONGEST_LABEL
 from stream_dp.jobs.file_rows import find_file, read_file
 from stream_dp.jobs.request import BadRequest, Source
 from stream_dp.jobs.rows import RowCollector, Rows
-from stream_dp.records import LONGEST_LABEL
 
 Pair = tuple[str, str]
 

@@ -4,10 +4,10 @@ import multiprocessing
 import signal
 from typing import Any
 
+from stream_dp.config.settings import Settings
+from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.jobs import runner, worker
 from stream_dp.jobs.store import JobStore
-from stream_dp.journaled_ledger import JournaledLedger
-from stream_dp.settings import Settings
 from stream_dp.store.ledger import Ledger
 from tests.system.worker_process import Kill, _interrupted, begin
 

@@ -14,7 +14,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.calibration import calibrate, guarantee_of
+from stream_dp.counters.calibration import calibrate, guarantee_of
 from stream_dp.privacy.accounting import zcdp_epsilon, zcdp_rho
 from stream_dp.privacy.composition import Budget, Charge, Load, Spent, Unit, loads, refused, room, spent
 

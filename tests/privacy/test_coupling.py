@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stream_dp.calibration import calibrate, coupling_delta, program_delta
+from stream_dp.counters.calibration import calibrate, coupling_delta, program_delta
 from stream_dp.privacy.accounting import gaussian_delta
 from stream_dp.privacy.composition import Budget, Charge, refused
 from stream_dp.privacy.thresholds import sum_tail_bounds

@@ -11,13 +11,13 @@ from redis.client import Pipeline as Transaction
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
-from stream_dp.bounding import PAIR_BYTES
-from stream_dp.calibration import calibrate
-from stream_dp.epoch import Epoch
-from stream_dp.pipeline import Pipeline
+from stream_dp.config.settings import Settings
+from stream_dp.counters.calibration import calibrate
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.bounding import PAIR_BYTES
+from stream_dp.events.record import Record
+from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.records import Record
-from stream_dp.settings import Settings
 from stream_dp.store import checkpoints
 from stream_dp.store.checkpoints import (
     Checkpoint,

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from redis import Redis
 
+from stream_dp.config.settings import Settings
 from stream_dp.counters import MECHANISMS
-from stream_dp.epoch import Epoch, EpochRefused
-from stream_dp.pipeline import Pipeline
+from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.events.record import Record
+from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.records import Record
-from stream_dp.settings import Settings
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing, StateDamaged
 from stream_dp.store.noise_key import NoKey, noise_key
 from tests.store.test_checkpoints import KEY

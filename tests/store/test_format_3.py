@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from redis import Redis
 
-from stream_dp.epoch import EpochRefused
-from stream_dp.pipeline import Pipeline
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Fenced, StateDamaged
 from tests.format_3 import KEY, LEFT, put_back
 

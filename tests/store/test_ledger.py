@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from stream_dp.calibration import calibrate
+from stream_dp.counters.calibration import calibrate
 from stream_dp.privacy.composition import Room
 from stream_dp.privacy.loss import gaussian
 from stream_dp.store.ledger import (

@@ -6,12 +6,21 @@ from redis import Redis
 
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.protocol import Shown
-from stream_dp.histogram import RunningHistogram
-from stream_dp.noise_table import Pruning
-from stream_dp.pipeline import Position
+from stream_dp.engine.histogram import RunningHistogram
+from stream_dp.engine.noise_table import Pruning
+from stream_dp.pipeline.pipeline import Position
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+from tests.engine.test_pruning import (
+    HORIZON,
+    LABELS,
+    TREES,
+    Releases,
+    by_definition,
+    mechanism,
+    noise,
+    releases,
+)
 from tests.store.test_checkpoints import CHECK, EPOCH, KEY
-from tests.test_pruning import HORIZON, LABELS, TREES, Releases, by_definition, mechanism, noise, releases
 
 
 @pytest.mark.parametrize("shown", ["kept", "each-round"])

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.fetch import FetchRequest
 
-from stream_dp import log
 from stream_dp.dev.record_batch import read_header
+from stream_dp.kafka import log
 
 _FIRST_TIMESTAMP = 27
 """Where the header of a batch of format 2 has its first timestamp."""

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import pytest
 
-from stream_dp import clients
 from stream_dp.dev import redis_server
 from stream_dp.dev.servers import BrokerProcess, Servers, embedded, start_broker
+from stream_dp.kafka import clients
 from tests.apache_kafka.server import Broker, apache_kafka, free_ports
 
 HERE = Path(__file__).parent

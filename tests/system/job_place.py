@@ -10,13 +10,13 @@ from typing import Any
 from kafka import KafkaProducer
 from redis import Redis
 
-from stream_dp import log
+from stream_dp.config.settings import Settings
+from stream_dp.epochs.registry import Registry
 from stream_dp.jobs.result import JobResult, decode_result
 from stream_dp.jobs.store import JobStore
 from stream_dp.jobs.worker import JOBS, JobWorker
+from stream_dp.kafka import log
 from stream_dp.privacy.composition import Charge
-from stream_dp.registry import Registry
-from stream_dp.settings import Settings
 from stream_dp.store.ledger import Ledger
 from stream_dp.store.pay_what_you_get import left
 from tests.real_events import real_records

@@ -5,8 +5,8 @@ import logging
 import signal
 import sys
 
-from stream_dp.settings import load_settings
-from stream_dp.worker import REFUSALS, Worker
+from stream_dp.config.settings import load_settings
+from stream_dp.workers.histogram import REFUSALS, Worker
 
 
 async def _run() -> None:

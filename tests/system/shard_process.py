@@ -8,11 +8,15 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from stream_dp import sending, worker
-from stream_dp.settings import Settings
-from stream_dp.shards import group, merge_worker, owned_shard, sequencer, shard_worker
-from stream_dp.shards.outlet import FramesOutlet
+from stream_dp.config.settings import Settings
+from stream_dp.pipeline import sequencer
+from stream_dp.sinks import sending
+from stream_dp.sinks.frames import FramesOutlet
 from stream_dp.store.checkpoints import CheckpointStore
+from stream_dp.workers import group, owned_shard
+from stream_dp.workers import histogram as worker
+from stream_dp.workers import merge as merge_worker
+from stream_dp.workers import shard as shard_worker
 from tests.system.worker_process import Interruption, _interrupted, begin
 
 ROLES = {

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from kafka import KafkaProducer
 
-from stream_dp import log
-from stream_dp.pipeline import Pipeline
-from stream_dp.records import Record
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from tests.system.shard_process import run_role
 from tests.system.streams import Stream, as_values, wait_until

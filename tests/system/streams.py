@@ -27,16 +27,17 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 from redis import Redis
 
-from stream_dp import log
-from stream_dp.barriers.chain import PARTITION, Barrier, BarrierChain
 from stream_dp.barriers.key import barrier_key
-from stream_dp.barriers.merged_log import LogEntry, merged
-from stream_dp.epoch import Epoch
-from stream_dp.pipeline import Output, Pipeline
-from stream_dp.records import Record, decode_release
-from stream_dp.resume import NewEpoch
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.barrier_chain import PARTITION, Barrier, BarrierChain
+from stream_dp.events.merged_log import LogEntry, merged
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from stream_dp.pipeline.pipeline import Output, Pipeline
+from stream_dp.releases.release import decode_release
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+from stream_dp.workers.resume import NewEpoch
 from tests.stacks import Stillness
 from tests.system.worker_process import PROCESSES, Interruption, run_worker
 

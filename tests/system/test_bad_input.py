@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from stream_dp.rebuild import verify_epoch
-from stream_dp.records import BadRecord, Record, decode_event, decode_release
-from stream_dp.verify import Verdict
+from stream_dp.events.event import BadRecord, decode_event
+from stream_dp.events.record import Record
+from stream_dp.releases.release import decode_release
+from stream_dp.verification.rebuild import verify_epoch
+from stream_dp.verification.verify import Verdict
 from tests.dev.batches import batch, crc_again
 from tests.dev.line import Line
 from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, event, small_stream, some_events

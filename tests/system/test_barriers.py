@@ -17,23 +17,25 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from kafka.errors import KafkaError
 
-from stream_dp import log
-from stream_dp.barriers.chain import PARTITION, BarrierChain, decode_barrier
 from stream_dp.barriers.key import barrier_key
 from stream_dp.barriers.topic import check_barriers_topic, prepare_barriers, read_barriers
 from stream_dp.barriers.writer import BarrierWriter, _Connection, last_of
-from stream_dp.consuming import consumer
-from stream_dp.epoch import EpochRefused
-from stream_dp.events_reader import EventsReader, ends_of
-from stream_dp.journal import EpochEntry, EpochJournal, EpochOpened, EpochStarted
-from stream_dp.log import LogRefused
-from stream_dp.rebuild import rebuild, verify_epoch
-from stream_dp.records import Record, decode_release, iso_timestamp
-from stream_dp.resume import NewEpoch
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
+from stream_dp.config.times import iso_timestamp
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.epochs.journal import EpochEntry, EpochJournal, EpochOpened, EpochStarted
+from stream_dp.events.barrier_chain import PARTITION, BarrierChain, decode_barrier
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from stream_dp.kafka.consuming import consumer
+from stream_dp.kafka.log import LogRefused
+from stream_dp.releases.release import decode_release
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
-from stream_dp.verify import Verdict
+from stream_dp.verification.rebuild import rebuild, verify_epoch
+from stream_dp.verification.verify import Verdict
+from stream_dp.workers.events_reader import EventsReader, ends_of
+from stream_dp.workers.resume import NewEpoch
 from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, event, small_stream, some_events, wait_until
 

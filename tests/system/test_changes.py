@@ -7,14 +7,14 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from stream_dp import log
-from stream_dp.changes import Change, ChangesWriter
 from stream_dp.cli import app
-from stream_dp.clients import producer_client
-from stream_dp.records import decode_release
-from stream_dp.resume import NewEpoch
+from stream_dp.kafka import log
+from stream_dp.kafka.clients import producer_client
+from stream_dp.releases.changes import Change, ChangesWriter
+from stream_dp.releases.release import decode_release
+from stream_dp.workers.resume import NewEpoch
+from tests.releases.test_changes import applied
 from tests.system.streams import Stream, ended, small_stream, some_events, wait_until
-from tests.test_changes import applied
 
 
 def written(stream: Stream) -> list[Change]:

@@ -15,21 +15,21 @@ from kafka import KafkaAdminClient, KafkaProducer
 from redis import Redis
 from typer.testing import CliRunner
 
-from stream_dp import clients, log
-from stream_dp.changes import ChangesWriter
 from stream_dp.cli import app
+from stream_dp.config.settings import Settings
 from stream_dp.dev import redis_server
-from stream_dp.epoch import Epoch
-from stream_dp.histogram import HistogramState
-from stream_dp.journaled_ledger import JournaledLedger
-from stream_dp.pipeline import Position
+from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.histogram import HistogramState
+from stream_dp.epochs.journaled_ledger import JournaledLedger
+from stream_dp.kafka import clients, log
+from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.records import Release
-from stream_dp.settings import Settings
+from stream_dp.releases.changes import ChangesWriter
+from stream_dp.releases.release import Release
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from stream_dp.store.ledger import Ledger, LedgerRefused
 from stream_dp.store.noise_key import noise_key
-from tests.releases import release
+from tests.example_releases import release
 from tests.system.streams import GIVE_UP_SECONDS
 
 COUNTS = {"a": 400, "b": 300, "c": 200}

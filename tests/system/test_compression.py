@@ -7,9 +7,9 @@ from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaConsumer
 
-from stream_dp import log
-from stream_dp.sending import batches, producer
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
+from stream_dp.kafka import log
+from stream_dp.sinks.sending import batches, producer
 from tests.system.streams import GIVE_UP_SECONDS, small_stream, some_events
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")

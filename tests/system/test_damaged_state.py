@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 from redis import Redis
 
-from stream_dp import log
-from stream_dp.journal import EpochJournal, EpochOpened, EpochStarted
-from stream_dp.pipeline import Pipeline
+from stream_dp.epochs.journal import EpochJournal, EpochOpened, EpochStarted
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.rebuild import rebuild
-from stream_dp.records import Record, decode_release
-from stream_dp.resume import NewEpoch, resume
-from stream_dp.sending import InFlight
-from stream_dp.shards.owned_shard import OwnedShard
+from stream_dp.releases.release import decode_release
+from stream_dp.sinks.sending import InFlight
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
+from stream_dp.verification.rebuild import rebuild
+from stream_dp.workers.owned_shard import OwnedShard
+from stream_dp.workers.resume import NewEpoch, resume
 from tests.format_3 import KEY, LEFT, put_back
 from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.streams import Stream, ended, event, small_stream, some_events

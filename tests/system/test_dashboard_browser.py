@@ -12,9 +12,11 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from stream_dp import log
-from stream_dp.records import Record, Release, decode_release, iso_timestamp
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
+from stream_dp.config.times import iso_timestamp
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from stream_dp.releases.release import Release, decode_release
 from tests.dashboard.chromium import chromium, complaints, heap_bytes, prefer, size
 from tests.dashboard.page import (
     expected_rows,
@@ -30,7 +32,7 @@ from tests.dashboard.page import (
     wait_until_drawn,
 )
 from tests.dashboard.running import Running, records, running
-from tests.releases import release
+from tests.example_releases import release
 from tests.system.streams import Stream, event, small_stream, some_events
 
 HOSTILE = [

@@ -13,18 +13,19 @@ import msgspec
 import pytest
 from kafka import KafkaAdminClient
 
-from stream_dp import log
+from stream_dp.config.settings import Settings
 from stream_dp.dashboard import archive as archive_module
 from stream_dp.dashboard.archive import Archive
 from stream_dp.dashboard.promise import promise
-from stream_dp.records import Record, Release, decode_release
-from stream_dp.settings import Settings
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from stream_dp.releases.release import Release, decode_release
 from tests.dashboard.running import Running, records, running
 from tests.dashboard.viewer import Viewer
-from tests.releases import release
+from tests.example_releases import release
+from tests.releases.test_subscribe import parts_of
 from tests.system.conftest import KafkaOfOneTest
 from tests.system.streams import GIVE_UP_SECONDS, Stream, small_stream, wait_until
-from tests.test_subscribe import parts_of
 
 VIEWERS = 100
 

@@ -19,8 +19,9 @@ from kafka.admin import (
     ResourceType,
 )
 
-from stream_dp import log, sending
-from stream_dp.dead_letters import why_unwritable
+from stream_dp.kafka import log
+from stream_dp.sinks import sending
+from stream_dp.sinks.dead_letters import why_unwritable
 from tests.system.streams import Stream, ended, event, small_stream, some_events, wait_until
 from tests.system.test_bad_input import is_bad
 from tests.system.worker_process import PROCESSES, run_worker

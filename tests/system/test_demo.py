@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from stream_dp.calibration import calibrate
 from stream_dp.cli import app
+from stream_dp.counters.calibration import calibrate
 from stream_dp.dev.flights import flight_events
 from tests.system.streams import GIVE_UP_SECONDS, wait_until
 

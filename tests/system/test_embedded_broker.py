@@ -24,9 +24,9 @@ from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
-from stream_dp.clients import admin_client
 from stream_dp.dev.child_process import ServerFailed, birth_of
 from stream_dp.dev.servers import BrokerProcess, embedded, start_broker
+from stream_dp.kafka.clients import admin_client
 from tests.dev.batches import batch
 from tests.dev.line import GIVE_UP_SECONDS, Line, fetch_request, values
 from tests.system.streams import wait_until

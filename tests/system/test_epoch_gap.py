@@ -8,13 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stream_dp import log
-from stream_dp.epoch_gap import gap_of, lost_epoch
-from stream_dp.journal import EpochJournal
+from stream_dp.epochs.gap import gap_of, lost_epoch
+from stream_dp.epochs.journal import EpochJournal
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
 from stream_dp.privacy.composition import Charge
-from stream_dp.records import Record, decode_release
-from stream_dp.resume import NewEpoch
+from stream_dp.releases.release import decode_release
 from stream_dp.store.ledger import Ledger
+from stream_dp.workers.resume import NewEpoch
 from tests.system.streams import Stream, ended, small_stream, some_events
 
 ROUNDS = ("per-event", "every-4")

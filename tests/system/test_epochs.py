@@ -10,19 +10,20 @@ from msgspec.structs import replace
 
 from stream_dp.counters import DISCRETE, MECHANISMS
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
-from stream_dp.epoch import EpochRefused
-from stream_dp.epochs import Epochs
-from stream_dp.journal import EpochClosed, EpochJournal
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.epochs.journal import EpochClosed, EpochJournal
+from stream_dp.epochs.lifecycle import Epochs
+from stream_dp.events.record import Record
 from stream_dp.privacy.accounting import discrete_gaussian_delta, gaussian_delta
 from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.keyed_noise import key_check, new_key
-from stream_dp.rebuild import rebuild, verify_epoch
-from stream_dp.records import Record, Release, decode_release
-from stream_dp.resume import NewEpoch, take_over
+from stream_dp.releases.release import Release, decode_release
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
 from stream_dp.store.noise_key import noise_key
-from stream_dp.verify import Verdict
+from stream_dp.verification.rebuild import rebuild, verify_epoch
+from stream_dp.verification.verify import Verdict
+from stream_dp.workers.resume import NewEpoch, take_over
 from tests.system.streams import Stream, ended, event, small_stream, some_events, wake_up
 from tests.system.worker_process import Kill, Pause
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.records import decode_release
+from stream_dp.releases.release import decode_release
 from tests.system.streams import (
     AnyWorker,
     Stream,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from stream_dp.records import Record
+from stream_dp.events.record import Record
 from tests.system.batch_headers import Batch, batches_of
 from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, event, small_stream, some_events

@@ -11,11 +11,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from stream_dp import log
 from stream_dp.cli import app
+from stream_dp.epochs.journaled_ledger import JournaledLedger
+from stream_dp.epochs.registry import Registry, SourceTaken
 from stream_dp.jobs.result import JobResult
-from stream_dp.journaled_ledger import JournaledLedger
-from stream_dp.registry import Registry, SourceTaken
+from stream_dp.kafka import log
 from tests.system.job_place import TOP, UNIT, Place, job_place
 
 

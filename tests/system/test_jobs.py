@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.jobs import runner
 from stream_dp.jobs.request import JobRequest, decode_request
 from stream_dp.jobs.result import JobResult, whole
 from stream_dp.jobs.steps import Site, compute, prepare
 from stream_dp.jobs.store import JobStore
-from stream_dp.journaled_ledger import JournaledLedger
 from stream_dp.store import pay_what_you_get
 from stream_dp.store.ledger import Ledger
 from tests.jobs.worker_process import PROCESSES, STEPS, run_worker

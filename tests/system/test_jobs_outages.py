@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp import log
-from stream_dp.clients import admin_client
+from stream_dp.config.settings import Settings
 from stream_dp.jobs.result import whole
 from stream_dp.jobs.worker import JobWorker
-from stream_dp.settings import Settings
+from stream_dp.kafka import log
+from stream_dp.kafka.clients import admin_client
 from stream_dp.store.ledger import Ledger
 from tests.system.job_place import TOP, UNION, Place
 from tests.system.streams import wait_until

@@ -24,7 +24,8 @@ from kafka.errors import (
     MessageSizeTooLargeError,
 )
 
-from stream_dp import clients, consuming, sending
+from stream_dp.kafka import clients, consuming
+from stream_dp.sinks import sending
 from tests.system.conftest import KafkaOfOneTest
 from tests.system.streams import GIVE_UP_SECONDS, wait_until
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
-from stream_dp.pipeline import Pipeline, ReleasedPart
-from stream_dp.records import Record
-from stream_dp.resume import NewEpoch
+from stream_dp.events.record import Record
+from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
+from stream_dp.workers.resume import NewEpoch
 from tests.system.streams import Stream, ended, event, small_stream, some_events
 from tests.system.worker_process import Kill
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
-from stream_dp.journaled_ledger import JournaledLedger, look
+from stream_dp.epochs.journaled_ledger import JournaledLedger, look
 from stream_dp.privacy.composition import Charge
 from stream_dp.store.ledger import BudgetExceeded, NoBudget
 

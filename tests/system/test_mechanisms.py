@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from stream_dp.counters import MECHANISMS
-from stream_dp.rebuild import rebuild, verify_epoch
-from stream_dp.records import decode_release
-from stream_dp.verify import Verdict
+from stream_dp.releases.release import decode_release
+from stream_dp.verification.rebuild import rebuild, verify_epoch
+from stream_dp.verification.verify import Verdict
 from tests.system.streams import small_stream, some_events
 from tests.system.worker_process import Kill
 

@@ -15,12 +15,13 @@ from redis import Redis
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
+from stream_dp.config.settings import Settings
 from stream_dp.dev import redis_server
 from stream_dp.operations.ports import OPERATOR_TOKEN
-from stream_dp.settings import Settings
 from stream_dp.store.ledger import Ledger
-from stream_dp.worker import Worker
+from stream_dp.workers.histogram import Worker
 from tests.apache_kafka.server import free_ports
+from tests.operations.test_metrics import OPEN_NAMES, TOKEN, names
 from tests.system.conftest import EmbeddedKafka
 from tests.system.streams import (
     GIVE_UP_SECONDS,
@@ -32,7 +33,6 @@ from tests.system.streams import (
     some_events,
     wait_until,
 )
-from tests.test_metrics import OPEN_NAMES, TOKEN, names
 
 Plant = Callable[[Worker], None]
 

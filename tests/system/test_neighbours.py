@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from stream_dp import log
-from stream_dp.journal import journal_topic
-from stream_dp.records import Record
+from stream_dp.epochs.journal import journal_topic
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
 from tests.system.batch_headers import batches_of
 from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, event, small_stream, some_events

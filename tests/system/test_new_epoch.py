@@ -15,22 +15,23 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaTimeoutError
 from redis import Redis
 
-from stream_dp import epoch, session
-from stream_dp import epochs as epochs_module
 from stream_dp.dev import redis_server
-from stream_dp.epoch import EpochRefused
-from stream_dp.epochs import Epochs
-from stream_dp.journal import EpochClosed, EpochJournal
-from stream_dp.log import LogRefused
+from stream_dp.engine import epoch
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.epochs import lifecycle as epochs_module
+from stream_dp.epochs.journal import EpochClosed, EpochJournal
+from stream_dp.epochs.lifecycle import Epochs
+from stream_dp.kafka.log import LogRefused
 from stream_dp.privacy.composition import Charge
-from stream_dp.rebuild import rebuild
-from stream_dp.records import decode_release
-from stream_dp.resume import NewEpoch, Resumed, open_next, resume
-from stream_dp.shards.outlet import sharding_now
+from stream_dp.releases.release import decode_release
+from stream_dp.sinks.frames import sharding_now
 from stream_dp.store import ledger as ledger_module
 from stream_dp.store.checkpoints import CheckpointStore, Fenced
 from stream_dp.store.ledger import Ledger, LedgerRefused
-from stream_dp.worker import Worker
+from stream_dp.verification.rebuild import rebuild
+from stream_dp.workers import session
+from stream_dp.workers.histogram import Worker
+from stream_dp.workers.resume import NewEpoch, Resumed, open_next, resume
 from tests.system.sharded import sharded_stream
 from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, small_stream, some_events, wait_until
 from tests.system.worker_process import Kill

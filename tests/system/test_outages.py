@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from stream_dp import clients, sending, session, worker
-from stream_dp.connections import Kafka, aiokafka_options
+from stream_dp.config.connections import Kafka, aiokafka_options
+from stream_dp.kafka import clients
+from stream_dp.sinks import sending
+from stream_dp.workers import histogram as worker
+from stream_dp.workers import session
 from tests.system.conftest import KafkaOfOneTest
 from tests.system.own_redis import own_redis_server
 from tests.system.streams import Stream, ended, small_stream, some_events, wake_up

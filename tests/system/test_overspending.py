@@ -16,15 +16,15 @@ import pytest
 from kafka import KafkaProducer
 from redis import Redis
 
-from stream_dp import log
-from stream_dp.clients import kept_clients
+from stream_dp.epochs.journaled_ledger import JournaledLedger
+from stream_dp.epochs.registry import FORMAT, Registered, Registry
 from stream_dp.jobs import steps
 from stream_dp.jobs.request import BadRequest, JobRequest, Source, request_from
 from stream_dp.jobs.steps import Site, pay, prepare
-from stream_dp.journaled_ledger import JournaledLedger
+from stream_dp.kafka import log
+from stream_dp.kafka.clients import kept_clients
 from stream_dp.privacy.composition import Budget, Charge
 from stream_dp.privacy.loss import pure
-from stream_dp.registry import FORMAT, Registered, Registry
 from stream_dp.store import journal_fold, ledger
 from stream_dp.store.journal_fold import JournalFold
 from stream_dp.store.ledger import LedgerRefused

@@ -7,21 +7,22 @@ from pathlib import Path
 
 import pytest
 
-import stream_dp.epoch
-from stream_dp import log
-from stream_dp.epoch import Epoch, EpochRefused
-from stream_dp.journal import EpochClosed, EpochJournal, EpochOpened
+import stream_dp.engine.epoch
+from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
 from stream_dp.operations.watch import Watch
-from stream_dp.pipeline import Pipeline
+from stream_dp.pipeline.frames import FramesLost, encode_frame
+from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, key_check, new_key
-from stream_dp.records import Record, decode_release
-from stream_dp.releases_topic import LONGEST_REPETITION
-from stream_dp.resume import NewEpoch
-from stream_dp.sending import Addressed, InFlight, producer
-from stream_dp.shards.frames import FramesLost, encode_frame
-from stream_dp.shards.owned_shard import OwnedShard
-from stream_dp.shards.sequencer import Sequencer
-from stream_dp.stream_topics import prepare_topics_of_shards
+from stream_dp.releases.release import decode_release
+from stream_dp.releases.topic import LONGEST_REPETITION
+from stream_dp.sinks.sending import Addressed, InFlight, producer
+from stream_dp.workers.owned_shard import OwnedShard
+from stream_dp.workers.resume import NewEpoch
+from stream_dp.workers.stream_topics import prepare_topics_of_shards
 from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.streams import ended, some_events, wait_until
 
@@ -108,7 +109,7 @@ def lose_key(shard: OneShard) -> None:
 
 
 def upgrade(shard: OneShard) -> None:
-    shard.monkeypatch.setattr(stream_dp.epoch, "NOISE_VERSION", NOISE_VERSION + 1)
+    shard.monkeypatch.setattr(stream_dp.engine.epoch, "NOISE_VERSION", NOISE_VERSION + 1)
 
 
 def lose_next_frames(shard: OneShard) -> None:
@@ -150,7 +151,7 @@ def test_a_shard_goes_on_in_the_next_epoch(
         with pytest.raises(refused, match=told):
             shard.run(HANDED_OUT)
     shard.journal.append(EpochClosed(1, HANDED_OUT))
-    shard.open(2, noise_version=stream_dp.epoch.NOISE_VERSION)
+    shard.open(2, noise_version=stream_dp.engine.epoch.NOISE_VERSION)
     frames = shard.frames(some_events(60, seed=2))
     shard.stream.write(shard.stream.settings.frames, frames)
     with caplog.at_level("WARNING"):

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from stream_dp import patience
+from stream_dp.operations import retry as patience
 from tests.system.own_redis import PASSWORD, OwnRedis, own_redis_server
 from tests.system.streams import Stream, ended, small_stream, some_events
 from tests.system.test_outages import check_that_it_goes_on

@@ -17,9 +17,9 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from redis import Redis
 from typer.testing import CliRunner
 
-from stream_dp import log
 from stream_dp.cli import app
-from stream_dp.records import Record
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
 from tests.system.streams import Stream, ended, event, small_stream, wait_until
 
 NOON = 1_769_860_800_000

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from stream_dp.epoch import EpochRefused
-from stream_dp.rebuild import rebuild
-from stream_dp.records import Record, decode_release
-from stream_dp.republish import republish
-from stream_dp.resume import NewEpoch
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.events.record import Record
+from stream_dp.releases.release import decode_release
+from stream_dp.verification.rebuild import rebuild
+from stream_dp.verification.republish import republish
+from stream_dp.workers.resume import NewEpoch
 from tests.system.batch_headers import Batch, batches_of
 from tests.system.streams import Stream, ended, event, small_stream, some_events
 from tests.system.test_verify_commands import run

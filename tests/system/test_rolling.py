@@ -12,22 +12,23 @@ from msgspec.structs import replace
 from prometheus_client import generate_latest
 
 from stream_dp import subscribe
-from stream_dp.calibration import LARGEST_HORIZON
-from stream_dp.epoch import EpochRefused
-from stream_dp.journal import EpochJournal
-from stream_dp.pipeline import Pipeline, Position
+from stream_dp.config.settings import Settings
+from stream_dp.counters.calibration import LARGEST_HORIZON
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.epochs.journal import EpochJournal
+from stream_dp.events.record import Record
+from stream_dp.pipeline.pipeline import Pipeline, Position
 from stream_dp.privacy.composition import Charge, spent
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.rebuild import rebuild, verify_epoch
-from stream_dp.records import Record, Release, decode_release
-from stream_dp.resume import NewEpoch, take_over
-from stream_dp.settings import Settings
+from stream_dp.releases.release import Release, decode_release
+from stream_dp.releases.subscription import release_at
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
 from stream_dp.store.noise_key import noise_key
-from stream_dp.subscribe import release_at
-from stream_dp.verify import Verdict
-from stream_dp.worker import Worker
+from stream_dp.verification.rebuild import rebuild, verify_epoch
+from stream_dp.verification.verify import Verdict
+from stream_dp.workers.histogram import Worker
+from stream_dp.workers.resume import NewEpoch, take_over
 from tests.dashboard.running import Running, running
 from tests.system.streams import (
     GIVE_UP_SECONDS,

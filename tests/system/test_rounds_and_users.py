@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from stream_dp.operations import watch
-from stream_dp.rebuild import rebuild, verify_epoch
-from stream_dp.records import decode_release
-from stream_dp.resume import NewEpoch
+from stream_dp.releases.release import decode_release
 from stream_dp.store.ledger import Ledger
-from stream_dp.verify import Verdict
-from stream_dp.worker import Worker
+from stream_dp.verification.rebuild import rebuild, verify_epoch
+from stream_dp.verification.verify import Verdict
+from stream_dp.workers.histogram import Worker
+from stream_dp.workers.resume import NewEpoch
 from tests.system.streams import Stream, ended, small_stream, some_events
 from tests.system.worker_process import Kill
 

@@ -19,9 +19,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stream_dp import log
-from stream_dp.rebuild import verify_epoch
-from stream_dp.records import Release, decode_release
+from stream_dp.kafka import log
+from stream_dp.releases.release import Release, decode_release
+from stream_dp.verification.rebuild import verify_epoch
 from tests import naive
 from tests.apache_kafka.server import free_ports
 from tests.docs.schemas import schema

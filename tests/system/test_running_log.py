@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
-from stream_dp import counted_log, session
-from stream_dp.records import Record
-from stream_dp.settings import Settings
+from stream_dp.config.settings import Settings
+from stream_dp.events.record import Record
+from stream_dp.workers import counted_log, session
 from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, small_stream, some_events, wake_up
 from tests.system.worker_process import PROCESSES, run_worker
 

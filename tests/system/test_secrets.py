@@ -15,8 +15,8 @@ from urllib.parse import quote
 import pytest
 from redis import Redis
 
-from stream_dp import log
 from stream_dp.dev import redis_server
+from stream_dp.kafka import log
 from stream_dp.privacy.keyed_noise import subkey
 from stream_dp.store.noise_key import noise_key
 from tests.apache_kafka.server import free_ports

@@ -14,18 +14,18 @@ from kafka import KafkaAdminClient
 from typer.testing import CliRunner
 
 import stream_dp
-from stream_dp import log
 from stream_dp.cli import app
-from stream_dp.clients import producer_client
-from stream_dp.journal import EpochJournal
-from stream_dp.pipeline import Pipeline
-from stream_dp.rebuild import rebuild, verify_epoch
-from stream_dp.records import decode_release
-from stream_dp.releases_topic import BadPosition
-from stream_dp.resume import NewEpoch
-from stream_dp.shards.frames import decode_frame
-from stream_dp.shards.shard_worker import ShardWorker
-from stream_dp.stream_topics import prepare_topics_of_shards
+from stream_dp.epochs.journal import EpochJournal
+from stream_dp.kafka import log
+from stream_dp.kafka.clients import producer_client
+from stream_dp.pipeline.frames import decode_frame
+from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.releases.release import decode_release
+from stream_dp.releases.topic import BadPosition
+from stream_dp.verification.rebuild import rebuild, verify_epoch
+from stream_dp.workers.resume import NewEpoch
+from stream_dp.workers.shard import ShardWorker
+from stream_dp.workers.stream_topics import prepare_topics_of_shards
 from tests.system.shard_process import STEPS
 from tests.system.sharded import SESSION_MILLISECONDS, ShardedStream, sharded_stream
 from tests.system.streams import AnyWorker, ended, some_events, wait_until, wake_up

@@ -10,11 +10,11 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
 from typer.testing import CliRunner
 
-from stream_dp import log
 from stream_dp.cli import app
-from stream_dp.release_sizes import DAY_SECONDS, growth_of
-from stream_dp.settings import Settings
-from tests.releases import release
+from stream_dp.config.settings import Settings
+from stream_dp.kafka import log
+from stream_dp.planning.release_sizes import DAY_SECONDS, growth_of
+from tests.example_releases import release
 from tests.system.streams import Stream
 
 BEGAN = 1_769_860_800_000

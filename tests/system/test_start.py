@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from stream_dp import clients, log
-from stream_dp.epoch import EpochRefused
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.events.record import Record
+from stream_dp.kafka import clients, log
 from stream_dp.operations.watch import Watch
-from stream_dp.pipeline import Pipeline
-from stream_dp.record import Record
-from stream_dp.resume import resume
-from stream_dp.standby import Standby
+from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.store.checkpoints import CheckpointStore, StateDamaged
 from stream_dp.store.lease import Lease
+from stream_dp.workers.resume import resume
+from stream_dp.workers.standby import Standby
 from tests.system.damage import flip
 from tests.system.streams import Stream, small_stream, some_events
 

@@ -14,12 +14,12 @@ from kafka import KafkaProducer
 from typer.testing import CliRunner
 
 import stream_dp
-from stream_dp import log
 from stream_dp.cli import app
-from stream_dp.records import Release
-from stream_dp.settings import Settings
-from stream_dp.subscribe import release_at
-from tests.test_subscribe import numbered
+from stream_dp.config.settings import Settings
+from stream_dp.kafka import log
+from stream_dp.releases.release import Release
+from stream_dp.releases.subscription import release_at
+from tests.releases.test_subscribe import numbered
 
 ROOT = Path(__file__).parents[2]
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

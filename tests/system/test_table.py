@@ -15,17 +15,17 @@ from kafka.errors import KafkaError
 from typer.testing import CliRunner
 
 import stream_dp
-from stream_dp import log
 from stream_dp.cli import app
-from stream_dp.record import Record
-from stream_dp.records import Release, decode_release
-from stream_dp.releases_topic import LONGEST_REPETITION, WholeRelease
-from stream_dp.resume import NewEpoch
-from stream_dp.settings import Settings
-from stream_dp.table.row import rows_of
-from stream_dp.table.topic import COMPACTED
-from stream_dp.table.writer import TableWriter, corrections, keep_table
-from tests.releases import release
+from stream_dp.config.settings import Settings
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from stream_dp.releases.release import Release, decode_release
+from stream_dp.releases.table_row import rows_of
+from stream_dp.releases.table_topic import COMPACTED
+from stream_dp.releases.topic import LONGEST_REPETITION, WholeRelease
+from stream_dp.workers.resume import NewEpoch
+from stream_dp.workers.table import TableWriter, corrections, keep_table
+from tests.example_releases import release
 from tests.system.streams import Stream, as_values, ended, small_stream, some_events, wait_until
 
 TIME = 1_769_860_800_000

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from stream_dp import log
 from stream_dp.cli import app
-from stream_dp.settings import Settings
-from stream_dp.time_limits import time_warnings
+from stream_dp.config.settings import Settings
+from stream_dp.kafka import log
+from stream_dp.kafka.time_limits import time_warnings
 from tests.system.streams import Stream, event, small_stream
 
 DAY = 86_400_000

@@ -16,10 +16,10 @@ import redis
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
-from stream_dp import log
-from stream_dp.connections import kafka_options, redis_client
-from stream_dp.records import decode_release
-from stream_dp.settings import Settings, load_settings
+from stream_dp.config.connections import kafka_options, redis_client
+from stream_dp.config.settings import Settings, load_settings
+from stream_dp.kafka import log
+from stream_dp.releases.release import decode_release
 from tests.system.certificates import Authority
 from tests.system.forked_program import start
 from tests.system.leaks import LOUD, leaks

@@ -9,7 +9,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
-from stream_dp.records import Record
+from stream_dp.events.record import Record
 from tests.system.streams import Stream, event, small_stream, some_events
 
 WORDS = ("item", "tea", "milk", "rare")

@@ -20,20 +20,22 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from stream_dp import resume, sending, session, worker
 from stream_dp.barriers.process import BarrierProcess
-from stream_dp.epochs import Epochs
-from stream_dp.events_reader import EventsReader
-from stream_dp.journal import EpochJournal
-from stream_dp.journaled_ledger import JournaledLedger
+from stream_dp.config.settings import Settings
+from stream_dp.epochs.journal import EpochJournal
+from stream_dp.epochs.journaled_ledger import JournaledLedger
+from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.operations import stacks
-from stream_dp.outlet import ReleasesOutlet
-from stream_dp.pipeline import Pipeline
-from stream_dp.resume import NewEpoch
-from stream_dp.settings import Settings
+from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.sinks import sending
+from stream_dp.sinks.releases import ReleasesOutlet
 from stream_dp.store import lease
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
+from stream_dp.workers import histogram as worker
+from stream_dp.workers import resume, session
+from stream_dp.workers.events_reader import EventsReader
+from stream_dp.workers.resume import NewEpoch
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["pytest", "tests.system.worker_process"])

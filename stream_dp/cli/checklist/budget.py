@@ -7,10 +7,10 @@ import msgspec
 from redis import Redis
 
 from stream_dp.cli.checklist.finding import Finding, not_passed
-from stream_dp.epoch import Epoch, EpochRefused
-from stream_dp.epochs import charge_of
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.epochs.lifecycle import charge_of
 from stream_dp.privacy import composition
-from stream_dp.settings import Settings
 from stream_dp.store.ledger import Ledger, LedgerRefused, require_room
 
 

@@ -1,11 +1,11 @@
 """Whether this machine draws the right noise, and what the privacy settings mean."""
 
 from stream_dp.cli.checklist.finding import Finding
-from stream_dp.comparison import calibrate_each, sight
+from stream_dp.config.settings import Settings
 from stream_dp.counters.golden import check_golden_noise
-from stream_dp.epoch import Epoch, EpochRefused
+from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.planning.comparison import calibrate_each, sight
 from stream_dp.privacy.keyed_noise import WrongNoise, check_golden_draw
-from stream_dp.settings import Settings
 
 _SEEN = {
     "kept": "a label whose events are spread evenly is shown (at least 95%) if it has {} of them by then",

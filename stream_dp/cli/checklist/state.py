@@ -9,9 +9,9 @@ from stream_dp.cli.checklist.budget import room_in_budget
 from stream_dp.cli.checklist.finding import Finding, not_passed
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import require_redis
-from stream_dp.connections import redis_client
-from stream_dp.epoch import EpochRefused
-from stream_dp.settings import Settings, SettingsError
+from stream_dp.config.connections import redis_client
+from stream_dp.config.settings import Settings, SettingsError
+from stream_dp.engine.epoch import EpochRefused
 from stream_dp.store.checkpoints import CheckpointStore, StateDamaged
 from stream_dp.store.exposure import exposed
 from stream_dp.store.noise_key import NoKey, noise_key

@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 from kafka.errors import KafkaError
 
-from stream_dp import log
 from stream_dp.barriers.topic import check_barriers_topic
 from stream_dp.cli.checklist.finding import Finding, not_passed
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import require_kafka
-from stream_dp.dead_letters import why_unwritable
-from stream_dp.framing import LARGEST_BATCH
-from stream_dp.journal import check_journal, journal_topic
-from stream_dp.release_sizes import growth_of
-from stream_dp.settings import Settings, SettingsError
-from stream_dp.table.topic import check_table_topic
-from stream_dp.time_limits import time_warnings
+from stream_dp.config.settings import Settings, SettingsError
+from stream_dp.epochs.journal import check_journal, journal_topic
+from stream_dp.kafka import log
+from stream_dp.kafka.time_limits import time_warnings
+from stream_dp.planning.release_sizes import growth_of
+from stream_dp.releases.table_topic import check_table_topic
+from stream_dp.sinks.dead_letters import why_unwritable
+from stream_dp.sinks.framing import LARGEST_BATCH
 
 
 def topics(settings: Settings) -> Iterator[Finding]:

@@ -1,0 +1,1 @@
+"""Settings, addresses, secrets, and how people write times."""

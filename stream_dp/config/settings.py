@@ -1,0 +1,248 @@
+"""Settings of a stream: one `stream.toml`, and environment variables `STREAM_DP_<NAME>` above it."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from stream_dp.config.connections import KafkaAddress, KafkaSecurity, RedisAddress, SaslMechanism, TlsFiles
+from stream_dp.config.secret import SettingsError
+
+__all__ = ["PRIVACY", "Settings", "SettingsError", "load_settings"]
+
+ENVIRONMENT_PREFIX = "STREAM_DP_"
+OPERATOR_TOKEN = "STREAM_DP_OPERATOR_TOKEN"
+"""The one variable of that prefix that is no setting: a secret, so it has no place in stream.toml."""
+
+LARGEST_BATCH_ROUNDS = 500
+"""Most rounds that a worker takes at once.  Three such batches, one being sent and two on their way, are what it may
+send again after it slept, and no more than `releases_topic.LONGEST_REPETITION`."""
+
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
+_Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+_Shards = Annotated[int, msgspec.Meta(ge=0, le=1000)]
+_BatchRounds = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_BATCH_ROUNDS)]
+_Secret = Annotated[str, msgspec.Meta(pattern=r"^(env|file):.+$")]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything a worker needs to know.  The README explains each name; `PRIVACY` are frozen for an epoch."""
+
+    stream: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")]
+    kafka: str = "localhost:9092"
+    redis: str = "redis://localhost:6379/0"
+    kafka_security: KafkaSecurity = "PLAINTEXT"
+    kafka_ca_file: str | None = None
+    kafka_client_cert: str | None = None
+    kafka_client_key: str | None = None
+    kafka_sasl_mechanism: SaslMechanism | None = None
+    kafka_username: str | None = None
+    kafka_password: _Secret | None = None
+    redis_ca_file: str | None = None
+    redis_client_cert: str | None = None
+    redis_client_key: str | None = None
+    redis_password: _Secret | None = None
+    noise_key: Annotated[str, msgspec.Meta(pattern=r"^(redis|env:.+|file:.+)$")] = "redis"
+
+    source: str | None = None
+    unmetered: bool = False
+    unit: Literal["event", "user"] = "event"
+    mechanism: Literal["binary", "honaker", "smooth", "blt"] = "binary"
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    horizon: _Positive = 65_535
+    items_per_event: _Positive = 4
+    items_per_user: _Positive | None = None
+    rounds: Annotated[str, msgspec.Meta(pattern=r"^(per-event|every-([2-9]|[1-9][0-9]{1,6})|ticks)\Z")] = (
+        "per-event"
+    )
+    tick_seconds: Annotated[float, msgspec.Meta(ge=0.1)] = 1.0
+    write_barriers: bool = True
+    pruning_rounds: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0
+    release: Annotated[str, msgspec.Meta(pattern=r"^every-(round|[1-9][0-9]{0,6}(ms)?)\Z")] = "every-round"
+    shown: Literal["kept", "each-round"] = "kept"
+    at_horizon: Literal["stop", "roll", "double"] = "stop"
+
+    shards: _Shards = 0
+
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
+    releases_retention_days: Annotated[int, msgspec.Meta(ge=-1, le=36_500)] = -1
+    table_every: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 1.0
+    table_format: Literal["json", "connect"] = "json"
+    batch_rounds: _BatchRounds = LARGEST_BATCH_ROUNDS
+    checkpoint_rounds: _Positive = 5_000
+    checkpoint_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+    create_topics: bool = True
+    web_port: _Port = 0
+    metrics_host: str = "127.0.0.1"
+    metrics_port: _Port = 0
+    operator_port: _Port = 0
+
+    def __post_init__(self) -> None:
+        """Raises `SettingsError` for settings that contradict each other."""
+        if self.unit == "user" and self.items_per_user is None:
+            raise SettingsError(
+                "the privacy unit is the user: set items_per_user, the most items of one user that an epoch counts, or "
+                'unit = "event"'
+            )
+        if self.unit == "event" and self.items_per_user is not None:
+            raise SettingsError(
+                'items_per_user bounds nothing where the privacy unit is the event: set unit = "user", or leave it out'
+            )
+        if self.pruning_rounds == 1 or self.pruning_rounds & (self.pruning_rounds - 1):
+            raise SettingsError(
+                f"pruning_rounds must be a power of two such as 256, or 0 for no pruning, not {self.pruning_rounds}"
+            )
+        if self.releases_retention_days == 0:
+            raise SettingsError(
+                "releases_retention_days is a number of days, or -1 to keep releases for ever, not 0"
+            )
+        if self.pruning_rounds and self.rounds == "ticks":
+            raise SettingsError(
+                "pruning needs to know how much a round can add to a count, which ticks leave open: set "
+                'pruning_rounds = 0, or rounds = "per-event" or "every-N"'
+            )
+
+    @property
+    def items_per_unit(self) -> int:
+        """The most items of one event, or in the user unit of one user in the whole epoch, that are counted."""
+        return self.items_per_user or self.items_per_event
+
+    @property
+    def kafka_address(self) -> KafkaAddress:
+        """Where Kafka is, with what it takes to be let in."""
+        tls = TlsFiles(self.kafka_ca_file, self.kafka_client_cert, self.kafka_client_key)
+        login = self.kafka_sasl_mechanism, self.kafka_username, self.kafka_password
+        return KafkaAddress(self.kafka, self.kafka_security, tls, *login)
+
+    @property
+    def redis_address(self) -> RedisAddress:
+        """Where Redis is, with what it takes to be let in."""
+        tls = TlsFiles(self.redis_ca_file, self.redis_client_cert, self.redis_client_key)
+        return RedisAddress(self.redis, tls, self.redis_password)
+
+    @property
+    def events(self) -> str:
+        """The topic read from."""
+        return f"{self.stream}.events"
+
+    @property
+    def releases(self) -> str:
+        """The topic that subscribers read."""
+        return f"{self.stream}.releases"
+
+    @property
+    def table(self) -> str:
+        """The compacted topic that shows the newest release, a record a label; `stream-dp table` writes it."""
+        return f"{self.stream}.table"
+
+    @property
+    def frames(self) -> str:
+        """The topic that hands rounds to the shards, a partition each.  Holds labels: inside the trust boundary."""
+        return f"{self.stream}.frames"
+
+    @property
+    def shard_releases(self) -> str:
+        """The topic of what each shard releases, a partition each; merged, it makes up `releases`."""
+        return f"{self.stream}.shards"
+
+    @property
+    def epochs(self) -> str:
+        """The topic that remembers when epochs were opened and closed."""
+        return f"{self.stream}.epochs"
+
+    @property
+    def barriers(self) -> str:
+        """The topic that says when rounds end, where they end by ticks."""
+        return f"{self.stream}.barriers"
+
+    @property
+    def data_source(self) -> str:
+        """Whose budget is charged: the events topic, unless the events are derived from another source."""
+        return self.source or self.events
+
+    @property
+    def dead_letters(self) -> str:
+        """The topic of records that were no valid events.  Raw data: keep it inside the trust boundary."""
+        return f"{self.stream}.dead-letters"
+
+    @property
+    def privacy(self) -> dict[str, Any]:
+        """The settings that an epoch freezes, by name."""
+        return {name: getattr(self, name) for name in PRIVACY}
+
+
+PRIVACY = (
+    "stream",
+    "data_source",
+    "unit",
+    "mechanism",
+    "epsilon",
+    "delta",
+    "horizon",
+    "items_per_event",
+    "items_per_user",
+    "rounds",
+    "pruning_rounds",
+    "release",
+    "shown",
+)
+"""Settings whose change under a running epoch would break its promise.
+
+`rounds` is one of them because the same log cut otherwise is another release under the same noise, and `release` so
+that what is missing can be told from what is left out; `tick_seconds` is not, because barriers end rounds where they
+stand, however often they are written.
+"""
+
+
+def load_settings(
+    file: Path | None = None, environment: Mapping[str, str] = os.environ, **overrides: Any
+) -> Settings:
+    """Settings from `file` (default: `stream.toml` where it exists), the environment and `overrides`, later ones win.
+
+    Overrides of None count as not given.  Raises `SettingsError`.
+    """
+    values: dict[str, Any] = {}
+    if file is None and Path("stream.toml").exists():
+        file = Path("stream.toml")
+    if file is not None:
+        values.update(_read(file))
+    known = {field.name: field for field in msgspec.structs.fields(Settings)}
+    for name, value in environment.items():
+        if name.startswith(ENVIRONMENT_PREFIX) and name != OPERATOR_TOKEN:
+            values[name.removeprefix(ENVIRONMENT_PREFIX).lower()] = value
+    values.update((name, value) for name, value in overrides.items() if value is not None)
+    for name in values:
+        if name not in known:
+            raise SettingsError(f"unknown setting {name!r}{_suggestion(name, list(known))}")
+    if values.get("unit") == "user" and "items_per_event" in values:
+        raise SettingsError(
+            "items_per_event bounds nothing where the privacy unit is the user: leave it out, items_per_user takes its "
+            "place"
+        )
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        if "missing required field" in str(error):
+            raise SettingsError(
+                'the stream has no name: give --stream NAME, or put stream = "NAME" into stream.toml'
+            ) from None
+        raise SettingsError(f"a setting is out of range: {error}") from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise SettingsError(f"cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file} is not valid TOML: {error}") from None
+
+
+def _suggestion(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"

@@ -1,0 +1,50 @@
+"""Times as people write them: one rule for commands, requests, files and pages."""
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_TIMESTAMP = 253_402_300_799_999  # the last millisecond of the year 9999
+
+
+def parse_time(text: str) -> datetime:
+    """The moment of an ISO 8601 time; one without a zone is UTC, and a day is its first moment.
+
+    Digits alone are no time: where a time may stand, an offset or a round may too.  Raises ValueError.
+
+    >>> parse_time("2026-01-31T12:00:00")
+    datetime.datetime(2026, 1, 31, 12, 0, tzinfo=datetime.timezone.utc)
+    """
+    if text.isdigit():
+        raise ValueError(f"{text!r} is no time")
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def milliseconds(moment: datetime) -> int:
+    """Whole milliseconds since 1970, below 0 before; Kafka counts so.
+
+    >>> milliseconds(parse_time("2026-01-31T12:00:00Z"))
+    1769860800000
+    """
+    return (moment - _START) // timedelta(milliseconds=1)
+
+
+def now() -> str:
+    """The time of this machine's clock, in UTC to the second: "2026-01-31T12:00:00Z"."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def iso_timestamp(milliseconds: int) -> str:
+    """A broker's timestamp (milliseconds since 1970) as ISO 8601 in UTC, within the years 1970 to 9999.
+
+    >>> iso_timestamp(1769860800123)
+    '2026-01-31T12:00:00.123Z'
+    """
+    milliseconds = min(max(milliseconds, 0), _LATEST_TIMESTAMP)
+    return f"{_iso_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _iso_second(second: int) -> str:
+    return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}"

@@ -1,0 +1,1 @@
+"""The computation: an epoch, its noisy histogram and the rounds it releases."""

@@ -1,0 +1,192 @@
+"""An epoch: one nonce, one append-only log, one promise.  Frozen when it opens, kept in every checkpoint."""
+
+from dataclasses import MISSING, dataclass, fields
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from stream_dp.config.settings import Settings
+from stream_dp.counters import Mechanism
+from stream_dp.counters.calibration import Guarantee, calibrate
+from stream_dp.counters.golden import check_golden_noise
+from stream_dp.engine.noise_table import Pruning
+from stream_dp.engine.release_schedule import ReleaseSchedule
+from stream_dp.events.barrier_chain import Barrier
+from stream_dp.events.record import LARGEST_VALUE, Record
+from stream_dp.events.rounds import TICKS, events_of
+from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
+from stream_dp.privacy.release_tags import ReleaseTags
+
+RELEASE_VERSION = 2
+"""Of the releases of epochs that are opened from now on; see `Epoch`."""
+
+_ALWAYS_IN_FINGERPRINTS = ("noise_version", "first_tick")
+_UNLESS_FROZEN = {
+    "unit": "event",
+    "mechanism": "binary",
+    "items_per_user": None,
+    "rounds": "per-event",
+    "pruning_rounds": 0,
+    "release": "every-round",
+}
+"""What an epoch has of a setting that it does not name, because it was opened before there was one.
+
+`shown` is not among them: an epoch that does not name it releases what each round shows, and goes on to do so whatever
+the settings say, because their default is what epochs are opened with today.
+"""
+
+
+class EpochRefused(Exception):
+    """The worker cannot go on under this epoch's promise; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What was promised when the epoch opened: `first_offset` is where it starts to read the events topic.
+
+    `largest_value` is the limit of an event's bytes, 0 in an epoch that was opened before there was one.
+    Where rounds end by ticks, its rounds are closed by the barriers that follow `after_barrier`; `first_tick` is what
+    former versions had in its place.
+    The noise and the thresholds are kept as they were computed then, so that no later version of a library
+    can change them.  `privacy` holds the settings by name; `nonce` is public and never used again.
+    `release_version` says what its releases hold: from 2 on each has a tag and a link to the one before.
+    """
+
+    number: int
+    nonce: bytes
+    first_offset: int
+    privacy: dict[str, Any]
+    mechanism: Mechanism
+    guarantee: Guarantee
+    noise_version: int = NOISE_VERSION
+    first_tick: int = 0
+    largest_value: int = 0
+    release_version: int = 1
+    after_barrier: Barrier | None = None
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings,
+        number: int,
+        first_offset: int,
+        horizon: int | None = None,
+    ) -> "Epoch":
+        """Calibrate and draw a fresh nonce.  Raises `EpochRefused` for settings that promise nothing.
+
+        `horizon`: rounds of this epoch, where they are not those of the settings, which `privacy` keeps in any case.
+        """
+        try:
+            mechanism, guarantee = calibrate(
+                settings.epsilon,
+                settings.delta,
+                horizon or settings.horizon,
+                settings.items_per_unit,
+                settings.mechanism,
+                settings.unit,
+                settings.shown,
+            )
+        except ValueError as error:
+            raise EpochRefused(str(error)) from None
+        return cls(
+            number,
+            new_nonce(),
+            first_offset,
+            settings.privacy,
+            mechanism,
+            guarantee,
+            largest_value=LARGEST_VALUE,
+            release_version=RELEASE_VERSION,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything that was frozen when the epoch opened.
+
+        It stands in ledgers and certificates, so it must outlast a field that a later version adds: one that has a
+        default is left out while it has that value.
+        """
+        frozen = {**_told(self), "guarantee": _told(self.guarantee)}
+        return blake2b(msgspec.json.encode(frozen), digest_size=16).hexdigest()
+
+    def check_settings(self, settings: Settings) -> None:
+        """Raise `EpochRefused` if the settings promise something else than this epoch did."""
+        frozen = {**_UNLESS_FROZEN, **self.privacy}
+        changed = [
+            f"{name} is {frozen[name]} in the epoch and {value} in the settings"
+            for name, value in settings.privacy.items()
+            if name in frozen and frozen[name] != value
+        ]
+        if changed:
+            raise EpochRefused(
+                f"epoch {self.number} of stream {settings.stream!r} was opened with other settings: "
+                f"{'; '.join(changed)}; restore them, or open a new epoch, which is charged, with --new-epoch"
+            )
+        self.check_noise()
+
+    def check_noise(self) -> None:
+        """Raise `EpochRefused` if this program draws other noise than the one that opened the epoch.
+
+        Raises `WrongNoise` if this machine does.
+        """
+        if self.noise_version != NOISE_VERSION:
+            raise EpochRefused(
+                f"epoch {self.number} draws noise of version {self.noise_version} and this program of version "
+                f"{NOISE_VERSION}: go on with the program that opened it, or open a new epoch, which is charged, with "
+                "--new-epoch"
+            )
+        check_golden_noise(self.mechanism.name)
+
+    def check_value(self, record: Record) -> None:
+        """Raise `EpochRefused` for a record that this program finds too large and the one that opened it would not."""
+        if self.largest_value != LARGEST_VALUE and len(record.value or b"") > LARGEST_VALUE:
+            raise EpochRefused(
+                f"the record at offset {record.offset} has more than {LARGEST_VALUE} bytes, and epoch {self.number} "
+                "was opened by a program that would count it: go on with that program, or open a new epoch, which is "
+                "charged, with --new-epoch"
+            )
+
+    @property
+    def has_lost_rounds(self) -> bool:
+        """Whether a former version ended its rounds by records in the events topic, which this one does not know."""
+        return self.privacy["rounds"] == TICKS and self.after_barrier is None
+
+    def check_rounds(self) -> None:
+        """Raise `EpochRefused` if this program cannot tell where its rounds end."""
+        if self.has_lost_rounds:
+            raise EpochRefused(
+                f"epoch {self.number} was opened by a version that wrote ticks into the events topic, and this one "
+                "does not: go on with that version, or open a new epoch, which is charged, with --new-epoch"
+            )
+
+    @property
+    def pruning(self) -> Pruning | None:
+        """Where noise is drawn only for labels in reach; None where it is drawn for all."""
+        block_rounds = self.privacy["pruning_rounds"]
+        return Pruning(block_rounds, events_of(self.privacy["rounds"]) or 0) if block_rounds else None
+
+    @property
+    def release_schedule(self) -> ReleaseSchedule:
+        """Which rounds are released."""
+        return ReleaseSchedule.of(self.privacy["release"])
+
+    def release_tags(self, key: bytes) -> ReleaseTags | None:
+        """The tags of its releases under the noise key `key`; None where they have none."""
+        if self.release_version < RELEASE_VERSION:
+            return None
+        return ReleaseTags(key, self.privacy["stream"], self.nonce)
+
+    def noise(self, key: bytes) -> KeyedNoise:
+        """The noise of this epoch under the noise key `key`."""
+        return KeyedNoise(key, self.privacy["stream"], self.nonce)
+
+
+def _told(frozen: Any) -> dict[str, Any]:
+    """The fields of a dataclass as they are written down, without those that have their default."""
+    told: dict[str, Any] = msgspec.to_builtins(frozen, order="deterministic")
+    for field in fields(frozen):
+        has_default = field.default is not MISSING and getattr(frozen, field.name) == field.default
+        if has_default and field.name not in _ALWAYS_IN_FINGERPRINTS:
+            told.pop(field.name, None)  # of what was decoded, msgspec does not tell a default
+    return told

@@ -1,0 +1,397 @@
+"""The unknown-domain running histogram: every round, the whole histogram of what is above the threshold.
+
+Labels become known when a count of theirs is admitted.  Nothing here reads a clock, a file or a socket: the
+releases are a function of the noise key, the epoch's nonce and the events, and do not depend on how a stream
+is cut into blocks.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress, filterfalse
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.counters.protocol import CalibratedCounter, CounterState, Hits, grown
+from stream_dp.engine.noise_table import BlockState, PrunedTable, Pruning, WholeTable
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
+
+_MOST_ROUNDS = 1 << 12
+_CELLS_AT_ONCE = 1 << 17  # rounds x labels of a block: its matrices stay in the second-level cache
+
+
+class HorizonReached(Exception):
+    """More rounds were asked for than the epoch promised in advance."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one round releases: `labels` (object) and `counts` (integers), largest count first, then by label."""
+
+    round: int
+    labels: NDArray[np.object_]
+    counts: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ReleasedBlock:
+    """The snapshots of some rounds, as columns: round `rounds[i]` released `sizes[i]` labels.
+
+    `ranks` and `counts` (integers) hold them one round after the other, each in the order of its release; a rank is a
+    position in `labels`, the labels released so far by this process in label order.  `labels` is replaced,
+    never changed, when another label is released for the first time.  `heads[i]` is the head of the hash chain after
+    the round, where this process knows it.
+    """
+
+    rounds: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    ranks: NDArray[Any]
+    counts: NDArray[Any]
+    labels: NDArray[np.object_]
+    heads: Sequence[bytes] = ()
+
+    def snapshots(self) -> list[Snapshot]:
+        """The same, a round at a time."""
+        ends = np.cumsum(self.sizes)
+        return [
+            Snapshot(int(number), self.labels[self.ranks[end - size : end]], self.counts[end - size : end])
+            for number, size, end in zip(self.rounds, self.sizes, ends, strict=True)
+        ]
+
+
+@dataclass
+class HistogramState:
+    """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),).
+
+    `block` is there where idle labels are pruned and a block has begun; `counter` then stands at the block's start.
+    `shown_since` is there where labels are kept: the round that showed each of them first, or 0; int32 as `counts`.
+    """
+
+    history: bytes
+    labels: list[str]
+    counts: NDArray[np.int32]
+    counter: CounterState
+    block: BlockState | None = None
+    shown_since: NDArray[np.int32] | None = None
+
+    @classmethod
+    def before_any_round(cls, labels: Sequence[str] = ()) -> "HistogramState":
+        """The state that an epoch begins with; `labels`, where given, are known from the start without a count."""
+        return cls(EMPTY_HISTORY, list(labels), np.zeros(len(labels), np.int32), CounterState())
+
+    @property
+    def round(self) -> int:
+        """Rounds closed so far."""
+        return self.counter.round + (len(self.block.histories) if self.block else 0)
+
+
+def chain_heads(
+    noise: KeyedNoise, history: bytes, first: int, rounds: Sequence[Sequence[str]]
+) -> list[bytes]:
+    """The heads of the hash chain after each of `rounds`, of which `first` follows `history`."""
+    heads = []
+    for round_number, admitted in enumerate(rounds, first):
+        history = noise.extend_history(history, round_number, admitted)
+        heads.append(history)
+    return heads
+
+
+class RunningHistogram:
+    """Feed it what each round admitted; it returns the thresholded histogram after each.
+
+    A round's labels come in any order, a label as often as events of the round hold it: what the privacy unit allows
+    to be counted has been decided before (bounding.py).
+
+    `mechanism`: the calibrated counter; `noise`: the noise of this epoch; `pruning`: None to draw for every label.
+    """
+
+    def __init__(
+        self,
+        mechanism: CalibratedCounter,
+        noise: KeyedNoise,
+        state: HistogramState | None = None,
+        pruning: Pruning | None = None,
+        earlier: "RunningHistogram | None" = None,
+    ) -> None:
+        """`earlier`: one whose labels are taken over where `state` begins with them; it is of no more use."""
+        self.mechanism = mechanism
+        self._noise = noise
+        self._table = PrunedTable(mechanism, noise, pruning) if pruning else WholeTable(mechanism, noise)
+        self._history = EMPTY_HISTORY
+        self._labels: list[str] = []
+        self._rows: dict[str, int] = {}
+        self._ids = np.empty((0, 2), np.uint64)
+        self._counts = np.empty(0, np.int32)
+        self._visible = _VisibleLabels()
+        self._shown_since = np.empty(0, np.int32) if mechanism.shown == "kept" else None
+        self._newest_shown = 0
+        if state is not None and earlier is not None and earlier._begins(state.labels, noise):
+            self._labels, self._rows, self._ids = earlier._labels, earlier._rows, earlier._ids
+        if state is not None:
+            self._restore(state)
+
+    @property
+    def round(self) -> int:
+        """Rounds closed so far."""
+        return self._table.round
+
+    @property
+    def history(self) -> bytes:
+        """The head of the hash chain over everything admitted so far."""
+        return self._history
+
+    @property
+    def rounds_left(self) -> int:
+        """Rounds that the epoch still has room for."""
+        return self.mechanism.horizon - self.round
+
+    def block_rounds(self, rounds: Sequence[Sequence[str]], wanted: NDArray[np.bool_] | None = None) -> int:
+        """How many of `rounds`, at least one, to observe at once: the matrices of those `wanted` fit into the cache.
+
+        Every label counts as a new one, so this is known before any of them is looked up.
+        """
+        known, most = self._table.width, min(len(rounds), self._table.rounds_left)
+        rows = np.arange(1, most + 1) if wanted is None else 1 + np.cumsum(wanted[:most])
+        rows = rows[: rows.searchsorted(_CELLS_AT_ONCE // max(1, known), "right")]
+        cells = rows * (known + np.cumsum([len(admitted) for admitted in rounds[: len(rows)]]))
+        return max(1, int(cells.searchsorted(_CELLS_AT_ONCE, "right")))
+
+    def observe(self, rounds: Sequence[Sequence[str]]) -> list[Snapshot]:
+        """Close `rounds`, whatever their number, and return their snapshots."""
+        return [snapshot for block in self.blocks(rounds) for snapshot in block.snapshots()]
+
+    def blocks(
+        self,
+        rounds: Sequence[Sequence[str]],
+        histories: Sequence[bytes] | None = None,
+        wanted: NDArray[np.bool_] | None = None,
+    ) -> Iterator[ReleasedBlock]:
+        """Close `rounds`, whatever their number, a block at a time.
+
+        `histories`: the heads of the hash chain after each of them, where these labels are only some of those that the
+        rounds admitted.  `wanted`: which of them to release, where not all are.  Raises as `observe_block` does.
+        """
+        self._check_room(len(rounds))
+        heads = self._histories(rounds) if histories is None else histories
+        start = 0
+        while start < len(rounds):
+            part = slice(start, start + _MOST_ROUNDS)
+            size = self.block_rounds(rounds[part], None if wanted is None else wanted[part])
+            part = slice(start, start + size)
+            yield self.observe_block(rounds[part], heads[part], None if wanted is None else wanted[part])
+            start += size
+
+    def observe_block(
+        self,
+        rounds: Sequence[Sequence[str]],
+        histories: Sequence[bytes] | None = None,
+        wanted: NDArray[np.bool_] | None = None,
+    ) -> ReleasedBlock:
+        """Close `rounds`, all as one matrix.  A round that admitted nothing is a round like any other.
+
+        `histories` and `wanted` are those of `blocks`.
+        Raises `HorizonReached` before anything is changed when the epoch has no room for all of them.
+        """
+        self._check_room(len(rounds))
+        first, known = self.round + 1, len(self._labels)
+        heads = self._histories(rounds) if histories is None else histories
+        admitted = list(chain.from_iterable(rounds))
+        steps = np.repeat(np.arange(len(rounds)), np.fromiter(map(len, rounds), np.int64, len(rounds)))
+        if new := dict.fromkeys(filterfalse(self._rows.__contains__, admitted)):
+            self._register([*new])
+        rows = np.fromiter(map(self._rows.__getitem__, admitted), np.int64, len(admitted))
+
+        labels = len(self._labels)
+        first_seen = np.zeros(labels - known, np.int64)
+        late = np.flatnonzero(rows >= known)[::-1]  # backwards: the first round is written last, and stays
+        first_seen[rows[late] - known] = first + steps[late]
+        numbers = np.arange(first, first + len(rounds))
+        if wanted is not None:
+            numbers = numbers[wanted]
+        noisy = self._table.advance(
+            self._ids[:labels], self._counts[:labels], heads, Hits(first + steps, rows), first_seen, numbers
+        )
+        np.add.at(self._counts, rows, 1)
+        if heads:
+            self._history = heads[-1]
+        tau = self.mechanism.taus(numbers)
+        self._hide_early(noisy, tau, numbers, known, first_seen)
+        return self._release(numbers, noisy, tau, heads if wanted is None else list(compress(heads, wanted)))
+
+    def last_release(self) -> ReleasedBlock:
+        """What the last round releases, or would if every round were released: it follows from the state alone."""
+        numbers = np.array([self.round])
+        noisy = self._table.current(self._counts[: len(self._labels)])
+        return self._release(numbers, noisy[np.newaxis], self.mechanism.taus(numbers), [self._history])
+
+    def state(self) -> HistogramState:
+        """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next event."""
+        labels = len(self._labels)
+        since = None if self._shown_since is None else self._shown_since[:labels]
+        return HistogramState(self._history, self._labels, self._counts[:labels], *self._table.state(), since)
+
+    def _begins(self, labels: Sequence[str], noise: KeyedNoise) -> bool:
+        """Whether the labels that are known here are the first ones of these, and their ids those of this noise."""
+        same_ids = np.array_equal(self._noise.label_ids([b""]), noise.label_ids([b""]))
+        return same_ids and self._labels == labels[: len(self._labels)]
+
+    def _restore(self, state: HistogramState) -> None:
+        self._register(state.labels[len(self._labels) :])
+        self._counts[: len(state.labels)] = state.counts
+        self._history = state.history
+        if self._shown_since is not None and state.shown_since is not None:
+            self._shown_since[: len(state.labels)] = state.shown_since
+            self._newest_shown = int(state.shown_since.max(initial=0))
+            shown = np.flatnonzero(state.shown_since)
+            self._visible.include(shown, self._labels)
+            self._table.keep(shown)
+        self._table.restore(state.counter, state.block, len(state.labels))
+
+    def _register(self, labels: Sequence[str]) -> None:
+        known = len(self._labels)
+        size = known + len(labels)
+        ids = self._noise.label_ids(label.encode() for label in labels)
+        self._rows.update(zip(labels, range(known, size), strict=True))
+        self._labels.extend(labels)
+        self._ids = grown(self._ids, size)
+        self._ids[known:size] = ids
+        self._counts = grown(self._counts, size)
+        self._counts[known:size] = 0
+        if self._shown_since is not None:
+            self._shown_since = grown(self._shown_since, size)
+            self._shown_since[known:size] = 0
+
+    def _check_room(self, rounds: int) -> None:
+        if rounds > self.rounds_left:
+            raise HorizonReached(
+                f"{rounds} more rounds were asked for but only {self.rounds_left} of the horizon of "
+                f"{self.mechanism.horizon} are left"
+            )
+
+    def _histories(self, rounds: Sequence[Sequence[str]]) -> list[bytes]:
+        """The heads of the hash chain after each of the rounds to come."""
+        return chain_heads(self._noise, self._history, self.round + 1, rounds)
+
+    def _hide_early(
+        self,
+        noisy: NDArray[np.int32],
+        tau: NDArray[np.int32],
+        rounds: NDArray[np.int64],
+        known: int,
+        first_seen: NDArray[np.int64],
+    ) -> None:
+        """Keep the labels from row `known` on below `tau` in the rounds before they were first seen."""
+        if not len(rounds) or not len(first_seen):
+            return
+        columns = self._table.columns_of(np.arange(known, known + len(first_seen)))
+        late = (columns >= 0) & (first_seen > rounds[0])
+        columns = columns[late]
+        early = rounds[:, np.newaxis] < first_seen[late]
+        noisy[:, columns] = np.where(early, tau[:, np.newaxis] - 1, noisy[:, columns])
+
+    def _keep(self, rows: NDArray[np.int64], reached: NDArray[np.int64]) -> None:
+        """Where labels are kept, remember that those in `rows` have reached their threshold in rounds `reached`."""
+        if self._shown_since is None:
+            return
+        new = self._shown_since[rows] == 0
+        self._shown_since[rows[new]] = reached[new]
+        self._newest_shown = int(reached[new].max(initial=self._newest_shown))
+        self._table.keep(rows[new])
+
+    def _release(
+        self,
+        rounds: NDArray[np.int64],
+        noisy: NDArray[np.int32],
+        tau: NDArray[np.int32],
+        heads: Sequence[bytes],
+    ) -> ReleasedBlock:
+        """Threshold and sort the noisy table of `rounds`."""
+        visible, table = self._visible, self._table
+        columns = table.columns_of(visible.rows)
+        drawn = np.flatnonzero(columns >= 0)
+        if len(drawn) < noisy.shape[1]:
+            reaches = noisy >= tau[:, np.newaxis]
+            shown = np.flatnonzero(np.any(reaches, axis=0))
+            if len(shown):
+                self._keep(table.rows_of(shown), rounds[np.argmax(reaches[:, shown], axis=0)])
+                visible.include(table.rows_of(shown), self._labels)
+            columns = table.columns_of(visible.rows)
+            drawn = np.flatnonzero(columns >= 0)
+        places = np.arange(len(drawn))
+        if len(drawn) < noisy.shape[1]:
+            noisy = noisy.take(columns[drawn], axis=1)
+        else:
+            places[columns[drawn]] = places.copy()
+        least: NDArray[np.int32] | None = tau
+        if self._shown_since is not None:
+            least = None
+            if np.any(self._newest_shown > rounds):
+                least = _hide_until(self._shown_since[visible.rows[drawn[places]]], rounds, noisy)
+        sizes, ranks, counts = _sorted_by_count(noisy, least, places)
+        if len(drawn) < len(columns):
+            ranks = drawn[ranks]
+        return ReleasedBlock(rounds, sizes, ranks, counts, visible.labels, heads)
+
+
+def _hide_until(
+    since: NDArray[np.int32], rounds: NDArray[np.int64], noisy: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """Put the cells of each column before the round `since` below all others; returns the least count of the others."""
+    late = np.flatnonzero(since > rounds[0])
+    least = noisy.min()
+    early = rounds[:, np.newaxis] < since[late]
+    noisy[:, late] = np.where(early, least - 1, noisy[:, late])
+    return np.full(len(rounds), least)
+
+
+def _sorted_by_count(
+    noisy: NDArray[np.int32], tau: NDArray[np.int32] | None, places: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+    """The cells of each row that reach its `tau`, largest count first, then by place, which is given for each column.
+
+    All of them where `tau` is None.  Returns how many there are in each row, their places and their counts, row after
+    row.  Count and place share one unsigned key, of 32 bits where they fit: sorting is what a release costs most.
+    """
+    rows, width = noisy.shape
+    if not noisy.size:
+        return np.zeros(rows, np.int64), np.empty(0, np.uint32), np.empty(0, np.int32)
+    bits, largest, smallest = width.bit_length(), int(noisy.max()), int(noisy.min())
+    reach = largest - smallest + 1
+    unsigned, signed, modulus = (
+        (np.uint32, np.int32, 1 << 32) if reach << bits < 1 << 32 else (np.uint64, np.int64, 1 << 64)
+    )
+    keys: NDArray[Any] = noisy.astype(signed, copy=False).view(unsigned)
+    keys = np.multiply(keys, unsigned(-(1 << bits) % modulus))
+    keys += (places + (largest << bits)).astype(unsigned)  # wrapped to (largest - noisy) << bits | place
+    keys.sort(axis=1)
+    ends = None if tau is None else np.clip(largest + 1 - tau.astype(np.int64), 0, reach) << bits
+    if ends is None or np.all(keys[:, -1] < ends.astype(unsigned)):
+        sizes, keys = np.full(rows, width), keys.reshape(-1)
+    else:
+        ends = ends.astype(unsigned)
+        sizes = np.count_nonzero(keys < ends[:, np.newaxis], axis=1)
+        keys = np.concatenate([row[:size] for row, size in zip(keys, sizes.tolist(), strict=True)])
+    ranks = keys & unsigned((1 << bits) - 1)
+    keys >>= unsigned(bits)
+    return sizes, ranks, np.subtract(largest, keys.view(signed), dtype=signed)
+
+
+class _VisibleLabels:
+    """The labels released so far by this process, in label order: `rows` (int64) and `labels` (object)."""
+
+    def __init__(self) -> None:
+        self.rows = np.empty(0, np.int64)
+        self.labels = np.empty(0, object)
+        self._included = np.empty(0, bool)
+
+    def include(self, rows: NDArray[np.int64], labels: list[str]) -> None:
+        """Add `rows`, positions in `labels`."""
+        self._included = grown(self._included, len(labels))
+        new = rows[~self._included[rows]]
+        if not len(new):
+            return
+        self._included[new] = True
+        ordered = sorted([*self.rows.tolist(), *new.tolist()], key=labels.__getitem__)
+        self.rows = np.array(ordered, np.int64)
+        self.labels = np.array([labels[row] for row in ordered], object)

@@ -1,0 +1,1 @@
+"""How an epoch is opened, recorded, closed and found again."""

@@ -1,0 +1,147 @@
+"""Topics that remember what Redis may lose: `<stream>.epochs` here, `<source>.ledger` in journaled_ledger.py.
+
+Neither holds data.  Nonces, offsets and settings are public, and the noise key is only there as its check value.
+"""
+
+import msgspec
+from kafka import KafkaProducer
+
+from stream_dp.config.connections import Kafka
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.kafka import log
+from stream_dp.kafka.clients import borrowed, producer_client
+from stream_dp.privacy.keyed_noise import key_check
+
+_ANSWER_SECONDS = 30
+_LOOK_AGAIN_MILLISECONDS = (
+    10  # of a producer that has not heard of its topic yet; kafka-python has no setting for it
+)
+
+
+class EpochOpened(msgspec.Struct, frozen=True, tag="epoch-opened"):
+    """An epoch that may release from now on; its releases begin at `releases_offset` of their topic.
+
+    `unmetered`: its data source had no budget then, so nothing bounds what all that is released from it reveals.
+    """
+
+    epoch: Epoch
+    key_check: str
+    releases_offset: int
+    unmetered: bool = False
+
+
+class EpochStarted(msgspec.Struct, frozen=True, tag="epoch-started"):
+    """An epoch that has had a checkpoint, and may have released something: without its state it never begins again."""
+
+    number: int
+
+
+class EpochClosed(msgspec.Struct, frozen=True, tag="epoch-closed"):
+    """An epoch that counts nothing at or after `end_offset` from now on, and has counted nothing there.
+
+    The latter does not hold where `end_unknown`: its state was lost, or the log is not the one that it counted, so
+    nobody knows how far it came, and its charge must not end.  `end_barrier` is the number of the barrier that closed
+    its last round, where it is known and there is one: a later one may stand at the same offset.
+    """
+
+    number: int
+    end_offset: int
+    end_unknown: bool = False
+    end_barrier: int | None = None
+
+
+EpochEntry = EpochOpened | EpochStarted | EpochClosed
+"""What a record of `<stream>.epochs` says."""
+
+_DECODER = msgspec.json.Decoder(EpochEntry)
+
+
+class EpochJournal:
+    """What `<stream>.epochs` says, as of the last time that this process read it or appended to it.
+
+    The first entry about a number counts, and later ones are passed over: two workers may write at the same moment, and
+    both must take the same epoch for the one that was opened.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._kafka, self._topic = settings.kafka_address, settings.epochs
+        self._read = 0
+        self.opened: list[EpochOpened] = []
+        self.started: set[int] = set()
+        self.closed: dict[int, EpochClosed] = {}
+        self.read_on()
+
+    @property
+    def last(self) -> EpochOpened | None:
+        """The epoch that was opened last, closed or not."""
+        return self.opened[-1] if self.opened else None
+
+    @property
+    def last_is_open(self) -> bool:
+        """Whether the epoch that was opened last may still release."""
+        return self.last is not None and self.last.epoch.number not in self.closed
+
+    def append(self, entry: EpochEntry) -> None:
+        """Write `entry`, wait until the broker has it, and read what the topic holds by now."""
+        append(self._kafka, self._topic, msgspec.json.encode(entry))
+        self.read_on()
+
+    @property
+    def end(self) -> int:
+        """Up to which offset of the topic it has been read."""
+        return self._read
+
+    def read_on(self) -> None:
+        """Read what has been appended since.  Raises `LogRefused`."""
+        offsets = log.offsets(self._kafka, self._topic)
+        for record in log.read(self._kafka, self._topic, max(self._read, offsets.first), offsets.end):
+            try:
+                self._take(_DECODER.decode(record.value or b""))
+            except (msgspec.DecodeError, UnicodeError):
+                raise log.LogRefused(
+                    f"the topic {self._topic!r} holds a record that is no epoch: only stream_dp may write there"
+                ) from None
+        self._read = offsets.end
+
+    def _take(self, entry: EpochEntry) -> None:
+        if isinstance(entry, EpochStarted):
+            self.started.add(entry.number)
+        elif isinstance(entry, EpochClosed):
+            self.closed.setdefault(entry.number, entry)
+        elif self.last is None or entry.epoch.number > self.last.epoch.number:
+            self.opened.append(entry)
+
+
+def check_key(opened: EpochOpened, key: bytes) -> None:
+    """Raise `EpochRefused` unless `key` is the one that the epoch was opened with."""
+    if opened.key_check != key_check(key):
+        raise EpochRefused(
+            f"the noise key is not the one that epoch {opened.epoch.number} was opened with: supply that one, or, if "
+            "it is lost, open a new epoch, which is charged, with --new-epoch"
+        )
+
+
+def check_journal(kafka: Kafka, topic: str) -> None:
+    """Raise `LogRefused` unless `topic` can serve as a journal, whose records stay for ever."""
+    for forgetful in log.check_topic(kafka, topic):
+        raise log.LogRefused(
+            f"{forgetful}, and what was charged would be spent again: set retention.ms and retention.bytes to -1"
+        )
+
+
+def journal_topic(source: str) -> str:
+    """The topic that remembers the charges of a data source."""
+    return f"{source}.ledger"
+
+
+def append(kafka: Kafka, topic: str, value: bytes) -> int:
+    """Write a record and wait until the broker has it; returns its offset."""
+    with borrowed(_appender, kafka) as producer:
+        return int(producer.send(topic, value).get(timeout=_ANSWER_SECONDS).offset)
+
+
+def _appender(kafka: Kafka) -> KafkaProducer:
+    producer = producer_client(kafka)
+    producer._metadata.config["retry_backoff_ms"] = _LOOK_AGAIN_MILLISECONDS
+    return producer

@@ -1,0 +1,145 @@
+"""The ledger of a data source with its journal, the topic `<source>.ledger`: what everything that charges uses.
+
+Redis orders charges while it is whole.  The journal is a log that nobody rewrites, so it has the last word: a charge
+may be used once it stands there and fits beside all that stands before it.  So neither a lost Redis, nor one restored
+from a backup at any moment, nor two processes that look at different times let more be spent than the budget.
+"""
+
+from redis import Redis
+
+from stream_dp.config.connections import Kafka
+from stream_dp.epochs.journal import append, check_journal, journal_topic
+from stream_dp.epochs.people import whoever
+from stream_dp.kafka import log
+from stream_dp.privacy import composition
+from stream_dp.privacy.composition import Budget, Charge, Unit
+from stream_dp.store.ledger import BudgetExceeded, Ledger, LedgerDamaged, LedgerRefused
+from stream_dp.store.ledger_records import Marks
+from stream_dp.store.pay_what_you_get import is_overdrawn
+
+
+def look(kafka: Kafka, redis: Redis, source: str) -> Ledger:
+    """The ledger of a source completed by its journal, where there is one; nothing is made or put back.
+
+    Raises `LedgerRefused`.
+    """
+    ledger = Ledger(redis, source)
+    if journal_topic(source) in log.topics(kafka):
+        for record in _records(kafka, source, 0)[0]:
+            ledger.journal.take(record)
+    return ledger
+
+
+class JournaledLedger:
+    """The ledger of a source, with every charge and every budget in `<source>.ledger` before anything is released.
+
+    Opening it puts back what a Redis that was lost or rolled back has forgotten.  Without Kafka there is no journal.
+    A new charge needs a budget, unless it is `unmetered`.
+    """
+
+    def __init__(
+        self,
+        kafka: Kafka | None,
+        redis: Redis,
+        source: str,
+        create_topics: bool = True,
+        unmetered: bool = False,
+    ) -> None:
+        """Raises `LedgerRefused`, also where the journal's topic cannot serve; made only where `create_topics`."""
+        self.ledger = Ledger(redis, source)
+        self._kafka, self._topic = kafka, journal_topic(source)
+        self._unmetered = unmetered
+        self._read = 0
+        if kafka is not None:
+            if create_topics:
+                log.create_topics(kafka, self._topic)
+            try:
+                check_journal(kafka, self._topic)
+            except log.LogRefused as refused:
+                raise LedgerRefused(str(refused)) from None
+            self._read_on()
+            self.ledger.put_back()
+
+    def set_budget(self, epsilon: float, delta: float, unit: Unit, by: str | None = None) -> Budget:
+        """Set or change the budget: first in the journal, then in Redis, so that a lower one counts at once.
+
+        `by`: who sets it, else this user on this machine.  Raises ValueError for numbers out of range,
+        `LedgerRefused`, and KafkaError with nothing set in Redis.
+        """
+        budget = Budget(epsilon=epsilon, delta=delta, unit=unit)
+        self.ledger.check_budget(self.ledger.state(), budget)
+        self._append(self.ledger.budget_record(budget, by or whoever()))
+        return self.ledger.set_budget(epsilon, delta, unit)
+
+    def charge(self, charge: Charge, marks: Marks | None = None) -> Charge:
+        """Charge once; returns the charge as it stands.  Raises `LedgerRefused`.
+
+        `marks` belongs to pay_what_you_get.py.
+        """
+        made = self.ledger.charge(charge, marks, metered=not self._unmetered)
+        self._append(self.ledger.journal_record(made, marks))
+        self._require_its_place(made)
+        return made
+
+    def close(self, charge_id: str, end_offset: int) -> Charge:
+        """Record that a charge read nothing from `end_offset` on."""
+        closed = self.ledger.close(charge_id, end_offset)
+        self._append(self.ledger.journal_record(closed))
+        return closed
+
+    def note_query(self, budget_id: str, query_id: str) -> None:
+        """Record a query of a pay-what-you-get budget as it stands.  Raises `BudgetExceeded` where it has no place."""
+        stored = self.ledger.state().stored[budget_id]
+        if stored.marks is None:
+            return
+        query = {query_id: stored.marks.queries[query_id]}
+        self._append(self.ledger.journal_record(stored.now, Marks(stored.marks.opened, query)))
+        if is_overdrawn(self.ledger.state(), budget_id):
+            raise BudgetExceeded(
+                f"the pay-what-you-get budget {budget_id!r} has given more marks than it holds, because Redis was lost "
+                "or restored while it was drawn from: nothing is released; open one of another name"
+            )
+
+    def _require_its_place(self, charge: Charge) -> None:
+        """Refuse a charge that does not fit beside those before it in the journal, which Redis had forgotten.
+
+        It stays spent.  One that fitted stays good, whatever came after it.
+        """
+        state = self.ledger.state()
+        if state.budget is None or not composition.refused(state.charges(), state.budget):
+            return
+        first, budget = self.ledger.journal.up_to(charge.id, state)
+        if budget is not None and composition.refused(first, budget):
+            raise BudgetExceeded(
+                f"the charge {charge.id!r} was made on a Redis that had forgotten others, and beside them it does not "
+                f"fit the budget of {self.ledger.source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
+                f"{budget.unit}): it stays spent, and nothing is released for it"
+            )
+
+    def _append(self, record: bytes) -> None:
+        """Put a record into the journal, and take note of all that stands there up to it."""
+        if self._kafka is None:
+            return
+        if append(self._kafka, self._topic, record) == self._read:
+            self.ledger.journal.take(record)
+            self._read += 1
+        else:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        assert self._kafka is not None
+        records, self._read = _records(self._kafka, self.ledger.source, self._read)
+        for record in records:
+            self.ledger.journal.take(record)
+
+
+def _records(kafka: Kafka, source: str, start: int) -> tuple[list[bytes], int]:
+    """The records of the source's journal from an offset on, and the offset that follows them."""
+    topic = journal_topic(source)
+    held = log.offsets(kafka, topic)
+    if held.first:
+        raise LedgerDamaged(
+            f"the topic {topic!r} has lost its first {held.first} records, so nobody knows what was spent: restore it "
+            "from a backup"
+        )
+    return [record.value or b"" for record in log.read(kafka, topic, start, held.end)], held.end

@@ -1,0 +1,324 @@
+"""Opening and closing the epochs of a stream, so that every promise is on record before its first release.
+
+Opening: write the epoch into `<stream>.epochs`, charge the data source's ledger, make the first checkpoint, then write
+down that the epoch has started.  Each step may be repeated after a crash: the nonce is drawn before the first, and
+nothing is released before the last.
+"""
+
+import logging
+from dataclasses import replace
+
+import msgspec
+from redis import Redis
+
+from stream_dp.config.settings import Settings
+from stream_dp.counters.calibration import LARGEST_HORIZON, program_delta
+from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.engine.histogram import HistogramState
+from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, check_key
+from stream_dp.epochs.journaled_ledger import JournaledLedger
+from stream_dp.epochs.registry import Registry
+from stream_dp.events.barrier_chain import Barrier, beginning
+from stream_dp.events.log_digest import LogDigest
+from stream_dp.events.rounds import TICKS
+from stream_dp.kafka import log
+from stream_dp.pipeline.pipeline import Position
+from stream_dp.privacy.composition import Charge, refused
+from stream_dp.sinks.frames import sharding_now
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
+from stream_dp.store.ledger import LedgerRefused, NoBudget, NotDurable
+from stream_dp.store.ledger_records import no_budget
+from stream_dp.store.noise_key import noise_key
+
+logger = logging.getLogger(__name__)
+
+
+class Epochs:
+    """The epochs of one stream, as the worker that holds the stream opens and closes them."""
+
+    def __init__(self, settings: Settings, store: CheckpointStore, redis: Redis) -> None:
+        self._settings = settings
+        self._store = store
+        self._redis = redis
+        self._ledger = self._open_ledger(settings.data_source)
+        self.journal = EpochJournal(settings)
+
+    def finish_closing(self) -> None:
+        """Write down the end that a worker before this one has set for the last epoch, if it did not come to that.
+
+        Raises `StateDamaged` where nobody can tell any more what that was, and `NoKey`.
+        """
+        last = self.journal.last
+        if last is None or not self.journal.last_is_open or not self._store.is_closing():
+            return
+        closing = self._store.closing(self._key())
+        if closing is not None and closing.nonce == last.epoch.nonce:
+            self._append_end(last.epoch, closing)
+
+    def _key(self) -> bytes:
+        settings = self._settings
+        return noise_key(settings.noise_key, self._redis, settings.stream, may_create=False)
+
+    def _close(self, epoch: Epoch, closing: Closing) -> None:
+        """Close the last epoch, at once for every worker that takes over from now on.
+
+        A worker that took over before would count on, so it is asked and told in one transaction: raises `Fenced`.
+        """
+        self._store.mark_closing(closing, self._key())
+        self._append_end(epoch, closing)
+
+    def _append_end(self, epoch: Epoch, closing: Closing) -> None:
+        if self.journal.last_is_open:
+            end = closing.end_offset, closing.end_unknown, closing.end_barrier
+            self.journal.append(EpochClosed(epoch.number, *end))
+
+    def check_room(self, first_offset: int, end_offset: int | None) -> None:
+        """Raise `EpochRefused` unless the budget has room for an epoch from `first_offset` on.
+
+        The charge of the one that is open is taken to end at `end_offset`, or to stay as it is where that is None: this
+        is asked before it is closed.
+        """
+        self._require_room(self._following(first_offset), end_offset)
+
+    def _require_room(self, following: Epoch, end_offset: int | None) -> None:
+        ledger = self._ledger.ledger
+        budget = ledger.budget()
+        if budget is None:
+            return
+        closed = self.journal.closed.get(self.journal.last.epoch.number) if self.journal.last else None
+        if closed is not None:
+            end_offset = None if closed.end_unknown else closed.end_offset
+        charges = [
+            msgspec.structs.replace(charge, end_offset=end_offset) if self._is_open_epoch(charge) else charge
+            for charge in ledger.charges()
+        ]
+        if refused([*charges, charge_of(following)], budget):
+            raise EpochRefused(
+                f"the budget of {ledger.source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
+                f"{budget.unit}) has no room for another epoch from offset {following.first_offset} on: nothing was "
+                "closed; raise it with `stream-dp budget set`, or ask for less epsilon with --new-epoch"
+            )
+
+    def _is_open_epoch(self, charge: Charge) -> bool:
+        last = self.journal.last
+        return (
+            last is not None
+            and charge.end_offset is None
+            and charge.id == charge_of(last.epoch).id
+            and not _is_derived(last.epoch)
+        )
+
+    def open_next(
+        self, first_offset: int, key_check: str, counted: Position | None = None, recount: bool = False
+    ) -> Checkpoint:
+        """Open the next epoch, which counts from `first_offset` on; `counted`: how far the one before has counted.
+
+        With `recount` it ends its rounds by the same barriers again, as far as they are known.
+        Raises `EpochRefused` where the budget of the data source has no room for it.
+        """
+        barrier = counted.barrier if counted is not None else None
+        if recount and barrier is not None:
+            barrier = self._beginning_of(barrier.chain)
+        following = self._following(first_offset, after_barrier=barrier)
+        return self._open(following, key_check, None if recount else counted)
+
+    def is_to_roll(self, ended: Checkpoint) -> bool:
+        """Whether the epoch of `ended` is at its horizon, and no epoch after it has ever counted anything."""
+        journal = self.journal
+        return ended.state.round == ended.epoch.mechanism.horizon and all(
+            later.epoch.number in journal.closed
+            and _has_counted_nothing(later.epoch, journal.closed[later.epoch.number])
+            for later in journal.opened
+            if later.epoch.number > ended.epoch.number
+        )
+
+    def roll(self, ended: Checkpoint) -> Checkpoint:
+        """Close the epoch of `ended`, which is at its horizon, and open the next one where it stopped to count.
+
+        The next one has as many rounds or, where the settings say so, twice as many.  May be repeated after a crash at
+        any step.  Raises `EpochRefused`, with nothing closed, where the budget has no room for it.
+        """
+        rounds, end = ended.epoch.mechanism.horizon, ended.position.next_offset
+        doubled = self._settings.at_horizon == "double"
+        horizon = min(2 * rounds, LARGEST_HORIZON) if doubled else rounds
+        following = self._following(end, horizon, ended.position.barrier)
+        self._require_room(following, end)
+        self.close_last(end, ended.position)
+        return self._open(following, ended.key_check, ended.position)
+
+    def _following(
+        self, first_offset: int, horizon: int | None = None, after_barrier: Barrier | None = None
+    ) -> Epoch:
+        """The epoch that would be opened next; nothing is on record yet.
+
+        Where its rounds are to end by ticks and `after_barrier` is None, it begins a chain of barriers of its own.
+        Raises `EpochRefused` where the data source's ledger counts per another unit, has no budget, or is another's.
+        """
+        ledger, unit = self._ledger.ledger, self._settings.unit
+        if ledger.state().unit not in (None, unit):
+            raise EpochRefused(
+                f"the ledger of {ledger.source!r} counts per {ledger.state().unit}, and the two units cannot be added: "
+                f'set unit = "{ledger.state().unit}" instead of "{unit}"; no epoch was opened or closed'
+            )
+        self._require_account()
+        number = self.journal.last.epoch.number + 1 if self.journal.last else 1
+        epoch = Epoch.open(self._settings, number, first_offset, horizon)
+        if self._settings.rounds != TICKS:
+            return epoch
+        return replace(epoch, after_barrier=after_barrier or self._new_chain(epoch))
+
+    def _require_account(self) -> None:
+        """Have the registry say whose budget the events spend, and refuse an epoch that nothing pays for.
+
+        Raises `EpochRefused` where they belong to another source, and where there is no budget and one is wanted.
+        """
+        settings, ledger = self._settings, self._ledger.ledger
+        try:
+            Registry(settings.kafka_address).register(
+                "topic",
+                settings.events,
+                settings.data_source,
+                settings.unit,
+                create_topics=settings.create_topics,
+            )
+            if ledger.budget() is None and not settings.unmetered:
+                raise NoBudget(no_budget(ledger.source))
+        except LedgerRefused as refused:
+            raise EpochRefused(f"{refused}; no epoch was opened or closed") from None
+
+    def _new_chain(self, epoch: Epoch) -> Barrier:
+        held = log.offsets(self._settings.kafka_address, self._settings.barriers)
+        return beginning(epoch.nonce.hex(), held.end, epoch.first_offset)
+
+    def _beginning_of(self, chain: str) -> Barrier | None:
+        """Where a chain of barriers begins: with the epoch whose nonce it is named after."""
+        began = [opened.epoch for opened in self.journal.opened if opened.epoch.nonce.hex() == chain]
+        return began[0].after_barrier if began else None
+
+    def _open(self, epoch: Epoch, key_check: str, counted: Position | None = None) -> Checkpoint:
+        releases = log.offsets(self._settings.kafka_address, self._settings.releases)
+        self._store.check_hold()
+        unmetered = self._ledger.ledger.budget() is None
+        self.journal.append(EpochOpened(epoch, key_check, releases.end, unmetered))
+        return self.finish_opening(counted)
+
+    def finish_opening(self, counted: Position | None = None) -> Checkpoint:
+        """Charge the last epoch, which is on record and has released nothing yet, and make its first checkpoint.
+
+        `counted`: how far the epoch before it has counted.  Where the new one goes on there, it remembers that record
+        too, so that an events topic which is made anew between the two is noticed.
+        """
+        opened = self.journal.opened[-1]
+        epoch, key = opened.epoch, self._key()
+        check_key(opened, key)
+        self._store.check_hold()
+        try:
+            self.charge_again()
+        except NotDurable:  # it may be there, or come to be: only the same call again can tell
+            raise
+        except LedgerRefused as refusal:
+            self._close(epoch, Closing(epoch.nonce, epoch.first_offset))
+            raise EpochRefused(
+                f"epoch {epoch.number} of stream {self._settings.stream!r}: {refusal}"
+            ) from None
+        state = HistogramState.before_any_round()
+        position = Position.at_start_of(epoch)
+        if counted is not None and counted.next_offset == epoch.first_offset:
+            position = replace(position, log=LogDigest(last=counted.log.last))
+        sharding = sharding_now(self._settings) if self._settings.shards else None
+        checkpoint = Checkpoint(
+            epoch, state, position, opened.releases_offset, opened.key_check, sharding=sharding
+        )
+        self._store.start_over(key)
+        self._store.commit(self._store.prepare(checkpoint))
+        self.note_started(epoch.number)
+        return checkpoint
+
+    def charge_again(self) -> None:
+        """Charge the last epoch, or repeat its charge as it was made, so that none runs without one.
+
+        A version before this one may have charged it by another formula.  Raises `LedgerRefused`.
+        """
+        epoch = self.journal.opened[-1].epoch
+        charge, ledger = charge_of(epoch), self._ledger_of(epoch)
+        known = ledger.ledger.state().stored.get(charge.id)
+        ledger.charge(charge if known is None else known.made)
+
+    def note_started(self, number: int) -> None:
+        """Put on record, before the epoch releases anything, that it has a checkpoint."""
+        if number not in self.journal.started:
+            self._store.check_hold()
+            self.journal.append(EpochStarted(number))
+
+    def close_last(self, end_offset: int, counted: Position | None) -> int:
+        """Close the epoch that was opened last; returns the offset from which on the next one may count.
+
+        `counted`: how far it has counted, which is up to `end_offset`.  Where that is None, nobody knows, and its
+        charge stays as it is, on all offsets from its first one on.
+        """
+        last = self.journal.last
+        if last is None:
+            return end_offset
+        if self.journal.last_is_open:
+            end = max(end_offset, last.epoch.first_offset)
+            barrier = counted.barrier.number if counted is not None and counted.barrier is not None else None
+            self._close(last.epoch, Closing(last.epoch.nonce, end, counted is None, barrier))
+        charge, ledger = charge_of(last.epoch), self._ledger_of(last.epoch)
+        charged = charge.id in {made.id for made in ledger.ledger.charges()}  # a refused epoch never was
+        closed = self.journal.closed[last.epoch.number]
+        if charged and closed.end_unknown:
+            logger.warning(
+                "nobody can tell how far epoch %d has counted, so its charge stays on all offsets from %d on",
+                last.epoch.number,
+                charge.first_offset,
+            )
+        elif charged and not _is_derived(last.epoch):
+            ledger.close(charge.id, closed.end_offset)
+        return max(closed.end_offset for closed in self.journal.closed.values())
+
+    def _ledger_of(self, epoch: Epoch) -> JournaledLedger:
+        """The ledger that the epoch is charged to, which is another one if the setting `source` was changed since."""
+        source = epoch.privacy["data_source"]
+        if source == self._settings.data_source:
+            return self._ledger
+        return self._open_ledger(source)
+
+    def _open_ledger(self, source: str) -> JournaledLedger:
+        settings = self._settings
+        return JournaledLedger(
+            settings.kafka_address, self._redis, source, settings.create_topics, settings.unmetered
+        )
+
+
+def _has_counted_nothing(epoch: Epoch, closed: EpochClosed) -> bool:
+    after = epoch.after_barrier.number if epoch.after_barrier is not None else None
+    return closed.end_offset == epoch.first_offset and closed.end_barrier in (None, after)
+
+
+def _is_derived(epoch: Epoch) -> bool:
+    """Whether the events come from another source, whose offsets say nothing about those of the events topic."""
+    return epoch.privacy["data_source"] != f"{epoch.privacy['stream']}.events"
+
+
+def charge_of(epoch: Epoch) -> Charge:
+    """What an epoch costs its data source, all of it before its first release.
+
+    It covers the offsets from which the epoch counts; of a derived stream nobody knows them, so all of the source's.
+    """
+    guarantee, mechanism = epoch.guarantee, epoch.mechanism
+    stream = epoch.privacy["stream"]
+    return Charge(
+        id=f"{stream}/epoch/{epoch.number}/{epoch.nonce.hex()}",
+        what=f"running histogram of stream {stream}, epoch {epoch.number}",
+        unit=guarantee.unit,
+        rho=guarantee.rho,
+        delta=guarantee.threshold_delta
+        + program_delta(
+            guarantee.delta, mechanism.horizon, mechanism.items_per_event, guarantee.unit, mechanism.name
+        ),
+        first_offset=0 if _is_derived(epoch) else epoch.first_offset,
+        end_offset=None,
+        digest=epoch.fingerprint,
+        exact=(guarantee.epsilon, guarantee.delta),
+        loss=mechanism.loss,
+    )

@@ -1,0 +1,169 @@
+"""Which data source each topic and each file belongs to: the topic `stream_dp.sources`, one for a whole Kafka.
+
+A request says what it wants to read, and the registry says whose budget pays for it.  It is a log in which the first
+record about a topic or a file counts, and nothing ever moves to another source.  Whoever may only ask for jobs cannot
+write there.  Nothing is kept in Redis, so no Redis that was lost or restored says anything else.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from stream_dp.config.connections import Kafka
+from stream_dp.config.times import now
+from stream_dp.epochs.journal import append, check_journal, journal_topic
+from stream_dp.epochs.people import whoever
+from stream_dp.kafka import log
+from stream_dp.privacy.composition import Unit
+from stream_dp.store.ledger_records import LedgerDamaged, LedgerRefused, check_source
+
+TOPIC = "stream_dp.sources"
+FORMAT = 1
+Kind = Literal["topic", "file"]
+
+
+class SourceTaken(LedgerRefused):
+    """The topic or the file belongs to another source, or its source to another topic; the message says to which."""
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """A record of the registry: `name` is a topic, or the SHA-256 of a file, and `source` whose budget it spends.
+
+    `unit` is what the source's ledger counts per.  `called`: what the file was called, for people.
+    """
+
+    v: int
+    kind: Kind
+    name: str
+    source: str
+    unit: Unit
+    by: str
+    at: str
+    called: str | None = None
+
+
+class Registry:
+    """What `stream_dp.sources` says, as of the last time that it was read."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        """Raises `LedgerRefused` and KafkaError.  Where there is no such topic, nothing is registered."""
+        self._kafka = kafka
+        self._read = 0
+        self._found: dict[tuple[Kind, str], Registered] = {}
+        self._sources: dict[str, Registered] = {}  # the first record of each
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Read what has been appended since."""
+        if TOPIC not in log.topics(self._kafka):
+            return
+        held = log.offsets(self._kafka, TOPIC)
+        if held.first:
+            raise LedgerDamaged(f"the topic {TOPIC!r} has lost its first {held.first} records: restore it")
+        for record in log.read(self._kafka, TOPIC, self._read, held.end):
+            self.take(record.value or b"")
+        self._read = held.end
+
+    def take(self, value: bytes) -> None:
+        """The next record; one that says otherwise than those before it counts for nothing."""
+        try:
+            record = msgspec.json.decode(value, type=Registered)
+        except (msgspec.DecodeError, UnicodeError):
+            raise LedgerDamaged(f"the topic {TOPIC!r} holds a record that no registry wrote") from None
+        if self._objection(record) is None and (record.kind, record.name) not in self._found:
+            self._found[record.kind, record.name] = record
+            self._sources.setdefault(record.source, record)
+
+    def all(self) -> list[Registered]:
+        """What is registered, in the order in which it was."""
+        return list(self._found.values())
+
+    def unit_of(self, source: str) -> Unit | None:
+        """What the source counts per; None where nothing is registered as its own."""
+        return self._sources[source].unit if source in self._sources else None
+
+    def owner(self, kind: Kind, name: str) -> Registered | None:
+        """To which source a topic or a file belongs; a topic that is a source by its name belongs to itself."""
+        found = self._found.get((kind, name))
+        if found is None and kind == "topic" and name in self._sources:
+            found = msgspec.structs.replace(self._sources[name], kind="topic", name=name, called=None)
+        return found
+
+    def register(
+        self,
+        kind: Kind,
+        name: str,
+        source: str,
+        unit: Unit,
+        by: str | None = None,
+        called: str | None = None,
+        create_topics: bool = True,
+    ) -> Registered:
+        """Have a topic or a file belong to `source`, however often; returns what counts.
+
+        An operator's act: whoever registers a copy of events as a source of its own gives it a budget of its own.
+        Raises `SourceTaken`, `LedgerRefused` and KafkaError.
+        """
+        check_source(source)
+        record = Registered(FORMAT, kind, name, source, unit, by or whoever(), now(), called)
+        if self._is_known(record):
+            return record
+        existing = log.topics(self._kafka)
+        if kind == "topic" and name != source and journal_topic(name) in existing:
+            raise SourceTaken(
+                f"the topic {name!r} is a data source of its own, with charges in {journal_topic(name)!r}: register it "
+                "without --source"
+            )
+        if TOPIC not in existing and create_topics:
+            log.create_topics(self._kafka, TOPIC)
+        try:
+            check_journal(self._kafka, TOPIC)
+        except log.LogRefused as refused:
+            raise LedgerRefused(str(refused)) from None
+        append(self._kafka, TOPIC, msgspec.json.encode(record))
+        self.read_on()
+        self._is_known(record)  # somebody else may have been first
+        return record
+
+    def _is_known(self, record: Registered) -> bool:
+        """Whether it is registered like this.  Raises `SourceTaken` where it cannot be any more."""
+        objection = self._objection(record)
+        if objection is not None:
+            raise SourceTaken(objection)
+        return self.owner(record.kind, record.name) is not None
+
+    def _objection(self, record: Registered) -> str | None:
+        """Why the record cannot count beside those before it; None where it can."""
+        what = f"the {record.kind} {record.called or record.name!r}"
+        owner, above = self.owner(record.kind, record.name), self.owner("topic", record.source)
+        if owner is not None and owner.source != record.source:
+            return (
+                f"{what} belongs to the data source {owner.source!r} and spends its budget, not that of "
+                f"{record.source!r}: nothing moves to another source"
+            )
+        if above is not None and above.source != record.source:
+            return f"{record.source!r} is no data source of its own: it belongs to {above.source!r}, so name that one"
+        unit = self.unit_of(record.source)
+        if unit not in (None, record.unit):
+            return (
+                f"the data source {record.source!r} counts per {unit}, and the two units cannot be added: leave the "
+                f"unit out, or give {unit}"
+            )
+        return None
+
+
+def not_registered(kind: Kind, name: str, source: str | None = None) -> str:
+    """The refusal of what nobody has registered, with the command that does it."""
+    if kind == "topic":
+        more = f" --source {source}" if source not in (None, name) else ""
+        return (
+            f"nobody has said whose budget the topic {name!r} spends, so nothing was read: an operator registers it "
+            f"with `stream-dp source register --topic {name}{more}`"
+            + ("" if more else ", and with --source NAME if its events come from another source")
+        )
+    return (
+        f"nobody has said whose budget the file {name!r} spends, or it was changed since, so nothing was read: an "
+        f"operator registers it with `stream-dp source register --file {Path(name)} --source NAME`, where NAME is the "
+        "events topic that it was exported from, or a name of its own"
+    )

@@ -1,0 +1,1 @@
+"""Bytes in: records, events, rounds, bounding and the digest of the log.  No client, no Redis."""

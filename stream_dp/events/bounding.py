@@ -1,0 +1,96 @@
+"""What of an event may enter any state, so that one privacy unit changes no more than the guarantee allows."""
+
+from hashlib import blake2b
+from itertools import islice
+from typing import Protocol
+
+from stream_dp.events.event import BadRecord, Event
+from stream_dp.privacy.keyed_noise import subkey
+
+_USER_BYTES, _ITEM_BYTES = 16, 8
+PAIR_BYTES = _USER_BYTES + _ITEM_BYTES
+"""What a (user, item) pair takes in `UserBound.pairs`, and so in Redis."""
+
+
+class Bound(Protocol):
+    """Decides what of each event is counted.  `pairs` is all that it remembers: bytes that only ever grow."""
+
+    pairs: bytearray
+
+    def admit(self, event: Event) -> list[str]:
+        """All that is counted of `event`, each item once, in record order.
+
+        Raises `BadRecord` for an event of which nothing may be counted.
+        """
+        ...
+
+
+class EventBound:
+    """The privacy unit is one event: its first `items_per_event` distinct items in record order, each once."""
+
+    def __init__(self, items_per_event: int) -> None:
+        self.items_per_event = items_per_event
+        self.pairs = bytearray()
+
+    def admit(self, event: Event) -> list[str]:
+        """See `Bound.admit`.
+
+        >>> EventBound(2).admit(Event(["b", "a", "b", "c"]))
+        ['b', 'a']
+        """
+        return list(islice(dict.fromkeys(event.items), self.items_per_event))
+
+
+class UserBound:
+    """The privacy unit is one user: over the whole epoch, their first `items_per_user` distinct items, each once.
+
+    What is admitted of a user's events depends on that user's events alone: nothing is shared between users, and
+    nothing is forgotten.  Users are kept as 128 bits, and their items as 64 bits, of keyed BLAKE2b.  Two users whose
+    bits agree would be taken for one; `calibration.coupling_delta` charges that.  Two items of one user whose bits
+    agree would be taken for one too, which decides nothing about anybody else.
+
+    `key` is the noise key and `nonce` the epoch's, so that the bits tell nothing without the key and differ between
+    epochs.  `pairs` are those of an earlier instance.
+    """
+
+    def __init__(self, items_per_user: int, key: bytes, nonce: bytes, pairs: bytes | bytearray = b"") -> None:
+        self.items_per_user = items_per_user
+        self.pairs = bytearray()
+        self._user_hash = blake2b(key=subkey(key, b"user"), salt=nonce, digest_size=_USER_BYTES)
+        self._item_hash = blake2b(key=subkey(key, b"item"), salt=nonce, digest_size=_ITEM_BYTES)
+        self._held: dict[bytes, bytes] = {}  # the bits of a user's items, one after the other
+        for start in range(0, len(pairs), PAIR_BYTES):
+            user = bytes(pairs[start : start + _USER_BYTES])
+            self._held[user] = self._held.get(user, b"") + pairs[start + _USER_BYTES : start + PAIR_BYTES]
+        self.pairs += pairs
+
+    def admit(self, event: Event) -> list[str]:
+        """See `Bound.admit`.
+
+        >>> bound = UserBound(2, bytes(32), bytes(16))
+        >>> [bound.admit(Event(items, "u")) for items in (["b", "b"], ["a", "b"], ["c"])]
+        [['b'], ['a'], []]
+        """
+        if event.user is None:
+            raise BadRecord("the event names no user, and the privacy unit of this stream is the user")
+        user = _digest(self._user_hash, event.user)
+        held = self._held.get(user, b"")
+        admitted = []
+        for item in event.items:
+            if len(held) == self.items_per_user * _ITEM_BYTES:
+                break
+            bits = _digest(self._item_hash, item)
+            if bits in held:  # also across the border of two of them, which is as unlikely as that two agree
+                continue
+            held += bits
+            self.pairs += user + bits
+            admitted.append(item)
+        if admitted:
+            self._held[user] = held
+        return admitted
+
+
+def _digest(keyed: "blake2b", text: str) -> bytes:
+    digest = keyed.copy()
+    digest.update(text.encode())
+    return digest.digest()

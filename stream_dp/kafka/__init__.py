@@ -1,0 +1,1 @@
+"""The clients of Kafka, and what is read through them."""

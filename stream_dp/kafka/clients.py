@@ -1,0 +1,131 @@
+"""The clients of kafka-python, made in one place.
+
+While it is made, a client of kafka-python 3.0.12 asks the broker who it is, and where that fails it keeps its
+connections, and all but the producer their thread too.  Whoever waits an outage out by trying again would have no file
+left to open after an hour.  Here a client that could not be made leaves nothing behind.
+
+And none of them makes a topic by asking for it.
+
+Making one costs several requests and a thread.  So those who ask for a moment only borrow a client, and within
+`kept_clients` it stays connected for whoever asks next.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, TypeVar
+
+import kafka.consumer.fetcher
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.net.compat import KafkaNetClient
+
+from stream_dp.config.connections import Kafka, kafka_options
+from stream_dp.kafka.record_batches import read_within_bounds
+
+BOOTSTRAP_MILLISECONDS = 5_000  # the default says nothing of a missing broker for half a minute
+
+_Client = TypeVar("_Client", bound=KafkaAdminClient | KafkaConsumer | KafkaProducer)
+_Any = TypeVar("_Any")
+_Request = tuple[Callable[..., Any], Kafka, tuple[tuple[str, Any], ...]]
+
+read_within_bounds(kafka.consumer.fetcher)
+
+
+def admin_client(kafka: Kafka, **settings: Any) -> KafkaAdminClient:
+    """An admin client; `settings` as below.  Raises KafkaError if no broker answers in time."""
+    return _made(KafkaAdminClient, kafka, settings)
+
+
+def consumer_client(kafka: Kafka, **settings: Any) -> KafkaConsumer:
+    """A consumer; `settings` are those of kafka-python.  Raises KafkaError if no broker answers in time."""
+    return _made(KafkaConsumer, kafka, settings)
+
+
+def producer_client(kafka: Kafka, **settings: Any) -> KafkaProducer:
+    """A producer whose records are stored once and in order, or not at all; `settings` as above.
+
+    Raises KafkaError if no broker answers in time.
+    """
+    return _made(KafkaProducer, kafka, {"acks": "all", "enable_idempotence": True} | settings)
+
+
+@contextmanager
+def kept_clients() -> Iterator[None]:
+    """Within this block, in whatever thread, a client that was borrowed is kept for the next who borrows such a one."""
+    _shelf.open()
+    try:
+        yield
+    finally:
+        _shelf.close()
+
+
+@contextmanager
+def borrowed(make: Callable[..., _Client], kafka: Kafka, **settings: Any) -> Iterator[_Client]:
+    """What `make(kafka, **settings)` gives, for nobody else within this block; one that fails there is not kept."""
+    request = make, kafka, tuple(settings.items())
+    client, failed = _shelf.take(request) or make(kafka, **settings), False
+    try:
+        yield client
+    except Exception:
+        failed = True
+        raise
+    finally:
+        if failed or not _shelf.takes_back(request, client):
+            client.close()
+
+
+class _Shelf:
+    """The clients that nobody has borrowed just now; it keeps them while it is open."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._opened = 0
+        self._clients: list[tuple[_Request, Any]] = []
+
+    def open(self) -> None:
+        with self._lock:
+            self._opened += 1
+
+    def close(self) -> None:
+        """As often as it was opened; then what it holds is closed."""
+        with self._lock:
+            self._opened -= 1
+            left, self._clients = ([], self._clients) if self._opened else (self._clients, [])
+        for _, client in left:
+            client.close()
+
+    def take(self, request: _Request) -> Any:
+        """A client of this kind; None where it has none."""
+        with self._lock:
+            place = next((place for place, (kind, _) in enumerate(self._clients) if kind == request), None)
+            return None if place is None else self._clients.pop(place)[1]
+
+    def takes_back(self, request: _Request, client: Any) -> bool:
+        """Whether it keeps the client."""
+        with self._lock:
+            if self._opened:
+                self._clients.append((request, client))
+            return self._opened > 0
+
+
+_shelf = _Shelf()
+
+
+def _made(kind: Callable[..., _Any], kafka: Kafka, settings: dict[str, Any]) -> _Any:
+    opened: list[KafkaNetClient] = []
+
+    def connections(**options: Any) -> KafkaNetClient:
+        opened.append(KafkaNetClient(**options))
+        # Consumers and producers of kafka-python 3.0.12 accept this option and do not pass it on.
+        opened[-1].cluster.config["allow_auto_create_topics"] = False
+        return opened[-1]
+
+    defaults = {"bootstrap_timeout_ms": BOOTSTRAP_MILLISECONDS}
+    try:
+        return kind(**kafka_options(kafka), **defaults | settings, kafka_client=connections)
+    except BaseException:
+        for each in opened:
+            each.close()
+        gc.collect()  # refused connections lie in reference cycles, and each holds a file open
+        raise

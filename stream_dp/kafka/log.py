@@ -1,0 +1,281 @@
+"""Kafka topics seen from outside the hot loop, with kafka-python: making them, checking them, reading ranges.
+
+The events topic is part of the state: what a worker has applied must stay there to be read again.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
+from kafka.errors import KafkaTimeoutError, TopicAlreadyExistsError
+from kafka.protocol.consumer import IsolationLevel
+
+from stream_dp.config.connections import Kafka
+from stream_dp.config.times import milliseconds
+from stream_dp.events.record import Record
+from stream_dp.kafka.clients import admin_client, borrowed, consumer_client
+
+_POLL_MILLISECONDS = 500
+_RECORDS_AT_ONCE = 500
+_GIVE_UP_SECONDS = 30.0
+_CREATE_SECONDS, _LOOK_AGAIN_SECONDS = 30.0, 0.05
+
+
+FOR_EVER = -1
+"""As a number of days."""
+
+LOG = {"cleanup.policy": "delete"}
+"""How a topic is made whose every record counts."""
+
+
+class LogRefused(Exception):
+    """A topic cannot serve as the log of a stream; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """The records a partition holds: from `first` to before `end`."""
+
+    first: int
+    end: int
+
+    def __contains__(self, offset: int) -> bool:
+        return self.first <= offset < self.end
+
+
+def create_topics(
+    kafka: Kafka,
+    *topics: str,
+    partitions: int = 1,
+    retention_days: int = FOR_EVER,
+    configs: Mapping[str, str] = LOG,
+) -> None:
+    """Create those of `topics` that do not exist, with so many partitions each.
+
+    Their records are kept for so many days, or for ever, unless `configs` say otherwise.
+
+    Raises KafkaTimeoutError if the broker takes the requests and does not list the topics in 30 s.
+    """
+    options = {
+        "num_partitions": partitions,
+        "replication_factor": -1,
+        "configs": {**_retention(retention_days), **configs},
+    }
+    with borrowed(admin_client, kafka) as admin:
+        deadline = time.monotonic() + _CREATE_SECONDS
+        while missing := set(topics) - set(admin.list_topics()):
+            if time.monotonic() > deadline:
+                names = ", ".join(sorted(missing))
+                raise KafkaTimeoutError(
+                    f"{names} cannot be created: Kafka does not list what it was asked for; give this user the "
+                    f"right to create and describe topics, or create them with {partitions_text(partitions)} each"
+                )
+            try:
+                admin.create_topics(dict.fromkeys(missing, options), wait_for_metadata=True)
+            except TopicAlreadyExistsError:  # somebody else makes them too: look again for what is left
+                time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+def _retention(days: int) -> dict[str, str]:
+    """The settings of a topic that keeps its records for so many days."""
+    return {"retention.ms": str(days if days == FOR_EVER else days * 86_400_000), "retention.bytes": "-1"}
+
+
+def read_only_consumer(kafka: Kafka, **settings: Any) -> KafkaConsumer:
+    """A consumer without a group, of committed records, that commits nothing and makes no topics.
+
+    `settings` are kafka-python's; what is no longer kept is passed over unless they say otherwise.
+    Raises KafkaError if no broker answers in time.
+    """
+    consumer = consumer_client(
+        kafka,
+        **{"auto_offset_reset": "earliest"} | settings,
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+    )
+    # kafka-python 3.0.12 accepts this one and does not pass it on: every reader would wait a tenth of a second for the
+    # topic's metadata.
+    consumer._manager.cluster.config["retry_backoff_ms"] = consumer.config["retry_backoff_ms"]
+    return consumer
+
+
+def partitions_text(number: int) -> str:
+    """So many partitions, in words."""
+    return "one partition" if number == 1 else f"{number} partitions"
+
+
+@dataclass(frozen=True)
+class Described:
+    """A topic as its broker tells it; `settings` are those that were asked for and that this user may see."""
+
+    partitions: int
+    settings: dict[str, str]
+
+
+def describe(kafka: Kafka, topic: str, *settings: str) -> Described | None:
+    """The topic and some of its settings; None if there is no such topic."""
+    with borrowed(admin_client, kafka) as admin:
+        if topic not in admin.list_topics():
+            return None
+        partitions = len(admin.describe_topics([topic])[0]["partitions"])
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(settings))
+        found = admin.describe_configs([resource], config_filter="all")["topic"][topic]
+    return Described(partitions, {name: str(found[name]["value"]) for name in settings if name in found})
+
+
+def check_topic(
+    kafka: Kafka, topic: str, largest_batch: int = 0, partitions: int = 1, retention_days: int | None = None
+) -> list[str]:
+    """Raise `LogRefused` unless `topic` can be a log and takes batches of `largest_batch` bytes.
+
+    It may have more than `partitions` partitions, unless that is 1.
+
+    Returns warnings about what it may lose; with `retention_days`, about any other retention than that.
+    """
+    names = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
+    found = describe(kafka, topic, *names)
+    if found is None:
+        raise LogRefused(f"the topic {topic!r} does not exist: create it with {partitions_text(partitions)}")
+    if found.partitions < partitions or (partitions == 1 and found.partitions > 1):
+        why = "so its records have no single order" if partitions == 1 else "one for each shard is needed"
+        raise LogRefused(
+            f"the topic {topic!r} has {partitions_text(found.partitions)}, {why}: "
+            f"use a topic with {partitions_text(partitions)}"
+        )
+    values = found.settings
+    if values.get("cleanup.policy", "delete") != "delete":
+        raise LogRefused(
+            f"the topic {topic!r} has cleanup.policy={values['cleanup.policy']}, which removes records that were "
+            "counted: set it to delete"
+        )
+    if int(values.get("max.message.bytes", largest_batch)) < largest_batch:
+        raise LogRefused(
+            f"the topic {topic!r} has max.message.bytes={values['max.message.bytes']}: "
+            f"set it to at least {largest_batch}"
+        )
+    if retention_days is not None:
+        wanted = _retention(retention_days)
+        differing = [
+            f"{name}={values[name]}" for name in wanted if values.get(name, wanted[name]) != wanted[name]
+        ]
+        if not differing:
+            return []
+        told = ",".join(f"{name}={value}" for name, value in wanted.items())
+        return [
+            f"the topic {topic!r} has {', '.join(differing)}, and the setting releases_retention_days is "
+            f"{retention_days}: change the setting, or run kafka-configs.sh --bootstrap-server {kafka} --alter "
+            f"--entity-type topics --entity-name {topic} --add-config {told}"
+        ]
+    limited = [f"{name}={values[name]}" for name in names[1:3] if values.get(name, "-1") != "-1"]
+    if limited:
+        return [
+            f"the topic {topic!r} forgets old records ({', '.join(limited)}): once it does, lost state cannot be "
+            "rebuilt from it"
+        ]
+    return []
+
+
+def may_write(kafka: Kafka, topic: str) -> bool:
+    """Whether the broker lets this user write to the topic, as far as it tells.  Nothing is written to find out."""
+    with borrowed(admin_client, kafka) as admin:
+        rights = admin.describe_topics([topic])[0]["authorized_operations"]
+    return (
+        not rights or "WRITE" in rights
+    )  # a broker that does not know says none, though it has shown the topic
+
+
+def topics(kafka: Kafka) -> set[str]:
+    """The names of all topics."""
+    with borrowed(admin_client, kafka) as admin:
+        return set(admin.list_topics())
+
+
+def partitions_of(kafka: Kafka, topic: str) -> int:
+    """How many partitions the topic has."""
+    with borrowed(admin_client, kafka) as admin:
+        return len(admin.describe_topics([topic])[0]["partitions"])
+
+
+def replicas_of(kafka: Kafka, topic: str) -> int:
+    """How many brokers keep each record of the topic."""
+    with borrowed(admin_client, kafka) as admin:
+        return len(admin.describe_topics([topic])[0]["partitions"][0]["replica_nodes"])
+
+
+def offsets(kafka: Kafka, topic: str, partition: int = 0) -> Offsets:
+    """The range of offsets that a partition of `topic` holds now."""
+    place_of = TopicPartition(topic, partition)
+    with borrowed(admin_client, kafka) as admin:
+        first, end = (
+            admin.list_partition_offsets({place_of: place}, IsolationLevel.READ_COMMITTED)[place_of].offset
+            for place in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+        )
+    return Offsets(first, end)
+
+
+def offset_at(kafka: Kafka, topic: str, moment: datetime) -> int | None:
+    """The first offset of a topic whose record is not from before `moment`; None if none is."""
+    place = TopicPartition(topic, 0)
+    with borrowed(_range_reader, kafka) as consumer:
+        # kafka-python refuses times before 1970, and no record is from before
+        found = consumer.offsets_for_times({place: max(0, milliseconds(moment))})[place]
+    return None if found is None else int(found.offset)
+
+
+def read(kafka: Kafka, topic: str, start: int, end: int, partition: int = 0) -> Iterator[Record]:
+    """The records of a partition of `topic` with offsets from `start` to before `end`, which must exist already.
+
+    Raises KafkaError, a time-out included: a broker that goes away does not hold the reader for ever.
+    """
+    for _, batch in read_batches(kafka, topic, start, end, partition):
+        for found in batch:
+            yield Record.of(found)
+
+
+def read_batches(
+    kafka: Kafka, topic: str, start: int, end: int, partition: int = 0
+) -> Iterator[tuple[int, list[Any]]]:
+    """What `read` reads, as kafka-python has it and as it comes, each time with the offset up to which all is read."""
+    if start >= end:
+        return
+    place = TopicPartition(topic, partition)
+    with borrowed(_range_reader, kafka) as consumer:
+        try:
+            yield from _batches(consumer, place, start, end)
+        finally:
+            consumer.unsubscribe()
+
+
+def _batches(
+    consumer: KafkaConsumer, place: TopicPartition, start: int, end: int
+) -> Iterator[tuple[int, list[Any]]]:
+    consumer.assign([place])
+    consumer.seek(place, start)
+    reached, since = start, time.monotonic()
+    while reached < end:
+        found = consumer.poll(_POLL_MILLISECONDS).get(place, [])
+        if (position := consumer.position(place)) > reached:
+            reached = position
+            yield min(reached, end), [record for record in found if record.offset < end]
+            since = time.monotonic()  # whoever reads may take as long as they like
+        elif time.monotonic() - since > _GIVE_UP_SECONDS:
+            raise KafkaTimeoutError(f"no records of {place.topic!r} from offset {position} on")
+
+
+def _range_reader(kafka: Kafka) -> KafkaConsumer:
+    """A reader of what is there already.
+
+    Its first look-up always waits once, for as long as retry_backoff_ms, for the topic's metadata.  The broker answers
+    one request after the other, so that a look behind the end of a topic would hold the next reader up.
+    """
+    return read_only_consumer(
+        kafka,
+        auto_offset_reset="none",
+        retry_backoff_ms=10,
+        fetch_max_wait_ms=10,
+        max_poll_records=_RECORDS_AT_ONCE,
+    )

@@ -1,0 +1,227 @@
+"""What the Kafka clients read fetched batches with: no batch takes all memory, and no record's shape stops a reader.
+
+Both clients would decompress a batch as a whole, and give up on it where the name of a header is no UTF-8.  Here they
+still read what they can read within `AT_ONCE` bytes.  The records of any other batch are unpacked one by one, in
+pieces, and are the same whichever way they are read: of a key or a value, `cut` leaves one byte beyond its limit.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+from stream_dp.events.record import LARGEST_VALUE
+from stream_dp.kafka.inflation import DAMAGE, pieces
+
+AT_ONCE = 16 << 20
+"""Most bytes that a batch is decompressed to as a whole."""
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_LENGTH = struct.Struct(">8xi")
+_BEFORE_LENGTH_COUNTS = 12
+_MAGIC_PLACE, _ATTRIBUTES_PLACE = 16, 21
+_CODEC, _BROKERS_TIME, _CONTROL = 0x07, 0x08, 0x20
+
+
+class UnreadableBatch(Exception):
+    """A batch in Kafka holds no records that anybody could read; the message says where it is."""
+
+
+class Header(NamedTuple):
+    """The header of a record batch of format 2; times are in milliseconds."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    checksum: int
+    attributes: int
+    last_offset_delta: int
+    first_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackedRecord:
+    """A record with what both clients ask of theirs.  Its headers are left out."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    size_in_bytes: int
+    headers: tuple[()] = ()
+    checksum: None = None
+
+    def validate_crc(self) -> bool:
+        """The checksum is the batch's."""
+        return True
+
+
+class Batches:
+    """Stands where a client has its `MemoryRecords`: the batches in the bytes that one fetch gave for a partition."""
+
+    def __init__(self, reader: Callable[[bytes], Any], data: bytes) -> None:
+        self._batches = reader(data)
+        self._data = memoryview(data)
+        self._at = 0
+
+    def has_next(self) -> bool:
+        return bool(self._batches.has_next())
+
+    def size_in_bytes(self) -> int:
+        return len(self._data)
+
+    def next_batch(self) -> Any:
+        """The next one as the client knows it, None after the last; of format 2, with records that come as here."""
+        batch = self._batches.next_batch()
+        if batch is None:
+            return None
+        data = self._data[self._at :]
+        data = data[: _BEFORE_LENGTH_COUNTS + _LENGTH.unpack_from(data)[0]]
+        self._at += len(data)
+        if data[_MAGIC_PLACE] < 2 or data[_ATTRIBUTES_PLACE + 1] & _CONTROL:
+            return batch
+        return _Batch(batch, data)
+
+
+def read_within_bounds(fetcher: Any) -> None:
+    """Let a client read through `Batches`, from the import of its module `fetcher` on.
+
+    Neither client has a setting for it.
+    """
+    fetcher.MemoryRecords = partial(Batches, fetcher.MemoryRecords)
+
+
+class _Batch:
+    """A client's batch, but for its records."""
+
+    def __init__(self, batch: Any, data: memoryview) -> None:
+        self._batch, self._data = batch, data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return records_of(type(self._batch), self._data)
+
+
+def records_of(kind: Callable[[bytes], Any], data: bytes | memoryview) -> Iterator[Any]:
+    """The records of the batch in `data`, by the client's own class `kind` or one by one.  Raises `UnreadableBatch`.
+
+    Raises what `kind` raises for a codec that is not known.
+    """
+    header, payload = Header._make(_HEADER.unpack_from(data)), memoryview(data)[_HEADER.size :]
+    codec = header.attributes & _CODEC
+    given = 0
+    try:
+        whole = _as_a_whole(codec, payload)
+        if whole is not None:
+            plain = header._replace(attributes=header.attributes & ~_CODEC)
+            for record in _in_place(header, kind(_HEADER.pack(*plain) + whole)):
+                yield record
+                given += 1
+            return
+    except KeyError:
+        yield from kind(bytes(data))
+        return
+    except Exception:  # the clients raise many things over a batch that is broken: it is read again below
+        pass
+    try:
+        yield from islice(_in_place(header, _one_by_one(header, pieces(codec, payload))), given, None)
+    except DAMAGE as error:
+        raise UnreadableBatch(
+            f"Kafka holds a batch of records from offset {header.base_offset} on that cannot be read "
+            f"({type(error).__name__}): whoever wrote it has broken it; restore the topic, or open a new epoch after it"
+        ) from None
+
+
+def _in_place(header: Header, records: Iterable[Any]) -> Iterator[Any]:
+    """The records, as long as their offsets go up and are the batch's.  Raises ValueError."""
+    least, last = header.base_offset, header.base_offset + header.last_offset_delta
+    for record in records:
+        if not least <= record.offset <= last:
+            raise ValueError("a record has an offset of another one")
+        least = record.offset + 1
+        yield record
+
+
+def _as_a_whole(codec: int, payload: memoryview) -> bytes | None:
+    """The records' bytes; None for more than `AT_ONCE`."""
+    found, size = [], 0
+    for piece in pieces(codec, payload):
+        size += len(piece)
+        if size > AT_ONCE:
+            return None
+        found.append(piece)
+    return b"".join(found)
+
+
+def _one_by_one(header: Header, parts: Iterator[bytes]) -> Iterator[UnpackedRecord]:
+    """The records in bytes that come in `parts`."""
+    source = _Source(parts)
+    brokers_time = bool(header.attributes & _BROKERS_TIME)
+    for _ in range(header.records):
+        size = source.number()
+        end = source.position + size
+        source.number()  # attributes, of which there are none, as both clients read them
+        timestamp = header.first_timestamp + source.number()
+        offset = header.base_offset + source.number()
+        key, value = source.part(end), source.part(end)
+        source.take(end - source.position, 0)
+        yield UnpackedRecord(
+            offset, header.max_timestamp if brokers_time else timestamp, int(brokers_time), key, value, size
+        )
+
+
+class _Source:
+    """Bytes that come in pieces, taken from front to back: `position` is how many were.
+
+    Raises EOFError and ValueError.
+    """
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self._parts = parts
+        self._piece, self._at = b"", 0
+        self.position = 0
+
+    def number(self) -> int:
+        """A signed integer of variable length."""
+        value = shift = 0
+        while shift < 70:
+            byte = self.take(1, 1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+            shift += 7
+        raise ValueError("a number is too long")
+
+    def part(self, end: int) -> bytes | None:
+        """A key or a value, as far as it is kept; it must not go beyond `end`."""
+        size = self.number()
+        if size > end - self.position:
+            raise ValueError("a part is larger than its record")
+        return None if size < 0 else self.take(size, LARGEST_VALUE + 1)
+
+    def take(self, count: int, most: int) -> bytes:
+        """The next `count` bytes, of which the first `most` are kept."""
+        if count < 0:
+            raise ValueError("a part is larger than its record")
+        self.position += count
+        kept = self._piece[self._at : self._at + min(count, most)]
+        while count > len(self._piece) - self._at:
+            count -= len(self._piece) - self._at
+            piece = next(self._parts, None)
+            if piece is None:
+                raise EOFError("the batch ends in a record")
+            self._piece, self._at = piece, 0
+            kept += piece[: min(count, most - len(kept))]
+        self._at += count
+        return kept

@@ -1,0 +1,77 @@
+"""Waiting for Kafka and Redis: an outage of either ends an attempt, and the next one begins after a while."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from aiokafka.errors import KafkaError
+from kafka.errors import KafkaError as AdminError
+from redis.exceptions import RedisError
+
+from stream_dp.config.settings import Settings
+from stream_dp.operations.watch import Watch
+from stream_dp.store.ledger import NotDurable
+
+logger = logging.getLogger(__name__)
+
+OUTAGES = (KafkaError, AdminError, RedisError, OSError, NotDurable)
+"""What a server that is away, or too slow to be relied on, raises through the clients."""
+
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
+
+
+class Backoff:
+    """How long to wait after an attempt that failed: twice as long each time, unless the attempt had lasted."""
+
+    def __init__(self) -> None:
+        self._wait = _FIRST_WAIT_SECONDS
+        self._began = time.monotonic()
+
+    def begin(self) -> None:
+        """An attempt begins."""
+        self._began = time.monotonic()
+
+    def seconds(self) -> float:
+        """The attempt that began last has failed: wait so long before the next."""
+        if time.monotonic() - self._began > _LONGEST_WAIT_SECONDS:
+            self._wait = _FIRST_WAIT_SECONDS
+        wait, self._wait = self._wait, min(2 * self._wait, _LONGEST_WAIT_SECONDS)
+        return wait
+
+
+async def persevere(
+    attempt: Callable[[], Awaitable[None]],
+    done: Callable[[], bool],
+    stopping: asyncio.Event,
+    settings: Settings,
+    watch: Watch,
+) -> None:
+    """Make one attempt after another until `stopping` or `done`; what is no outage is raised."""
+    backoff = Backoff()
+    with watch.progress.watched():
+        while not stopping.is_set() and not done():
+            backoff.begin()
+            try:
+                await attempt()
+            except OUTAGES as outage:
+                wait = backoff.seconds()
+                logger.warning("%s: %s; trying again in %.1f s", awaited(outage, settings), outage, wait)
+                watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
+                await pause(stopping, wait)
+
+
+async def pause(stopping: asyncio.Event, seconds: float) -> None:
+    """Wait so long, or until `stopping`."""
+    try:
+        await asyncio.wait_for(stopping.wait(), seconds)
+    except TimeoutError:
+        return
+
+
+def awaited(outage: Exception, settings: Settings) -> str:
+    """Who does not serve, without the password that an address may hold."""
+    if isinstance(outage, RedisError | NotDurable):
+        return f"waiting for Redis at {urlsplit(settings.redis).hostname}"
+    return f"waiting for Kafka at {settings.kafka}"

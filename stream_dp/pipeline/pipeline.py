@@ -1,0 +1,155 @@
+"""From one batch of raw records to releases: decode, bound, count, add noise, encode.  Transport-free.
+
+Every host drives this one pipeline: it reads and writes nothing, and its output is a function of the noise key,
+the epoch and the records alone.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.histogram import HistogramState, ReleasedBlock, RunningHistogram
+from stream_dp.events.dead_letter import DeadLetter
+from stream_dp.events.merged_log import LogEntry
+from stream_dp.pipeline.intake import Intake, Position
+from stream_dp.releases.encoder import ReleaseEncoder
+
+if TYPE_CHECKING:
+    from stream_dp.pipeline.frames import Frame
+
+__all__ = ["Output", "Pipeline", "Position", "ReleasedPart"]
+
+
+class ReleasedPart(NamedTuple):
+    """One message for the releases topic: part `part` of the release of `round`."""
+
+    round: int
+    part: int
+    value: bytes
+
+
+@dataclass
+class Output:
+    """What one batch gives: the releases of the rounds that it closed, and their records that were no events.
+
+    A stream in shards releases elsewhere: its worker gives the rounds themselves, in frames.
+    """
+
+    releases: list[ReleasedPart] = field(default_factory=list)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
+    frames: "list[Frame]" = field(default_factory=list)
+
+
+class Pipeline:
+    """The running histogram of one events partition.
+
+    `position`, `state` and `pairs` are what an earlier one had at the end of a round: all of them, or none.
+    `earlier`: a pipeline of the same epoch and key, which is used up; what it knows of labels need not be computed.
+    """
+
+    def __init__(
+        self,
+        epoch: Epoch,
+        key: bytes,
+        topic: str,
+        position: Position | None = None,
+        state: HistogramState | None = None,
+        pairs: bytes | bytearray = b"",
+        earlier: "Pipeline | None" = None,
+    ) -> None:
+        if epoch.guarantee.unit == "user" and state is not None and state.labels and not pairs:
+            raise ValueError("what the users have brought so far is missing: they would all count anew")
+        self.epoch = epoch
+        self.intake = Intake(epoch, key, topic, position, pairs)
+        known = earlier.histogram if earlier is not None and earlier.epoch == epoch else None
+        self.histogram: RunningHistogram = RunningHistogram(
+            epoch.mechanism, epoch.noise(key), state, epoch.pruning, known
+        )
+        self._releaser = Releaser(epoch, key, self.intake.position.released)
+
+    @property
+    def round(self) -> int:
+        """Rounds closed so far."""
+        return self.histogram.round
+
+    @property
+    def position(self) -> Position:
+        """How far the events topic has been applied, at the end of a round."""
+        return replace(self.intake.position, released=self._releaser.released)
+
+    def state(self) -> HistogramState:
+        """What a checkpoint keeps of the histogram; see `RunningHistogram.state`."""
+        return self.histogram.state()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the horizon is reached: the records that follow belong to another epoch."""
+        return self.histogram.rounds_left == 0
+
+    def last_release(self, previous: int | None) -> list[bytes]:
+        """What the last round releases, from the state alone; `previous` is the round that was released before it."""
+        return self._releaser.again(self.histogram, self.position.closed, previous)
+
+    def process(self, entries: Sequence[LogEntry]) -> Output:
+        """Take what comes next in the log and release the rounds that it closes.
+
+        What was taken before is skipped; what lies beyond the horizon is left.
+        """
+        before = self.intake.position.closed
+        closed = self.intake.process(entries, self.histogram.rounds_left)
+        output = Output(dead_letters=closed.dead_letters)
+        for parts in self._releaser.release(self.histogram, closed.admitted, closed.timestamps, before):
+            output.releases += parts
+        return output
+
+
+class Releaser:
+    """Closes rounds in a histogram and encodes what the epoch releases of them.
+
+    `released` is the last round that was released, 0 before any; `shard` which one of how many releases here.
+    """
+
+    def __init__(self, epoch: Epoch, key: bytes, released: int, shard: tuple[int, int] | None = None) -> None:
+        self.released = released
+        self._horizon, self._schedule = epoch.mechanism.horizon, epoch.release_schedule
+        self._encoder = ReleaseEncoder(
+            epoch.privacy["stream"],
+            epoch.number,
+            epoch.nonce,
+            epoch.mechanism,
+            epoch.guarantee,
+            shard,
+            epoch.release_tags(key),
+        )
+
+    def release(
+        self,
+        histogram: RunningHistogram,
+        admitted: Sequence[Sequence[str]],
+        timestamps: Sequence[int],
+        before: int,
+        heads: Sequence[bytes] | None = None,
+    ) -> Iterator[list[ReleasedPart]]:
+        """The messages of the rounds that admitted these labels, a block of rounds at a time.
+
+        `timestamps` tell when each round was closed and `before` when the one before them was; `heads`: see
+        `RunningHistogram.blocks`.
+        """
+        first = histogram.round + 1
+        wanted = self._schedule.wanted(first, timestamps, before, self._horizon)
+        for block in histogram.blocks(admitted, heads, wanted):
+            yield list(self._parts(block, [timestamps[number - first] for number in block.rounds.tolist()]))
+
+    def again(self, histogram: RunningHistogram, timestamp: int, previous: int | None) -> list[bytes]:
+        """The messages of the last round of `histogram`, which was closed at `timestamp`, once more."""
+        [parts] = self._encoder.encode(histogram.last_release(), [timestamp], previous or 0)
+        return parts
+
+    def _parts(self, block: ReleasedBlock, timestamps: Sequence[int]) -> Iterator[ReleasedPart]:
+        rounds = block.rounds.tolist()
+        encoded = self._encoder.encode(block, timestamps, self.released)
+        self.released = rounds[-1] if rounds else self.released
+        for number, parts in zip(rounds, encoded, strict=True):
+            for part, value in enumerate(parts, 1):
+                yield ReleasedPart(number, part, value)

@@ -1,0 +1,68 @@
+"""The sequencer's work without its topics: records in, frames out.  All that a worker does before anything is counted.
+
+It cuts the log into rounds, decodes, bounds what a privacy unit may bring, and extends the hash chain.  It keeps no
+label beyond the batch that holds it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stream_dp.counters.protocol import CounterState
+from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.histogram import HistogramState, chain_heads
+from stream_dp.events.merged_log import LogEntry
+from stream_dp.pipeline.frames import FrameWriter
+from stream_dp.pipeline.intake import Intake, Position
+from stream_dp.pipeline.pipeline import Output
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
+
+
+class Sequencer:
+    """Closes the rounds of one events partition for `shards` shards.
+
+    `position`, `state` and `pairs` are what an earlier one had at the end of a round: all of them, or none.
+    """
+
+    def __init__(
+        self,
+        epoch: Epoch,
+        key: bytes,
+        topic: str,
+        shards: int,
+        position: Position | None = None,
+        state: HistogramState | None = None,
+        pairs: bytes | bytearray = b"",
+    ) -> None:
+        self.epoch = epoch
+        self.intake = Intake(epoch, key, topic, position, pairs)
+        self.round = state.round if state else 0
+        self._history = state.history if state else EMPTY_HISTORY
+        self._noise = epoch.noise(key)
+        self._writer = FrameWriter(epoch.number, epoch.nonce, shards, self._noise)
+
+    @property
+    def position(self) -> Position:
+        """How far the events topic has been applied, at the end of a round."""
+        return self.intake.position
+
+    @property
+    def finished(self) -> bool:
+        """Whether the horizon is reached: the records that follow belong to another epoch."""
+        return self.round == self.epoch.mechanism.horizon
+
+    def process(self, entries: Sequence[LogEntry]) -> Output:
+        """Take what comes next in the log and frame the rounds that it closes.
+
+        What was taken before is skipped; what lies beyond the horizon is left.
+        """
+        closed = self.intake.process(entries, self.epoch.mechanism.horizon - self.round)
+        heads = chain_heads(self._noise, self._history, self.round + 1, closed.admitted)
+        frames = list(self._writer.frames(self.round + 1, self._history, heads, closed))
+        if heads:
+            self.round, self._history = self.round + len(heads), heads[-1]
+        return Output(dead_letters=closed.dead_letters, frames=frames)
+
+    def state(self) -> HistogramState:
+        """What a checkpoint keeps: how far the rounds are, and no label."""
+        return HistogramState(self._history, [], np.empty(0, np.int32), CounterState(self.round))

@@ -1,0 +1,1 @@
+"""What a stream will cost and show, before there is one."""

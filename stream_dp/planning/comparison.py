@@ -1,0 +1,203 @@
+"""What calibrated mechanisms let people see, side by side, and what the survey's statement would.
+
+The survey is that of Rogers (2023), Theorem 11: the Binary Mechanism with one threshold for all rounds, converted
+by rho + 2 sqrt(rho ln(1/delta)).  It is computed here for comparison only; no stream runs it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, log, sqrt
+from statistics import NormalDist
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from stream_dp.counters import MECHANISMS
+from stream_dp.counters.binary import levels
+from stream_dp.counters.calibration import Guarantee, calibrate
+from stream_dp.counters.protocol import CalibratedCounter, Shown
+from stream_dp.privacy.composition import Unit
+from stream_dp.privacy.discrete_gaussian import variance
+
+ROUNDS_LOOKED_AT = 2**18
+"""Up to this horizon means and maxima are over every round; beyond it over so many, spread evenly."""
+
+PAPERS_CONVERSION = "rho + 2 sqrt(rho ln(1/delta))"
+
+_ROUNDS_AT_ONCE = 2**16
+_GOLDEN = (sqrt(5) - 1) / 2
+
+
+@dataclass(frozen=True)
+class OverRounds:
+    """Of the rounds of a horizon."""
+
+    mean: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a mechanism lets people see: `sd` and `tau` in counts, over the rounds of its horizon.
+
+    `seen_half` and `seen_mostly` are the least true counts that are seen with a probability of at least 1/2 and 95%.
+    Where each round shows its own labels, by a round picked at random.  Where labels are kept, at the horizon, of a
+    label whose events are spread evenly over all rounds: looking at its best round alone, so that it is seen at least
+    so often.  `conversion` names the bound that turns the noise into (epsilon, delta).
+    """
+
+    mechanism: str
+    rho: float
+    conversion: str
+    sd: OverRounds
+    tau: OverRounds
+    seen_half: int
+    seen_mostly: int
+
+
+def sight(mechanism: CalibratedCounter, guarantee: Guarantee) -> Sight:
+    """What a calibrated mechanism lets people see."""
+    kept = mechanism.shown == "kept"
+    return _sight(mechanism.name, mechanism.horizon, mechanism.rho, guarantee.conversion, mechanism, kept)
+
+
+def survey(epsilon: float, delta: float, horizon: int, items_per_event: int) -> Sight:
+    """What the survey's statement would let people see at the same promise, half of delta for the threshold."""
+    root = sqrt(log(2 / delta))
+    rho = (sqrt(root**2 + epsilon) - root) ** 2
+    sigma_squared = items_per_event * levels(horizon) / (2 * rho)
+    rounds = _SurveyRounds(sigma_squared, survey_tau(sigma_squared, delta / 2, horizon, items_per_event))
+    return _sight("survey", horizon, rho, PAPERS_CONVERSION, rounds)
+
+
+def survey_tau(sigma_squared: float, threshold_delta: float, horizon: int, items_per_event: int) -> int:
+    """The survey's threshold for given noise: 1 + sigma sqrt(h + 1) Phi^-1(1 - d / (D0 L)) in every round.
+
+    A noisy count is whole, so it reaches this if and only if it reaches the next whole number, which is returned.
+    """
+    tail = NormalDist().inv_cdf(threshold_delta / (items_per_event * horizon))
+    return ceil(1 - sqrt(sigma_squared * (levels(horizon) + 1)) * tail)
+
+
+def calibrate_each(
+    epsilon: float,
+    delta: float,
+    horizon: int,
+    items_per_event: int,
+    names: Sequence[str] = MECHANISMS,
+    unit: Unit = "event",
+    shown: Shown = "kept",
+) -> tuple[list[tuple[CalibratedCounter, Guarantee]], dict[str, str]]:
+    """The mechanisms that can keep this promise, calibrated, and by name why the others refuse it.
+
+    Raises ValueError where all of them do.
+    """
+    calibrated: list[tuple[CalibratedCounter, Guarantee]] = []
+    refused = {}
+    for name in names:
+        try:
+            found = calibrate(epsilon, delta, horizon, items_per_event, name, unit, shown)
+            calibrated.append(found)
+        except ValueError as error:
+            refused[name] = str(error)
+    if not calibrated:
+        raise ValueError(refused[names[0]])
+    return calibrated, refused
+
+
+def over_rounds(
+    value: Callable[[NDArray[np.int64]], NDArray[Any]], horizon: int, most: int = ROUNDS_LOOKED_AT
+) -> OverRounds:
+    """Mean and maximum of a value of rounds, of which at most so many are looked at."""
+    total, count, largest = 0.0, 0, -float("inf")
+    rounds = spread(1, horizon, most)
+    for start in range(0, len(rounds), _ROUNDS_AT_ONCE):
+        values = value(rounds[start : start + _ROUNDS_AT_ONCE])
+        total += float(values.sum(dtype=np.float64))
+        count += len(values)
+        largest = max(largest, values.max().item())
+    if len(rounds) < horizon:
+        largest = max(largest, value(_edges(horizon)).max().item())
+    return OverRounds(total / count, largest)
+
+
+def spread(first: int, last: int, most: int) -> NDArray[np.int64]:
+    """The rounds `first`..`last`, or `most` of them: one of every equal part, at a place that favours no binary digit.
+
+    >>> spread(1, 5, 8), len(spread(1, 1000, 10))
+    (array([1, 2, 3, 4, 5]), 10)
+    """
+    rounds = last - first + 1
+    if rounds <= most:
+        return np.arange(first, last + 1)
+    parts = np.arange(most)
+    return first + ((parts + parts * _GOLDEN % 1) * (rounds / most)).astype(np.int64)
+
+
+def _edges(horizon: int) -> NDArray[np.int64]:
+    """Where trees have their longest chains: the last round, and those before the powers of two."""
+    return np.array([2**k - 1 for k in range(1, horizon.bit_length() + 1) if 2**k - 1 <= horizon] + [horizon])
+
+
+class _Rounds(Protocol):
+    """What a round's noise and threshold are."""
+
+    def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]: ...
+    def sds(self, rounds: NDArray[np.int64]) -> NDArray[np.float64]: ...
+
+
+@dataclass(frozen=True)
+class _SurveyRounds:
+    """The Binary Mechanism's noise under one threshold."""
+
+    sigma_squared: float
+    tau: int
+
+    def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
+        return np.full(len(rounds), self.tau, np.int32)
+
+    def sds(self, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.sqrt(np.bitwise_count(rounds) * variance(self.sigma_squared))
+
+
+def _sight(
+    name: str, horizon: int, rho: float, conversion: str, rounds: _Rounds, kept: bool = False
+) -> Sight:
+    sd, tau = over_rounds(rounds.sds, horizon), over_rounds(rounds.taus, horizon)
+    if kept:
+        looked_at = _best_rounds(horizon)
+        reached = looked_at / horizon
+    else:
+        looked_at = spread(1, horizon, _ROUNDS_AT_ONCE)
+        reached = np.ones(len(looked_at))
+    taus, sds = rounds.taus(looked_at), rounds.sds(looked_at)
+
+    def chance(count: int) -> float:
+        # Noise is whole, and close to a rounded Gaussian: count + noise >= tau where that is above tau - 1/2 - count.
+        chances = ndtr((count * reached - taus + 0.5) / sds)
+        return float(chances.max() if kept else chances.mean())
+
+    most = ceil(float((taus + 10 * sds).max()))
+    return Sight(
+        name, rho, conversion, sd, tau, _least_count(chance, most, 0.5), _least_count(chance, most, 0.95)
+    )
+
+
+def _best_rounds(horizon: int) -> NDArray[np.int64]:
+    """The last round, and all that end in so many binary zeros that there are some thousands of them at most."""
+    step = 1 << max(0, horizon.bit_length() - 12)
+    return np.append(np.arange(step, horizon, step), horizon)
+
+
+def _least_count(chance: Callable[[int], float], most: int, probability: float) -> int:
+    """The least true count whose chance to be seen is at least this probability; `most` is one that has it."""
+    hidden, shown = 0, most
+    while shown - hidden > 1:
+        middle = (hidden + shown) // 2
+        if chance(middle) >= probability:
+            shown = middle
+        else:
+            hidden = middle
+    return shown

@@ -1,0 +1,294 @@
+"""What a stream of a given size needs: shards, memory, Redis and bandwidth, from what the work costs on this machine.
+
+The model is `FORMULAS`, with S shards, E events and R rounds a second, i items an event and k a round, N labels of L
+bytes, V of them visible, pruning blocks of B rounds, compression to the share C, and the `Costs` by their names.
+
+Visible labels are drawn for, sorted, encoded and compressed in every round; idle ones are looked at once a block.  A
+process may be busy for `UTILISATION` of the time at most, so that it catches up after a restart.
+`benchmarks/scaling.py` holds the model against 64 shards that do the work, and `benchmarks/sizes.py` against what a
+live stream writes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import process_time
+
+from stream_dp.config.settings import Settings
+from stream_dp.counters.calibration import Guarantee, calibrate
+from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.histogram import RunningHistogram
+from stream_dp.engine.noise_table import Pruning
+from stream_dp.events.record import Record
+from stream_dp.pipeline.frames import encode_frame
+from stream_dp.pipeline.sequencer import Sequencer
+from stream_dp.planning.release_sizes import (
+    DAY_SECONDS,
+    REPLICAS,
+    Growth,
+    compressed_share,
+    far_along,
+    sample_releases,
+    stored_bytes,
+)
+from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
+from stream_dp.releases.encoder import ReleaseEncoder
+
+FORMULAS = {
+    "sequencer": "E * decode + R * (sequence + S * frame)",
+    "a shard": "R * (round + (V * (visible + compress * (release_per_label + L)) + N / B * idle + k * item) / S)",
+    "memory of a shard": "process_bytes + N / S * (memory_per_label + L)",
+    "Redis": "N * (redis_per_label + L)",
+    "Kafka, events": "E * (i * (L + 3) + 80)",
+    "Kafka, frames": "R * S * 48 + E * i * (L + 4)",
+    "Kafka, releases": "R * (S * release + V * (release_per_label + L))",
+    "releases a day": "86400 * C * R * (release + V * (release_per_label + L))",
+    "table a day": "86400 * min(R, 1) * V * (row + 2 * L)",
+}
+"""Processor seconds a second, bytes, bytes a second, and bytes a day of one replica.
+
+With one shard there are no frames, and one worker is both.  Only the releases' line knows compression.
+The table is as `stream-dp table` writes it once a second, before Kafka compacts it to V rows.
+"""
+
+UTILISATION = 0.8
+PRUNING_ROUNDS = 256
+MOST_SHARDS = 1_024
+
+_KEY, _NONCE = bytes(KEY_BYTES), bytes(NONCE_BYTES)
+_MEASURED_LABELS = 200_000
+_MEASURED_VISIBLE = 5_000
+_MEASURED_EVENTS = 10_000
+_COMPRESSED_LABELS = 1_000
+_REPEATS = 15  # the least of so many is taken: whatever else the machine does can only add to it
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a stream is: `label_bytes` of the average label in UTF-8, `visible` labels above the threshold.
+
+    `replicas`: how many brokers keep each release.
+    """
+
+    labels: int
+    visible: int
+    events_per_second: float
+    events_per_round: int = 1
+    items_per_event: int = 4
+    horizon: int = 65_535
+    label_bytes: int = 16
+    compression: str = "zstd"
+    replicas: int = REPLICAS
+
+    @property
+    def rounds_per_second(self) -> float:
+        """How many rounds close every second."""
+        return self.events_per_second / self.events_per_round
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the work takes: processor seconds, of `compress` for each byte, and bytes beside a label's text."""
+
+    decode: float
+    sequence: float
+    frame: float
+    round: float
+    visible: float
+    idle: float
+    item: float
+    compress: float
+    process_bytes: float = 150e6
+    memory_per_label: float = 220.0
+    redis_per_label: float = 80.0
+    release_per_label: float = 9.0
+    release: float = 400.0
+    row: float = 160.0
+
+
+MEASURED = ("decode", "sequence", "frame", "round", "visible", "idle", "item", "compress")
+"""The costs that `measure_costs` measures; the others are fixed."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a workload needs.  Times are processor seconds a second, sizes bytes, bandwidths bytes a second.
+
+    `compressed` is the share of the releases' bytes that their topic keeps.  `shards` is None where no number of shards
+    is enough; `limits` says in sentences what stands in the way.
+    """
+
+    shards: int | None
+    sequencer_busy: float
+    shard_busy: float
+    shard_memory: float
+    redis: float
+    events_bandwidth: float
+    frames_bandwidth: float
+    releases_bandwidth: float
+    compressed: float
+    releases_a_day: Growth
+    table_a_day: Growth
+    epoch_seconds: float
+    limits: list[str]
+
+
+def sequencer_busy(work: Workload, costs: Costs, shards: int) -> float:
+    """The share of one processor that the sequencer needs; one shard has none, and its worker decodes itself."""
+    busy = work.events_per_second * costs.decode + work.rounds_per_second * costs.sequence
+    return busy + (work.rounds_per_second * shards * costs.frame if shards > 1 else 0.0)
+
+
+def shard_busy(work: Workload, costs: Costs, shards: int) -> float:
+    """The share of one processor that each shard needs."""
+    items = work.items_per_event * work.events_per_round
+    visible = costs.visible + costs.compress * (costs.release_per_label + work.label_bytes)
+    divided = work.visible * visible + work.labels / PRUNING_ROUNDS * costs.idle + items * costs.item
+    return work.rounds_per_second * (costs.round + divided / shards)
+
+
+def plan(work: Workload, costs: Costs) -> Plan:
+    """The fewest shards that keep every process below `UTILISATION`, and what comes with them."""
+    shards = next((n for n in range(1, MOST_SHARDS + 1) if _fits(work, costs, n)), None)
+    counted = shards or MOST_SHARDS
+    rounds, items = work.rounds_per_second, work.items_per_event * work.events_per_second
+    compressed = compressed_share(work.visible, work.label_bytes, rounds, work.compression)
+    release = costs.release + work.visible * (costs.release_per_label + work.label_bytes)
+    a_day = Growth(DAY_SECONDS * compressed * rounds * release, work.replicas)
+    frames = rounds * counted * 48 + items * (work.label_bytes + 4) if counted > 1 else 0.0
+    return Plan(
+        shards=shards,
+        sequencer_busy=sequencer_busy(work, costs, counted),
+        shard_busy=shard_busy(work, costs, counted),
+        shard_memory=costs.process_bytes
+        + work.labels / counted * (costs.memory_per_label + work.label_bytes),
+        redis=work.labels * (costs.redis_per_label + work.label_bytes),
+        events_bandwidth=items * (work.label_bytes + 3) + work.events_per_second * 80,
+        frames_bandwidth=frames,
+        releases_bandwidth=rounds
+        * (counted * costs.release + work.visible * (work.label_bytes + costs.release_per_label)),
+        compressed=compressed,
+        releases_a_day=a_day,
+        table_a_day=Growth(
+            DAY_SECONDS * min(rounds, 1.0) * work.visible * (costs.row + 2 * work.label_bytes), work.replicas
+        ),
+        epoch_seconds=work.horizon / rounds,
+        limits=_limits(work, costs, shards, a_day),
+    )
+
+
+def _fits(work: Workload, costs: Costs, shards: int) -> bool:
+    if shards == 1:  # one worker does both
+        return sequencer_busy(work, costs, 1) + shard_busy(work, costs, 1) <= UTILISATION
+    return max(sequencer_busy(work, costs, shards), shard_busy(work, costs, shards)) <= UTILISATION
+
+
+def _limits(work: Workload, costs: Costs, shards: int | None, a_day: Growth) -> list[str]:
+    found = []
+    if shards is None:
+        decoding = work.events_per_second * costs.decode
+        if decoding > UTILISATION:
+            found.append(
+                f"One sequencer decodes {UTILISATION / costs.decode:,.0f} events a second here, and this is "
+                f"{work.events_per_second:,.0f}: divide the events among several streams."
+            )
+        else:
+            found.append(
+                f"{work.rounds_per_second:,.0f} rounds a second are too many for any number of shards: let a round "
+                'hold more events (rounds = "every-N"), which makes releases rarer and counts more accurate.'
+            )
+    if work.horizon / work.rounds_per_second < 3_600:
+        found.append(
+            f"The horizon of {work.horizon:,} rounds lasts {work.horizon / work.rounds_per_second:,.0f} seconds: "
+            "raise it, or let a round hold more events."
+        )
+    if a_day.is_much:
+        found.append(f"The releases grow by {a_day}: {a_day.advice(work.compression)}.")
+    return found
+
+
+def measure_costs(
+    mechanism: str = "binary", compression: str = "zstd", progress: Callable[[], None] = lambda: None
+) -> Costs:
+    """What the work costs here and now, in some seconds; `progress` is called after each of `MEASUREMENTS` steps."""
+    calibrated, guarantee = calibrate(1.0, 1e-6, 2**20 - 1, 4, mechanism)
+    found: list[float] = []
+    for labels, visible, items in (
+        (64, 0, 1),
+        (64, 0, 33),
+        (_MEASURED_VISIBLE, _MEASURED_VISIBLE, 1),
+        (_MEASURED_LABELS, 0, 1),
+    ):
+        found.append(_seconds_per_round(calibrated, guarantee, labels, visible, items))
+        progress()
+    bare, with_items, with_visible, with_idle = found
+    decode = _seconds_per_event(1, 100)
+    one_shard = _seconds_per_event(1, 1)
+    many_shards = _seconds_per_event(33, 1)
+    progress()
+    compress = _seconds_per_byte(compression)
+    progress()
+    item = max(0.0, with_items - bare) / 32
+    return Costs(
+        decode=decode,
+        sequence=max(0.0, one_shard - decode),
+        frame=max(0.0, many_shards - one_shard) / 32,
+        round=max(0.0, bare - item),
+        visible=max(0.0, with_visible - bare) / _MEASURED_VISIBLE,
+        idle=max(0.0, with_idle - bare) * PRUNING_ROUNDS / _MEASURED_LABELS,
+        item=item,
+        compress=compress,
+    )
+
+
+MEASUREMENTS = 6
+"""How often `measure_costs` reports progress."""
+
+
+def _seconds_per_round(
+    mechanism: CalibratedCounter, guarantee: Guarantee, labels: int, visible: int, items: int
+) -> float:
+    """Processor seconds of a round from admitted labels to encoded releases, in blocks after one to warm up."""
+    noise = KeyedNoise(_KEY, "plan", _NONCE)
+    names = [f"label {i:010d}" for i in range(labels)]
+    state = far_along(mechanism, noise, names, visible)
+    histogram = RunningHistogram(mechanism, noise, state, Pruning(PRUNING_ROUNDS))
+    encoder = ReleaseEncoder("plan", 1, _NONCE, mechanism, guarantee)
+    rounds = [[names[(i * items + j) % labels] for j in range(items)] for i in range(PRUNING_ROUNDS)]
+    taken = []
+    for _ in range(1 + _REPEATS):
+        started = process_time()
+        for block in histogram.blocks(rounds):
+            encoder.encode(block, range(len(block.sizes)))
+        taken.append(process_time() - started)
+    return min(taken[1:]) / PRUNING_ROUNDS
+
+
+def _seconds_per_event(shards: int, events_per_round: int) -> float:
+    """Processor seconds of an event in the sequencer, from its record to its frames' bytes."""
+    rounds = "per-event" if events_per_round == 1 else f"every-{events_per_round}"
+    epoch = Epoch.open(Settings(stream="plan", rounds=rounds), 1, 0)
+    records = [
+        Record(i, 1, None, b'{"items":["label %010d","label %010d","label %010d"]}' % (i, i + 7, i * i))
+        for i in range(_MEASURED_EVENTS)
+    ]
+    taken = []
+    for _ in range(_REPEATS):
+        sequencer = Sequencer(epoch, _KEY, "plan.events", shards)
+        started = process_time()
+        for start in range(0, len(records), 500):
+            for frame in sequencer.process(records[start : start + 500]).frames:
+                encode_frame(frame)
+        taken.append(process_time() - started)
+    return min(taken) / len(records)
+
+
+def _seconds_per_byte(compression: str) -> float:
+    """Processor seconds of packing a byte of releases for the broker."""
+    values = sample_releases(_COMPRESSED_LABELS, 16)
+    taken = []
+    for _ in range(_REPEATS):
+        started = process_time()
+        stored_bytes(values, compression, len(values))
+        taken.append(process_time() - started)
+    return min(taken) / sum(map(len, values))

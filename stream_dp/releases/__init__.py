@@ -1,0 +1,1 @@
+"""Bytes out: the release, its encoder, and everything that reads releases again."""

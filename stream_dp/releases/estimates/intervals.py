@@ -1,0 +1,108 @@
+"""Intervals for the true counts that stand behind a release.
+
+Where labels are kept, the interval of a label knows when the label was first shown: at that round its noise has the law
+of first_showing.py, which is forgotten as rounds go by, until count - 1.96 sd .. count + 1.96 sd is left.  Of a label
+that was on show before somebody began to read, nobody can say since when: its interval has the lower end of one that
+was first shown then, with the count tau, and the upper end of one whose showing is forgotten, so it is wider.
+Where labels are not kept, and for known labels, which are never tested, it is count - 1.96 sd .. count + 1.96 sd.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import ceil, floor
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.releases.estimates.first_showing import Noise, noise_when_shown
+from stream_dp.releases.estimates.noise_shapes import NoiseShape, noise_shape
+from stream_dp.releases.estimates.showings import Showing, Showings
+from stream_dp.releases.release import Release
+
+_PLAIN = Noise(0.0, 1.0)
+
+
+def intervals(
+    release: Release, showings: Mapping[str, Showing], confidence: float = 0.95
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The lower and the upper end for each label of a whole release, in its order; counts, not rounded.
+
+    `showings` are those of the labels, from `Showings.follow`.  Raises ValueError for a confidence
+    outside (0, 1), and for a release that has not one count a label.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"a confidence is between 0 and 1, not {confidence}")
+    if len(release.labels) != len(release.counts):
+        raise ValueError("the release has not one count a label")
+    deviations = NormalDist().inv_cdf((1 + confidence) / 2)
+    counts = np.array(release.counts, np.float64)
+    plain = deviations * release.sd
+    low, high = counts - plain, counts + plain
+    if not len(counts) or _shape(release) is None:
+        return low, high
+    shown = [showings[label] for label in release.labels]
+    means, sds = noise_since(shown, release)
+    middle, reach = counts - means * release.sd, deviations * sds * release.sd
+    first = np.array([each.first for each in shown])
+    return (
+        np.where(first, middle - reach, np.minimum(low, middle - reach)),
+        np.where(first, middle + reach, high),
+    )
+
+
+def noise_since(
+    shown: Sequence[Showing], release: Release
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation, in units of `sd`, of the noise that labels with these showings have in a release."""
+    shape = _shape(release)
+    if shape is None:
+        return np.zeros(len(shown)), np.ones(len(shown))
+    means, sds = np.array([_noise(each, shape) for each in shown]).T
+    rounds = np.array([each.round for each in shown])
+    memory = shape.correlations(rounds, np.array([release.round])) ** 2
+    return memory * means, np.sqrt(memory**2 * sds**2 + 1 - memory**2)
+
+
+def interval(
+    release: Release, showings: Mapping[str, Showing], label: str, confidence: float = 0.95
+) -> tuple[float, float]:
+    """That of one label.  Raises KeyError for a label that was not released, and ValueError as `intervals`."""
+    low, high = intervals(release, showings, confidence)
+    place = dict(zip(release.labels, range(len(low)), strict=False))[label]
+    return float(low[place]), float(high[place])
+
+
+def intervals_of(release: Release) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The 95% intervals of a release, which knows its showings if a subscription gave it.
+
+    Of one that stands alone nobody knows since when its labels are shown.
+    """
+    known = getattr(release, "showings", None)
+    return intervals(release, Showings().follow(release) if known is None else known)
+
+
+def whole_intervals(release: Release) -> tuple[list[int], list[int]]:
+    """The same as people are shown them: rounded outwards to whole numbers, and cut at zero."""
+    low, high = intervals_of(release)
+    return [max(0, floor(end)) for end in low.tolist()], [max(0, ceil(end)) for end in high.tolist()]
+
+
+def _shape(release: Release) -> NoiseShape | None:
+    """None where labels are not kept, or the release is none that a counter makes."""
+    sound = release.sd > 0 and 0 < release.round <= release.horizon < 2**25
+    if release.shown != "kept" or not sound:
+        return None
+    try:
+        return noise_shape(release.mechanism, release.horizon)
+    except ValueError:
+        return None
+
+
+def _noise(showing: Showing, shape: NoiseShape) -> Noise:
+    """What the label's noise was when it was first shown, computed once."""
+    if showing.noise is None:
+        count = showing.count if showing.first else showing.tau
+        known = showing.count < showing.tau and showing.first
+        law = (shape, showing.round, showing.sd, showing.tau, count, showing.step)
+        showing.noise = _PLAIN if known else noise_when_shown(*law)
+    return showing.noise

@@ -1,0 +1,51 @@
+"""Since when each label is shown, as one who reads releases in order can tell.  It loads nothing large."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stream_dp.releases.estimates.first_showing import Noise
+    from stream_dp.releases.release import Release
+
+
+@dataclass(slots=True)
+class Showing:
+    """The first release that was seen to hold a label; `count`, `sd` and `tau` are those of it.
+
+    `first` says whether the label was first shown there: whoever begins to read later cannot know since when a label
+    is shown.  Every `step`-th round is released.  `noise` is computed when it is first asked for.
+    """
+
+    round: int
+    count: int
+    sd: float
+    tau: int
+    step: int
+    first: bool
+    noise: Noise | None = None
+
+
+class Showings:
+    """Feed it whole releases in order; it remembers one `Showing` a label and epoch."""
+
+    def __init__(self) -> None:
+        self._nonce = ""
+        self._last = 0
+        self._showings: dict[str, Showing] = {}
+
+    def follow(self, release: Release) -> dict[str, Showing]:
+        """Those of the epoch up to this release, which it has to hold; empty where labels are not kept."""
+        if release.nonce != self._nonce:
+            self._nonce, self._last, self._showings = release.nonce, 0, {}
+        previous = getattr(release, "previous", None)
+        if release.shown == "kept" and len(release.labels) > len(self._showings):
+            step = max(1, release.round - (previous or 0))
+            for label, count in zip(release.labels, release.counts, strict=False):
+                if label not in self._showings:
+                    self._showings[label] = Showing(
+                        release.round, count, release.sd, release.tau, step, previous == self._last
+                    )
+        self._last = release.round
+        return self._showings

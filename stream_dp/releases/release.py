@@ -1,0 +1,80 @@
+"""A release as subscribers read it from `<stream>.releases`.  JSON Schema: docs/schemas/release.json."""
+
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+from stream_dp.config.times import milliseconds, parse_time
+from stream_dp.counters.protocol import Shown
+
+VERSION: Literal[1] = 1
+LARGEST_PART = 900_000
+"""A release of more bytes than this is split into parts, to stay below Kafka's default limit of a message."""
+
+SHARD_FIELD = b',"shard":'
+"""Begins what the release of a shard says between the opening that all shards of its round share and its own part."""
+
+
+_TIME_FIELD = b',"ts":"'
+_LONGEST_TIME = len("9999-12-31T23:59:59.999Z")
+
+
+def release_time(value: bytes) -> int:
+    """The `ts` of the release in a record's value, in milliseconds since 1970.
+
+    >>> release_time(b'{"v":1,"round":7,"ts":"2026-01-31T12:00:00.123Z"}')
+    1769860800123
+    """
+    start = value.index(_TIME_FIELD) + len(_TIME_FIELD)  # no text that users write comes before it
+    return _milliseconds(value[start : start + _LONGEST_TIME])
+
+
+@lru_cache(maxsize=1024)
+def _milliseconds(iso: bytes) -> int:
+    return milliseconds(parse_time(iso.decode()))
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of the snapshot that one round released, as subscribers read it.
+
+    `labels` and `counts` run in parallel, largest count first, then by label.  `sd` is the standard deviation
+    of every count of this round.  Where `shown` is "kept", a label is shown from the first released round on in which
+    its noisy count is at least that round's `tau`, whatever its count is later; where it is "each-round", only in the
+    rounds in which its count is.  `items_per_user` is there where the unit is the user; `items_per_event` is then the
+    same number, because no event can bring more.
+    `previous` is the round that the epoch released before, 0 if none, and `tag` shows from which log the release came
+    (privacy/release_tags.py); both are missing in epochs that were opened before releases had them.
+    """
+
+    v: int
+    stream: str
+    epoch: int
+    nonce: str
+    round: int
+    horizon: int
+    ts: str
+    unit: str
+    mechanism: str
+    epsilon: float
+    delta: float
+    rho: float
+    items_per_event: int
+    sd: float
+    tau: int
+    part: int
+    parts: int
+    labels: list[str]
+    counts: list[int]
+    items_per_user: int | None = None
+    previous: int | None = None
+    tag: str | None = None
+    shown: Shown = "each-round"
+
+
+_RELEASE_DECODER = msgspec.json.Decoder(Release)
+
+
+def decode_release(value: bytes) -> Release:
+    """The release in a record's value; raises msgspec.DecodeError for anything else."""
+    return _RELEASE_DECODER.decode(value)

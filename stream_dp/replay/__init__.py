@@ -1,0 +1,1 @@
+"""Sending a log through a stream again."""

@@ -1,0 +1,172 @@
+"""Where a worker's output goes, and what is there already: the releases of a stream that one worker has alone.
+
+`shards/outlet.py` is the other one, for a worker that hands its rounds on to shards.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+from aiokafka import AIOKafkaProducer
+
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.epochs.journal import EpochOpened
+from stream_dp.epochs.last_release import check_last_release
+from stream_dp.epochs.published import anything_published, begin_after, published, published_of, value_digest
+from stream_dp.pipeline.pipeline import Output, Pipeline
+from stream_dp.pipeline.sequencer import Sequencer
+from stream_dp.sinks.frames import FramesOutlet
+from stream_dp.sinks.framing import Framing, rounds_per_batch
+from stream_dp.sinks.sending import Addressed, InFlight, packed
+from stream_dp.store.checkpoints import Checkpoint
+
+
+class Outlet(Protocol):
+    """What a worker asks of it, in this order, from its start on."""
+
+    def holds_anything(self) -> bool:
+        """Whether anything was ever written for this stream."""
+        ...
+
+    def holds(self, opened: EpochOpened) -> bool:
+        """Whether anything was written under this epoch."""
+        ...
+
+    def published_since(self, checkpoint: Checkpoint) -> int:
+        """Read what was written after the checkpoint; returns the last round of it, 0 if there is none.
+
+        Raises `EpochRefused` where it contradicts itself.
+        """
+        ...
+
+    def pipeline(
+        self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None
+    ) -> Pipeline | Sequencer:
+        """What makes the output, as it was at the checkpoint; `earlier`: see `Pipeline`."""
+        ...
+
+    def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline | Sequencer) -> None:
+        """Raise `StateDamaged` unless `pipeline`, as it was at the checkpoint, fits what was published by then."""
+        ...
+
+    @property
+    def not_given_again(self) -> int:
+        """The last round that is published and was not computed again yet; 0 if there is none."""
+        ...
+
+    def missing(self, output: Output) -> Output:
+        """What of `output` is not published yet.  Raises `EpochRefused` at a difference from what is."""
+        ...
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether some output waits for the rest of its batch."""
+        ...
+
+    def addressed(
+        self, output: Output, reached: int, ends: bool, producer: AIOKafkaProducer
+    ) -> Iterator[Addressed]:
+        """The batches that have ended with this output, packed for the producer; the rest is held back.
+
+        `reached`: the last round of the output.  `ends`: the log ended there.
+        """
+        ...
+
+    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str, sent: InFlight) -> Checkpoint:
+        """What to go on from later; everything `sent` must be settled."""
+        ...
+
+
+class ReleasesOutlet:
+    """The releases topic.  See `Outlet`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._published: dict[tuple[int, int], bytes] = {}  # digests, by round and part
+        self._begin: int | None = (
+            None  # where the releases after the checkpoint stand, once that was looked up
+        )
+        self._end = 0
+        self._framing = Framing(1, len(settings.stream))
+
+    def holds_anything(self) -> bool:
+        """See `Outlet.holds_anything`."""
+        return anything_published(self._settings)
+
+    def holds(self, opened: EpochOpened) -> bool:
+        """See `Outlet.holds`."""
+        return any(True for _ in published_of(self._settings, opened))
+
+    def published_since(self, checkpoint: Checkpoint) -> int:
+        """See `Outlet.published_since`."""
+        number, nonce = checkpoint.epoch.number, checkpoint.epoch.nonce.hex()
+        self._published, self._begin = {}, begin_after(self._settings, checkpoint)
+        for _, release, value in published(self._settings, self._begin):
+            if release.nonce != nonce and release.epoch <= number:
+                continue  # from a worker of a closed epoch that slept: what it had read was charged to that epoch
+            if release.round > checkpoint.state.round or release.epoch > number:
+                digest = value_digest(value)
+                if self._published.setdefault((release.round, release.part), digest) != digest:
+                    raise EpochRefused(
+                        f"the topic {self._settings.releases!r} holds two different releases of round "
+                        f"{release.round}: somebody else has written there; nothing is sent"
+                    )
+        return self.not_given_again
+
+    def pipeline(self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None) -> Pipeline:
+        """See `Outlet.pipeline`."""
+        self._end = checkpoint.releases_offset if self._begin is None else self._begin
+        rounds = rounds_per_batch(checkpoint.epoch.privacy["rounds"], self._settings.batch_rounds)
+        self._framing = Framing(rounds, len(self._settings.stream))
+        place = checkpoint.position, checkpoint.state, checkpoint.pairs
+        return Pipeline(checkpoint.epoch, key, self._settings.events, *place, earlier)
+
+    def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline | Sequencer) -> None:
+        """See `Outlet.check_state`."""
+        assert isinstance(pipeline, Pipeline)
+        check_last_release(self._settings, checkpoint, pipeline, self._settings.releases)
+
+    @property
+    def not_given_again(self) -> int:
+        """See `Outlet.not_given_again`."""
+        return max((round_number for round_number, _ in self._published), default=0)
+
+    def missing(self, output: Output) -> Output:
+        """See `Outlet.missing`."""
+        missing = Output(dead_letters=output.dead_letters)
+        for release in output.releases:
+            digest = self._published.pop((release.round, release.part), None)
+            if digest is None:
+                missing.releases.append(release)
+            elif digest != value_digest(release.value):
+                raise EpochRefused(
+                    f"round {release.round} was published with other content than the events topic and the "
+                    "key give now: the log, the key or the releases were changed; nothing is sent"
+                )
+        return missing
+
+    @property
+    def holds_back(self) -> bool:
+        """See `Outlet.holds_back`."""
+        return self._framing.is_open
+
+    def addressed(
+        self, output: Output, reached: int, ends: bool, producer: AIOKafkaProducer
+    ) -> Iterator[Addressed]:
+        """See `Outlet.addressed`."""
+        key = self._settings.stream.encode()
+        for parts in self._framing.cut(output.releases, reached, [reached] if ends else []):
+            yield Addressed(self._settings.releases, 0, packed(producer, key, parts))
+
+    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str, sent: InFlight) -> Checkpoint:
+        """See `Outlet.checkpoint`."""
+        place = pipeline.state(), pipeline.position, sent.end(self._settings.releases, 0, self._end)
+        return Checkpoint(pipeline.epoch, *place, key_check, pipeline.intake.pairs)
+
+
+def outlet_of(settings: Settings, shards: int) -> Outlet:
+    """Where a worker writes whose epoch is divided into so many shards, which the settings may want to change."""
+    return (
+        FramesOutlet(msgspec.structs.replace(settings, shards=shards)) if shards else ReleasesOutlet(settings)
+    )

@@ -1,0 +1,183 @@
+"""How everything here sends batches with aiokafka, and how its clients are stopped."""
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.structs import RecordMetadata
+
+from stream_dp.config.connections import Kafka, aiokafka_options
+from stream_dp.kafka.topic_metadata import METADATA_MILLISECONDS, make_no_topics
+from stream_dp.operations.watch import Watch
+from stream_dp.pipeline.pipeline import ReleasedPart
+from stream_dp.releases.release import release_time
+from stream_dp.sinks.framing import LARGEST_BATCH
+
+logger = logging.getLogger(__name__)
+
+_FLUSH_SECONDS = 30.0
+_STOP_SECONDS = 30.0
+_LONGEST_SILENCE_SECONDS = 30.0
+_LETTER_MILLISECONDS = 10_000
+_UNANSWERED = 2
+
+
+def producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
+    """A producer whose batches are stored once and in order, or not at all; `compression` is that of the settings."""
+    sender = AIOKafkaProducer(
+        **aiokafka_options(kafka),
+        compression_type=None if compression == "none" else compression,
+        acks="all",
+        enable_idempotence=True,
+        max_batch_size=LARGEST_BATCH,
+        linger_ms=2,
+        metadata_max_age_ms=METADATA_MILLISECONDS,
+    )
+    make_no_topics(sender.client)
+    return sender
+
+
+def letter_producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
+    """A producer of dead letters, which gives up what is not stored soon: its owner keeps it and says so."""
+    sender = AIOKafkaProducer(
+        **aiokafka_options(kafka) | {"request_timeout_ms": _LETTER_MILLISECONDS},
+        compression_type=None if compression == "none" else compression,
+        acks="all",
+        linger_ms=2,
+        metadata_max_age_ms=METADATA_MILLISECONDS,
+    )
+    make_no_topics(sender.client)
+    return sender
+
+
+def batches(sender: AIOKafkaProducer, key: bytes, values: Iterable[bytes]) -> Iterator[BatchBuilder]:
+    """Pack values for the producer, which costs a third of handing it one record at a time."""
+    batch = sender.create_batch()
+    for value in values:
+        if batch.append(key=key, value=value, timestamp=None) is None:
+            yield batch
+            batch = sender.create_batch()
+            batch.append(key=key, value=value, timestamp=None)  # the first one always fits
+    if batch.record_count():
+        yield batch
+
+
+def packed(sender: AIOKafkaProducer, key: bytes, parts: Iterable[ReleasedPart]) -> BatchBuilder:
+    """These releases as one batch; each record has the time that its release tells, and not that of this clock."""
+    batch = sender.create_batch()
+    for part in parts:
+        if batch.append(key=key, value=part.value, timestamp=release_time(part.value)) is None:
+            raise ValueError(f"round {part.round} does not fit into the batch that it was put into")
+    return batch
+
+
+class Addressed(NamedTuple):
+    """A batch for a partition of a topic."""
+
+    topic: str
+    partition: int
+    batch: BatchBuilder
+
+
+class InFlight:
+    """The batches that one producer has on their way: at most two of each partition that the broker has not answered.
+
+    While the broker is silent it says so every half a minute, and that this process still works.
+    """
+
+    def __init__(self, sender: AIOKafkaProducer, kafka: str, watch: Watch) -> None:
+        """`kafka` is the brokers' address as it is logged."""
+        self.producer, self._kafka, self._watch = sender, kafka, watch
+        self._unanswered: dict[TopicPartition, deque[asyncio.Future[int]]] = defaultdict(deque)
+        self._ends: dict[TopicPartition, int] = {}
+
+    async def send(self, batch: Addressed) -> None:
+        """Hand a batch to the producer; waits only while too many others of its partition are unanswered."""
+        place = TopicPartition(batch.topic, batch.partition)
+        await self._answered(place, _UNANSWERED - 1)
+        batch.batch.close()  # the producer waits for no more of it, and adds nothing to it
+        stored = await self.producer.send_batch(batch.batch, batch.topic, partition=batch.partition)
+        end = offset_after(stored, batch.batch.record_count())
+        self._unanswered[place].append(asyncio.ensure_future(end))
+
+    async def settle(self) -> None:
+        """Wait until the broker has everything; the producer sends it until it does.  Raises KafkaError."""
+        for place in self._unanswered:
+            await self._answered(place, 0)
+
+    def end(self, topic: str, partition: int, least: int) -> int:
+        """The offset after the last batch that the broker has, or `least` where that is more or nothing was sent."""
+        return max(least, self._ends.get(TopicPartition(topic, partition), 0))
+
+    def drop(self) -> None:
+        """Wait for nothing more."""
+        for unanswered in chain.from_iterable(self._unanswered.values()):
+            unanswered.cancel()
+
+    async def _answered(self, place: TopicPartition, at_most: int) -> None:
+        with self._watch.progress.waiting("kafka-acknowledgement"):
+            await self._until_answered(place, at_most)
+
+    async def _until_answered(self, place: TopicPartition, at_most: int) -> None:
+        unanswered = self._unanswered[place]
+        while len(unanswered) > at_most:
+            oldest = unanswered[0]
+            while not (await asyncio.wait({oldest}, timeout=_LONGEST_SILENCE_SECONDS))[0]:
+                seconds = _LONGEST_SILENCE_SECONDS
+                logger.warning(
+                    "waiting for Kafka at %s: no answer to a batch for %.0f s", self._kafka, seconds
+                )
+                self._watch.answered(False)
+                self._watch.outage("kafka")
+            self._ends[place] = max(self._ends.get(place, 0), await oldest)
+            unanswered.popleft()
+
+
+async def offset_after(stored: Awaitable[RecordMetadata], records: int) -> int:
+    """The offset after a batch of `records` records, once the broker has it."""
+    return (await stored).offset + records
+
+
+async def stop_producer(sender: AIOKafkaProducer, why: type[BaseException] | None = None) -> None:
+    """Stop a producer when the broker has all that it was given, or has answered nothing for some seconds.
+
+    `why` is what the session ended with: one that was cancelled flushes nothing.  aiokafka would wait without end for a
+    broker that keeps its connections open and is silent.  What a worker's next session does not find published it
+    computes and sends again.
+    """
+    flushing = asyncio.ensure_future(sender.flush())
+    flushed, _ = await asyncio.wait(
+        {flushing}, timeout=0.0 if why is asyncio.CancelledError else _FLUSH_SECONDS
+    )
+    if not flushed:
+        flushing.cancel()
+        waiting, sending = sender._message_accumulator, sender._sender.sender_task
+        for batch in chain(waiting._pending_batches, *waiting._batches.values()):
+            batch.future.cancel()
+        while not sending.done():  # the first time, it begins to wait for requests that are on their way
+            sending.cancel()
+            await asyncio.sleep(0)
+    await stop_client(sender.stop(), sender.client)
+
+
+async def stop_client(stopping: Coroutine[Any, Any, None], connection: AIOKafkaClient) -> None:
+    """Stop a client, and close its connection even if that fails or takes too long.
+
+    While the broker is away, aiokafka's consumer ends its own tasks in a way that would look here as if this process
+    had been cancelled, and leaves its connections open.  A member of a group first waits for its turn to leave, which
+    may never come.
+    """
+    task = asyncio.ensure_future(stopping)
+    stopped, _ = await asyncio.wait({task}, timeout=_STOP_SECONDS)
+    if not stopped:
+        logger.warning("a client of Kafka does not stop: it is left behind")
+        task.cancel()
+        await connection.close()
+    elif task.cancelled() or task.exception() is not None:
+        await connection.close()

@@ -1,0 +1,1 @@
+"""Computing releases again from key and log: verify, rebuild, republish."""

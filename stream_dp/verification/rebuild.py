@@ -1,0 +1,248 @@
+"""A stream from its noise key and its topics alone: to put its state back into Redis, or to check its releases."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice, takewhile
+
+from redis import Redis
+
+from stream_dp.barriers.key import barrier_key
+from stream_dp.barriers.topic import read_barriers
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.engine.histogram import HistogramState
+from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, check_key
+from stream_dp.epochs.lifecycle import Epochs
+from stream_dp.epochs.published import published_of, start_of, value_digest
+from stream_dp.events.barrier_chain import BarrierChain
+from stream_dp.events.log_digest import NOTHING
+from stream_dp.events.merged_log import LogEntry, merged
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from stream_dp.pipeline.pipeline import Pipeline, Position, ReleasedPart
+from stream_dp.privacy.keyed_noise import check_golden_draw, key_check
+from stream_dp.releases.release import decode_release
+from stream_dp.sinks.releases import outlet_of
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Sharding
+from stream_dp.store.noise_key import noise_key
+from stream_dp.verification.verify import Outcome, verify
+from stream_dp.workers.events_reader import ends_of
+from stream_dp.workers.resume import take_over
+
+Progress = Callable[[int, int], None]
+"""Called with how many records are done, and how many there are."""
+
+_RECORDS_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class Promise:
+    """An epoch as it is on record, with its key and what closed it, if anything."""
+
+    opened: EpochOpened
+    key: bytes
+    closed: EpochClosed | None
+
+    @property
+    def epoch(self) -> Epoch:
+        """What was promised."""
+        return self.opened.epoch
+
+
+def find_promise(settings: Settings, redis: Redis, number: int | None = None) -> Promise:
+    """The epoch `number` (default: the last one) from the epochs topic, with the noise key it was opened with.
+
+    Raises `EpochRefused`, `LogRefused`, `NoKey` or `WrongNoise`.
+    """
+    check_golden_draw()
+    log.check_topic(settings.kafka_address, settings.epochs)
+    journal = EpochJournal(settings)
+    opened = [entry for entry in journal.opened if number in (None, entry.epoch.number)]
+    if not opened:
+        wanted = "no epoch" if number is None else f"no epoch {number}"
+        raise EpochRefused(f"{wanted} of stream {settings.stream!r} was ever opened")
+    key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
+    last = opened[-1]
+    check_key(last, key)
+    last.epoch.check_noise()
+    last.epoch.check_rounds()
+    return Promise(last, key, journal.closed.get(last.epoch.number))
+
+
+def verify_epoch(
+    settings: Settings, redis: Redis, number: int | None = None, progress: Progress = lambda done, of: None
+) -> Outcome:
+    """Compare all releases of an epoch with what its key and log give again."""
+    promise = find_promise(settings, redis, number)
+    checkpoint = checkpoint_of(settings, redis, promise)
+    counted = checkpoint.position.log if checkpoint is not None else NOTHING
+    released = last_released(settings, promise, checkpoint)
+    parts = (part for _, part in _parts(settings, promise))
+    entries = epoch_entries(settings, promise, progress)
+    return verify(promise.epoch, promise.key, settings.events, entries, parts, counted, released)
+
+
+def checkpoint_of(settings: Settings, redis: Redis, promise: Promise) -> Checkpoint | None:
+    """The checkpoint of an epoch, if Redis has one."""
+    checkpoint = CheckpointStore(redis, settings.stream).load(promise.key)
+    return checkpoint if checkpoint is not None and checkpoint.epoch.nonce == promise.epoch.nonce else None
+
+
+def last_released(settings: Settings, promise: Promise, checkpoint: Checkpoint | None) -> int:
+    """A round up to which all releases of an epoch were sent, as far as that is known without looking at them.
+
+    Of a stream in shards it is not: checkpoints of its worker tell what was handed to the shards.
+    """
+    if promise.closed is not None and not promise.closed.end_unknown and not settings.shards:
+        return promise.epoch.mechanism.horizon
+    return checkpoint.position.released if checkpoint is not None else 0
+
+
+def rebuild(
+    settings: Settings,
+    redis: Redis,
+    progress: Progress = lambda done, of: None,
+    replace: bool = False,
+    trust_log: bool = False,
+) -> Checkpoint:
+    """Put the state of the open epoch back into Redis, as it was after its last whole release; nothing is released.
+
+    What is left of its releases is compared with what the log gives.  Where nothing is left, nothing shows that the log
+    is the one that was counted: `trust_log` takes that on trust, and the epoch begins again, with the same releases.
+
+    Raises `EpochRefused` where Redis still holds state and `replace` is false, and where the log does not give what
+    was released, and `LedgerRefused` where the epoch was not charged and its charge does not fit the budget.
+    """
+    store = CheckpointStore(redis, settings.stream)
+    if not replace and store.holds_state():
+        raise EpochRefused(
+            f"Redis holds state of stream {settings.stream!r}: nothing was rebuilt; give --replace to replace it"
+        )
+    epochs = take_over(settings, store, redis)
+    epochs.finish_closing()
+    promise = find_promise(settings, redis)
+    if promise.closed is not None:
+        raise EpochRefused(f"epoch {promise.epoch.number} is closed: there is nothing to rebuild")
+    if not trust_log and not outlet_of(settings, settings.shards).holds(promise.opened):
+        raise EpochRefused(
+            f"no release of epoch {promise.epoch.number} is there to compare a rebuilt state with: restore their "
+            "topic; or, if you know that the events topic is the log that was counted, give --trust-log, and the "
+            "worker releases the same again; or open a new epoch, which is charged, with --new-epoch"
+        )
+    begin = start_of(settings, (promise.epoch.number, 0), promise.opened.releases_offset)
+    if settings.shards:
+        _forget_shards(settings, redis, promise.key)
+        return _put_back(_start_of_sequencer(settings, promise, begin), promise.key, epochs, store)
+    released = _Released(_parts(settings, promise), begin)
+    pipeline = Pipeline(promise.epoch, promise.key, settings.events)
+    entries = epoch_entries(settings, promise, progress)
+    while pipeline.round < released.rounds:
+        batch = list(islice(entries, min(_RECORDS_AT_ONCE, released.rounds - pipeline.round)))
+        output = pipeline.process(batch)
+        if not batch or any(released.differs(part) for part in output.releases):
+            raise EpochRefused(
+                "nothing was rebuilt: the events topic and the key do not give what was released; "
+                "`stream-dp verify` says more"
+            )
+    state = pipeline.histogram.state()
+    checkpoint = Checkpoint(
+        promise.epoch,
+        state,
+        pipeline.position,
+        released.next_offset,
+        key_check(promise.key),
+        pipeline.intake.pairs,
+    )
+    if left := released.not_given:
+        raise EpochRefused(
+            f"nothing was rebuilt: the topic {settings.releases!r} holds a release of round {left}, which the events "
+            "topic and the key do not give; `stream-dp verify` says more"
+        )
+    return _put_back(checkpoint, promise.key, epochs, store)
+
+
+def _put_back(checkpoint: Checkpoint, key: bytes, epochs: Epochs, store: CheckpointStore) -> Checkpoint:
+    """Make it the state of the stream.  A worker goes on from it at once, so the epoch is charged before, again."""
+    epochs.charge_again()
+    store.start_over(key)
+    store.commit(store.prepare(checkpoint))
+    return checkpoint
+
+
+def _forget_shards(settings: Settings, redis: Redis, key: bytes) -> None:
+    """Let every shard begin with the first frame again, which gives the same releases; one that runs is fenced off."""
+    for number in range(settings.shards):
+        store = CheckpointStore(redis, f"{settings.stream}/{number}")
+        store.take_over()
+        store.start_over(key)
+
+
+def _start_of_sequencer(settings: Settings, promise: Promise, releases_offset: int) -> Checkpoint:
+    """The sequencer of a stream in shards at the beginning of its epoch.
+
+    When it starts, it computes all rounds again and compares them with the frames that are there, as after any start.
+    Each shard does the same with its releases.
+    """
+    epoch = promise.epoch
+    return Checkpoint(
+        epoch,
+        HistogramState.before_any_round(),
+        Position.at_start_of(epoch),
+        releases_offset,
+        key_check(promise.key),
+        sharding=Sharding(settings.shards, [0] * settings.shards),
+    )
+
+
+class _Released:
+    """What the releases topic holds of an epoch: `rounds` is the last whole one, after which `next_offset` stands."""
+
+    def __init__(self, published: Iterator[tuple[int, ReleasedPart]], first_offset: int) -> None:
+        self.rounds, self.next_offset = 0, first_offset
+        self._values: dict[tuple[int, int], bytes] = {}
+        for offset, part in published:
+            self._values[part.round, part.part] = value_digest(part.value)
+            if part.part == decode_release(part.value).parts and part.round > self.rounds:
+                self.rounds, self.next_offset = part.round, offset + 1
+
+    def differs(self, part: ReleasedPart) -> bool:
+        """Whether the topic holds another release in its place; it may hold none."""
+        digest = value_digest(part.value)
+        return self._values.pop((part.round, part.part), digest) != digest
+
+    @property
+    def not_given(self) -> int:
+        """A round up to the last whole one of which a release was never given to `differs`; 0 if there is none."""
+        return max((number for number, _ in self._values if number <= self.rounds), default=0)
+
+
+def _parts(settings: Settings, promise: Promise) -> Iterator[tuple[int, ReleasedPart]]:
+    """The releases of the epoch in the order of their topic, each with its offset."""
+    for offset, release, value in published_of(settings, promise.opened):
+        yield offset, ReleasedPart(release.round, release.part, value)
+
+
+def epoch_entries(settings: Settings, promise: Promise, progress: Progress) -> Iterator[LogEntry]:
+    """The log that the epoch counts: its events, and its barriers where its rounds end by ticks."""
+    epoch, closed = promise.epoch, promise.closed
+    events = log.offsets(settings.kafka_address, settings.events)
+    first = max(events.first, epoch.first_offset)
+    end = events.end if closed is None else min(events.end, closed.end_offset)
+    fetched = _events(settings, first, end, progress)
+    if epoch.after_barrier is None:
+        return (record for _, batch in fetched for record in batch)
+    chain = BarrierChain(barrier_key(promise.key), settings.stream, epoch.after_barrier)
+    barriers = read_barriers(settings, chain.last.next_offset, ends_of(settings, epoch).barriers or 0)
+    if closed is not None and closed.end_barrier is not None:
+        last = closed.end_barrier
+        barriers = takewhile(lambda _: chain.last.number < last, barriers)
+    return merged(chain, barriers, fetched, epoch.first_offset)
+
+
+def _events(
+    settings: Settings, first: int, end: int, progress: Progress
+) -> Iterator[tuple[int, list[Record]]]:
+    """Events as they are fetched, each time with the offset up to which all have been."""
+    for reached, batch in log.read_batches(settings.kafka_address, settings.events, first, end):
+        yield reached, [Record.of(each) for each in batch]
+        progress(reached - first, end - first)

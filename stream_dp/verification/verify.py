@@ -1,0 +1,282 @@
+"""Compute all releases of an epoch again, from the noise key and the events topic, and compare them byte for byte.
+
+Pure: records and releases come in as iterators.  The outcome is a certificate that tells nothing about the data:
+its commitment to the log is keyed, and everything else in it is public already.
+
+Releases may be missing.  What is there is compared, and says by its tags whether the log is the one that was counted.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+from itertools import chain, islice
+from typing import NamedTuple
+
+import msgspec
+
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.barrier_chain import Barrier
+from stream_dp.events.log_digest import NOTHING, LogDigest, LogDigester
+from stream_dp.events.merged_log import LogEntry
+from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
+from stream_dp.releases.release import decode_release
+
+_RECORDS_AT_ONCE = 500
+
+
+class Verdict(StrEnum):
+    """What the comparison says of the events topic and the releases."""
+
+    IDENTICAL = "identical"
+    EXTENDED = "extended"
+    TRUNCATED = "truncated"
+    REORDERED = "reordered"
+    EDITED = "edited"
+    RELEASES_CHANGED = "releases-changed"
+    RELEASES_INCOMPLETE = "releases-incomplete"
+
+    @property
+    def sound(self) -> bool:
+        """Whether every release that is there follows from the log."""
+        return self in (Verdict.IDENTICAL, Verdict.EXTENDED, Verdict.RELEASES_INCOMPLETE)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        return {
+            Verdict.IDENTICAL: "Every release follows from the log and the key, byte for byte.",
+            Verdict.EXTENDED: "Every release follows from the log and the key; the log goes on beyond them.",
+            Verdict.TRUNCATED: "The log ends, or begins, short of what was released.",
+            Verdict.REORDERED: "The log holds the same records as were counted, in other places or at other times.",
+            Verdict.EDITED: "The log does not hold the records that were counted.",
+            Verdict.RELEASES_CHANGED: "The log is the one that was counted, but the releases are not what it gives.",
+            Verdict.RELEASES_INCOMPLETE: "Every release that is there follows from the log and the key; some are "
+            "missing, and `stream-dp republish` can write them again.",
+        }[self]
+
+
+class Difference(NamedTuple):
+    """The first place where recomputed and published releases differ.  PRIVATE: for operators only."""
+
+    round: int
+    part: int
+    recomputed: bytes | None
+    published: bytes | None
+
+    @property
+    def tags_agree(self) -> bool:
+        """Whether both carry the same tag, so that the log is the one that was counted up to here."""
+        if self.recomputed is None or self.published is None:
+            return False
+        ours, theirs = decode_release(self.recomputed), decode_release(self.published)
+        return ours.tag is not None and ours.tag == theirs.tag
+
+
+class Certificate(msgspec.Struct, frozen=True):
+    """What was compared, and the verdict; safe to publish.
+
+    `log` commits to the records read, under the noise key; `releases` hashes the published releases in order;
+    `settings` is the fingerprint of all that the epoch promised; `missing` counts rounds that were released and are not
+    there, or not wholly.
+    """
+
+    v: int
+    stream: str
+    epoch: int
+    nonce: str
+    settings: str
+    rounds: int
+    log_records: int
+    log: str
+    releases: str
+    missing: int
+    verdict: Verdict
+    sound: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The public certificate and the private difference, where there is one.
+
+    `missing` are the rounds that the certificate counts, in order, and `last` is the last round that is there.
+    """
+
+    certificate: Certificate
+    difference: Difference | None
+    missing: list[int]
+    last: int
+
+
+def verify(
+    epoch: Epoch,
+    key: bytes,
+    topic: str,
+    entries: Iterable[LogEntry],
+    published: Iterable[ReleasedPart],
+    counted: LogDigest = NOTHING,
+    released: int = 0,
+) -> Outcome:
+    """Compare `published`, in the order of the releases topic, with what the log gives again.
+
+    `entries` are that log, from the epoch's first offset on; `counted` is the commitment in the last
+    checkpoint, by which an edited log is told from a reordered one and from changed releases.  `released` is a round up
+    to which all releases are known to have been made; what is missing before the last one that is there is known too.
+    """
+    log = _Log(entries, LogDigester(key), counted)
+    pipeline = Pipeline(epoch, key, topic)
+    comparison = _Comparison(_recomputed(pipeline, log))
+    for part in published:
+        comparison.take(part)
+    missing = comparison.end(released)
+    verdict = _verdict(log, epoch, pipeline.round, comparison, bool(missing))
+    certificate = Certificate(
+        v=1,
+        stream=epoch.privacy["stream"],
+        epoch=epoch.number,
+        nonce=epoch.nonce.hex(),
+        settings=epoch.fingerprint,
+        rounds=comparison.rounds,
+        log_records=log.digest.records,
+        log=log.digest.sequence.hex(),
+        releases=comparison.releases.hexdigest(),
+        missing=len(missing),
+        verdict=verdict,
+        sound=verdict.sound,
+    )
+    return Outcome(certificate, comparison.difference, missing, comparison.last)
+
+
+class _Comparison:
+    """Compares what is published, in any order and with gaps, with what is computed again, in order.
+
+    `rounds` is the last round up to which everything that is there was equal, `last` the last one that is there.
+    """
+
+    def __init__(self, recomputed: Iterator[ReleasedPart]) -> None:
+        self._recomputed = recomputed
+        self._next: ReleasedPart | None = None
+        self._seen: dict[_Place, bytes] = {}  # digests of what is published
+        self._passed: dict[_Place, bytes] = {}  # and of what was not there where it was due
+        self.releases = blake2b(digest_size=32)
+        self.difference: Difference | None = None
+        self.rounds = 0
+
+    @property
+    def last(self) -> int:
+        return max((round_number for round_number, _ in self._seen), default=0)
+
+    def take(self, part: ReleasedPart) -> None:
+        """Compare one release; one that comes again, as after a crash of the worker, must be the same again."""
+        place, digest = _place(part), _digest(part)
+        ours = None
+        if place in self._seen:
+            if self._seen[place] == digest:
+                return
+        elif self._passed.pop(place, None) == digest:
+            self._note(place, digest)
+            return
+        else:
+            ours = self._recomputed_at(place)
+            self._note(place, digest)
+        if ours != part:
+            self.difference = self.difference or Difference(*place, ours.value if ours else None, part.value)
+        elif self.difference is None:
+            self.rounds = max(self.rounds, part.round)
+
+    def _note(self, place: "_Place", digest: bytes) -> None:
+        self._seen[place] = digest
+        self.releases.update(digest)
+
+    def _recomputed_at(self, place: "_Place") -> ReleasedPart | None:
+        """What the log gives there; whatever comes before it and was not asked for is passed over."""
+        while self._next is None or _place(self._next) < place:
+            if self._next is not None:
+                self._passed[_place(self._next)] = _digest(self._next)
+            self._next = next(self._recomputed, None)
+            if self._next is None:
+                return None
+        if _place(self._next) > place:
+            return None
+        found, self._next = self._next, None
+        return found
+
+    def end(self, released: int) -> list[int]:
+        """Compute the rest; returns the rounds of which something is missing, in order."""
+        last = max(released, self.last)
+        rest = self._recomputed if self._next is None else chain([self._next], self._recomputed)
+        missing = {round_number for round_number, _ in self._passed}
+        missing.update(part.round for part in rest if part.round <= last)
+        return sorted(missing)
+
+
+_Place = tuple[int, int]
+
+
+def _place(part: ReleasedPart) -> _Place:
+    return part.round, part.part
+
+
+def _digest(part: ReleasedPart) -> bytes:
+    return blake2b(part.value, digest_size=32).digest()
+
+
+class _Log:
+    """Passes records on and commits to them.
+
+    `at_checkpoint` is the commitment where the worker made its last one, after `rounds_at_checkpoint` rounds.
+    """
+
+    def __init__(self, entries: Iterable[LogEntry], digester: LogDigester, counted: LogDigest) -> None:
+        self._entries = iter(entries)
+        self._digester = digester
+        self.counted = counted
+        self.digest = NOTHING
+        self.at_checkpoint: LogDigest | None = None
+        self.rounds_at_checkpoint = 0
+        self.first_offset: int | None = None
+
+    def batches(self) -> Iterator[list[LogEntry]]:
+        while batch := list(islice(self._entries, self._until_checkpoint() or _RECORDS_AT_ONCE)):
+            for record in batch:
+                if isinstance(record, Barrier):
+                    continue
+                self.digest = self._digester.extend(self.digest, [record])
+                if self.digest.records == self.counted.records:
+                    self.at_checkpoint = self.digest
+                if self.first_offset is None:
+                    self.first_offset = record.offset
+            yield batch
+
+    def _until_checkpoint(self) -> int:
+        """How many records of the next batch stand before the checkpoint: a batch ends there."""
+        return min(_RECORDS_AT_ONCE, max(0, self.counted.records - self.digest.records))
+
+
+def _recomputed(pipeline: Pipeline, log: _Log) -> Iterator[ReleasedPart]:
+    """All releases that the log gives; records beyond the horizon are read, and release nothing."""
+    for batch in log.batches():
+        yield from pipeline.process(batch).releases
+        if log.digest.records == log.counted.records:
+            log.rounds_at_checkpoint = pipeline.round
+
+
+def _verdict(log: _Log, epoch: Epoch, given: int, comparison: _Comparison, incomplete: bool) -> Verdict:
+    """`given`: the rounds that the log gives; records of a round that is still open give none."""
+    records, counted = log.digest.records, log.counted
+    difference, released = comparison.difference, comparison.last
+    if log.first_offset is not None and log.first_offset > epoch.first_offset and difference is not None:
+        return Verdict.TRUNCATED
+    if records < counted.records or given < released:
+        ran_out = difference is None or difference.recomputed is None
+        return Verdict.TRUNCATED if ran_out else Verdict.EDITED
+    same_log = log.at_checkpoint is None or log.at_checkpoint.sequence == counted.sequence
+    if not same_log:
+        same_contents = log.at_checkpoint is not None and log.at_checkpoint.contents == counted.contents
+        return Verdict.REORDERED if same_contents else Verdict.EDITED
+    if difference is not None:
+        after_same_log = difference.round <= log.rounds_at_checkpoint or difference.tags_agree
+        return Verdict.RELEASES_CHANGED if after_same_log else Verdict.EDITED
+    if incomplete:
+        return Verdict.RELEASES_INCOMPLETE
+    return Verdict.EXTENDED if given > released else Verdict.IDENTICAL

@@ -1,0 +1,1 @@
+"""The processes that run for ever: worker, shard, merge and standby."""

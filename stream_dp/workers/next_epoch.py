@@ -1,0 +1,132 @@
+"""A pipeline that is ready to work, and how an operator's wish for another epoch gives one."""
+
+import logging
+from dataclasses import dataclass
+
+from redis import Redis
+
+from stream_dp.barriers.key import barrier_key
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.epochs.gap import gap_of
+from stream_dp.epochs.journal import EpochJournal
+from stream_dp.epochs.lifecycle import Epochs
+from stream_dp.events.log_digest import LogDigester
+from stream_dp.kafka import log
+from stream_dp.pipeline.pipeline import Pipeline, Position
+from stream_dp.pipeline.sequencer import Sequencer
+from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.sinks.releases import Outlet, outlet_of
+from stream_dp.store.checkpoints import Checkpoint
+from stream_dp.store.noise_key import noise_key
+from stream_dp.workers.events_reader import LogEnds, ends_of
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Resumed:
+    """A pipeline at the last checkpoint, and where its output goes.
+
+    `outlet` knows what has been published since then; `ends` is where the log ended at the start.
+    `closing`: count up to there, then the epoch is to be closed.  `barrier_key` is what it takes to write barriers.
+    """
+
+    pipeline: Pipeline | Sequencer
+    key_check: str
+    digester: LogDigester
+    outlet: Outlet
+    ends: LogEnds
+    epochs: Epochs
+    barrier_key: bytes
+    closing: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        checkpoint: Checkpoint,
+        pipeline: Pipeline | Sequencer,
+        key: bytes,
+        outlet: Outlet,
+        epochs: Epochs,
+        closing: bool = False,
+    ) -> "Resumed":
+        """`pipeline` as it was at `checkpoint`, and where the log ends now."""
+        return cls(
+            pipeline,
+            checkpoint.key_check,
+            LogDigester(key),
+            outlet,
+            ends_of(settings, checkpoint.epoch),
+            epochs,
+            barrier_key(key),
+            closing,
+        )
+
+
+@dataclass
+class NewEpoch:
+    """An operator's wish: close the epoch and open another one, which is charged.
+
+    `recount`: count the events topic again from its beginning, instead of going on where the old epoch ended.
+    `from_last_release`: where the old epoch is lost, begin where its last release ends, instead of at the log's end.
+    `instead_of`: the number of the epoch that is to be closed, 0 if there is none; the first start finds it out.
+    """
+
+    recount: bool = False
+    from_last_release: bool = False
+    instead_of: int | None = None
+
+    def granted(self, journal: EpochJournal) -> bool:
+        """Whether the next epoch is on record, because an outage ended the last attempt after that was written."""
+        last = journal.last.epoch.number if journal.last is not None else 0
+        if self.instead_of is None:
+            self.instead_of = last
+        return last > self.instead_of
+
+
+def open_next(
+    settings: Settings, redis: Redis, epochs: Epochs, wish: NewEpoch, counted: Position | None = None
+) -> Resumed:
+    """Close the last epoch and open the next one.
+
+    `counted` is how far the old one has counted.  None where that is not known, because its state is lost or the log is
+    another one by now: then its charge does not end, and must leave room for the next one.
+    """
+    events = log.offsets(settings.kafka_address, settings.events)
+    if counted is None:
+        ended = events.end if wish.recount else _end_of_lost_epoch(settings, epochs.journal, events, wish)
+        epochs.check_room(events.first if wish.recount else ended, None)
+    key = noise_key(settings.noise_key, redis, settings.stream, may_create=True)
+    if counted is None:
+        epochs.close_last(ended, None)
+    else:
+        ended = epochs.close_last(counted.next_offset, counted)
+    # A log that was made anew may end before what was counted of the old one.
+    first_offset = events.first if wish.recount else max(min(ended, events.end), events.first)
+    checkpoint = epochs.open_next(first_offset, key_check(key), counted, wish.recount)
+    outlet = outlet_of(settings, settings.shards)
+    return Resumed.of(settings, checkpoint, outlet.pipeline(checkpoint, key), key, outlet, epochs)
+
+
+def _end_of_lost_epoch(settings: Settings, journal: EpochJournal, events: log.Offsets, wish: NewEpoch) -> int:
+    """Where the next epoch begins if nobody can tell how far the last one has counted; says what it leaves out."""
+    last = journal.last
+    if last is None:
+        return events.end
+    closed = journal.closed.get(last.epoch.number)
+    if closed is not None and not closed.end_unknown:
+        return max(each.end_offset for each in journal.closed.values())
+    gap = gap_of(settings, last.epoch)
+    if wish.from_last_release:
+        if gap.begin is None:
+            raise EpochRefused(f"{gap}: leave --from-last-release out")
+        logger.warning("%s; the new epoch begins with them", gap)
+        return gap.begin
+    logger.warning(
+        "%s; the new epoch begins after them%s",
+        gap,
+        "; with --from-last-release it would have begun with them" if gap.records else "",
+    )
+    return events.end

@@ -1,0 +1,270 @@
+"""One connection of a worker to Kafka, from a checkpoint on: reads, counts, sends, and writes checkpoints beside that.
+
+The order is what makes it safe to die at any point: process a batch, send its releases and wait until the broker
+has them, then (when due) checkpoint to Redis, then commit the offset to Kafka, which only monitors read.
+"""
+
+import asyncio
+import logging
+import time
+
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError, KafkaTimeoutError
+
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.events.barrier_chain import BarrierChain
+from stream_dp.events.merged_log import LogEntry
+from stream_dp.kafka.consuming import consumer
+from stream_dp.operations.watch import Watch
+from stream_dp.pipeline.pipeline import Output
+from stream_dp.sinks.dead_letters import DeadLetters
+from stream_dp.sinks.framing import records_left
+from stream_dp.sinks.sending import InFlight, producer, stop_client, stop_producer
+from stream_dp.store.checkpoints import CheckpointStore, PreparedCheckpoint
+from stream_dp.workers.counted_log import CountedLog
+from stream_dp.workers.events_reader import EventsReader
+from stream_dp.workers.resume import Resumed
+from stream_dp.workers.topic_watch import TopicWatch
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_SILENCE_SECONDS = 30.0
+_OFFSET_SECONDS = 5.0
+_CONFIRM_SECONDS = 2.0
+_CONFIRM_ANSWER_SECONDS = 3.0
+
+
+class Session:
+    """One connection to Kafka from a checkpoint on; an outage ends it and the next one starts from Redis again."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: CheckpointStore,
+        resumed: Resumed,
+        letters: DeadLetters,
+        watch: Watch,
+        topics: TopicWatch,
+    ) -> None:
+        self.pipeline = resumed.pipeline
+        self._watch = watch
+        self._confirmed = time.monotonic()
+        self._settings = settings
+        self._store = store
+        self._resumed = resumed
+        self._topics = topics
+        self._outlet = resumed.outlet
+        self._checkpointed = (self.pipeline.round, time.monotonic())
+        self._writing: asyncio.Task[None] | None = None
+        self._letters, self._awaits_letters = letters, False
+        self._partition = TopicPartition(settings.events, 0)
+        self._journal = TopicPartition(settings.epochs, 0)
+        self._log = CountedLog(settings, resumed.digester)
+        self._log.counted(self.pipeline.position)
+        self._consumer = consumer(
+            settings.kafka_address, group_id=f"{settings.stream}.running-histogram", auto_offset_reset="none"
+        )
+        barrier = self.pipeline.position.barrier
+        self._reader = EventsReader(
+            settings,
+            self._consumer,
+            self.pipeline.position,
+            None if barrier is None else BarrierChain(resumed.barrier_key, settings.stream, barrier),
+            resumed.ends,
+            stop_there=resumed.closing,
+        )
+        self._producer = producer(settings.kafka_address, settings.compression)
+        self._in_flight = InFlight(self._producer, settings.kafka, watch)
+
+    async def __aenter__(self) -> "Session":
+        try:
+            for client in (self._producer, self._consumer, self._log.reader):
+                await client.start()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        self._reader.begin()
+        self._log.begin()
+        return self
+
+    async def __aexit__(self, why: type[BaseException] | None = None, *_: object) -> None:
+        self._in_flight.drop()
+        if self._writing is not None:  # a thread: it cannot be called off
+            await asyncio.wait({self._writing})
+        for reader in (self._consumer, self._log.reader):
+            await stop_client(reader.stop(), reader._client)
+        await stop_producer(self._producer, why)
+
+    async def read(self) -> list[LogEntry]:
+        """What comes next in the log; nothing if that takes a while."""
+        self._watch.beat()
+        rounds, at_once = self.pipeline.epoch.privacy["rounds"], self._settings.batch_rounds
+        open_records = self.pipeline.intake.open_records
+        return await self._reader.read(records_left(rounds, at_once, self.pipeline.round, open_records))
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether something that was counted waits for the rest of its batch, and so may not be saved yet."""
+        return self._outlet.holds_back
+
+    async def ends_batch(self) -> bool:
+        """Whether what is held back waits for nothing more, because the log ended here when the batch began."""
+        return self.holds_back and await self._reader.at_segment_end()
+
+    async def caught_up(self) -> bool:
+        """Whether all that the log held at the start has been read."""
+        return await self._reader.caught_up()
+
+    @property
+    def barrier_lag(self) -> int:
+        """How many barriers are known to wait."""
+        return self._reader.barrier_lag
+
+    @property
+    def lag(self) -> int:
+        """How many records are known to wait."""
+        return self._reader.lag(self.pipeline.intake.next_offset)
+
+    @property
+    def open_records(self) -> int:
+        """How many records the open round holds by now, all of them in memory."""
+        return self.pipeline.intake.open_records + self._reader.held_back
+
+    async def confirm(self) -> None:
+        """Where nothing was sent for a while, ask Redis who holds the stream and Kafka whether it is there.
+
+        A stream without events would otherwise not notice that it cannot go on.  Raises `Fenced`, `LogRefused`,
+        `EpochRefused` where the epoch was closed meanwhile, or a `RedisError`; Kafka's clients reconnect by themselves,
+        so its absence is only reported.
+        """
+        if not self._log.holds_any:  # nothing was counted yet when this session began
+            self._log.counted(self.pipeline.position)
+        if time.monotonic() - self._confirmed < _CONFIRM_SECONDS:
+            return
+        with self._watch.progress.waiting("redis"):
+            await asyncio.to_thread(self._store.check_hold)
+        await self._log.check(self.pipeline.position)
+        try:
+            asked = self._consumer.end_offsets([self._partition, self._journal])
+            ends = await asyncio.wait_for(asked, _CONFIRM_ANSWER_SECONDS)
+        except (KafkaError, TimeoutError):
+            self._watch.answered(False)
+        else:
+            self._watch.answered(True)
+            self._watch.progress.input(
+                ends[self._partition] > self.pipeline.intake.next_offset,
+                "barrier" if self._settings.rounds == "ticks" else None,
+            )
+            await self._check_open(ends[self._journal])
+        self._confirmed = time.monotonic()
+
+    async def _check_open(self, journal_end: int) -> None:
+        """Raise `EpochRefused` if the epochs topic, which ends at `journal_end` by now, says that the epoch is closed.
+
+        Nothing that it counted from there on would be charged.
+        """
+        journal, number = self._resumed.epochs.journal, self.pipeline.epoch.number
+        if journal_end != journal.end:
+            await asyncio.to_thread(journal.read_on)
+        if number in journal.closed:
+            raise EpochRefused(
+                f"epoch {number} was closed at offset {journal.closed[number].end_offset} while it ran: open the next "
+                "one, which is charged, with --new-epoch"
+            )
+
+    async def catch_up(self) -> None:
+        """Compute the rounds that were published after the checkpoint again, compare, and send what is missing.
+
+        Raises `EpochRefused` at the first difference, with nothing sent.
+        """
+        missing = Output()
+        while last := self._outlet.not_given_again:
+            if await self.caught_up() or self.pipeline.finished:
+                raise EpochRefused(
+                    f"the releases go up to round {last}, which the events topic and the key do not give again: "
+                    "the log or the releases were changed; nothing is sent"
+                )
+            entries = await self.read()
+            if self._reader.silence > _LONGEST_SILENCE_SECONDS:
+                raise KafkaTimeoutError(f"no records of {self._settings.events!r}, which holds more")
+            output = self._outlet.missing(self.pipeline.process(entries))
+            missing.releases += output.releases
+            missing.frames += output.frames
+            missing.dead_letters += output.dead_letters
+        await asyncio.to_thread(self._store.check_hold)
+        await self._send(missing, await self._reader.at_segment_end())
+
+    async def count(self, entries: list[LogEntry], ends: bool = False) -> None:
+        """Count what was read and send the batches of releases that have ended; `ends`: the last one has, in any case.
+
+        Raises `Fenced`, with nothing sent, where that fails.
+        A worker that slept finds out here that another one took over: what it can still send was read before that.
+        Redis is asked after the log was read, and answers while it is counted.
+        """
+        holds = asyncio.get_running_loop().run_in_executor(None, self._store.check_hold)
+        try:
+            output = self.pipeline.process(entries)
+        finally:
+            await holds
+        await self._send(output, ends or await self._reader.at_segment_end())
+
+    async def _send(self, output: Output, ends: bool) -> None:
+        """Hand batches to the producer; waits only while too many are unanswered.  `ends`: the open one has ended."""
+        for batch in self._outlet.addressed(output, self.pipeline.round, ends, self._producer):
+            await self._in_flight.send(batch)
+        await self._letters.put(output.dead_letters)
+        self._watch.sent(output)
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether enough rounds or enough time has passed since the last checkpoint, and nothing is held back."""
+        rounds, at = self._checkpointed
+        new_rounds = self.pipeline.round - rounds
+        if self.holds_back or self._awaits_letters:
+            return False
+        return new_rounds >= self._settings.checkpoint_rounds or (
+            new_rounds > 0 and time.monotonic() - at >= self._settings.checkpoint_seconds
+        )
+
+    async def begin_checkpoint(self) -> None:
+        """Wait until everything sent is in the broker, copy the state, and write it while work goes on."""
+        await self.finish_checkpoint()
+        await self._in_flight.settle()
+        await self._log.check(self.pipeline.position)
+        await self._topics.still_same(self._watch)
+        checkpoint = self._outlet.checkpoint(self.pipeline, self._resumed.key_check, self._in_flight)
+        self._checkpointed = (checkpoint.state.round, time.monotonic())
+        labels = len(checkpoint.state.labels)
+        prepared = self._store.prepare(checkpoint)
+        self._awaits_letters = True
+        self._writing = asyncio.create_task(self._write(prepared, labels, checkpoint.position.next_offset))
+
+    async def check_checkpoint(self) -> None:
+        """Raise what has gone wrong with the checkpoint that was begun last, if that is known yet."""
+        if self._writing is not None and self._writing.done():
+            await self.finish_checkpoint()
+
+    async def finish_checkpoint(self) -> None:
+        """Wait until the checkpoint that was begun last is in Redis.  Raises `Fenced` or a `RedisError`."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            with self._watch.progress.waiting("redis"):
+                await writing
+
+    async def _write(self, prepared: PreparedCheckpoint, labels: int, next_offset: int) -> None:
+        """Write the state to Redis, then commit the offset.
+
+        After this the dead letters before it are never made again, so they are written first if they can be.
+        """
+        round_number = self._checkpointed[0]
+        await self._letters.written()
+        self._awaits_letters, began = False, time.monotonic()
+        await asyncio.to_thread(self._store.commit, prepared)
+        self._watch.checkpointed(round_number, labels, time.monotonic() - began)
+        try:
+            commit = self._consumer.commit({self._partition: next_offset})
+            # Without a limit, aiokafka would wait for a missing broker for ever.
+            await asyncio.wait_for(commit, _OFFSET_SECONDS)
+        except (KafkaError, TimeoutError) as error:
+            logger.info("the group's offset, which only monitors read, was not committed: %r", error)

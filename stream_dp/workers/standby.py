@@ -1,0 +1,118 @@
+"""Waiting for one's turn: a worker that stands by has done beforehand whatever does not need the stream.
+
+It has loaded the program, calibrated the counter and counted an event of its own, which takes seconds of a cold start.
+And it rehearses: every second it asks Kafka what a start asks first, so that its clients are connected and know the
+brokers, and it reads the checkpoint where there is a new one.
+
+Nothing that a rehearsal finds is believed.  When the turn comes, the start makes every check of a cold start, in the
+same order and after the fence; from the rehearsal it has open connections, and what follows from the labels of the
+checkpoint that was read last: their rows and the ids that their noise is drawn with.  Those follow from the epoch and
+the labels alone, and are used only for labels that the start has itself read from Redis, under their seals.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+
+from redis import Redis
+
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from stream_dp.operations.retry import OUTAGES, pause
+from stream_dp.operations.watch import Watch
+from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.privacy.keyed_noise import KEY_BYTES
+from stream_dp.store.checkpoints import CheckpointStore, StateDamaged
+from stream_dp.store.lease import Lease
+from stream_dp.store.noise_key import NoKey, noise_key
+
+logger = logging.getLogger(__name__)
+
+_LOOK_AGAIN_SECONDS = 0.05
+_REHEARSE_AGAIN_SECONDS, _REST = 1.0, 20
+"""It rests so long between two rehearsals, and so many times as long as the last one took: a large state takes long."""
+
+
+class Standby:
+    """A worker of a stream that another one works on."""
+
+    def __init__(self, settings: Settings, redis: Redis, lease: Lease, watch: Watch) -> None:
+        self._settings, self._redis, self._lease, self._watch = settings, redis, lease, watch
+        self._store = CheckpointStore(redis, settings.stream)
+        self._copy: Pipeline | None = (
+            None  # at the checkpoint that was read last, if nobody uses it up just now
+        )
+        self._told = ""
+
+    async def await_turn(self, stopping: asyncio.Event) -> Pipeline | None:
+        """Return when the lease is held here, or `stopping`.  Raises RedisError.
+
+        Gives the pipeline as it was at the last checkpoint that was read, if one was.
+        """
+        settings, waits = self._settings, False
+        await asyncio.to_thread(_warm_up, settings)
+        rehearsals = asyncio.create_task(self._rehearse_now_and_then())
+        try:
+            while not stopping.is_set() and not await asyncio.to_thread(self._lease.claim):
+                if not waits:
+                    logger.info("stream %s: another worker works, this one stands by", settings.stream)
+                    waits = True
+                self._watch.beat()
+                self._watch.answered(True)
+                await pause(stopping, _LOOK_AGAIN_SECONDS)
+        finally:
+            rehearsals.cancel()
+        self._watch.answered(False)
+        if waits and not stopping.is_set():
+            logger.warning("stream %s: the other worker is gone, this one takes over", settings.stream)
+        return self._take_copy()
+
+    def _take_copy(self) -> Pipeline | None:
+        copy, self._copy = self._copy, None
+        return copy
+
+    async def _rehearse_now_and_then(self) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                await asyncio.to_thread(self._rehearse)
+            except (*OUTAGES, log.LogRefused) as reason:  # a start waits for servers, and makes topics
+                logger.debug("no rehearsal just now: %s", reason)
+            except (EpochRefused, NoKey, StateDamaged) as refused:
+                self._tell(str(refused))
+            await asyncio.sleep(max(_REHEARSE_AGAIN_SECONDS, _REST * (time.monotonic() - began)))
+
+    def _tell(self, why: str) -> None:
+        """Say, once, why this worker could not take over now; that may be put right before its turn comes."""
+        if why != self._told:
+            self._told = why
+            logger.warning(
+                "stream %s: as things are now, this one could not take over: %s", self._settings.stream, why
+            )
+
+    def _rehearse(self) -> None:
+        kafka = self._settings.kafka_address
+        for topic in (self._settings.events, self._settings.releases):
+            log.check_topic(kafka, topic)
+            held = log.offsets(kafka, topic)
+            deque(log.read(kafka, topic, max(held.first, held.end - 1), held.end), maxlen=0)
+        if self._store.has_changed() and self._store.holds_state():
+            self._read_checkpoint()
+
+    def _read_checkpoint(self) -> None:
+        settings, earlier = self._settings, self._take_copy()
+        key = noise_key(settings.noise_key, self._redis, settings.stream, may_create=False)
+        found = self._store.load(key)
+        if found is not None and found.sharding is None:
+            place = found.position, found.state, found.pairs
+            self._copy = Pipeline(found.epoch, key, settings.events, *place, earlier)
+
+
+def _warm_up(settings: Settings) -> None:
+    """Count one event under a key that is nobody's, so that all code is loaded and the calibration is known."""
+    epoch = Epoch.open(settings, 1, 0)
+    pipeline = Pipeline(epoch, bytes(KEY_BYTES), settings.events)
+    pipeline.process([Record(0, 0, None, b'{"items": ["warm"]}')])

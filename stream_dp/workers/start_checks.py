@@ -1,0 +1,50 @@
+"""Whether a checkpoint may be gone on from under this key, with these settings, by what is on record."""
+
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.epochs.journal import EpochJournal
+from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.store.checkpoint_records import damaged
+from stream_dp.store.checkpoints import Checkpoint
+
+
+def check_key(checkpoint: Checkpoint, key: bytes) -> None:
+    """Raise `EpochRefused` unless `key` is the one of the checkpoint's epoch."""
+    if checkpoint.key_check != key_check(key):
+        raise EpochRefused(
+            f"the noise key is not the one that epoch {checkpoint.epoch.number} was opened with: supply that one"
+        )
+
+
+def check_epoch(checkpoint: Checkpoint, journal: EpochJournal) -> None:
+    """Raise `EpochRefused` unless the checkpoint's epoch is the open one, `StateDamaged` if it says something else."""
+    number = checkpoint.epoch.number
+    if any(each.epoch.number == number and each.epoch != checkpoint.epoch for each in journal.opened):
+        raise damaged("meta")
+    last = journal.last
+    if last is None or last.epoch.number > number:
+        raise EpochRefused(
+            f"Redis holds epoch {number}, which is not the last one that was opened: Redis was rolled back, or the "
+            "epochs topic was lost; restore them, or open a new epoch, which is charged, with --new-epoch"
+        )
+    if number in journal.closed:
+        raise EpochRefused(f"epoch {number} is closed: open the next one, which is charged, with --new-epoch")
+
+
+def check_sharding(settings: Settings, checkpoint: Checkpoint) -> None:
+    """Raise `EpochRefused` unless the labels of the checkpoint's epoch are divided as the settings say.
+
+    A label that changed its owner would be counted from zero there, under the noise that it had before.
+    """
+    shards = shards_of(checkpoint)
+    if shards != settings.shards:
+        raise EpochRefused(
+            f"epoch {checkpoint.epoch.number} of stream {settings.stream!r} runs with shards = {shards} and the "
+            f"settings say shards = {settings.shards}: restore the setting, or open a new epoch, which is charged, "
+            "with --new-epoch"
+        )
+
+
+def shards_of(checkpoint: Checkpoint) -> int:
+    """Into how many shards the labels of the checkpoint's epoch are divided; 0 where they are not."""
+    return checkpoint.sharding.shards if checkpoint.sharding else 0

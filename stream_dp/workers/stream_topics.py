@@ -1,0 +1,54 @@
+"""The topics of a stream before it is worked on: made where they may be made, and refused where they cannot serve."""
+
+import logging
+
+from stream_dp.barriers.topic import prepare_barriers
+from stream_dp.config.settings import Settings
+from stream_dp.epochs.journal import check_journal
+from stream_dp.events.rounds import TICKS
+from stream_dp.kafka import log
+from stream_dp.kafka.time_limits import time_warnings
+from stream_dp.sinks.dead_letters import prepare_dead_letters
+from stream_dp.sinks.framing import LARGEST_BATCH
+
+logger = logging.getLogger(__name__)
+
+
+def prepare_topics(settings: Settings) -> None:
+    """Make sure that all topics of a worker can serve; warns of what they may lose.  Raises `LogRefused`."""
+    if settings.create_topics:
+        log.create_topics(settings.kafka_address, settings.events, settings.epochs)
+    for warning in log.check_topic(settings.kafka_address, settings.events):
+        logger.warning(warning)
+    prepare_releases_topic(settings)
+    check_journal(settings.kafka_address, settings.epochs)
+    if settings.rounds == TICKS:
+        prepare_barriers(settings)
+    prepare_dead_letters(settings)
+    if settings.shards:
+        prepare_topics_of_shards(settings)
+
+
+def prepare_releases_topic(settings: Settings) -> None:
+    """Make sure that the releases topic can serve, and warn if it keeps releases longer or shorter than it should."""
+    days = settings.releases_retention_days
+    if settings.create_topics:
+        log.create_topics(settings.kafka_address, settings.releases, retention_days=days)
+    for warning in log.check_topic(
+        settings.kafka_address, settings.releases, LARGEST_BATCH, retention_days=days
+    ):
+        logger.warning(warning)
+    for warning in time_warnings(settings, settings.releases):
+        logger.warning(warning)
+
+
+def prepare_topics_of_shards(settings: Settings) -> None:
+    """Make sure that the frames topic and that of the shards' releases can serve."""
+    topics = settings.frames, settings.shard_releases
+    if settings.create_topics:
+        log.create_topics(settings.kafka_address, *topics, partitions=settings.shards)
+    for topic in topics:
+        for warning in log.check_topic(settings.kafka_address, topic, LARGEST_BATCH, settings.shards):
+            logger.warning(warning)
+    for warning in time_warnings(settings, settings.shard_releases):
+        logger.warning(warning)

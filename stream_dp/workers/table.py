@@ -1,0 +1,152 @@
+"""Keeping a table equal to the newest release.
+
+What is to be written follows from two public topics alone: it is the difference between what the table holds and what
+the newest release shows.  So a writer that died, in the middle of a snapshot too, needs no memory, and two writers do
+no harm: both end with the same table, and neither writes what is there already.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from threading import Event
+
+from kafka.errors import KafkaError
+
+from stream_dp.config.settings import Settings
+from stream_dp.config.times import milliseconds, parse_time
+from stream_dp.kafka import log
+from stream_dp.kafka.clients import producer_client
+from stream_dp.kafka.log import LogRefused
+from stream_dp.kafka.time_limits import time_warnings
+from stream_dp.releases.table_row import NoRows, decode_row, rows_of
+from stream_dp.releases.table_rows import NewestRelease
+from stream_dp.releases.table_topic import Table, prepare_table
+from stream_dp.releases.topic import WholeRelease
+from stream_dp.workers.topic_watch import TopicChanged, TopicWatch
+
+logger = logging.getLogger(__name__)
+
+_ANSWER_SECONDS = 30
+_AGAIN_SECONDS = 1.0
+
+
+def corrections(held: Mapping[bytes, bytes], wanted: Mapping[bytes, bytes]) -> dict[bytes, bytes | None]:
+    """The records that turn one table into another: rows that are new or differ, and None for those to be removed.
+
+    >>> corrections({b"tea": b"1", b"milk": b"2"}, {b"tea": b"1", b"salt": b"3"})
+    {b'milk': None, b'salt': b'3'}
+    """
+    gone: dict[bytes, bytes | None] = {key: None for key in held if key not in wanted}
+    return gone | {key: value for key, value in wanted.items() if held.get(key) != value}
+
+
+class TableWriter(ExitStack):
+    """One connection to Kafka that writes `<stream>.table`.  It is a context; close it at the end."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Makes the topic where it may.  Raises `LogRefused` unless the topic can hold this table, or KafkaError."""
+        super().__init__()
+        self._settings = settings
+        self._release: WholeRelease | None = None
+        self._wanted: dict[bytes, bytes] = {}
+        self._moment: int | None = None  # of the release in `_wanted`; None before there is one
+        with ExitStack() as opened:  # what is open when the next step fails is closed
+            self._open(opened)
+            self._refuse_others()
+            self.push(opened.pop_all())
+
+    def _open(self, opened: ExitStack) -> None:
+        settings, kafka = self._settings, self._settings.kafka_address
+        prepare_table(kafka, settings.table, settings.create_topics)
+        for warning in time_warnings(settings, settings.table):
+            logger.warning(warning)
+        self._watch = TopicWatch(settings, "releases", "table")
+        opened.callback(self._watch.close)
+        self._watch.look()
+        self._table = opened.enter_context(Table(kafka, settings.table))
+        self._releases = opened.enter_context(closing(NewestRelease(kafka, settings.releases)))
+        compression = None if settings.compression == "none" else settings.compression
+        self._producer = producer_client(kafka, linger_ms=5, compression_type=compression)
+        opened.callback(self._producer.close, timeout=0)
+
+    def _refuse_others(self) -> None:
+        """Raise `LogRefused` where the topic holds something, and no row: it is not ours to empty."""
+        if self._table.held and not self._table.rows():
+            raise LogRefused(
+                f"the topic {self._settings.table!r} holds {len(self._table.held)} records and none is a row of a "
+                "table: it serves somebody else, or others wrote there first; delete it, or name the stream otherwise"
+            )
+
+    def write(self) -> int:
+        """Make the table equal to the newest release; returns how many records that took, all of them stored.
+
+        Where there is no release, the table stays.  Raises `TopicChanged` or KafkaError.
+        """
+        self._watch.look()
+        release = self._releases.look()
+        self._table.catch_up()
+        if release is not None and release is not self._release:
+            self._show(release)
+        if self._moment is None:
+            return 0
+        records = corrections(self._table.held, self._wanted)
+        self._say_what_was_foreign(records)
+        sent = [
+            self._producer.send(self._settings.table, value, key, timestamp_ms=self._moment, partition=0)
+            for key, value in records.items()
+        ]
+        for each in sent:
+            each.get(timeout=_ANSWER_SECONDS)
+        return len(records)
+
+    def _show(self, release: WholeRelease) -> None:
+        """Let the table be this release, unless it is one that no worker writes."""
+        self._release = release
+        try:
+            rows = rows_of(release, self._settings.table_format)
+            self._moment = max(0, milliseconds(parse_time(release.ts)))
+            self._wanted = rows
+        except (NoRows, ValueError) as error:
+            logger.warning(
+                "the release of round %d cannot be shown as a table and is passed over: %s",
+                release.round,
+                error,
+            )
+
+    def _say_what_was_foreign(self, records: Mapping[bytes, bytes | None]) -> None:
+        removed = [key for key, value in records.items() if value is None]
+        foreign = sum(decode_row(key, self._table.held[key]) is None for key in removed)
+        if foreign:
+            logger.warning(
+                "the topic %r held %d records that are no rows, and they are removed: let only `stream-dp table` "
+                "write there",
+                self._settings.table,
+                foreign,
+            )
+
+
+def keep_table(settings: Settings, stopping: Event) -> None:
+    """Keep `<stream>.table` equal to the newest release, at most every `table_every` seconds, until `stopping`.
+
+    What is not there yet, or no more, is waited for.  Raises `LogRefused` where the table's topic cannot serve.
+    """
+    while not stopping.is_set():
+        try:
+            if settings.releases not in log.topics(settings.kafka_address):
+                logger.info("waiting for the topic %r, which the worker makes", settings.releases)
+            else:
+                with TableWriter(settings) as writer:
+                    _follow(writer, settings.table_every, stopping)
+        except TopicChanged as changed:
+            logger.warning("the topic %r was changed or made anew: beginning again", changed.topic)
+        except (KafkaError, OSError) as outage:
+            logger.warning("waiting for Kafka at %s: %s", settings.kafka, outage)
+        stopping.wait(_AGAIN_SECONDS)
+
+
+def _follow(writer: TableWriter, seconds: float, stopping: Event) -> None:
+    while not stopping.is_set():
+        began = time.monotonic()
+        writer.write()
+        stopping.wait(max(0.0, began + seconds - time.monotonic()))

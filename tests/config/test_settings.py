@@ -1,0 +1,169 @@
+"""Settings come from a file, the environment and the command line, and a mistake is named with what to change."""
+
+from pathlib import Path
+
+import pytest
+
+from stream_dp.config.settings import LARGEST_BATCH_ROUNDS, PRIVACY, Settings, SettingsError, load_settings
+from stream_dp.releases.topic import LONGEST_REPETITION
+
+
+@pytest.fixture(autouse=True)
+def no_file_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def written(tmp_path: Path, text: str, name: str = "own.toml") -> Path:
+    file = tmp_path / name
+    file.write_text(text)
+    return file
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    file = written(tmp_path, 'stream = "file"\nhorizon = 7\nkafka = "file:1"\n')
+    environment = {"STREAM_DP_HORIZON": "15", "STREAM_DP_KAFKA": "environment:1", "PATH": "/bin"}
+    found = load_settings(file, environment, kafka="option:1", redis=None)
+    assert (
+        found.stream,
+        found.horizon,
+        found.kafka,
+        found.redis,
+    ) == ("file", 15, "option:1", "redis://localhost:6379/0")
+
+
+def test_stream_toml_is_read_where_it_exists(tmp_path: Path) -> None:
+    (tmp_path / "stream.toml").write_text('stream = "here"')
+    assert load_settings(environment={}).stream == "here"
+    assert load_settings(written(tmp_path, 'stream = "there"'), {}).stream == "there"
+
+
+def test_topics_begin_with_the_stream() -> None:
+    found = Settings(stream="shop")
+    assert [
+        found.events,
+        found.releases,
+        found.dead_letters,
+    ] == ["shop.events", "shop.releases", "shop.dead-letters"]
+
+
+def test_what_an_epoch_freezes_is_all_that_decides_the_guarantee() -> None:
+    frozen = Settings(stream="s").privacy
+    assert set(PRIVACY) == set(frozen)
+    assert {"stream", "unit", "mechanism", "epsilon", "delta", "horizon", "items_per_event"} <= set(frozen)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"pruning_rounds": 1}, "power of two such as 256"),
+        ({"pruning_rounds": 96}, "power of two such as 256"),
+        ({"pruning_rounds": 64, "rounds": "ticks"}, "pruning_rounds = 0"),
+    ],
+)
+def test_blocks_of_pruning_are_powers_of_two_and_need_to_know_how_much_a_round_adds(
+    values: dict[str, object], told: str
+) -> None:
+    with pytest.raises(SettingsError, match=told):
+        load_settings(environment={}, stream="s", **values)
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [("epsilonn", "epsilon"), ("item_per_event", "items_per_event"), ("reddis", "redis")],
+)
+def test_an_unknown_setting_is_refused_with_the_nearest_known_name(
+    tmp_path: Path, name: str, suggested: str
+) -> None:
+    for file, environment in (
+        (written(tmp_path, f'stream = "s"\n{name} = 1\n'), {}),
+        (written(tmp_path, 'stream = "s"\n', "other.toml"), {f"STREAM_DP_{name.upper()}": "1"}),
+    ):
+        with pytest.raises(SettingsError, match=f"did you mean '{suggested}'"):
+            load_settings(file, environment)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "horizon = 0",
+        "horizon = -1",
+        "horizon = 1.5",
+        'horizon = "many"',
+        "items_per_event = 0",
+        'epsilon = "small"',
+        "epsilon = []",
+        'unit = "household"',
+        'mechanism = "magic"',
+        'noise_key = "s3cret"',
+        'noise_key = "env:"',
+        "web_port = 65536",
+        "checkpoint_seconds = -1",
+        "batch_rounds = 0",
+        "batch_rounds = 501",
+        'create_topics = "perhaps"',
+    ],
+)
+def test_a_value_out_of_range_is_refused_in_one_sentence_that_names_it(tmp_path: Path, mistake: str) -> None:
+    name, _, value = mistake.partition(" = ")
+    with pytest.raises(SettingsError, match=name) as refused:
+        load_settings(written(tmp_path, f'stream = "s"\n{mistake}\n'), {})
+    assert "\n" not in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+    assert value
+
+
+def test_the_largest_batches_are_no_more_than_readers_of_the_releases_look_back() -> None:
+    """One is being sent and two are on their way when a worker falls asleep."""
+    assert 3 * LARGEST_BATCH_ROUNDS < LONGEST_REPETITION
+
+
+@pytest.mark.parametrize("stream", ["", ".", "..", "-x", "a b", "a/b", "a{b}", "é", "x" * 202])
+def test_a_stream_name_that_topics_cannot_carry_is_refused(stream: str) -> None:
+    with pytest.raises(SettingsError, match="stream"):
+        load_settings(environment={}, stream=stream)
+
+
+def test_the_longest_stream_name_leaves_room_for_the_longest_topic() -> None:
+    found = load_settings(environment={}, stream="x" * 201)
+    assert max(len(found.events), len(found.releases), len(found.dead_letters)) <= 249
+
+
+def test_a_missing_stream_is_asked_for() -> None:
+    with pytest.raises(SettingsError, match="the stream has no name"):
+        load_settings(environment={})
+
+
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"none\.toml: No such file"):
+        load_settings(tmp_path / "none.toml", {})
+    with pytest.raises(SettingsError, match="cannot read"):
+        load_settings(tmp_path, {})
+    with pytest.raises(SettingsError, match="not valid TOML"):
+        load_settings(written(tmp_path, "stream = "), {})
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match="not valid TOML"):
+        load_settings(binary, {})
+
+
+def test_the_user_unit_needs_its_bound_and_only_its_own() -> None:
+    user = {"STREAM_DP_STREAM": "s", "STREAM_DP_UNIT": "user"}
+    found = load_settings(None, user | {"STREAM_DP_ITEMS_PER_USER": "7"})
+    assert (found.unit, found.items_per_unit) == ("user", 7)
+    assert Settings(stream="s", items_per_event=3).items_per_unit == 3
+    with pytest.raises(SettingsError, match="set items_per_user"):
+        load_settings(None, user)
+    with pytest.raises(SettingsError, match='set unit = "user"'):
+        load_settings(None, {"STREAM_DP_STREAM": "s", "STREAM_DP_ITEMS_PER_USER": "7"})
+    with pytest.raises(SettingsError, match="items_per_event bounds nothing"):
+        load_settings(None, user | {"STREAM_DP_ITEMS_PER_USER": "7", "STREAM_DP_ITEMS_PER_EVENT": "4"})
+
+
+@pytest.mark.parametrize(
+    "rounds", ["every-0", "every-1", "every-", "every-1.5", "every-10000000", "tick", "hourly", ""]
+)
+def test_rounds_end_in_three_ways_only(rounds: str) -> None:
+    for known in ("per-event", "every-2", "every-10", "every-9999999", "ticks"):
+        assert load_settings(None, {"STREAM_DP_STREAM": "s", "STREAM_DP_ROUNDS": known}).rounds == known
+    with pytest.raises(SettingsError, match="rounds"):
+        load_settings(None, {"STREAM_DP_STREAM": "s", "STREAM_DP_ROUNDS": rounds})

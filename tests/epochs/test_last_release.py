@@ -1,0 +1,80 @@
+"""What the last round has released follows from the state alone, whatever the counter and wherever a block is."""
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream_dp.config.settings import Settings
+from stream_dp.counters import MECHANISMS
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.record import Record
+from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.pipeline.sequencer import Sequencer
+from stream_dp.pipeline.shard import Shard
+from stream_dp.releases.release import decode_release
+from tests.system.streams import some_events
+
+KEY = bytes(range(32))
+ROUNDS = 110
+
+
+def epoch_of(**changed: Any) -> Epoch:
+    settings = {"epsilon": 40.0, "delta": 0.4, "horizon": 1023, "items_per_event": 3, **changed}
+    return replace(Epoch.open(Settings(stream="s", **settings), 1, 0), nonce=bytes(16))
+
+
+def records() -> list[Record]:
+    return [Record(n, 1000 * n, None, value) for n, value in enumerate(some_events(ROUNDS, seed=8))]
+
+
+def restored(pipeline: Pipeline) -> Pipeline:
+    """One that knows what a checkpoint keeps, and nothing else."""
+    return Pipeline(pipeline.epoch, KEY, "s.events", pipeline.position, deepcopy(pipeline.state()))
+
+
+@pytest.mark.parametrize("pruning_rounds", [0, 8])
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_restored_state_gives_the_release_of_its_own_round(name: str, pruning_rounds: int) -> None:
+    """In every round, so also in the first and last of a block, and where a label has just come."""
+    pipeline = Pipeline(epoch_of(mechanism=name, pruning_rounds=pruning_rounds), KEY, "s.events")
+    shown = rounds_with_labels = noticed = 0
+    for record in records():
+        values = [part.value for part in pipeline.process([record]).releases]
+        release = decode_release(values[0])
+        assert restored(pipeline).last_release(release.previous) == values
+        shown += len(release.labels)
+        if release.labels:
+            rounds_with_labels += 1
+            damaged = restored(pipeline)
+            damaged.state().counts[damaged.state().labels.index(release.labels[0])] ^= 1 << 10
+            noticed += damaged.last_release(release.previous) != values
+    assert shown > 15
+    assert noticed == rounds_with_labels > 15
+
+
+def test_a_round_that_was_passed_over_gives_what_it_would_have_released() -> None:
+    """So do schedules not matter for the state, where each round shows its own labels."""
+    all_rounds, some = (
+        Pipeline(epoch_of(release=release, shown="each-round"), KEY, "s.events")
+        for release in ("every-round", "every-9")
+    )
+    for record in records():
+        values = [part.value for part in all_rounds.process([record]).releases]
+        some.process([record])
+        assert restored(some).last_release(some.round - 1) == values
+
+
+def test_a_shard_gives_its_part_of_the_release() -> None:
+    epoch = epoch_of(pruning_rounds=8)
+    sequencer = Sequencer(epoch, KEY, "s.events", 2)
+    shards = [Shard(epoch, KEY, number, 2) for number in range(2)]
+    for offset, record in enumerate(records()):
+        for frame in sequencer.process([record]).frames:
+            shard = shards[frame.shard]
+            values = [part.value for block in shard.process([(offset, frame)]) for part in block]
+            again = Shard(epoch, KEY, frame.shard, 2, shard.position, deepcopy(shard.histogram.state()))
+            assert again.last_release(decode_release(values[0]).previous) == values
+    assert all(np.any(shard.histogram.state().counts > 5) for shard in shards)

@@ -1,0 +1,132 @@
+"""What an event costs to decode grows with its size and not faster, whatever its bytes; what counts stays the same."""
+
+import json
+import re
+from collections.abc import Callable
+from itertools import product
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dp.events import event
+from stream_dp.events.bounding import EventBound
+from stream_dp.events.event import DEEPEST_NESTING, BadRecord, decode_event
+from stream_dp.events.record import LARGEST_VALUE
+from tests.events.hostile_records import HostileRecord, hostile_records
+
+_TIMES = 8
+_LINEAR = 3 * _TIMES  # where a quadratic one takes 64 times as long
+_TOO_LITTLE_TO_TELL = 0.001
+
+Outcome = list[str] | None
+
+
+def counted(value: bytes) -> Outcome:
+    """The items that count, None for a bad record."""
+    try:
+        return EventBound(4).admit(decode_event(value))
+    except BadRecord:
+        return None
+
+
+def cost(decode: Callable[[bytes], object], value: bytes) -> float:
+    began = process_time()
+    decode(value)
+    return process_time() - began
+
+
+def grows_linearly(
+    decode: Callable[[bytes], object], record: HostileRecord, size: int, tries: int = 20
+) -> bool:
+    """Whether eight times the bytes cost far less than 64 times the processor time, with the least of several tries.
+
+    One try that says so is proof: nothing makes work take less time than it takes.
+    """
+    small, large = record.value(size), record.value(_TIMES * size)
+    costs = [cost(decode, small), cost(decode, small)]
+    for _ in range(tries):
+        costs.append(cost(decode, small))
+        if cost(decode, large) < _LINEAR * max(_TOO_LITTLE_TO_TELL, min(costs)):
+            return True
+    return False
+
+
+def by_pattern(value: bytes) -> object:
+    """How deep an event was found to be nested once: every quote that is never closed is read on from to the end."""
+    text = re.sub(r'"(?:[^"\\]|\\.)*"', "", value.decode(errors="replace"), flags=re.DOTALL)
+    marks = np.frombuffer(text.encode(), np.uint8)
+    return int(np.cumsum((marks == ord("[")).astype(np.int64) - (marks == ord("]"))).max(initial=0))
+
+
+def test_no_bytes_make_an_event_cost_more_than_its_size() -> None:
+    grown = [record for record in hostile_records() if not grows_linearly(counted, record, 16 << 10)]
+    assert not grown
+
+
+def test_nor_do_they_up_to_the_largest_that_is_looked_into() -> None:
+    some = list(hostile_records())[::17]
+    grown = [record for record in some if not grows_linearly(counted, record, LARGEST_VALUE // 8 - 1024)]
+    assert not grown
+
+
+def test_a_pattern_that_reads_every_open_quote_to_the_end_is_found_out() -> None:
+    open_quotes = HostileRecord(b"[" * 101, b'\\"', b"")
+    assert open_quotes in hostile_records()
+    assert not grows_linearly(by_pattern, open_quotes, 1 << 10, tries=3)
+    assert grows_linearly(counted, open_quotes, 1 << 10)
+
+
+def test_a_value_beyond_the_limit_is_bad_and_is_not_looked_into() -> None:
+    event = b'{"items":["a"]}'
+    assert counted(event.ljust(LARGEST_VALUE)) == ["a"]
+    with pytest.raises(BadRecord, match="more than 1048576 bytes"):
+        decode_event(event.ljust(LARGEST_VALUE + 1))
+    with pytest.raises(BadRecord, match="more than 1048576 bytes"):
+        decode_event(b"\xff" * (LARGEST_VALUE + 1))
+
+
+def nesting(value: Any) -> int:
+    """How many arrays and objects lie around what lies deepest, by the parsed value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(nesting, inner), default=0)
+
+
+def plainly_counted(value: bytes, deepest: int) -> Outcome:
+    """The same by definition, with Python's own decoder, for events that differ in an unread field only."""
+    try:
+        event = json.loads(value)
+    except ValueError:
+        return None
+    return list(event["items"]) if nesting(event) <= deepest else None
+
+
+def test_nesting_is_what_it_is_by_definition_for_all_short_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quotes, escapes and brackets in every order; most of them are no JSON."""
+    monkeypatch.setattr(event, "DEEPEST_NESTING", 3)
+    valid = 0
+    for length in range(8):
+        for marks in product('"\\[],', repeat=length):
+            value = f'{{"items":["a"],"x":{"".join(marks)}}}'.encode()
+            expected = plainly_counted(value, 3)
+            assert counted(value) == expected, value
+            valid += expected is not None
+    assert valid > 500
+
+
+texts = st.text(st.sampled_from('"\\[]{}:,aé🍵'), max_size=8)
+nested = st.recursive(
+    texts | st.none() | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(nested, st.integers(0, DEEPEST_NESTING), st.sampled_from(["[]", "{}"]))
+def test_nesting_is_what_it_is_by_definition_near_the_limit(inner: Any, around: int, kind: str) -> None:
+    opening, closing = ("[", "]") if kind == "[]" else ('{"[":', "}")
+    text = f'{{"items":["a"],"x":{opening * around}{json.dumps(inner)}{closing * around}}}'
+    assert counted(text.encode()) == plainly_counted(text.encode(), DEEPEST_NESTING)

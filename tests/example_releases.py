@@ -1,0 +1,28 @@
+"""Releases to look at, made by hand."""
+
+from stream_dp.releases.release import Release
+
+
+def release(round_number: int, counts: dict[str, int], stream: str = "flights") -> Release:
+    """A release of epsilon 2 over 65,535 rounds with these counts, whose tau is 112 and sd 15.9."""
+    return Release(
+        v=1,
+        stream=stream,
+        epoch=1,
+        nonce="00" * 16,
+        round=round_number,
+        horizon=65_535,
+        ts="2026-01-31T12:00:00.000Z",
+        unit="event",
+        mechanism="binary",
+        epsilon=2.0,
+        delta=1e-6,
+        rho=0.0947,
+        items_per_event=3,
+        sd=15.92,
+        tau=112,
+        part=1,
+        parts=1,
+        labels=list(counts),
+        counts=list(counts.values()),
+    )

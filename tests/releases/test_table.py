@@ -1,0 +1,132 @@
+"""Are the rows of a table those of the release, and the corrections as few as they may be?"""
+
+import json
+from threading import Event
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dp.releases.table_row import NoRows, decode_row, rows_of
+from stream_dp.releases.topic import WholeRelease
+from stream_dp.workers.table import TableWriter, _follow, corrections
+from tests.docs.schemas import schema
+from tests.releases.test_changes import release
+
+HOSTILE = [
+    "",
+    "\x00\x1f\x7f",
+    'quote " and \\ backslash',
+    "x" * 5_000,
+    "🍵" * 1_024,
+    "\u2028",
+    "\x01" * 1_024,
+]
+
+
+def parsed(rows: dict[bytes, bytes]) -> dict[str, dict[str, object]]:
+    return {key.decode(): json.loads(value) for key, value in rows.items()}
+
+
+def test_rows_say_what_the_release_says() -> None:
+    shown = release(7, {"tea": 230, "milk": 8, "sold out": -3}, epoch=2)
+    rows = parsed(rows_of(shown, "json"))
+    assert {label: row["count"] for label, row in rows.items()} == shown.histogram
+    for label, row in rows.items():
+        schema("row").validate(row)
+        assert (row["label"], row["round"], row["epoch"], row["ts"]) == (label, 7, 2, shown.ts)
+        assert (row["low"], row["high"]) == shown.interval(label)
+        assert row["sd"] == shown.sd
+
+
+def test_with_a_schema_kafka_connect_knows_every_field() -> None:
+    shown = release(7, {"tea": 230})
+    [told] = parsed(rows_of(shown, "connect")).values()
+    assert told == {"schema": told["schema"], "payload": parsed(rows_of(shown, "json"))["tea"]}
+    fields = told["schema"]["fields"]  # type: ignore[index]
+    kinds = {"string": str, "int64": int, "double": float}
+    assert {each["field"]: kinds[each["type"]] for each in fields} == {
+        name: type(content)
+        for name, content in told["payload"].items()  # type: ignore[attr-defined]
+    }
+    assert [each["optional"] for each in fields] == [False] * len(fields)
+
+
+@pytest.mark.parametrize("table_format", ["json", "connect"])
+def test_whatever_a_label_is_its_row_is_found_by_it(table_format: str) -> None:
+    shown = release(1, dict.fromkeys(HOSTILE, 9))
+    rows = rows_of(shown, table_format)
+    assert len(rows) == len(HOSTILE)
+    for label in HOSTILE:
+        row = decode_row(label.encode(), rows[label.encode()])
+        assert row is not None
+        assert (row.label, row.count) == (label, 9)
+
+
+def damaged(**fields: object) -> WholeRelease:
+    values = {name: getattr(release(1, {"a": 9, "b": 8}), name) for name in WholeRelease.__struct_fields__}
+    return WholeRelease(**values | fields)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [damaged(counts=[9]), damaged(counts=[9, 10**30]), damaged(labels=["a", "b" * 600_000])],
+    ids=["columns of different lengths", "a count that is no integer elsewhere", "a label of 600 kB"],
+)
+def test_a_release_that_no_worker_writes_has_no_rows(shown: WholeRelease) -> None:
+    with pytest.raises(NoRows):
+        rows_of(shown, "json")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"null", b"7", b"{}", b"\xff", b"[" * 100_000, b'{"schema":{},"payload":{}}', b'{"schema":1'],
+)
+def test_anything_else_is_no_row(value: bytes) -> None:
+    assert decode_row(b"tea", value) is None
+
+
+def test_a_row_under_another_key_is_no_row() -> None:
+    [value] = rows_of(release(1, {"tea": 9}), "json").values()
+    assert decode_row(b"tea", value) is not None
+    assert decode_row(b"milk", value) is None
+
+
+tables = st.dictionaries(st.binary(max_size=1), st.binary(max_size=1), max_size=6)
+
+
+@given(tables, tables)
+def test_corrections_lead_from_any_table_to_any_other_and_touch_nothing_else(
+    held: dict[bytes, bytes], wanted: dict[bytes, bytes]
+) -> None:
+    found = corrections(held, wanted)
+    after = {key: value for key, value in (held | found).items() if value is not None}
+    assert after == wanted
+    assert all(held.get(key) != value for key, value in found.items())
+    assert corrections(wanted, wanted) == {}
+
+
+def test_a_table_is_written_at_most_as_often_as_the_settings_say() -> None:
+    waits: list[float] = []
+
+    class Clock(Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(timeout)
+            if len(waits) == 3:
+                self.set()
+            return self.is_set()
+
+    class Writer(TableWriter):
+        written = 0
+
+        def __init__(self) -> None:
+            pass
+
+        def write(self) -> int:
+            Writer.written += 1
+            return 0
+
+    _follow(Writer(), 10_000.0, Clock())
+    assert Writer.written == 3
+    assert all(9_000 < wait <= 10_000 for wait in waits), "the time that writing took counts too"
