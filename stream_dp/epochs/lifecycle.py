@@ -17,6 +17,7 @@ from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.engine.histogram import HistogramState
 from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, check_key
 from stream_dp.epochs.journaled_ledger import JournaledLedger
+from stream_dp.epochs.published import sharding_now
 from stream_dp.epochs.registry import Registry
 from stream_dp.events.barrier_chain import Barrier, beginning
 from stream_dp.events.log_digest import LogDigest
@@ -24,7 +25,6 @@ from stream_dp.events.rounds import TICKS
 from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
-from stream_dp.sinks.frames import sharding_now
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
 from stream_dp.store.ledger import LedgerRefused, NoBudget, NotDurable
 from stream_dp.store.ledger_records import no_budget

@@ -14,7 +14,7 @@ from stream_dp.releases.foreign import release_or_none
 from stream_dp.releases.release import Release, decode_release
 from stream_dp.releases.subscription import newest_before
 from stream_dp.releases.topic import Place, ReleasesTopic
-from stream_dp.store.checkpoints import Checkpoint
+from stream_dp.store.checkpoints import Checkpoint, Sharding
 
 
 class Published(NamedTuple):
@@ -113,3 +113,11 @@ def value_digest(value: bytes) -> bytes:
 def _decoded(settings: Settings, topic: str, partition: int, record: Record) -> Release | None:
     place = RecordPlace(topic, partition, record.offset)
     return release_or_none(decode_release, settings.stream, place, record.value)
+
+
+def sharding_now(settings: Settings) -> Sharding:
+    """The number of shards, and where the partitions of the frames topic end now."""
+    ends = [
+        log.offsets(settings.kafka_address, settings.frames, shard).end for shard in range(settings.shards)
+    ]
+    return Sharding(settings.shards, ends)

@@ -11,7 +11,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.journal import EpochOpened
 from stream_dp.epochs.last_release import other_than_published
-from stream_dp.epochs.published import anything_published
+from stream_dp.epochs.published import anything_published, sharding_now
 from stream_dp.kafka import log
 from stream_dp.pipeline.frames import Frame, decode_frame, encode_frame
 from stream_dp.pipeline.pipeline import Output, Pipeline
@@ -179,11 +179,3 @@ class FramesOutlet:
             )
         for record in log.read(kafka, topic, max(start, held.first), held.end, shard):
             yield decode_frame(record.value)
-
-
-def sharding_now(settings: Settings) -> Sharding:
-    """The number of shards, and where the partitions of the frames topic end now."""
-    ends = [
-        log.offsets(settings.kafka_address, settings.frames, shard).end for shard in range(settings.shards)
-    ]
-    return Sharding(settings.shards, ends)

@@ -21,10 +21,10 @@ from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs import lifecycle as epochs_module
 from stream_dp.epochs.journal import EpochClosed, EpochJournal
 from stream_dp.epochs.lifecycle import Epochs
+from stream_dp.epochs.published import sharding_now
 from stream_dp.kafka.log import LogRefused
 from stream_dp.privacy.composition import Charge
 from stream_dp.releases.release import decode_release
-from stream_dp.sinks.frames import sharding_now
 from stream_dp.store import ledger as ledger_module
 from stream_dp.store.checkpoints import CheckpointStore, Fenced
 from stream_dp.store.ledger import Ledger, LedgerRefused
