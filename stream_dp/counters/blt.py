@@ -159,9 +159,9 @@ class BltMechanism(CalibratedCounter, frozen=True, tag="blt"):
 
     def counter(self, noise: KeyedNoise) -> "BltCounter":
         """A counter at round 0, without labels."""
-        from stream_dp.counters.blt_counter import BltCounter  # numba takes its time to import
+        from stream_dp.counters.blt_counter import BltCounter, law_of_state  # numba takes its time to import
 
-        return BltCounter(self, noise)
+        return BltCounter(law_of_state(self.gaps, self.draw_sd, self.horizon), noise)
 
 
 def _quantile_above(tail: float) -> float:

@@ -8,9 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.blt_exact import LawOfState
-from stream_dp.counters.blt_parameters import output_weights
+from stream_dp.counters.blt_parameters import Gaps, output_weights
 from stream_dp.counters.blt_recursion import add_up, advance, jump
 from stream_dp.counters.protocol import Column, CounterState, Hits
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise, check_golden_gaussian
@@ -21,10 +20,10 @@ _FIRST_SHARED_LANE = 2
 
 
 @lru_cache(maxsize=8)
-def _law_of_state(mechanism: BltMechanism) -> LawOfState:
-    scale = Fraction(mechanism.draw_sd)
-    weights = output_weights(mechanism.gaps)
-    return LawOfState(mechanism.gaps, [scale * weight for weight in weights], mechanism.horizon)
+def law_of_state(gaps: Gaps, draw_sd: float, horizon: int) -> LawOfState:
+    """The law of a label's state, for draws of standard deviation `draw_sd`."""
+    scale = Fraction(draw_sd)
+    return LawOfState(gaps, [scale * weight for weight in output_weights(gaps)], horizon)
 
 
 class BltCounter:
@@ -33,11 +32,11 @@ class BltCounter:
     Creating one raises `WrongNoise` where this machine or its libraries draw other noise than they should.
     """
 
-    def __init__(self, mechanism: BltMechanism, noise: KeyedNoise) -> None:
+    def __init__(self, law: LawOfState, noise: KeyedNoise) -> None:
         check_golden_gaussian()
         self._noise = noise
         self._gaussian = GaussianNoise(noise)
-        self._law = _law_of_state(mechanism)
+        self._law = law
         self._high = np.empty((self._law.size, 0))
         self._low = np.empty((self._law.size, 0))
         self._history = b""

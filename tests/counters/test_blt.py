@@ -60,7 +60,7 @@ def nearest(value: Fraction) -> int:
 def test_noise_is_that_of_exact_arithmetic_for_early_and_for_late_labels() -> None:
     """The recurrence in fractions, from the very draws; the last label starts at round 25."""
     mechanism, rounds, late = BltMechanism.of(1000, 1, 0.01, 1e-6), 60, 25
-    counter, identities = BltCounter(mechanism, NOISE), ids(NOISE, 3)
+    counter, identities = mechanism.counter(NOISE), ids(NOISE, 3)
     noise = feed(counter, identities, [0, 0, late], [7, 30, rounds])
     scales = [Fraction(mechanism.draw_sd) * weight for weight in output_weights(mechanism.gaps)]
     poles = [1 - Fraction(gap) for gap in mechanism.gaps.poles]
@@ -121,12 +121,12 @@ def test_the_cuts_of_a_stream_do_not_matter_nor_does_a_restart(stream: Arrivals,
     """Bit for bit, late labels included; cells before a label is first seen mean nothing and are left out."""
     rounds, first_seen, cuts = stream
     identities, mechanism = ids(NOISE, len(first_seen)), BltMechanism.of(100, 1, 0.01, 1e-6)
-    whole = feed(BltCounter(mechanism, NOISE), identities, first_seen, [rounds + more])
-    counter = BltCounter(mechanism, NOISE)
+    whole = feed(mechanism.counter(NOISE), identities, first_seen, [rounds + more])
+    counter = mechanism.counter(NOISE)
     assert whole[:rounds].tolist() == feed(counter, identities, first_seen, cuts).tolist()
     assert whole[rounds - 1].tolist() == counter.current().tolist()
 
-    restored = BltCounter(mechanism, NOISE)
+    restored = mechanism.counter(NOISE)
     restored.restore(copied(counter.state()), counter.labels)
     for some in (restored, counter):
         assert whole[rounds:].tolist() == feed(some, identities, first_seen, [rounds + more]).tolist()
@@ -136,17 +136,17 @@ def test_the_cuts_of_a_stream_do_not_matter_nor_does_a_restart(stream: Arrivals,
 def test_many_labels_at_once_are_as_each_alone() -> None:
     """More than fit into a buffer, so that blocks are cut in both directions."""
     heads, some = histories(1, 5), [0, 1, 8191, 8192, 16_383, 16_384, MANY - 1]
-    everyone = BltCounter(SMALL, NOISE).advance(MANY_IDS, heads, NONE, np.zeros(MANY, np.int64))
-    alone = BltCounter(SMALL, NOISE).advance(MANY_IDS[some], heads, NONE, np.zeros(len(some), np.int64))
+    everyone = SMALL.counter(NOISE).advance(MANY_IDS, heads, NONE, np.zeros(MANY, np.int64))
+    alone = SMALL.counter(NOISE).advance(MANY_IDS[some], heads, NONE, np.zeros(len(some), np.int64))
     assert everyone[:, some].tolist() == alone.tolist()
 
 
 def test_labels_may_start_at_the_round_where_the_counter_stands_also_after_a_restart() -> None:
     def end(restart: bool, first_seen: int, block: int = 3) -> list[int]:
-        counter = BltCounter(SMALL, NOISE)
+        counter = SMALL.counter(NOISE)
         feed(counter, ids(NOISE, 2), [1, 2], [6])
         if restart:
-            stopped, counter = counter, BltCounter(SMALL, NOISE)
+            stopped, counter = counter, SMALL.counter(NOISE)
             counter.restore(copied(stopped.state()), 2)
         heads = histories(7, 9)
         if not block:
@@ -160,7 +160,7 @@ def test_labels_may_start_at_the_round_where_the_counter_stands_also_after_a_res
 
 def test_everything_runs_on_one_compiled_form_of_each_loop() -> None:
     """An array laid out otherwise would be compiled for anew, for seconds, and be slow."""
-    counter = BltCounter(SMALL, NOISE)
+    counter = SMALL.counter(NOISE)
     feed(counter, MANY_IDS[:9], [0] * 9, [4])
     part = counter.subset(np.array([2, 5]))
     part.advance(MANY_IDS[[2, 5, 7]], histories(5, 7), NONE, np.array([6]))
@@ -181,7 +181,7 @@ def test_no_lane_of_a_round_is_used_for_two_purposes(monkeypatch: pytest.MonkeyP
         return bits(self, identities, tweaks, together)
 
     monkeypatch.setattr(KeyedNoise, "bits", recording)
-    counter, identities = BltCounter(BltMechanism.of(1000, 1, 0.01, 1e-6), noise), ids(noise, 6)
+    counter, identities = BltMechanism.of(1000, 1, 0.01, 1e-6).counter(noise), ids(noise, 6)
     feed(counter, identities, [1, 8, 31, 32, 40], [30, 63])
     ahead = counter.subset(np.array([1]))
     ahead.advance(identities[1:2], histories(64, 96), NONE, NOBODY)
@@ -243,7 +243,7 @@ def has_law(noise: NDArray[np.integer], mechanism: BltMechanism, rounds: Sequenc
 
 def starting(first_seen: int, mechanism: BltMechanism = SMALL, last: int = 14) -> NDArray[np.int32]:
     """The noise of many labels from `first_seen` to `last`."""
-    counter = BltCounter(mechanism, NOISE)
+    counter = mechanism.counter(NOISE)
     return feed(counter, MANY_IDS, [first_seen] * MANY, [last])[max(0, first_seen - 1) :]
 
 
@@ -291,7 +291,7 @@ def test_a_start_with_another_law_is_noticed(
 
 def skipping(start: int, end: int) -> NDArray[np.int32]:
     """The noise of labels that skip the rounds from `start` to `end`, at both and two rounds later."""
-    counter, rows = BltCounter(SMALL, NOISE), np.arange(0, MANY, 50)
+    counter, rows = SMALL.counter(NOISE), np.arange(0, MANY, 50)
     feed(counter, MANY_IDS, [0] * MANY, [start])
     before, heads = counter.current(), histories(start + 1, end)
     ahead, whole = counter.subset(rows), counter.subset(rows)
@@ -319,8 +319,8 @@ def test_a_skip_that_keeps_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 def test_counters_at_one_round_can_be_joined() -> None:
     """As if they had been one from the start."""
     heads, identities = histories(1, 13), ids(NOISE, 7)
-    parts = [BltCounter(SMALL, NOISE) for _ in range(2)]
-    whole = BltCounter(SMALL, NOISE)
+    parts = [SMALL.counter(NOISE) for _ in range(2)]
+    whole = SMALL.counter(NOISE)
     for counter, rows in ((parts[0], slice(3)), (parts[1], slice(3, 7)), (whole, slice(7))):
         counter.advance(identities[rows], heads, NONE, np.zeros(len(identities[rows]), np.int64))
     parts[0].join(parts[1])
