@@ -21,7 +21,7 @@ WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-kafka lint bench bench-accuracy soak fuzz audit-dependencies clean
+.PHONY: help install demo test test-kafka lint docs bench bench-accuracy soak fuzz audit-dependencies clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,10 +38,14 @@ test: install ## run all tests; broker and Redis are started for you
 test-kafka: install ## run the system tests that a broker could change against Apache Kafka (needs Java 17, Maven and a Redis with TLS)
 	$(PYTEST) tests/system --kafka apache
 
-lint: .venv/.installed-lint ## check style, format and types
+lint: .venv/.installed-lint ## check style, format, types, and which folder imports which
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+docs: .venv/.installed-docs ## build the documents as a site in build/site; warnings are errors
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
 
 bench: install .venv/.installed-bench ## measure speed and accuracy
 	.venv/bin/python -m benchmarks

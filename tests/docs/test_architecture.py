@@ -1,0 +1,27 @@
+"""The list of folders is the same for people, for the linter and on the disk."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from tests.structure import circles, parts
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def test_the_page_lists_the_folders_in_the_order_that_imports_obey() -> None:
+    rows = re.findall(r"^\| `(\w+)/` \|", PAGE, re.MULTILINE)
+    [contract] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert rows == contract["layers"][::-1]
+    assert sorted(rows) == parts()
+
+
+def test_every_file_that_the_page_names_is_there() -> None:
+    named = re.findall(r"\b((?:\w+/)+\w+\.py)\b", PAGE)
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / "stream_dp" / name).is_file()] == []
+
+
+def test_no_two_files_import_each_other() -> None:
+    assert circles() == []
