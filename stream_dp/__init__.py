@@ -1,7 +1,64 @@
-"""Differentially private streaming histograms over labels nobody listed in advance."""
+"""Differentially private streaming histograms over labels nobody listed in advance.
+
+The names below are all that other programs should import; docs/reference.md describes them.  Each is loaded when it is
+first used, so that importing the package takes no time.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stream_dp.config.connections import KafkaAddress, TlsFiles
+    from stream_dp.config.secret import SettingsError
+    from stream_dp.errors import Refused, StreamDpError
+    from stream_dp.kafka.log import LogRefused
+    from stream_dp.releases.lookup import release_at
+    from stream_dp.releases.merge import ShardsRefused
+    from stream_dp.releases.subscribe import read_table, subscribe
+    from stream_dp.releases.subscription import Subscription
+    from stream_dp.releases.table_topic import Table
+    from stream_dp.releases.topic import BadPosition, WholeRelease
 
 __version__ = "0.1.0"
 
-from stream_dp.releases.subscription import Subscription, read_table, subscribe
+__all__ = [
+    "BadPosition",
+    "KafkaAddress",
+    "LogRefused",
+    "Refused",
+    "SettingsError",
+    "ShardsRefused",
+    "StreamDpError",
+    "Subscription",
+    "Table",
+    "TlsFiles",
+    "WholeRelease",
+    "__version__",
+    "read_table",
+    "release_at",
+    "subscribe",
+]
 
-__all__ = ["Subscription", "__version__", "read_table", "subscribe"]
+_HOMES = {
+    "config.connections": ("KafkaAddress", "TlsFiles"),
+    "config.secret": ("SettingsError",),
+    "errors": ("Refused", "StreamDpError"),
+    "kafka.log": ("LogRefused",),
+    "releases.lookup": ("release_at",),
+    "releases.merge": ("ShardsRefused",),
+    "releases.subscribe": ("read_table", "subscribe"),
+    "releases.subscription": ("Subscription",),
+    "releases.table_topic": ("Table",),
+    "releases.topic": ("BadPosition", "WholeRelease"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"stream_dp.{home}"), name)
+    raise AttributeError(f"module 'stream_dp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

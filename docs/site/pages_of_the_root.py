@@ -9,7 +9,10 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"README.md": "index.md", **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")}}
+PAGES = {
+    "README.md": "index.md",
+    **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")},
+}
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#]+)")
 
 
@@ -40,4 +43,10 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 def _from_docs(link: str) -> str:
     """A link of the root, as it is written in `docs/`."""
-    return PAGES[link] if link in PAGES else link.removeprefix("docs/") if link.startswith("docs/") else f"../{link}"
+    return (
+        PAGES[link]
+        if link in PAGES
+        else link.removeprefix("docs/")
+        if link.startswith("docs/")
+        else f"../{link}"
+    )

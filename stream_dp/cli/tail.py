@@ -103,7 +103,7 @@ def _reach_releases(settings: Settings, may_wait: bool) -> None:
 def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bool) -> None:
     """Print the newest release at or before a round or a time."""
     from stream_dp.cli.histogram_view import HistogramView
-    from stream_dp.releases.subscription import release_at
+    from stream_dp.releases.lookup import release_at
 
     release = release_at(settings.kafka_address, settings.releases, at, epoch)
     if release is None:
@@ -121,7 +121,7 @@ def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bo
 
 
 def _history_begins(settings: Settings) -> str:
-    from stream_dp.releases.subscription import history_begins
+    from stream_dp.releases.lookup import history_begins
     from stream_dp.releases.topic import ReleasesTopic
 
     releases = ReleasesTopic(settings.kafka_address, settings.releases)

@@ -4,8 +4,8 @@ from datetime import datetime
 from threading import Lock
 
 from stream_dp.config.connections import Kafka
+from stream_dp.releases.lookup import find_release, release_near
 from stream_dp.releases.release import Release
-from stream_dp.releases.subscription import find_release, release_near
 from stream_dp.releases.topic import ReleasesTopic
 
 _ANSWER_SECONDS = 5.0

@@ -17,8 +17,8 @@ from stream_dp.epochs.journal import EpochJournal
 from stream_dp.events.barrier_chain import PARTITION, decode_barrier
 from stream_dp.events.rounds import events_of
 from stream_dp.kafka import log
+from stream_dp.releases.lookup import newest_release
 from stream_dp.releases.release import Release
-from stream_dp.releases.subscription import newest_release
 from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.store.checkpoints import CheckpointStore, StateDamaged
 from stream_dp.store.noise_key import NoKey, noise_key

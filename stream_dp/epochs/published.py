@@ -11,8 +11,8 @@ from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
+from stream_dp.releases.lookup import newest_before
 from stream_dp.releases.release import Release, decode_release
-from stream_dp.releases.subscription import newest_before
 from stream_dp.releases.topic import Place, ReleasesTopic
 from stream_dp.store.checkpoints import Checkpoint, Sharding
 

@@ -12,8 +12,9 @@ import orjson
 from stream_dp.config.connections import Kafka
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import producer_client
+from stream_dp.releases.lookup import release_at
 from stream_dp.releases.release import LARGEST_PART, VERSION
-from stream_dp.releases.subscription import Subscription, release_at
+from stream_dp.releases.subscription import Subscription
 from stream_dp.releases.topic import BadPosition, WholeRelease
 
 _ANSWER_SECONDS = 30

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stream_dp.engine.histogram import ReleasedBlock
 from stream_dp.releases.encoder import PartEncoder
 from stream_dp.releases.release import SHARD_FIELD, Release
-from stream_dp.releases.subscription import WholeReleases
+from stream_dp.releases.whole import WholeReleases
 
 _BYTES_OF_A_RELEASE, _BYTES_OF_A_LABEL = 900, 90
 """What the objects of a release, and of a label with its count, take in memory beyond what they take in the topic."""

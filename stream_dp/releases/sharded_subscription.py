@@ -14,9 +14,10 @@ from stream_dp.kafka.log import read_only_consumer
 from stream_dp.releases.estimates.showings import Showings
 from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
+from stream_dp.releases.lookup import beginning
 from stream_dp.releases.merge import Place, RoundMerger, ShardRelease, WholeRounds, decode_shard_release
 from stream_dp.releases.release import Release
-from stream_dp.releases.subscription import Subscription, beginning
+from stream_dp.releases.subscription import Subscription
 from stream_dp.releases.topic import ReleasesTopic, WholeRelease
 
 

@@ -1,8 +1,9 @@
 """The newest release of a topic, looked for again and again."""
 
 from stream_dp.config.connections import Kafka
-from stream_dp.releases.subscription import WholeReleases, newest_release
+from stream_dp.releases.lookup import newest_release
 from stream_dp.releases.topic import LONGEST_REPETITION, ReleasesTopic, WholeRelease
+from stream_dp.releases.whole import WholeReleases
 
 
 class NewestRelease:

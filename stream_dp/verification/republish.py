@@ -20,7 +20,7 @@ from stream_dp.events.log_digest import NOTHING
 from stream_dp.kafka import log
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
-from stream_dp.releases.subscription import newest_release
+from stream_dp.releases.lookup import newest_release
 from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.sinks.framing import LARGEST_BATCH, Framing, rounds_per_batch
 from stream_dp.sinks.sending import Addressed, InFlight, packed, producer, stop_producer

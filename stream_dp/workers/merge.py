@@ -25,6 +25,7 @@ from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import ReleasedPart
 from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
+from stream_dp.releases.lookup import newest_release
 from stream_dp.releases.merge import (
     Place,
     RoundMerger,
@@ -34,8 +35,8 @@ from stream_dp.releases.merge import (
     decode_shard_release,
 )
 from stream_dp.releases.release import decode_release
-from stream_dp.releases.subscription import WholeReleases, newest_release
 from stream_dp.releases.topic import ReleasesTopic, WholeRelease
+from stream_dp.releases.whole import WholeReleases
 from stream_dp.sinks.framing import Framing, rounds_per_batch
 from stream_dp.sinks.segments import Reading, Segments
 from stream_dp.sinks.sending import (

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 import stream_dp
 from stream_dp.releases import topic as releases_topic
+from stream_dp.releases.lookup import release_at
 from stream_dp.releases.release import Release
-from stream_dp.releases.subscription import Subscription, WholeReleases, release_at
+from stream_dp.releases.subscription import Subscription
 from stream_dp.releases.topic import LONGEST_REPETITION, BadPosition, WholeRelease
+from stream_dp.releases.whole import WholeReleases
 from tests.example_releases import release
 
 

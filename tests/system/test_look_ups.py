@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 import stream_dp
 from stream_dp.cli import app
 from stream_dp.events.record import Record
+from stream_dp.releases.lookup import release_at
 from stream_dp.releases.release import decode_release
-from stream_dp.releases.subscription import release_at
 from stream_dp.verification.republish import republish
 from tests.system.streams import Stream, event, small_stream
 

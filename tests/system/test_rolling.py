@@ -20,8 +20,8 @@ from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline, Position
 from stream_dp.privacy.composition import Charge, spent
 from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.releases.lookup import release_at
 from stream_dp.releases.release import Release, decode_release
-from stream_dp.releases.subscription import release_at
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
 from stream_dp.store.noise_key import noise_key

@@ -17,8 +17,8 @@ import stream_dp
 from stream_dp.cli import app
 from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
+from stream_dp.releases.lookup import release_at
 from stream_dp.releases.release import Release
-from stream_dp.releases.subscription import release_at
 from tests.releases.test_subscribe import numbered
 
 ROOT = Path(__file__).parents[2]

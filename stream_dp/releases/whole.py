@@ -1,0 +1,45 @@
+"""Putting the parts of a release together: the one place where that is done."""
+
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from stream_dp.releases.estimates.showings import Showings
+from stream_dp.releases.release import Release
+from stream_dp.releases.topic import WholeRelease
+
+AnyRelease = TypeVar("AnyRelease", bound=Release)
+
+
+class WholeReleases:
+    """Puts the parts of each release together and drops what comes again, as it may after a worker's crash."""
+
+    def __init__(self, after: tuple[int, int] = (0, 0)) -> None:
+        """`after` is an (epoch, round): releases up to it are dropped too."""
+        self._last = after
+        self._collecting = after
+        self._parts: dict[int, Release] = {}
+        self._showings = Showings()
+
+    def add(self, part: AnyRelease) -> AnyRelease | None:
+        """The whole release, as one part, if this part was the last one missing."""
+        place = part.epoch, part.round
+        if place <= self._last:
+            return None
+        if place != self._collecting:
+            self._collecting, self._parts = place, {}
+        self._parts[part.part] = part
+        if len(self._parts) < part.parts:
+            return None
+        self._last = place
+        ordered = [self._parts[number] for number in sorted(self._parts)]
+        whole = replace(
+            part,
+            part=1,
+            parts=1,
+            labels=[label for each in ordered for label in each.labels],
+            counts=[count for each in ordered for count in each.counts],
+        )
+        if isinstance(whole, WholeRelease):
+            whole.follow(self._showings)
+        return whole
