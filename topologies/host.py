@@ -8,14 +8,14 @@ import faust
 from faust.app.base import BootStrategy
 
 from stream_dp.config.settings import Settings
+from stream_dp.errors import Refused
 from stream_dp.operations.watch import Watch
-from stream_dp.workers.histogram import REFUSALS
 
 _REFUSED = 2
 
 
 class Runs(Protocol):
-    """What `WorkerService` hosts: it works until `stop`, or gives up with one of the `REFUSALS`."""
+    """What `WorkerService` hosts: it works until `stop`, or raises a `Refused`."""
 
     settings: Settings
     watch: Watch
@@ -39,7 +39,7 @@ class WorkerService(faust.Service):
     async def _work(self) -> None:
         try:
             await self.worker.run()
-        except REFUSALS as refusal:
+        except Refused as refusal:
             self.log.error("%s", refusal)
             self.refusal = refusal
         finally:

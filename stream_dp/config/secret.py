@@ -5,8 +5,10 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from stream_dp.errors import Refused
 
-class SettingsError(Exception):
+
+class SettingsError(Refused):
     """A setting that cannot be used; the message says which and what to change."""
 
 

@@ -12,6 +12,7 @@ from stream_dp.counters.calibration import Guarantee, calibrate
 from stream_dp.counters.golden import check_golden_noise
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.release_schedule import ReleaseSchedule
+from stream_dp.errors import Refused
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.record import LARGEST_VALUE, Record
 from stream_dp.events.rounds import TICKS, events_of
@@ -37,7 +38,7 @@ the settings say, because their default is what epochs are opened with today.
 """
 
 
-class EpochRefused(Exception):
+class EpochRefused(Refused):
     """The worker cannot go on under this epoch's promise; the message says what to change."""
 
 

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import CalibratedCounter, CounterState, Hits, grown
 from stream_dp.engine.noise_table import BlockState, PrunedTable, Pruning, WholeTable
+from stream_dp.errors import StreamDpError
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
 _MOST_ROUNDS = 1 << 12
 _CELLS_AT_ONCE = 1 << 17  # rounds x labels of a block: its matrices stay in the second-level cache
 
 
-class HorizonReached(Exception):
+class HorizonReached(StreamDpError):
     """More rounds were asked for than the epoch promised in advance."""
 
 

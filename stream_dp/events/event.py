@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
+from stream_dp.errors import StreamDpError
 from stream_dp.events.record import LARGEST_VALUE
 
 LONGEST_LABEL = 1024
@@ -25,7 +26,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     ts: str | None = None
 
 
-class BadRecord(Exception):
+class BadRecord(StreamDpError):
     """A record that is no valid event; its message says why, without quoting the record."""
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from stream_dp.config.times import parse_time
+from stream_dp.errors import StreamDpError
 from stream_dp.events.event import LONGEST_LABEL
 
 VERSION = 1
@@ -28,7 +29,7 @@ _File = Annotated[str, msgspec.Meta(max_length=4096)]
 _Column = Annotated[str, msgspec.Meta(max_length=LONGEST_LABEL)]
 
 
-class BadRequest(Exception):
+class BadRequest(StreamDpError):
     """A request that cannot be served as it stands; the message says what to change.  Nothing was charged."""
 
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 import msgspec
 from redis import Redis
 
+from stream_dp.errors import StreamDpError
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest
 from stream_dp.jobs.result import JobResult, cost_of, of_request, whole
@@ -42,7 +43,7 @@ _LONGEST_SCHEDULED_ID = 170  # a time is put behind it
 logger = logging.getLogger(__name__)
 
 
-class JobCancelled(Exception):
+class JobCancelled(StreamDpError):
     """Somebody asked that the job release nothing."""
 
 

@@ -16,6 +16,7 @@ from kafka.protocol.consumer import IsolationLevel
 
 from stream_dp.config.connections import Kafka
 from stream_dp.config.times import milliseconds
+from stream_dp.errors import Refused
 from stream_dp.events.record import Record
 from stream_dp.kafka.clients import admin_client, borrowed, consumer_client
 
@@ -32,7 +33,7 @@ LOG = {"cleanup.policy": "delete"}
 """How a topic is made whose every record counts."""
 
 
-class LogRefused(Exception):
+class LogRefused(Refused):
     """A topic cannot serve as the log of a stream; the message says what to change."""
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
+from stream_dp.errors import Refused
 from stream_dp.events.record import LARGEST_VALUE
 from stream_dp.kafka.inflation import DAMAGE, pieces
 
@@ -25,7 +26,7 @@ _MAGIC_PLACE, _ATTRIBUTES_PLACE = 16, 21
 _CODEC, _BROKERS_TIME, _CONTROL = 0x07, 0x08, 0x20
 
 
-class UnreadableBatch(Exception):
+class UnreadableBatch(Refused):
     """A batch in Kafka holds no records that anybody could read; the message says where it is."""
 
 

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.errors import Refused
 from stream_dp.pipeline.intake import ClosedRounds
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
@@ -27,7 +28,7 @@ _BYTES_BESIDE_LABEL = 16
 _TIMESTAMP = np.dtype("<i8")
 
 
-class FrameRefused(Exception):
+class FrameRefused(Refused):
     """A shard cannot go on with what the frames topic holds; the message says what to do."""
 
 

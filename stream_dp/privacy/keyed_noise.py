@@ -21,6 +21,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from stream_dp.errors import Refused
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
 
 NOISE_VERSION = 1
@@ -45,7 +46,7 @@ _CELLS_AT_ONCE = 1 << 14  # 256 kB of bits: what stays in the second-level cache
 _GOLDEN = "0caa2a4d1056a0b341b72afb8b211e51"
 
 
-class WrongNoise(RuntimeError):
+class WrongNoise(Refused):
     """This machine or its libraries draw other noise than everywhere else; the message says what to check."""
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.engine.histogram import ReleasedBlock
+from stream_dp.errors import Refused
 from stream_dp.releases.encoder import PartEncoder
 from stream_dp.releases.release import SHARD_FIELD, Release
 from stream_dp.releases.whole import WholeReleases
@@ -23,7 +24,7 @@ Place = tuple[int, int]
 """An epoch and a round of it."""
 
 
-class ShardsRefused(Exception):
+class ShardsRefused(Refused):
     """What the shards have released does not make up rounds; the message says what is wrong."""
 
 

@@ -16,6 +16,7 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaTimeoutError
 
 from stream_dp.config.connections import Kafka
+from stream_dp.errors import StreamDpError
 from stream_dp.kafka.log import LogRefused, read_only_consumer
 from stream_dp.releases.estimates.showings import Showing, Showings
 from stream_dp.releases.foreign import Place as RecordPlace
@@ -92,7 +93,7 @@ class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
         return intervals(self, self.showings, confidence)
 
 
-class BadPosition(Exception):
+class BadPosition(StreamDpError):
     """A position that no release of this topic gave; the message says what to do."""
 
 

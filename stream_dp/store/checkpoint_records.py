@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from stream_dp.counters.protocol import Column
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.engine.histogram import HistogramState
+from stream_dp.errors import Refused
 from stream_dp.events.bounding import PAIR_BYTES
 from stream_dp.pipeline.pipeline import Position
 from stream_dp.store.seals import SEAL_BYTES, Seals
@@ -28,7 +29,7 @@ _Head = Annotated[bytes, msgspec.Meta(max_length=32)]
 _Digest = Annotated[bytes, msgspec.Meta(min_length=SEAL_BYTES, max_length=SEAL_BYTES)]
 
 
-class StateDamaged(Exception):
+class StateDamaged(Refused):
     """What Redis holds does not fit together; the message says what to do."""
 
 

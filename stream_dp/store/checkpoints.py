@@ -34,6 +34,7 @@ from redis import Redis
 from redis.client import Pipeline as Transaction
 from redis.exceptions import ResponseError, WatchError
 
+from stream_dp.errors import Refused
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.store.checkpoint_columns import (
     columns_of,
@@ -76,7 +77,7 @@ _LABELS_PER_COMMAND = 10_000
 _LARGEST_PIECE = 1 << 24  # bytes of pairs in one element of their list
 
 
-class Fenced(Exception):
+class Fenced(Refused):
     """Another worker has taken the stream over: this one must stop."""
 
 

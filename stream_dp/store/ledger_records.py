@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 
 from stream_dp.batch.gumbel_top_k import PayWhatYouGet
+from stream_dp.errors import Refused
 from stream_dp.privacy.composition import Budget, Charge, Load, Room, Unit
 
 FORMAT = 1
 _SOURCE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
-class LedgerRefused(Exception):
+class LedgerRefused(Refused):
     """The ledger does not do what was asked; the message says why and what would be possible."""
 
 

@@ -12,12 +12,13 @@ from redis.client import Pipeline as Transaction
 from redis.exceptions import ResponseError
 
 from stream_dp.config.secret import SettingsError, read_secret
+from stream_dp.errors import Refused
 from stream_dp.privacy.keyed_noise import KEY_BYTES, new_key
 
 _OUT = "restore it from a backup, or open a new epoch, which is charged, with --new-epoch"
 
 
-class NoKey(Exception):
+class NoKey(Refused):
     """The noise key cannot be had; the message says what to do."""
 
 

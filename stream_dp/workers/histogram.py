@@ -11,45 +11,25 @@ from aiokafka.errors import OffsetOutOfRangeError, UnsupportedCodecError
 
 from stream_dp.barriers.process import BarrierProcess
 from stream_dp.config.connections import aiokafka_options, redis_client
-from stream_dp.config.settings import Settings, SettingsError
+from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.events.rounds import TICKS
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.kafka.log import LogRefused
-from stream_dp.kafka.record_batches import UnreadableBatch
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.retry import pause, persevere
 from stream_dp.operations.watch import Watch
-from stream_dp.pipeline.frames import FrameRefused
 from stream_dp.pipeline.pipeline import Pipeline, Position
-from stream_dp.privacy.keyed_noise import WrongNoise, check_golden_draw
-from stream_dp.releases.merge import ShardsRefused
+from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.sinks.dead_letters import DeadLetters
-from stream_dp.store.checkpoints import CheckpointStore, Fenced, StateDamaged, Superseded
+from stream_dp.store.checkpoints import CheckpointStore, Superseded
 from stream_dp.store.lease import LEASE_SECONDS, Lease
-from stream_dp.store.ledger import LedgerRefused
-from stream_dp.store.noise_key import NoKey
 from stream_dp.workers.resume import NewEpoch, Resumed, open_next, resume
 from stream_dp.workers.session import Session
 from stream_dp.workers.standby import Standby
 from stream_dp.workers.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
-
-REFUSALS = (
-    EpochRefused,
-    Fenced,
-    FrameRefused,
-    LedgerRefused,
-    LogRefused,
-    NoKey,
-    SettingsError,
-    ShardsRefused,
-    StateDamaged,
-    UnreadableBatch,
-    WrongNoise,
-)
-"""Why a worker does not go on: doing so would break the promise.  Their messages say what to change."""
 
 _TOPICS = ("events", "barriers", "releases", "epochs", "ledger", "dead_letters")
 _REDIS_SECONDS = 30.0
@@ -84,7 +64,7 @@ class Worker:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Work until `stop` or the end.  An outage of Kafka or Redis is waited out; raises one of `REFUSALS`."""
+        """Work until `stop` or the end.  An outage of Kafka or Redis is waited out; raises a `Refused`."""
         check_golden_draw()
         with self._ports, self._lease, kept_clients():
             async with self._letters:

@@ -74,7 +74,7 @@ class MergeWorker:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Work until `stop`.  An outage of Kafka is waited out; raises one of the worker's `REFUSALS`."""
+        """Work until `stop`.  An outage of Kafka is waited out; raises a `Refused`."""
         with self._ports, kept_clients():
             await persevere(self._attempt, lambda: False, self._stopping, self.settings, self.watch)
 
@@ -151,7 +151,7 @@ class _Merging(ConsumerRebalanceListener):
         self._has_turn = bool(places)
 
     async def step(self) -> None:
-        """Merge what has come.  Raises one of the worker's `REFUSALS`."""
+        """Merge what has come.  Raises a `Refused`."""
         self._watch.beat()
         with self._watch.progress.waiting("group-assignment"):  # while the group decides whose turn it is
             await self._turn.getmany(timeout_ms=0 if self._has_turn else _STANDBY_MILLISECONDS)

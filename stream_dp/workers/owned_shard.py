@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class OwnedShard:
-    """Shard `number`, taken over when this is made, which reads Redis and Kafka.  Raises one of the `REFUSALS`.
+    """Shard `number`, taken over when this is made, which reads Redis and Kafka.  Raises a `Refused`.
 
     `next_offset` is where to read on in its partition of the frames topic, `released` in how many rounds it has
     released anything since it was taken over.
@@ -103,7 +103,7 @@ class OwnedShard:
         """Count frames, given with their offsets, and send the batches of releases that end with them.
 
         `log_end` is where the partition ended when the broker gave them.
-        Raises `Fenced`, `FrameRefused` or another of the worker's `REFUSALS`; the shard is then of no more use.
+        Raises `Fenced`, `FrameRefused` or another `Refused`; the shard is then of no more use.
         """
         key = f"{self._settings.stream}/{self.number}".encode()
         batches = self._batches(records, log_end)

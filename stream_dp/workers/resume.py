@@ -57,7 +57,7 @@ def resume(
     An epoch that is at its horizon gives way to the next one here, unless the settings say stop.
     With a `wish`, the running epoch is to be counted to its end and closed; where it cannot go on, it is closed here
     and the next one opened.  After an outage, ask again with the same wish: it is granted once.  Raises one of the
-    worker's `REFUSALS`.
+    worker's refusals (`Refused`).
     """
     epochs = take_over(settings, store, redis)
     if topics is not None:

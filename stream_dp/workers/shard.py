@@ -58,7 +58,7 @@ class ShardWorker:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Work until `stop`.  An outage of Kafka or Redis is waited out; raises one of the worker's `REFUSALS`."""
+        """Work until `stop`.  An outage of Kafka or Redis is waited out; raises a `Refused`."""
         check_golden_draw()
         with self._ports, kept_clients():
             await persevere(self._attempt, lambda: False, self._stopping, self.settings, self.watch)
@@ -136,7 +136,7 @@ class _Member(ConsumerRebalanceListener):
         self._let_go = {number: shard for number, shard in self._let_go.items() if number in self._to_open}
 
     async def step(self) -> None:
-        """Take over what was assigned, and count the next frames.  Raises one of the worker's `REFUSALS`."""
+        """Take over what was assigned, and count the next frames.  Raises a `Refused`."""
         self._watch.beat()
         for number in [number for number, since in self._to_open.items() if since <= time.monotonic()]:
             async with self._working:  # between two of them, the group may divide the shards anew

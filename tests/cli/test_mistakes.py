@@ -13,7 +13,29 @@ from stream_dp.cli import app
 from stream_dp.cli.mistakes import Mistake, sentence
 from stream_dp.config.settings import SettingsError
 from stream_dp.dev.child_process import ServerFailed
-from stream_dp.workers.histogram import REFUSALS
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.kafka.log import LogRefused
+from stream_dp.kafka.record_batches import UnreadableBatch
+from stream_dp.pipeline.frames import FrameRefused
+from stream_dp.privacy.keyed_noise import WrongNoise
+from stream_dp.releases.merge import ShardsRefused
+from stream_dp.store.checkpoint_records import StateDamaged
+from stream_dp.store.checkpoints import Fenced
+from stream_dp.store.ledger import LedgerRefused
+from stream_dp.store.noise_key import NoKey
+
+REFUSALS = (
+    EpochRefused,
+    Fenced,
+    FrameRefused,
+    LedgerRefused,
+    LogRefused,
+    NoKey,
+    ShardsRefused,
+    StateDamaged,
+    UnreadableBatch,
+    WrongNoise,
+)
 
 
 @pytest.mark.parametrize("kind", [Mistake, SettingsError, ServerFailed, *REFUSALS])

@@ -6,7 +6,8 @@ import signal
 import sys
 
 from stream_dp.config.settings import load_settings
-from stream_dp.workers.histogram import REFUSALS, Worker
+from stream_dp.errors import Refused
+from stream_dp.workers.histogram import Worker
 
 
 async def _run() -> None:
@@ -20,7 +21,7 @@ def main() -> None:
     logging.basicConfig(level=1, format="%(name)s %(levelname)s %(message)s", stream=sys.stdout)
     try:
         asyncio.run(_run(), debug=True)
-    except REFUSALS as refusal:
+    except Refused as refusal:
         logging.error("%r", refusal)
         sys.exit(2)
 

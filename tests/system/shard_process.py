@@ -9,6 +9,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from stream_dp.config.settings import Settings
+from stream_dp.errors import Refused
 from stream_dp.pipeline import sequencer
 from stream_dp.sinks import sending
 from stream_dp.sinks.frames import FramesOutlet
@@ -72,7 +73,7 @@ def run_role(
         setattr(owner, name, _interrupted(getattr(owner, name), interruption))
     try:
         asyncio.run(_run(role, settings))
-    except worker.REFUSALS as refusal:
+    except Refused as refusal:
         logging.error("%s", refusal)
         sys.exit(2)
     except Exception:

@@ -25,6 +25,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.lifecycle import Epochs
+from stream_dp.errors import Refused
 from stream_dp.operations import stacks
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.sinks import sending
@@ -115,7 +116,7 @@ def run_worker(
         arm(interruption)
     try:
         asyncio.run(_run(settings, new_epoch, standby))
-    except worker.REFUSALS as refusal:
+    except Refused as refusal:
         logging.error("%s", refusal)
         sys.exit(2)
     except Exception:
