@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from stream_dp.config.secret import SettingsError
     from stream_dp.errors import Refused, StreamDpError
     from stream_dp.kafka.log import LogRefused
+    from stream_dp.releases.estimates.smoothing import Smoother
     from stream_dp.releases.lookup import release_at
     from stream_dp.releases.merge import ShardsRefused
     from stream_dp.releases.subscribe import read_table, subscribe
@@ -28,6 +29,7 @@ __all__ = [
     "Refused",
     "SettingsError",
     "ShardsRefused",
+    "Smoother",
     "StreamDpError",
     "Subscription",
     "Table",
@@ -44,6 +46,7 @@ _HOMES = {
     "config.secret": ("SettingsError",),
     "errors": ("Refused", "StreamDpError"),
     "kafka.log": ("LogRefused",),
+    "releases.estimates.smoothing": ("Smoother",),
     "releases.lookup": ("release_at",),
     "releases.merge": ("ShardsRefused",),
     "releases.subscribe": ("read_table", "subscribe"),

@@ -113,7 +113,7 @@ class Subscription:
 
             for release, counts in stream_dp.subscribe("localhost:9092", "shop").smoothed(): ...
 
-        Raises ValueError at an epoch whose labels are not kept.  `Smoother` (releases/estimates/smoothing.py) does the
+        Raises ValueError at an epoch whose labels are not kept.  `stream_dp.Smoother` does the
         same for releases that come from an asynchronous loop.
         """
         from stream_dp.releases.estimates.smoothing import Smoother
