@@ -160,8 +160,10 @@ def last_round(settings: Settings) -> int:
 
 
 def test_a_whole_system_runs_over_tls(site: Site, topic_prefix: str, access: str, tmp_path: Path) -> None:
-    """Checked, counted, verified, lost, rebuilt and read, each by the command that a user would run."""
+    """Given a budget, checked, counted, verified, lost, rebuilt and read, by the commands that a user would run."""
     settings = site.settings(topic_prefix, access)
+    status, budget = output(settings, tmp_path, "budget", "set", "--epsilon", "100", "--delta", "1e-5")
+    assert status == 0, budget
     feed(settings)
     log.create_topics(settings.kafka_address, settings.releases)
     told = tmp_path / "worker.log"
