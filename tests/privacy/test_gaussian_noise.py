@@ -22,7 +22,7 @@ from stream_dp.privacy.gaussian_cells import (
     series,
 )
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise, check_golden_gaussian
-from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise, WrongNoise
 from tests.statistics import fits, uncorrelated
 
 NOISE = KeyedNoise(bytes(range(32)), "gaussian", bytes(16))
@@ -290,5 +290,5 @@ def test_the_golden_draw_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     check_golden_gaussian.cache_clear()
     monkeypatch.setattr(gaussian_noise, "_place", lambda *_: None)
     monkeypatch.setattr(gaussian_noise, "_fill", gaussian_noise._fill.py_func)
-    with pytest.raises(RuntimeError, match="differs from the golden draw"):
+    with pytest.raises(WrongNoise, match="differs from the golden draw"):
         check_golden_gaussian()

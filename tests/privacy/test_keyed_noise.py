@@ -13,6 +13,7 @@ from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
 from stream_dp.privacy.keyed_noise import (
     EMPTY_HISTORY,
     KeyedNoise,
+    WrongNoise,
     check_golden_draw,
     collision_probability,
     key_check,
@@ -288,7 +289,7 @@ def test_a_machine_that_inverts_otherwise_is_refused(monkeypatch: pytest.MonkeyP
         return found
 
     monkeypatch.setattr(DiscreteGaussian, "_search", off_by_one_in_one_draw)
-    with pytest.raises(RuntimeError, match="differs from the golden draw"):
+    with pytest.raises(WrongNoise, match="differs from the golden draw"):
         check_golden_draw()
 
 
@@ -300,7 +301,7 @@ def test_a_machine_that_hashes_otherwise_is_refused(changed: str, monkeypatch: p
         return right(KeyedNoise(KEY, "golden", bytes(16)), *arguments)
 
     monkeypatch.setattr(KeyedNoise, changed, other_key)
-    with pytest.raises(RuntimeError, match="differs from the golden draw"):
+    with pytest.raises(WrongNoise, match="differs from the golden draw"):
         check_golden_draw()
 
 
