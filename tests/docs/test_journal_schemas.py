@@ -21,7 +21,7 @@ from stream_dp.store.ledger_records import FORMAT, BudgetSet, Entry, Marks, Quer
 from stream_dp.store.pay_what_you_get import charge_of
 from stream_dp.verification.verify import Certificate, verify
 from tests.docs.schemas import read_schema, schema
-from tests.shards import pieces
+from tests.pipeline import pieces
 
 DECODED_AS: dict[str, Any] = {
     "epoch": EpochEntry,

@@ -48,18 +48,18 @@ PAID_BY_MARKS = {**TOP, "mechanism": "pay-what-you-get", "budget": "anna", "mark
 class Place:
     """One stream with real events; requests go in, results come out."""
 
-    def __init__(self, kafka: str, redis_url: str, name: str, folder: Path) -> None:
+    def __init__(self, kafka: str, redis_url: str, name: str, folder: Path, unit: str = UNIT) -> None:
         self.settings = Settings(stream=name, kafka=kafka, redis=redis_url, unmetered=True)
         self.redis = Redis.from_url(redis_url)
         self.store = JobStore(self.redis, name)
         self.log_file = folder / "jobs.log"
         self.producer = KafkaProducer(bootstrap_servers=kafka, acks="all")
         log.create_topics(kafka, self.settings.events, f"{name}.jobs", f"{name}.results")
-        self.register(self.settings.events)
+        self.register(self.settings.events, unit=unit)
 
-    def register(self, topic: str, source: str | None = None) -> None:
+    def register(self, topic: str, source: str | None = None, unit: str = UNIT) -> None:
         """What an operator does before anybody may read a topic."""
-        Registry(self.settings.kafka).register("topic", topic, source or topic, UNIT)
+        Registry(self.settings.kafka).register("topic", topic, source or topic, unit)
 
     def close(self) -> None:
         self.producer.close()

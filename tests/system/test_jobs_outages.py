@@ -75,7 +75,7 @@ def test_a_result_that_its_topic_does_not_take_is_told_and_comes_when_the_topic_
     with admin_client(kafka) as admin:
         few = {"num_partitions": 1, "replication_factor": 1, "configs": {"max.message.bytes": "20000"}}
         admin.create_topics({results: few})
-        place = Place(kafka, redis_url, topic_prefix, tmp_path)
+        place = Place(kafka, redis_url, topic_prefix, tmp_path, unit="event")
         place.feed(
             [json.dumps({"items": [f"{number:04d}" + "x" * 600]}).encode() for number in range(100)] * 30
         )

@@ -21,6 +21,7 @@ from tests.system.streams import Stream, ended, event, small_stream, some_events
 BACKLOG, DIFFERING, EVENTS_OF_A_BARRIER = 1_200, 777, 100
 COVERED = {"labels", "counts", "tag"}
 DRAWN_APART = {"nonce", "digest", "id", "key_check", "chain"}
+BY_THE_CLOCK = {"at"}
 LARGE = event(*(f"{number:04}" + "x" * 1020 for number in range(780)))
 """An event of 800 kB, of which three items count."""
 
@@ -43,9 +44,9 @@ def neighbours(pair: str) -> Iterator[list[Record]]:
 
 
 def told(value: Any, stream: str) -> Any:
-    """A record's value without what is covered or drawn apart, and without the stream's name."""
+    """A record's value without what is covered, drawn apart or by the clock, and without the stream's name."""
     if isinstance(value, dict):
-        hidden = COVERED | DRAWN_APART
+        hidden = COVERED | DRAWN_APART | BY_THE_CLOCK
         return {name: told(inner, stream) for name, inner in value.items() if name not in hidden}
     if isinstance(value, list):
         return [told(inner, stream) for inner in value]

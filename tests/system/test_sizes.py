@@ -88,7 +88,9 @@ def retention(stream: Stream) -> str:
 def test_the_releases_topic_is_made_with_the_retention_of_the_settings(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    settings = Settings(stream=topic_prefix, kafka=kafka, redis=redis_url, releases_retention_days=30)
+    settings = Settings(
+        stream=topic_prefix, kafka=kafka, redis=redis_url, releases_retention_days=30, unmetered=True
+    )
     stream = Stream(settings, tmp_path)
     try:
         worker = stream.start()

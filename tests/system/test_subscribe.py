@@ -139,32 +139,40 @@ def snippets(page: str) -> list[str]:
     ]
 
 
+def run(snippet: str, kafka: str, stream: str, folder: Path) -> str:
+    """The first line that a snippet prints, on this broker and stream."""
+    program = snippet.replace("localhost:9092", kafka).replace("shop.releases", f"{stream}.releases")
+    assert kafka in program
+    command = [sys.executable, "-u", "-c", program.replace('"shop"', repr(stream))]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            return process.stdout.readline()
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize(
     ("page", "number"),
-    [
-        ("docs/clients.md", 0),
-        ("docs/clients.md", 1),
-        ("docs/clients.md", 2),
-        ("docs/clients.md", 3),
-        ("README.md", 0),
-    ],
+    [*(("docs/clients.md", number) for number in (0, 1, 3, 4)), ("README.md", 0)],
 )
 def test_the_snippets_of_the_documents_run(
     kafka: str, stream: str, tmp_path: Path, page: str, number: int
 ) -> None:
     """Each is run as it stands, on this stream, until it has shown a whole release."""
     shown = snippets(page)
-    assert len(shown) == (4 if page == "docs/clients.md" else 2)
-    snippet = shown[number].replace("localhost:9092", kafka).replace("shop.releases", f"{stream}.releases")
-    assert kafka in snippet
-    snippet = snippet.replace('"shop"', repr(stream))
-    program = [sys.executable, "-u", "-c", snippet]
-    with subprocess.Popen(program, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert re.match(r"(1|20) \{'0': 900, '1': 899\}$", process.stdout.readline())
-        finally:
-            process.kill()
+    assert len(shown) == (5 if page == "docs/clients.md" else 2)
+    assert re.match(r"(1|20) \{'0': 900, '1': 899\}$", run(shown[number], kafka, stream, tmp_path))
+
+
+def test_the_snippet_that_smooths_runs_where_labels_are_kept(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    [snippet] = [each for each in snippets("docs/clients.md") if "smoothed()" in each]
+    log.create_topics(kafka, f"{topic_prefix}.releases")
+    kept = [msgspec.structs.replace(each, shown="kept") for each in numbered(range(1, 4))]
+    publish(kafka, f"{topic_prefix}.releases", kept)
+    assert re.match(r"1 0 900 \d+$", run(snippet, kafka, topic_prefix, tmp_path))
 
 
 def test_the_javascript_reads_fields_that_the_dashboard_sends() -> None:
