@@ -7,6 +7,7 @@ real generator's draws, made in blocks and handed out one after the other, each 
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ class PooledNoise(OneShotNoise):
 
     def __init__(self, key: bytes) -> None:
         super().__init__(key)
-        self._pools: dict[tuple[str, float], tuple[NDArray, int]] = {}
+        self._pools: dict[tuple[str, float], tuple[NDArray[Any], int]] = {}
 
     def discrete_gaussian(self, sigma_squared: float, count: int) -> NDArray[np.int64]:
         """`count` draws of N_Z(0, sigma_squared)."""
@@ -41,7 +42,9 @@ class PooledNoise(OneShotNoise):
         """`count` draws of N(0, sigma^2)."""
         return self._next("Gaussian", sigma, count, super().gaussian)
 
-    def _next(self, law: str, scale: float, count: int, draw: Callable[[float, int], NDArray]) -> NDArray:
+    def _next(
+        self, law: str, scale: float, count: int, draw: Callable[[float, int], NDArray[Any]]
+    ) -> NDArray[Any]:
         pool, used = self._pools.get((law, scale), (np.empty(0), 0))
         if used + count > len(pool):
             pool, used = draw(scale, max(_POOL, count)), 0

@@ -7,6 +7,7 @@ Every result is a sum of positive terms, right to a relative 1e-13.
 
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,7 @@ def _pairs(gaps: Gaps) -> list[tuple[int, int, float, float]]:
     ]
 
 
-def _lost_together(x, y):  # type: ignore[no-untyped-def]
+def _lost_together(x: Any, y: Any) -> Any:
     """1 - (1 - x) (1 - y)."""
     return x + y * (1 - x)
 

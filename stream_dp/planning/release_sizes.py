@@ -19,7 +19,7 @@ from stream_dp.engine.noise_table import Pruning
 from stream_dp.kafka import log
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 from stream_dp.releases.encoder import ReleaseEncoder
-from stream_dp.sinks.sending import LARGEST_BATCH
+from stream_dp.sinks.framing import LARGEST_BATCH
 
 REPLICAS = 3
 """How many brokers keep each record, where nobody says otherwise."""
