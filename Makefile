@@ -32,6 +32,7 @@ demo: .venv/.installed ## watch private histograms of real flights, with an embe
 	@.venv/bin/stream-dp demo
 
 test: install ## run all tests; broker and Redis are started for you
+	@echo "All tests take about a quarter of an hour on two cores."
 	@[ -z "$(WITHOUT_BROWSER)" ] || echo "No Chromium: the dashboard's page is not tested (Debian: apt-get install chromium chromium-driver)."
 	$(PYTEST) $(WITHOUT_BROWSER)
 
