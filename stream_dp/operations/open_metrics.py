@@ -4,8 +4,8 @@
 depends on the items of any event.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -17,12 +17,14 @@ from prometheus_client.registry import Collector
 class BudgetFacts:
     """A data source's ledger: the most it may spend (None where no budget was set), and what is spent.
 
-    `left_rho` is the zCDP rho that one more charge may cost from the offset on that would be charged next.
+    `left_rho` is the zCDP rho that one more charge may cost from the offset on that would be charged next, and
+    `charged_rho` what each stream has been charged in all, and all jobs together.
     """
 
     epsilon: float | None
     spent_epsilon: float
     left_rho: float | None
+    charged_rho: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -72,6 +74,13 @@ class _Facts(Collector):
             yield self._gauge("budget_epsilon", "Epsilon that the data source may spend.", budget.epsilon)
             left = "What one more charge on new events may cost, as rho of zero-concentrated privacy."
             yield self._gauge("budget_left_rho", left, budget.left_rho)
+        charged = (
+            "What was charged in all, as rho of zero-concentrated privacy: to each stream, and to all jobs."
+        )
+        family = GaugeMetricFamily("stream_dp_budget_charged_rho", charged, labels=["stream", "by"])
+        for by, rho in budget.charged_rho.items():
+            family.add_metric([self._facts.stream, by], rho)
+        yield family
 
     def _gauge(self, name: str, meaning: str, value: float) -> Metric:
         family = GaugeMetricFamily(f"stream_dp_{name}", meaning, labels=["stream"])

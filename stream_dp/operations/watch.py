@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from stream_dp.operations.open_metrics import BudgetFacts, PublicFacts, open_reg
 from stream_dp.operations.operator_metrics import OperatorMetrics
 from stream_dp.operations.progress import Progress
 from stream_dp.pipeline.pipeline import Output
+from stream_dp.privacy.composition import Charge
 from stream_dp.store.ledger import Ledger, LedgerRefused
 
 logger = logging.getLogger(__name__)
@@ -177,9 +178,23 @@ class Watch:
         ledger = Ledger(redis, self._source)
         try:
             budget, spent, room = ledger.budget(), ledger.spent(), ledger.room(next_offset)
+            charges = ledger.charges()
         except LedgerRefused:  # whoever charges it next is told why
             self.facts.budget = None
             return
         self.facts.budget = BudgetFacts(
-            budget.epsilon if budget else None, spent.epsilon, room.rho if room else None
+            budget.epsilon if budget else None,
+            spent.epsilon,
+            room.rho if room else None,
+            charged_rho(charges),
         )
+
+
+def charged_rho(charges: Iterable[Charge]) -> dict[str, float]:
+    """What each stream was charged, whatever epochs it had, and what all jobs were together."""
+    charged: dict[str, float] = {}
+    for charge in charges:
+        stream, is_epoch, _ = charge.id.partition("/epoch/")
+        by = f"stream {stream}" if is_epoch else "jobs"
+        charged[by] = charged.get(by, 0.0) + charge.rho
+    return charged

@@ -21,8 +21,9 @@ from stream_dp.operations.logs import JsonLines
 from stream_dp.operations.open_metrics import BudgetFacts, PublicFacts
 from stream_dp.operations.operator_metrics import resident_bytes
 from stream_dp.operations.ports import Ports, open_app, operator_app
-from stream_dp.operations.watch import LIVE_SECONDS, READY_SECONDS, Watch
+from stream_dp.operations.watch import LIVE_SECONDS, READY_SECONDS, Watch, charged_rho
 from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.privacy.composition import Charge
 from tests.apache_kafka.server import free_ports
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations"
@@ -38,6 +39,7 @@ OPEN_NAMES = {
     "stream_dp_budget_spent_epsilon",
     "stream_dp_budget_epsilon",
     "stream_dp_budget_left_rho",
+    "stream_dp_budget_charged_rho",
 }
 """Everything that may ever be on the open port.  Add a name only with a reason why no item can change its value."""
 
@@ -63,7 +65,7 @@ def worked(items: list[bytes]) -> Watch:
         watch.sent(output)
     watch.counted(pipeline.round, 3)
     watch.checkpointed(pipeline.round, len(pipeline.histogram.state().labels), 0.25)
-    watch.facts.budget = BudgetFacts(2.0, 1.0, 0.01)
+    watch.facts.budget = BudgetFacts(2.0, 1.0, 0.01, {"stream shop": 0.02})
     return watch
 
 
@@ -107,11 +109,22 @@ def test_before_the_first_session_only_the_state_is_known() -> None:
 
 def test_one_stream_without_a_budget_shows_what_is_spent() -> None:
     watch = worked(EVENTS)
-    watch.facts.budget = BudgetFacts(None, 1.0, None)
+    watch.facts.budget = BudgetFacts(None, 1.0, None, {"jobs": 0.02})
     assert names(watch.open_registry) == OPEN_NAMES - {
         "stream_dp_budget_epsilon",
         "stream_dp_budget_left_rho",
     }
+
+
+def test_what_was_charged_is_told_by_stream_and_for_all_jobs_together() -> None:
+    ids = "shop/epoch/1/ab", "shop/epoch/2/cd", "other/epoch/1/ef", "top-k/7", "budget/anna"
+    charges = [
+        Charge(
+            id=name, what="", unit="event", rho=0.25, delta=0.0, first_offset=0, end_offset=None, digest=""
+        )
+        for name in ids
+    ]
+    assert charged_rho(charges) == {"stream shop": 0.5, "stream other": 0.25, "jobs": 0.5}
 
 
 def test_open_metrics_say_what_the_epoch_promised_and_how_far_it_is() -> None:

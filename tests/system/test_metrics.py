@@ -132,6 +132,7 @@ async def test_the_open_port_answers_the_same_for_neighbouring_streams(
     assert one == other
     assert 'stream_dp_releases_sent_total{stream="STREAM"} 60.0\n' in one
     assert 'stream_dp_budget_epsilon{stream="STREAM"} 100.0\n' in one
+    assert 'stream_dp_budget_charged_rho{by="stream STREAM",stream="STREAM"}' in one
 
 
 async def test_a_private_number_on_the_open_port_would_be_noticed(stream: Stream, neighbour: Stream) -> None:
