@@ -8,8 +8,8 @@ from stream_dp.planning.comparison import calibrate_each, sight
 from stream_dp.privacy.keyed_noise import WrongNoise, check_golden_draw
 
 _SEEN = {
-    "kept": "a label whose events are spread evenly is shown (at least 95%) if it has {} of them by then",
-    "each-round": "a round picked at random shows (95%) counts of {}",
+    "kept": "a label with {} evenly spread events is shown by the last round, in 95% of cases or more",
+    "each-round": "a round picked at random shows a label with {} events in 95% of cases",
 }
 
 
@@ -39,5 +39,5 @@ def promise(settings: Settings) -> Finding:
         "ok",
         f"epsilon {settings.epsilon:g}, delta {settings.delta:g} over {settings.horizon:,} rounds with "
         f"{settings.mechanism}: {_SEEN[settings.shown].format(f'{own:,}')}"
-        + (f"; at the same guarantee {better}" if better else ""),
+        + (f"; at the same guarantee it takes {better}" if better else ""),
     )

@@ -1,0 +1,34 @@
+"""What `stream-dp check` says of the settings alone."""
+
+import re
+
+import pytest
+
+from stream_dp.cli.checklist.guarantee import promise
+from stream_dp.config.settings import Settings
+
+
+def test_a_guarantee_is_told_with_what_other_counters_would_show() -> None:
+    found = promise(Settings(stream="s", epsilon=1.0, horizon=4_095))
+    assert found.state == "ok"
+    own, *others = map(int, re.findall(r"(\d+) (?:evenly|with)", found.detail))
+    assert re.findall(r"with (honaker|smooth|blt)", found.detail) == ["honaker", "smooth", "blt"]
+    assert len(others) == 3
+    assert max(others) < own < 1_000
+
+
+def test_the_best_counter_has_none_beside_it() -> None:
+    assert (
+        "at the same guarantee"
+        not in promise(Settings(stream="s", horizon=4_095, mechanism="blt")).detail
+    )
+
+
+def test_settings_that_no_noise_can_keep_fail() -> None:
+    assert promise(Settings(stream="s", epsilon=1e-300)).state == "failed"
+
+
+@pytest.mark.parametrize("shown", ["kept", "each-round"])
+def test_each_rule_has_its_sentence(shown: str) -> None:
+    told = promise(Settings(stream="s", horizon=255, shown=shown)).detail  # type: ignore[arg-type]
+    assert ("by the last round" in told) == (shown == "kept")
