@@ -18,10 +18,7 @@ def test_a_guarantee_is_told_with_what_other_counters_would_show() -> None:
 
 
 def test_the_best_counter_has_none_beside_it() -> None:
-    assert (
-        "at the same guarantee"
-        not in promise(Settings(stream="s", horizon=4_095, mechanism="blt")).detail
-    )
+    assert "at the same guarantee" not in promise(Settings(stream="s", horizon=4_095, mechanism="blt")).detail
 
 
 def test_settings_that_no_noise_can_keep_fail() -> None:
