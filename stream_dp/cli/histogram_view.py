@@ -159,11 +159,11 @@ def _bar(solid: float, light: float, width: int) -> str:
 def _notes(release: Release) -> list[Text]:
     """What is promised for whom, and how to read the counts."""
     items = f"{release.items_per_event:,} item{'s' if release.items_per_event > 1 else ''}"
-    odds = f" ({e**release.epsilon:,.1f} times)" if release.epsilon < 10 else ""
+    odds = f" ({e**release.epsilon:,.1f})" if release.epsilon < 10 else ""
     return [
         Text(
             f"Privacy: epsilon {release.epsilon:g}, delta {release.delta:g}, for every {release.unit} of up to "
-            f"{items}: with or without it, whatever all rounds release is as likely up to a factor of "
+            f"{items}: taking any one out changes the probability of what all rounds release by at most a factor of "
             f"e^{release.epsilon:g}{odds}, except with probability {release.delta:g}."
         ),
         Text(f"{_SHOWN[release.shown]} sd {release.sd:,.1f}.", style="dim"),
