@@ -175,18 +175,17 @@ class Watch:
     def read_budget(self, redis: Redis, next_offset: int) -> None:
         """Ask the ledger what is left for events from `next_offset` on.  Raises `redis.exceptions.RedisError`."""
         self._budget_read = self._clock()
-        ledger = Ledger(redis, self._source)
         try:
-            budget, spent, room = ledger.budget(), ledger.spent(), ledger.room(next_offset)
-            charges = ledger.charges()
+            state = Ledger(redis, self._source).state()
         except LedgerRefused:  # whoever charges it next is told why
             self.facts.budget = None
             return
+        room = state.room(next_offset)
         self.facts.budget = BudgetFacts(
-            budget.epsilon if budget else None,
-            spent.epsilon,
+            state.budget.epsilon if state.budget else None,
+            state.spent().epsilon,
             room.rho if room else None,
-            charged_rho(charges),
+            charged_rho(state.charges()),
         )
 
 

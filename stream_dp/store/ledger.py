@@ -108,20 +108,12 @@ class Ledger:
         return self.state().charges()
 
     def spent(self) -> Spent:
-        """What the charges add up to at the worst offset, at the budget's delta.
-
-        Without a budget, at twice the sum of the charges' deltas, and at least at 1e-6.
-        """
-        state = self.state()
-        delta = state.budget.delta if state.budget is not None else None
-        return composition.spent(state.charges(), state.unit or "event", delta)
+        """See `State.spent`."""
+        return self.state().spent()
 
     def room(self, first_offset: int = 0, end_offset: int | None = None) -> Room | None:
-        """What one more charge on these offsets may cost; None where no budget was set."""
-        state = self.state()
-        if state.budget is None:
-            return None
-        return composition.room(state.charges(), state.budget, first_offset, end_offset)
+        """See `State.room`."""
+        return self.state().room(first_offset, end_offset)
 
     def set_budget(self, epsilon: float, delta: float, unit: Unit) -> Budget:
         """Set or change the budget in Redis; refused below what is spent.  ValueError for numbers out of range."""

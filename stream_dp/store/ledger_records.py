@@ -8,7 +8,8 @@ import msgspec
 
 from stream_dp.batch.gumbel_top_k import PayWhatYouGet
 from stream_dp.errors import Refused
-from stream_dp.privacy.composition import Budget, Charge, Load, Room, Unit
+from stream_dp.privacy import composition
+from stream_dp.privacy.composition import Budget, Charge, Load, Room, Spent, Unit
 
 FORMAT = 1
 _SOURCE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
@@ -107,6 +108,20 @@ class State:
     def charges(self) -> list[Charge]:
         """The charges in the order in which they were made."""
         return [stored.now for stored in self.in_order()]
+
+    def spent(self) -> Spent:
+        """What the charges add up to at the worst offset, at the budget's delta.
+
+        Without a budget, at twice the sum of the charges' deltas, and at least at 1e-6.
+        """
+        delta = self.budget.delta if self.budget is not None else None
+        return composition.spent(self.charges(), self.unit or "event", delta)
+
+    def room(self, first_offset: int = 0, end_offset: int | None = None) -> Room | None:
+        """What one more charge on these offsets may cost; None where no budget was set."""
+        if self.budget is None:
+            return None
+        return composition.room(self.charges(), self.budget, first_offset, end_offset)
 
     def header(self) -> Header:
         """What is kept beside the charges; the state must not be empty."""
