@@ -30,7 +30,7 @@ def report_of(ledger: "Ledger", odometer: bool = False) -> dict[str, Any]:
 
     state = ledger.state()
     charges, budget = state.charges(), state.budget
-    spent = asdict(composition.spent(charges, state.unit or "event", budget.delta if budget else None))
+    spent = asdict(state.spent())
     limits = rule = None
     if budget is not None:
         rule = composition.rule(charges, budget)

@@ -46,7 +46,7 @@ def forecast(prepared: Prepared, site: Site, redis: Redis) -> Forecast:
         prepared.calibrated.shared,
     )
     new = [] if shared is not None and budget_id(shared.name) in state.stored else [charge]
-    spent = composition.spent(state.charges(), prepared.unit, budget.delta if budget else None).epsilon
+    spent = state.spent().epsilon
     found = Forecast(prepared.name, prepared.unit, cost_of(prepared.calibrated, budget), True, budget, spent)
     try:
         for each in new:

@@ -42,9 +42,8 @@ class Standby:
     def __init__(self, settings: Settings, redis: Redis, lease: Lease, watch: Watch) -> None:
         self._settings, self._redis, self._lease, self._watch = settings, redis, lease, watch
         self._store = CheckpointStore(redis, settings.stream)
-        self._copy: Pipeline | None = (
-            None  # at the checkpoint that was read last, if nobody uses it up just now
-        )
+        # At the checkpoint that was read last, if nobody uses it up just now.
+        self._copy: Pipeline | None = None
         self._told = ""
 
     async def await_turn(self, stopping: asyncio.Event) -> Pipeline | None:
