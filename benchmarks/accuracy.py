@@ -11,7 +11,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -392,12 +392,18 @@ def one_shot() -> str:
     def theirs(scale: float, tau: int) -> Any:
         return dp.m.make_gaussian_threshold(*space, scale=scale, threshold=tau)
 
+    def costs_at_most(rho: float, scale: float) -> bool:
+        return bool(theirs(scale, 10**6).map(change)[0] <= rho)
+
+    def escapes_at_most(delta: float, scale: float, tau: int) -> bool:
+        return bool(theirs(scale, tau).map(change)[1] <= delta)
+
     rows = []
     for epsilon in (1.0, 4.0):
         rho, d = zcdp_rho(epsilon, 5e-7), 5e-7
         ours = GaussianHistogram(epsilon_per_item(rho, items), d, items)
-        scale = dp.binary_search(lambda s, rho=rho: theirs(s, 10**6).map(change)[0] <= rho, (0.1, 1e4))
-        tau = dp.binary_search(lambda t, s=scale, d=d: theirs(s, t).map(change)[1] <= d, (1, 10**5))
+        scale = dp.binary_search(partial(costs_at_most, rho), (0.1, 1e4))
+        tau = int(dp.binary_search(partial(escapes_at_most, d, scale), (1, 10**5)))
         release = theirs(scale, tau)
         number = np.mean([len(release(true)) for _ in range(100)])
         rows.append([f"{epsilon:g}", "OpenDP", f"{scale:.3f}", str(tau), f"{number:.0f}"])

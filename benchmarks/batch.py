@@ -8,6 +8,7 @@ import json
 import resource
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -151,11 +152,11 @@ def union_table(everyone: Baskets, epsilon: float) -> None:
     print(f"  epsilon {epsilon:g}: size of the released union, by items_per_user")
     print(f"    {'':20s}" + "".join(f"{limit:>8d}" for limit in LIMITS))
     for name, run in unions(everyone, epsilon).items():
-        sizes = [mean(lambda noise, d=d, run=run: len(run(d, noise).items)) for d in LIMITS]
+        sizes = [mean(partial(released, run, d)) for d in LIMITS]
         print(f"    {name:20s}" + "".join(f"{size:8.0f}" for size in sizes))
     for tokens in sorted({1, tokens_at_no_cost(epsilon), 16}):
         parameters = Greedy(epsilon, DELTA, tokens)
-        size = mean(lambda noise, parameters=parameters: len(greedy(everyone, parameters, noise).items))
+        size = mean(partial(released, partial(greedy, everyone), parameters))
         print(f"    {f'greedy, K = {tokens}':20s}{size:8.0f}   (users keep all items)")
 
 
@@ -163,8 +164,13 @@ def ranking_table(everyone: Baskets, epsilon: float) -> None:
     print(f"  epsilon {epsilon:g}: recall of the true top k (kbar = 2 k)")
     print(f"    {'':26s}" + "".join(f"{k:>8d}" for k in TOPS))
     for name, find in rankings(everyone, epsilon).items():
-        shares = [mean(lambda noise, k=k, find=find: find(k, noise)) for k in TOPS]
+        shares = [mean(partial(find, k)) for k in TOPS]
         print(f"    {name:26s}" + "".join(f"{share:8.2f}" for share in shares))
+
+
+def released(run: Callable[..., BatchResult], parameter: object, noise: OneShotNoise) -> int:
+    """The number of labels in a result."""
+    return len(run(parameter, noise).items)
 
 
 def mean(run: Callable[[OneShotNoise], float]) -> float:

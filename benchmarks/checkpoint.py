@@ -16,7 +16,7 @@ from stream_dp.dev import redis_server
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline, Position
-from stream_dp.planning.plan import far_along
+from stream_dp.planning.release_sizes import far_along
 from stream_dp.privacy.keyed_noise import KEY_BYTES, key_check
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 

@@ -22,6 +22,7 @@ _ROUNDS_AT_ONCE = 500  # as the worker's batches
 def main(console: Console) -> None:
     """Print nanoseconds per label and round, and rounds a second."""
     mechanism, guarantee = calibrate(1.0, 1e-6, 2**24 - 1, 4, shown="each-round")
+    assert isinstance(mechanism, BinaryMechanism)
     everything = replace(mechanism, thresholds=tuple(-(10**6) for _ in mechanism.thresholds))
     kept = replace(everything, shown="kept")
     table = Table(

@@ -7,6 +7,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,7 @@ def files(console: Console, folder: Path) -> None:
     )
     both = [write(folder / "rows.parquet", ROWS), write(folder / "rows.csv", ROWS)]
     for name, asked in JOBS.items():
-        seconds = take_turns(
-            {file.suffix: lambda file=file, asked=asked: job(file, asked) for file in both}, 1
-        )
+        seconds = take_turns({file.suffix: partial(job, file, asked) for file in both}, 1)
         table.add_row(name, *(f"{ROWS / seconds[file.suffix] / 1e6:.2f}" for file in both))
     console.print(table)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

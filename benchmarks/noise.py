@@ -1,5 +1,7 @@
 """What a draw of the keyed discrete Gaussian costs, beside OpenDP's exact sampler and numpy's float normal."""
 
+from functools import partial
+
 import numpy as np
 import opendp.prelude as dp
 from rich.console import Console
@@ -49,15 +51,10 @@ def _correlation(noise: KeyedNoise, gaussian: DiscreteGaussian, ids: np.ndarray)
     times, largest = [], []
     for block in range(2_000):
         tweaks = [noise.tweak(block, 0, EMPTY_HISTORY)]
-        drawn: list[np.ndarray] = []
-        times.append(
-            take_turns(
-                {"": lambda tweaks=tweaks, drawn=drawn: drawn.append(noise.draw(gaussian, ids, tweaks))}, 3
-            )[""]
-        )
-        largest.append(int(np.abs(drawn[-1]).max()))
-    ranks = [np.argsort(np.argsort(column)) for column in (times, largest)]
-    correlation = float(np.corrcoef(*ranks)[0, 1])
+        times.append(take_turns({"": partial(noise.draw, gaussian, ids, tweaks)}, 3)[""])
+        largest.append(int(np.abs(noise.draw(gaussian, ids, tweaks)).max()))
+    by_time, by_size = (np.argsort(np.argsort(column)) for column in (times, largest))
+    correlation = float(np.corrcoef(by_time, by_size)[0, 1])
     return (
         f"Time of a block of {LABELS} draws against its largest draw, rank correlation over 2,000 blocks: "
         f"{correlation:+.3f} (chance alone stays within +-{3 / 2_000**0.5:.3f})"

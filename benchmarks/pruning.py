@@ -12,8 +12,8 @@ from rich.table import Table
 
 from stream_dp.counters.calibration import calibrate
 from stream_dp.engine.histogram import RunningHistogram
-from stream_dp.engine.noise_table import Pruning
-from stream_dp.planning.plan import far_along
+from stream_dp.engine.noise_table import PrunedTable, Pruning
+from stream_dp.planning.release_sizes import far_along
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 from stream_dp.releases.encoder import ReleaseEncoder
 
@@ -104,7 +104,7 @@ def measure(labels: int) -> None:
             started = process_time()
             for block in histogram.blocks(rounds):
                 encoder.encode(block, range(len(block.sizes)))
-                if len(block.sizes) > 1:
+                if len(block.sizes) > 1 and isinstance(histogram._table, PrunedTable):
                     reached = max(reached, len(histogram._table._rows))
             seconds += process_time() - started
         print(seconds, flush=True)

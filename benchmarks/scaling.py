@@ -46,9 +46,9 @@ def main(console: Console) -> None:
         state = far_along(epoch.mechanism, epoch.noise(_KEY), mine, WORK.visible // SHARDS)
         shard = Shard(epoch, _KEY, number, SHARDS, Position(0), state)
         taken = []
-        for frame in frames[number]:
+        for turn in frames[number]:
             started = process_time()
-            values = [part.value for parts in shard.process([frame]) for part in parts]
+            values = [part.value for parts in shard.process([turn]) for part in parts]
             stored_bytes(values, _SETTINGS.compression, len(values))
             taken.append(process_time() - started)
         seconds.append(min(taken[1:]))

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from benchmarks.measure import take_turns
 from stream_dp.config.settings import Settings
+from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState
 from stream_dp.events.record import Record
@@ -91,7 +92,8 @@ def _work(number: int, shards: int, end: Connection) -> None:
 
 def _epoch() -> Epoch:
     """An epoch that releases every label in every round."""
-    epoch = Epoch.open(Settings(stream="bench", horizon=2**16 - 1), 1, 0)
+    epoch = Epoch.open(Settings(stream="bench", horizon=2**16 - 1, shown="each-round"), 1, 0)
+    assert isinstance(epoch.mechanism, BinaryMechanism)
     thresholds = tuple(-(10**6) for _ in epoch.mechanism.thresholds)
     return replace(epoch, nonce=bytes(16), mechanism=changed(epoch.mechanism, thresholds=thresholds))
 

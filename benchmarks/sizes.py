@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from kafka import KafkaProducer
 from rich.console import Console
@@ -30,7 +30,7 @@ class Case(NamedTuple):
     name: str
     events_per_second: int
     before: int
-    compression: str = "zstd"
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
 
 
 CASES = (

@@ -114,7 +114,8 @@ def _outage(settings: Settings, folder: Path, standby: bool) -> Outage:
             _await(lambda: bool(consumer.poll(10)))
             released = time.perf_counter()
             reading.join()
-            return Outage(*(seen.get(line, killed) - killed for line in _LINES), released - killed)
+            noticed, started = (seen.get(line, killed) - killed for line in _LINES)
+            return Outage(noticed, started, released - killed)
     finally:
         for worker in workers:
             worker.kill()

@@ -4,8 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from stream_dp.audit import catalogue
 from stream_dp.audit.__main__ import main

@@ -1,5 +1,7 @@
 """Is a vectorised run the same as many single ones?  Compared on the same bits, cell by cell."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -43,7 +45,7 @@ def single(
 ) -> dict[tuple[int, int], int]:
     """One replica alone, by the real histogram with its real bounds: (round, item) -> released count."""
 
-    def named(items: object) -> list[str]:
+    def named(items: Iterable[int]) -> list[str]:
         return [f"{replica * ITEMS + item:08d}" for item in items]
 
     labels = named(known)

@@ -1,12 +1,14 @@
 """Statistics for tests of noise and privacy; every verdict is wrong with probability about 1e-6."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, binomtest, chisquare
 
+from stream_dp.batch.result import BatchResult
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 FALSE_ALARM = 1e-6
@@ -22,7 +24,12 @@ def share_agrees(hits: int, trials: int, chance: float) -> bool:
     return bool(binomtest(hits, trials, chance).pvalue > FALSE_ALARM)
 
 
-def counts_agree(observed: dict[Hashable, int], chances: dict[Hashable, float]) -> bool:
+Key = TypeVar("Key", bound=Hashable)
+Run = Callable[..., BatchResult]
+"""A mechanism: of its input, its parameters and a source of noise."""
+
+
+def counts_agree(observed: Mapping[Key, int], chances: Mapping[Key, float]) -> bool:
     """Whether outcomes may come from `chances`; what is expected fewer than 10 times, or not listed, is one group."""
     trials = sum(observed.values())
     listed = [key for key, chance in chances.items() if chance * trials >= 10]
@@ -38,9 +45,16 @@ def counts_agree(observed: dict[Hashable, int], chances: dict[Hashable, float]) 
     return bool(chisquare(seen, np.array(expected) * scale).pvalue > FALSE_ALARM)
 
 
-def outcomes(run: Callable[[], Hashable], trials: int) -> Counter[Hashable]:
+def outcomes(run: Callable[[], Key], trials: int) -> Counter[Key]:
     """How often `run` returned what."""
     return Counter(run() for _ in range(trials))
+
+
+def outcomes_of_both(
+    run: Callable[[NDArray[np.int64]], Key], one: NDArray[np.int64], other: NDArray[np.int64], trials: int
+) -> tuple[Counter[Key], Counter[Key]]:
+    """How often `run` returned what for each of two neighbours."""
+    return outcomes(lambda: run(one), trials), outcomes(lambda: run(other), trials)
 
 
 def lower_bound(hits: int, trials: int) -> float:
@@ -53,7 +67,7 @@ def upper_bound(hits: int, trials: int) -> float:
     return float(beta.isf(FALSE_ALARM, hits + 1, trials - hits)) if hits < trials else 1.0
 
 
-def breaks_privacy(one: Counter[Hashable], other: Counter[Hashable], epsilon: float, delta: float) -> bool:
+def breaks_privacy(one: Counter[Key], other: Counter[Key], epsilon: float, delta: float) -> bool:
     """Whether the outcomes of two neighbours refute (epsilon, delta)-DP, on any outcome or on all improbable ones."""
     for left, right in ((one, other), (other, one)):
         trials, against = left.total(), right.total()

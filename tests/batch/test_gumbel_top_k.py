@@ -1,7 +1,11 @@
 """Labels by Gumbel noise: the exponential mechanism's law, the bottom mark, and pay-what-you-get."""
 
+from collections import Counter
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream_dp.batch.cost import Cost
 from stream_dp.batch.gumbel_top_k import (
@@ -11,19 +15,20 @@ from stream_dp.batch.gumbel_top_k import (
     gumbel_top_k,
     pay_what_you_get,
 )
-from tests.batch.evidence import breaks_privacy, counts_agree, noise, outcomes
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+from tests.batch.evidence import breaks_privacy, counts_agree, noise, outcomes, outcomes_of_both
 from tests.shared import vectors
 
 BOTTOM = -1
 
 
 @pytest.mark.parametrize("case", vectors()["top_k_gumbel"])
-def test_the_offset_is_that_of_the_vectors(case: dict) -> None:
+def test_the_offset_is_that_of_the_vectors(case: dict[str, Any]) -> None:
     computed = gumbel_offset(float(case["eps"]), float(case["delta"]), case["kbar"])
     assert float(case["offset"]) == pytest.approx(computed, rel=1e-9)
 
 
-def marks(counts: np.ndarray, parameters: GumbelTopK, source) -> tuple[int, ...]:
+def marks(counts: NDArray[np.int64], parameters: GumbelTopK, source: OneShotNoise) -> tuple[int, ...]:
     result = gumbel_top_k(counts, parameters, source)
     return (*result.items.tolist(), *([BOTTOM] if result.bottom else []))
 
@@ -74,8 +79,8 @@ def test_neighbours_stay_within_the_cost_and_without_the_offset_they_do_not(
     one, other = np.array([5, 4, 4, 1]), np.array([4, 3, 3, 0])
     epsilon = parameters.cost.epsilon_at(0.02)
 
-    def seen() -> list:
-        return [outcomes(lambda c=c: marks(c, parameters, source), trials) for c in (one, other)]
+    def seen() -> tuple[Counter[tuple[int, ...]], Counter[tuple[int, ...]]]:
+        return outcomes_of_both(lambda counts: marks(counts, parameters, source), one, other, trials)
 
     assert not breaks_privacy(*seen(), epsilon, 0.02)
     monkeypatch.setattr(GumbelTopK, "offset", property(lambda self: -5.0))

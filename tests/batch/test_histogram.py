@@ -1,6 +1,8 @@
 """The one-shot histogram over unknown labels: thresholds, noise, and what a neighbour can tell."""
 
 from collections import Counter
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +18,14 @@ from stream_dp.batch.histogram import (
 from stream_dp.privacy.discrete_gaussian import pmf
 from stream_dp.privacy.thresholds import sum_tail
 from tests.batch import real_valued
-from tests.batch.evidence import counts_agree, noise, share_agrees
+from tests.batch.evidence import Run, counts_agree, noise, share_agrees
 from tests.shared import vectors
 
 BOTH = [(LaplaceHistogram, laplace_histogram), (GaussianHistogram, gaussian_histogram)]
 
 
 @pytest.mark.parametrize("case", vectors()["unknown_domain_histogram"])
-def test_continuous_thresholds_and_cost_are_those_of_the_vectors(case: dict) -> None:
+def test_continuous_thresholds_and_cost_are_those_of_the_vectors(case: dict[str, Any]) -> None:
     settings = (float(case["eps"]), float(case["delta"]), case["l0"], int(case["linf"]))
     parameters = Histogram(*settings)
     assert float(case["laplace_scale"]) == pytest.approx(parameters.scale, rel=1e-9)
@@ -61,24 +63,28 @@ def gaussian_law(scale: float, shift: int, tau: int) -> dict[int, float]:
 
 
 @pytest.mark.parametrize(("kind", "run", "law"), [(*BOTH[0], laplace_law), (*BOTH[1], gaussian_law)])
-def test_released_counts_have_the_noise_the_cost_assumes(kind, run, law) -> None:
+def test_released_counts_have_the_noise_the_cost_assumes(
+    kind: type, run: Run, law: Callable[[float, int, int], dict[int, float]]
+) -> None:
     items = 60_000
     parameters = kind(0.5, 1e-3, 4)
     counts = np.full(items, parameters.tau)
 
     def agrees(ran_with: Histogram) -> bool:
         released = run(counts, ran_with, noise(1))
-        values = Counter(released.counts[released.counts >= parameters.tau].tolist())
+        assert released.counts is not None
+        values: Counter[Hashable] = Counter(released.counts[released.counts >= parameters.tau].tolist())
         values["suppressed"] = items - values.total()
-        listed = law(parameters.scale, parameters.tau, parameters.tau)
-        return counts_agree(values, {**listed, "suppressed": 1 - sum(listed.values())})
+        listed: dict[Hashable, float] = dict(law(parameters.scale, parameters.tau, parameters.tau).items())
+        listed["suppressed"] = 1 - sum(listed.values())
+        return counts_agree(values, listed)
 
     assert agrees(parameters)
     assert not agrees(kind(0.53, 1e-3, 4))  # noise 6% too small is seen
 
 
 @pytest.mark.parametrize(("kind", "run"), BOTH)
-def test_an_item_of_one_user_passes_with_the_delta_of_its_threshold(kind, run) -> None:
+def test_an_item_of_one_user_passes_with_the_delta_of_its_threshold(kind: type, run: Run) -> None:
     items = 200_000
     parameters = kind(1.0, 0.04, 4)
     tail = (
@@ -100,10 +106,11 @@ def test_the_continuous_gaussian_quantile_would_exceed_delta_for_integers() -> N
 
 
 @pytest.mark.parametrize(("kind", "run"), BOTH)
-def test_only_held_items_are_released_sorted_by_count_then_number(kind, run) -> None:
+def test_only_held_items_are_released_sorted_by_count_then_number(kind: type, run: Run) -> None:
     counts = np.array([0, 500, 0, 900, 500, 1])
     result = run(counts, kind(10.0, 1e-9, 1), noise(3))
     assert set(result.items.tolist()) == {1, 3, 4}
+    assert result.counts is not None
     keys = list(zip((-result.counts).tolist(), result.items.tolist(), strict=True))
     assert keys == sorted(keys)
     assert not len(run(np.zeros(5, np.int64), kind(1.0, 1e-6, 1), noise()).items)

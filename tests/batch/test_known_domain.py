@@ -7,7 +7,7 @@ import pytest
 
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.known_domain import KnownHistogram, SparseVector, known_histogram, sparse_vector
-from tests.batch.evidence import breaks_privacy, counts_agree, noise, outcomes, share_agrees
+from tests.batch.evidence import breaks_privacy, counts_agree, noise, outcomes_of_both, share_agrees
 
 
 def law(scale: float, shift: int) -> dict[int, float]:
@@ -21,6 +21,7 @@ def test_every_bin_gets_noise_of_the_paid_scale() -> None:
     def agrees(epsilon: float) -> bool:
         result = known_histogram(np.zeros(bins, np.int64), KnownHistogram(epsilon, bins), noise(1))
         assert result.items.tolist() == list(range(bins))
+        assert result.counts is not None
         return counts_agree(Counter(result.counts.tolist()), law(2.0, 0))
 
     assert agrees(0.5)
@@ -33,6 +34,8 @@ def test_the_high_pass_filter_zeroes_what_is_below_it_and_changes_nothing_else()
     parameters = KnownHistogram(0.5, 200, eta=1.5)
     assert parameters.high_pass == pytest.approx(1.5 * np.log(200) / 0.5)
     filtered = known_histogram(counts, parameters, noise(2))
+    assert plain.counts is not None
+    assert filtered.counts is not None
     assert filtered.counts.tolist() == [c if c >= parameters.high_pass else 0 for c in plain.counts.tolist()]
     assert parameters.cost == KnownHistogram(0.5, 200).cost
 
@@ -81,6 +84,7 @@ def test_a_sparse_vector_whose_noise_cannot_be_drawn_is_refused_before_it_is_pai
 def test_the_sparse_vector_stops_after_its_limit_and_reports_fresh_noise() -> None:
     result = sparse_vector(np.full(50, 1000), SparseVector(5.0, 50, 10, 3), noise(4))
     assert result.items.tolist() == [0, 1, 2]
+    assert result.counts is not None
     assert len(result.counts) == 3
     none = sparse_vector(np.zeros(50, np.int64), SparseVector(5.0, 50, 1000, 3), noise(5))
     assert not len(none.items)
@@ -96,7 +100,7 @@ def test_neighbours_of_the_sparse_vector_stay_within_epsilon_and_reused_noise_do
     def without_noise(counts: np.ndarray) -> tuple[int, ...]:
         return tuple(np.flatnonzero(counts + source.discrete_laplace(0.2, 4) >= 4)[:1].tolist())
 
-    seen = [outcomes(lambda c=c: found(c), trials) for c in (one, other)]
+    seen = outcomes_of_both(found, one, other, trials)
     assert not breaks_privacy(*seen, parameters.epsilon, 0.0)
-    broken = [outcomes(lambda c=c: without_noise(c), trials) for c in (one, other)]
+    broken = outcomes_of_both(without_noise, one, other, trials)
     assert breaks_privacy(*broken, parameters.epsilon, 0.0)

@@ -2,9 +2,10 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from stream_dp.batch.set_union_thresholds import (
     tokens_at_no_cost,
 )
 from tests.batch import real_valued
-from tests.batch.evidence import hockey_stick_of_coins, noise, share_agrees
+from tests.batch.evidence import Run, hockey_stick_of_coins, noise, share_agrees
 from tests.batch.plain_set_union import (
     chained_users,
     even_tokens,
@@ -56,7 +57,9 @@ def flat(lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.arange(len(lists)), starts, np.array([i for items in lists for i in items], np.int64)
 
 
-def compiled(loop: Callable, lists: list[list[int]], *settings_: float, items: int = ITEMS) -> list:
+def compiled(
+    loop: Callable[..., object], lists: list[list[int]], *settings_: float, items: int = ITEMS
+) -> list[float]:
     weights = np.zeros(items, np.float64 if loop is move_towards else np.int64)
     loop(*flat(lists), *settings_, weights)
     return weights.tolist()
@@ -92,7 +95,7 @@ def test_one_user_moves_the_weights_by_one_budget_whoever_follows(
         zip(vectors()["set_union_greedy_tokens"], vectors()["set_union_greedy_tokens_discrete"], strict=True)
     ),
 )
-def test_greedy_thresholds_are_those_of_the_vectors(case: dict, discrete: dict) -> None:
+def test_greedy_thresholds_are_those_of_the_vectors(case: dict[str, Any], discrete: dict[str, Any]) -> None:
     settings_ = (float(case["eps"]), float(case["delta"]), case["tokens"])
     assert float(case["threshold"]) == pytest.approx(real_valued.greedy(*settings_), rel=1e-9)
     assert float(case["paper_threshold"]) == pytest.approx(posters_threshold(*settings_[:2]), rel=1e-9)
@@ -128,7 +131,9 @@ def test_tokens_up_to_the_limit_leave_the_posters_threshold_as_it_is() -> None:
         assert real_valued.greedy(epsilon, 1e-6, 2 * tokens) > single * 1.005
 
 
-def novel_delta(with_user: dict, without_user: dict, epsilon: float, threshold: float) -> float:
+def novel_delta(
+    with_user: Mapping[int, Fraction], without_user: Mapping[int, Fraction], epsilon: float, threshold: float
+) -> float:
     """The chance that the poster releases a label that only the larger input gives any weight."""
     novel = [weight for label, weight in with_user.items() if label not in without_user]
     chances = [math.exp(-epsilon * (threshold - float(weight))) / 2 for weight in novel]
@@ -273,7 +278,7 @@ def lone_holders(copies: int, items: int) -> list[tuple[int, int]]:
     ],
 )
 def test_an_item_is_released_with_the_chance_of_its_weight(
-    run: Callable, kind: Callable, chance: Callable
+    run: Run, kind: Callable[[float], Any], chance: Callable[[int, float], float]
 ) -> None:
     items, copies = 6_000, 3
     rows = grouped(lone_holders(copies, items), items)
@@ -287,7 +292,7 @@ def test_favourites_come_first_whichever_way_they_are_sorted(rows: list[tuple[in
     expected = [
         item
         for _, items in sorted(held(rows).items())
-        for item in sorted(items, key=lambda item, items=items: (-items[item], item))
+        for _, item in sorted((-times, item) for item, times in items.items())
     ]
     short, long = grouped(rows, 8), grouped(rows, 2**50)  # the second does not fit one key
     assert expected == preferred_first(short, short.repeats).tolist()
@@ -304,7 +309,7 @@ def test_the_own_favourite_and_the_public_one_get_the_tokens() -> None:
         greedy_transfer(grouped(rows, 2), np.array([1, 9, 3]), Greedy(5.0, 1e-6, 1), noise())
 
 
-RUNS = [
+RUNS: list[tuple[Run, Any]] = [
     (laplace_policy, LaplacePolicy(2.0, 1e-6, 2)),
     (gaussian_policy, GaussianPolicy(2.0, 1e-6, 2)),
     (greedy, Greedy(2.0, 1e-6, 4)),
@@ -312,7 +317,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("run", "parameters"), RUNS)
-def test_items_that_nobody_holds_get_no_noise(run: Callable, parameters) -> None:
+def test_items_that_nobody_holds_get_no_noise(run: Run, parameters: Any) -> None:
     generous = replace(parameters, delta=0.1)  # a threshold that one item of weight 0 in hundreds would pass
     result = run(grouped([(1, 0), (1, 7)], 20_000), generous, noise(8))
     assert set(result.items.tolist()) <= {0, 7}
@@ -327,7 +332,7 @@ def test_items_that_nobody_holds_get_no_noise(run: Callable, parameters) -> None
     ],
 )
 def test_users_come_in_the_order_of_their_keyed_hash(
-    run: Callable, parameters, loop: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, parameters: Any, loop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders: list[list[int]] = []
     monkeypatch.setattr(f"stream_dp.batch.{loop}", lambda order, *rest: orders.append(order.tolist()))
@@ -346,7 +351,7 @@ def test_the_gaussian_policy_pays_for_the_rounding_of_its_weights() -> None:
 
 
 @pytest.mark.parametrize(("run", "parameters"), RUNS)
-def test_edges_of_the_input(run: Callable, parameters) -> None:
+def test_edges_of_the_input(run: Run, parameters: Any) -> None:
     assert not len(run(grouped([], 5), parameters, noise()).items)
     assert not len(run(grouped([], 0), parameters, noise()).items)
     crowd = [(user, item) for user in range(4000) for item in (0, 2)] + [(7, 1), (7, 3)]

@@ -4,9 +4,11 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import norm
 
 from stream_dp.batch import laplace_tails
@@ -33,13 +35,13 @@ from stream_dp.batch.sips import Sips, sips
 from stream_dp.privacy.accounting import gaussian_delta
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 from tests.batch import real_valued
-from tests.batch.evidence import hockey_stick_of_coins, noise, share_agrees
-from tests.batch.plain_set_union import grouped
+from tests.batch.evidence import Run, hockey_stick_of_coins, noise, share_agrees
+from tests.batch.plain_set_union import Rows, grouped
 from tests.shared import vectors
 
 
 @pytest.mark.parametrize("case", vectors()["set_union_policy_laplace"])
-def test_the_continuous_threshold_is_that_of_the_vectors(case: dict) -> None:
+def test_the_continuous_threshold_is_that_of_the_vectors(case: dict[str, Any]) -> None:
     settings = (float(case["eps"]), float(case["delta"]), case["l0"])
     assert float(case["threshold"]) == pytest.approx(real_valued.policy_laplace(*settings), rel=1e-9)
     assert shared_budget_tau(*settings, UNIT) / UNIT == pytest.approx(float(case["threshold"]), rel=1e-5)
@@ -123,7 +125,7 @@ LAWS = [
 @pytest.mark.parametrize(("run", "kind", "law"), LAWS)
 @pytest.mark.parametrize("copies", [1, 3])
 def test_an_item_is_released_with_the_chance_of_its_weight(
-    run: Callable, kind: type, law: Callable, copies: int
+    run: Run, kind: type, law: Callable[[int, float], float], copies: int
 ) -> None:
     rows = grouped(lone_holders(copies, ITEMS), ITEMS)
     released = len(run(rows, kind(EPSILON, DELTA, LIMIT), noise(copies)).items)
@@ -170,7 +172,7 @@ def test_sips_samples_anew_in_every_round(monkeypatch: pytest.MonkeyPatch) -> No
     assert stages == [0, 1, 2]
 
 
-def exact_delta(chances: Callable[[list], np.ndarray], rows: list, epsilon: float) -> float:
+def exact_delta(chances: Callable[[Rows], NDArray[np.float64]], rows: Rows, epsilon: float) -> float:
     """The worst exact delta over removals of one user, of independent coins with `chances`."""
     worst = 0.0
     for gone in {user for user, _ in rows}:
@@ -180,7 +182,7 @@ def exact_delta(chances: Callable[[list], np.ndarray], rows: list, epsilon: floa
     return worst
 
 
-SMALL = [
+SMALL: list[Rows] = [
     [(0, 0), (0, 1), (0, 2)],
     [(0, 0), (0, 1), (1, 0), (2, 2)],
     [(user, item) for user in range(4) for item in range(user, 4)],
@@ -190,11 +192,11 @@ SMALL = [
 
 @pytest.mark.parametrize("rows", SMALL)
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
-def test_weighted_release_is_exactly_private_and_a_lower_threshold_is_not(rows: list, epsilon: float) -> None:
+def test_weighted_release_is_exactly_private_and_a_lower_threshold_is_not(rows: Rows, epsilon: float) -> None:
     delta, limit = 0.01, 4
     tau = shared_budget_tau(epsilon, delta, limit, UNIT)
 
-    def chances(rows: list, lowered: int = 0) -> np.ndarray:
+    def chances(rows: Rows, lowered: int = 0) -> NDArray[np.float64]:
         weights = spread_weights(grouped(rows, 4), lambda sizes: UNIT // sizes)
         reached, _ = laplace_tails.chance_to_reach(weights, tau - lowered, UNIT / epsilon)
         return np.where(weights > 0, reached, 0.0)
@@ -208,12 +210,12 @@ def test_weighted_release_is_exactly_private_and_a_lower_threshold_is_not(rows: 
 @pytest.mark.parametrize("rows", SMALL)
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_gaussian_weighted_release_is_exactly_private_and_half_the_noise_is_not(
-    rows: list, epsilon: float
+    rows: Rows, epsilon: float
 ) -> None:
     delta, limit = 0.01, 4
     sigma = analytic_gaussian_sigma(epsilon, delta / 2)
 
-    def chances(rows: list, sigma: float = sigma) -> np.ndarray:
+    def chances(rows: Rows, sigma: float = sigma) -> NDArray[np.float64]:
         weights = square_root_weights(grouped(rows, 4))
         threshold = shared_budget_gaussian(sigma, delta / 2, limit)
         return np.where(weights > 0, norm.sf((threshold - weights) / sigma), 0.0)
@@ -234,7 +236,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("run", "parameters"), RUNS)
-def test_items_that_nobody_holds_get_no_noise(run: Callable, parameters) -> None:
+def test_items_that_nobody_holds_get_no_noise(run: Run, parameters: Any) -> None:
     generous = replace(parameters, delta=0.1)  # a threshold that one item of weight 0 in hundreds would pass
     held = {0, 7}
     result = run(grouped([(1, 0), (1, 7)], 20_000), generous, noise(8))
@@ -242,7 +244,7 @@ def test_items_that_nobody_holds_get_no_noise(run: Callable, parameters) -> None
 
 
 @pytest.mark.parametrize(("run", "parameters"), RUNS)
-def test_edges_of_the_input(run: Callable, parameters) -> None:
+def test_edges_of_the_input(run: Run, parameters: Any) -> None:
     assert not len(run(grouped([], 5), parameters, noise()).items)
     assert not len(run(grouped([], 0), parameters, noise()).items)
     crowd = [(user, item) for user in range(4000) for item in (0, 2)] + [(7, 1), (7, 3)]

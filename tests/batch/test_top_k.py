@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy.stats import norm
 
 from stream_dp.batch import laplace_tails
@@ -20,7 +22,7 @@ from stream_dp.batch.top_k import (
 from stream_dp.privacy.discrete_gaussian import pmf
 from stream_dp.privacy.thresholds import sum_tail
 from tests.batch import real_valued
-from tests.batch.evidence import breaks_privacy, counts_agree, noise, outcomes, share_agrees
+from tests.batch.evidence import Run, breaks_privacy, counts_agree, noise, outcomes_of_both, share_agrees
 from tests.shared import vectors
 
 BOTH = [(LaplaceTopK, laplace_top_k), (GaussianTopK, gaussian_top_k)]
@@ -40,7 +42,7 @@ def test_the_head_is_that_of_a_sorted_list(counts: list[int], kbar: int) -> None
 
 
 @pytest.mark.parametrize("case", vectors()["top_k_laplace"])
-def test_the_continuous_laplace_offset_is_that_of_the_vectors(case: dict) -> None:
+def test_the_continuous_laplace_offset_is_that_of_the_vectors(case: dict[str, Any]) -> None:
     settings_ = (float(case["eps"]), float(case["delta"]), int(case["l0"]))
     assert float(case["offset"]) == pytest.approx(real_valued.laplace_offset(*settings_), rel=1e-9)
     assert real_valued.laplace_offset(*settings_) > float(case["paper_offset_with_eps"])
@@ -78,7 +80,7 @@ def test_the_posters_offset_lets_four_times_delta_through() -> None:
     ],
 )
 def test_an_unmatched_item_passes_with_the_chance_of_the_noisy_threshold(
-    kind: type, run: Callable, tail: Callable[[int], float]
+    kind: type, run: Run, tail: Callable[[int], float]
 ) -> None:
     parameters, source, trials = kind(1.0, 0.08, 1, 1), noise(1), 8_000
     counts = np.array([8, 7])  # the first may be one above the (kbar + 1)-th by one user alone
@@ -90,12 +92,14 @@ def test_an_unmatched_item_passes_with_the_chance_of_the_noisy_threshold(
 
 
 @pytest.mark.parametrize(("kind", "run"), BOTH)
-def test_released_counts_have_the_noise_the_cost_assumes(kind: type, run: Callable) -> None:
+def test_released_counts_have_the_noise_the_cost_assumes(kind: type, run: Run) -> None:
     items = 40_000
     counts = np.full(items, 10_000)
 
     def agrees(epsilon: float) -> bool:
-        noisy = run(counts, kind(epsilon, 1e-3, 3, items), noise(2)).counts - 10_000
+        result = run(counts, kind(epsilon, 1e-3, 3, items), noise(2))
+        assert result.counts is not None
+        noisy = result.counts - 10_000
         q = np.exp(-0.5)
         law = {x: float((1 - q) / (1 + q) * q ** abs(x)) for x in range(-60, 61)}
         if kind is GaussianTopK:
@@ -108,26 +112,24 @@ def test_released_counts_have_the_noise_the_cost_assumes(kind: type, run: Callab
 
 @pytest.mark.parametrize(("kind", "run"), BOTH)
 def test_neighbours_stay_within_the_cost_and_without_the_offset_they_do_not(
-    kind: type, run: Callable, monkeypatch: pytest.MonkeyPatch
+    kind: type, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parameters, source, trials = kind(1.0, 0.02, 2, 2), noise(3), 2_000
     one, other = np.array([5, 4, 4, 1]), np.array([5, 4, 3, 0])
     delta = 0.02 + 0.03
     epsilon = parameters.cost.epsilon_at(delta)
 
-    def labels(counts: np.ndarray) -> tuple[int, ...]:
+    def labels(counts: NDArray[np.int64]) -> tuple[int, ...]:
         return tuple(run(counts, parameters, source).items.tolist())
 
-    assert not breaks_privacy(
-        *(outcomes(lambda c=c: labels(c), trials) for c in (one, other)), epsilon, delta
-    )
+    assert not breaks_privacy(*outcomes_of_both(labels, one, other, trials), epsilon, delta)
     monkeypatch.setattr(kind, "offset", property(lambda self: -3))
     one, other = np.array([0, 0, 1, 1]), np.zeros(4, np.int64)
-    assert breaks_privacy(*(outcomes(lambda c=c: labels(c), trials) for c in (one, other)), epsilon, delta)
+    assert breaks_privacy(*outcomes_of_both(labels, one, other, trials), epsilon, delta)
 
 
 @pytest.mark.parametrize(("kind", "run"), BOTH)
-def test_edges_of_the_input(kind: type, run: Callable) -> None:
+def test_edges_of_the_input(kind: type, run: Run) -> None:
     parameters = kind(5.0, 1e-6, 1, 3)
     assert not len(run(np.empty(0, np.int64), parameters, noise()).items)
     assert not len(run(np.zeros(7, np.int64), parameters, noise()).items)

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from redis import Redis
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
 from stream_dp.dev.servers import Servers, embedded
@@ -17,6 +16,7 @@ from stream_dp.kafka.clients import admin_client
 from stream_dp.privacy.composition import odometer
 from stream_dp.store import ledger as ledger_module
 from stream_dp.store.ledger import Charge, Ledger
+from tests import redis_contents
 
 SOURCE = "shop.events"
 
@@ -203,7 +203,7 @@ def test_who_set_the_budget_is_shown_and_where_redis_and_the_journal_differ(
     told(budget("set", "--epsilon", "10", "--delta", "1e-5", "--by", "the board", "--json"))
     assert "set by the board at 20" in budget("show").stdout
     with Redis.from_url(servers.redis_url) as redis:
-        saved = {key: redis.dump(key) for key in redis.keys("*")}
+        saved = redis_contents.dumps(redis)
         report = told(budget("set", "--epsilon", "1.2", "--delta", "1e-6", "--json"))
         assert [each["epsilon"] for each in report["journal"]["budgets"]] == [10.0, 1.2]
         assert report["journal"]["agrees"]

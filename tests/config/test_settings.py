@@ -1,6 +1,7 @@
 """Settings come from a file, the environment and the command line, and a mistake is named with what to change."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_what_an_epoch_freezes_is_all_that_decides_the_guarantee() -> None:
     ],
 )
 def test_blocks_of_pruning_are_powers_of_two_and_need_to_know_how_much_a_round_adds(
-    values: dict[str, object], told: str
+    values: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(SettingsError, match=told):
         load_settings(environment={}, stream="s", **values)

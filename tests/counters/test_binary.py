@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def test_every_prefix_is_the_disjoint_union_of_its_chain() -> None:
 
 
 @pytest.mark.parametrize("case", vectors()["nodes_containing_event"], ids=str)
-def test_an_event_is_inside_the_nodes_of_the_vectors(case: dict) -> None:
+def test_an_event_is_inside_the_nodes_of_the_vectors(case: dict[str, Any]) -> None:
     """The nodes that hold a round are those of some chain up to the horizon whose sums the round enters."""
     horizon, event_round = case["horizon"], case["event_round"]
     live = {a for last in range(1, horizon + 1) for a in chain(last)}
@@ -78,7 +79,7 @@ def test_levels_are_reached_and_never_exceeded(horizon: int) -> None:
 
 
 @pytest.mark.parametrize("case", vectors()["binary"], ids=lambda case: f"horizon {case['horizon']}")
-def test_levels_rho_and_thresholds_are_those_of_the_vectors(case: dict) -> None:
+def test_levels_rho_and_thresholds_are_those_of_the_vectors(case: dict[str, Any]) -> None:
     mechanism = BinaryMechanism.of(
         case["horizon"], case["items_per_event"], case["sigma_squared"], float(case["threshold_delta"])
     )
@@ -150,6 +151,7 @@ def test_live_nodes_are_the_chain_with_brute_force_sums_and_single_draws(
     }
     for node in counter.live:
         start = node.round - (node.round & -node.round)
+        assert node.sums is not None
         assert tweaks(node.round, node.round) == [node.tweak]
         assert hits[start : node.round, :labels].sum(axis=0).tolist() == node.sums[:labels].tolist()
         assert single[node.round - 1].tolist() == noises[node.round].tolist()
@@ -161,7 +163,13 @@ def test_live_nodes_are_the_chain_with_brute_force_sums_and_single_draws(
 
 def allocated(cells: NDArray[np.int32]) -> int:
     """Bytes kept alive by an array: a view keeps the whole of what it looks into."""
-    return cells.nbytes if cells.base is None else allocated(cells.base)
+    return cells.nbytes if not isinstance(cells.base, np.ndarray) else allocated(cells.base)
+
+
+def allocated_by(counter: TreeCounter) -> int:
+    """Bytes kept alive by the live nodes."""
+    arrays = [cells for node in counter.live for cells in (node.sums, node.prefix) if cells is not None]
+    return sum(map(allocated, arrays))
 
 
 @pytest.mark.parametrize("step", [1, 7, 100])
@@ -173,10 +181,10 @@ def test_a_label_costs_at_most_16_bytes_a_live_level(step: int) -> None:
     counter.advance(all_ids[:1], [EMPTY_HISTORY] * 127, none, np.ones(1, np.int64))
     for labels in range(1 + step, 401, step):
         counter.advance(all_ids[:labels], [], none, np.full(step, 128))
-        kept = sum(allocated(node.sums) + allocated(node.prefix) for node in counter.live)
+        kept = allocated_by(counter)
         assert kept <= 16 * labels * len(counter.live)
     counter.advance(all_ids[: counter.labels], [EMPTY_HISTORY] * 4, none, np.empty(0, np.int64))
-    kept = sum(allocated(node.sums) + allocated(node.prefix) for node in counter.live)
+    kept = allocated_by(counter)
     assert kept <= 16 * counter.labels * len(counter.live)
 
 

@@ -43,7 +43,8 @@ def state_of(counter: BltCounter) -> NDArray[Any]:
     """V as fractions, shape (poles, labels)."""
     columns = {column.name: column.cells for column in counter.state().columns}
     poles = len(columns) // 2
-    return exact(tuple(np.array([columns[f"{part}:{a}"] for a in range(poles)]) for part in ("high", "low")))
+    high, low = (np.array([columns[f"{part}:{a}"] for a in range(poles)]) for part in ("high", "low"))
+    return exact((high, low))
 
 
 def draws(round_number: int, lanes: Sequence[int], identities: NDArray[np.uint64]) -> NDArray[Any]:
@@ -167,7 +168,8 @@ def test_everything_runs_on_one_compiled_form_of_each_loop() -> None:
     part.join(part.subset(np.array([1])))
     part.current()
     counter.follow(part, np.array([2, 5]), MANY_IDS[:9], bytes(32))
-    assert [len(loop.signatures) for loop in (blt_recursion.advance, add_up, jump)] == [1, 1, 1]
+    loops: tuple[Any, ...] = (blt_recursion.advance, add_up, jump)
+    assert [len(loop.signatures) for loop in loops] == [1, 1, 1]
 
 
 def test_no_lane_of_a_round_is_used_for_two_purposes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Are the poles the best ones, and do the closed forms say what the matrices themselves say?"""
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ CONSTANTS = vectors("blt_constants")
 HORIZONS = [1, 2, 3, 4, 7, 10, 33, 100, 1000, 1023, 4095, 5000, 65_535, 100_000, 300_000, 1 << 20]
 
 
-def given(case: dict) -> Gaps:
+def given(case: dict[str, Any]) -> Gaps:
     return Gaps(tuple(case["one_minus_theta"]), tuple(case["one_minus_thetahat"]))
 
 

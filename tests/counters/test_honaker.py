@@ -174,7 +174,7 @@ def law(last: int, sigma_squared: float) -> tuple[int, NDArray[np.float64]]:
         probabilities = (probabilities[:, None] * np.concatenate([half[:0:-1], half])).ravel()
     rounded = (values + 2048) >> 12
     least = int(rounded.min())
-    return least, np.bincount(rounded - least, probabilities)
+    return least, np.bincount(rounded - least, probabilities).astype(float)
 
 
 def as_mapping(last: int, sigma_squared: float) -> dict[int, float]:

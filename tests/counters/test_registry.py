@@ -6,6 +6,7 @@ import pytest
 
 from stream_dp.counters import DISCRETE, MECHANISMS, Mechanism
 from stream_dp.counters.calibration import calibrate, coupling_delta, guarantee_of
+from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.privacy.accounting import discrete_gaussian_delta
 from stream_dp.privacy.keyed_noise import KeyedNoise, collision_probability
@@ -52,6 +53,7 @@ def test_the_noise_is_the_least_that_keeps_the_promise(
 ) -> None:
     """By the exact divergence, at what delta has left for it; or else the least that the counter can take."""
     mechanism, guarantee = calibrate(epsilon, delta, horizon, items, name)
+    assert isinstance(mechanism, DiscreteCounter)
     kind = DISCRETE[name]
     shifts = items * kind.nodes_per_event(horizon)
     left = delta / 2 - coupling_delta(horizon, items, mechanism=name)
@@ -66,6 +68,7 @@ def test_the_noise_is_the_least_that_keeps_the_promise(
 
 def test_a_counter_that_cannot_take_so_little_noise_gets_more() -> None:
     mechanism, guarantee = calibrate(20.0, 1e-3, 511, 3, "honaker")
+    assert isinstance(mechanism, DiscreteCounter)
     assert mechanism.sigma_squared == 12
     assert guarantee.epsilon == 20
     with pytest.raises(ValueError, match="honaker needs noise of variance 12 at least, not 4"):

@@ -192,7 +192,7 @@ def test_the_law_and_the_covariance_of_the_noise() -> None:
         shared = noise[max(common) - 1] if common else 0
         own = [noise[last - 1] - shared for last in (early, late)]
         larger = 9.0 * max(len(tree.chain(early)), len(tree.chain(late)))
-        assert uncorrelated(*own, variance=larger)
+        assert uncorrelated(own[0], own[1], variance=larger)
         assert not common or not uncorrelated(noise[early - 1], noise[late - 1], variance=larger)
         drift = mechanism.drifts(early, np.array([late]))[0]
         assert (noise[late - 1] - noise[early - 1]).std() == pytest.approx(drift, rel=0.02)

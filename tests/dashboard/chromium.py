@@ -62,7 +62,7 @@ def prefer(browser: webdriver.Chrome, scheme: str) -> None:
 
 def complaints(browser: webdriver.Chrome) -> list[dict[str, Any]]:
     """What the console has said since it was asked last."""
-    found: list[dict[str, Any]] = browser.get_log("browser")
+    found: list[dict[str, Any]] = browser.get_log("browser")  # type: ignore[no-untyped-call]
     return found
 
 

@@ -1,5 +1,7 @@
 """What the board remembers: the newest release, new labels, the rate, results; and what it forgets."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -72,12 +74,13 @@ def test_a_result_comes_once_and_the_newest_are_kept() -> None:
 def test_every_change_is_noticed() -> None:
     board = Board()
     versions = [board.version]
-    for change in (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: board.set_state("unreachable"),
         lambda: show(board, release(2, {})),
         lambda: board.take_result(result("a")),
         lambda: board.take_past(release(1, {})),
-    ):
+    )
+    for change in changes:
         change()
         versions.append(board.version)
     assert sorted(set(versions)) == versions

@@ -85,7 +85,7 @@ async def test_no_frames_are_made_when_nobody_watches_and_no_more_than_ten_a_sec
         if len(waits) == 100:
             frames.close()
 
-    with patch.object(frames_module.asyncio, "sleep", passing):
+    with patch.object(asyncio, "sleep", passing):
         await frames.follow()
     assert frames.made == 51
     assert min(waits) >= SECONDS_PER_FRAME
@@ -102,7 +102,7 @@ async def test_very_large_frames_come_less_often() -> None:
         if len(waits) == 3:
             frames.close()
 
-    with patch.object(frames_module.asyncio, "sleep", passing):
+    with patch.object(asyncio, "sleep", passing):
         await frames.follow()
     assert waits[-1] >= len(frames._update) / 1_000_000 > SECONDS_PER_FRAME
 

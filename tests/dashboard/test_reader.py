@@ -36,5 +36,5 @@ def test_a_record_that_is_no_release_is_passed_over(value: bytes | None) -> None
         SimpleNamespace(offset=offset, timestamp=0, value=content)
         for offset, content in enumerate((value, msgspec.json.encode(shown)))
     ]
-    reader._take_releases(Consumer(), records)  # type: ignore[arg-type]
+    reader._take_releases(Consumer(), records)
     assert reader.board.sight(time.monotonic()).release == shown

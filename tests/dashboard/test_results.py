@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,11 +33,12 @@ def test_the_public_fields_are_read_and_nothing_else() -> None:
 
 
 def test_a_result_without_labels_says_what_it_is() -> None:
-    for fields, note in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"labels": []}, "No label was released."),
         ({"labels": [], "rank": 12}, "The largest gap comes after rank 12."),
         ({"bottom": True}, "There are fewer labels than were asked for."),
-    ]:
+    ]
+    for fields, note in cases:
         found = read(**fields)
         assert found is not None
         assert found.notes == [note]

@@ -1,5 +1,6 @@
 """The embedded broker's log against a plain list of what was appended, through restarts and torn ends."""
 
+import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -152,7 +153,7 @@ def test_damage_before_good_records_is_refused_and_nothing_is_cut(tmp_path: Path
 def test_a_failed_write_leaves_the_log_as_it_was(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk takes the first 10 bytes and then is full."""
     append(log, batch([b"before"]))
-    pwrite = partition_log.os.pwrite
+    pwrite = os.pwrite
 
     def half(file: int, parts: list[bytes], position: int) -> int:
         return pwrite(file, bytes(parts[0])[:10], position)
@@ -161,8 +162,8 @@ def test_a_failed_write_leaves_the_log_as_it_was(log: PartitionLog, monkeypatch:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as disk:
-        disk.setattr(partition_log.os, "pwritev", half)
-        disk.setattr(partition_log.os, "pwrite", full)
+        disk.setattr(os, "pwritev", half)
+        disk.setattr(os, "pwrite", full)
         with pytest.raises(OSError, match="No space left"):
             append(log, batch([b"lost"]))
     assert append(log, batch([b"after"])) == 1

@@ -42,11 +42,12 @@ def test_one_event_changes_two_nodes_at_most(example: dict[str, Any]) -> None:
 
 
 def test_its_releases_do_not_depend_on_blocks_and_its_noise_is_as_it_says(example: dict[str, Any]) -> None:
+    mechanism: Any
     mechanism, guarantee = calibrate(20.0, 1e-3, HORIZON, 2, "blocks")
     assert guarantee.epsilon == 20.0
     rounds = np.arange(1, HORIZON + 1)
     tree = example["BlockTree"](example["block_size"](HORIZON))
-    assert [len(tree.chain(each)) for each in rounds.tolist()] == mechanism.nodes(rounds).tolist()  # type: ignore[attr-defined]
+    assert [len(tree.chain(each)) for each in rounds.tolist()] == mechanism.nodes(rounds).tolist()
     noise = KeyedNoise(bytes(32), "example", bytes(16))
     whole = list(RunningHistogram(mechanism, noise).observe(EVENTS))
     cut = RunningHistogram(mechanism, noise)

@@ -48,7 +48,7 @@ VALID_EVENTS = [
     {"items": ["a"], "id": "", "ts": ""},
     {"items": ["a"], "unknown": {"deep": [None, 1.5, {}]}},
 ]
-INVALID_EVENTS = [
+INVALID_EVENTS: list[Any] = [
     None,
     7,
     "tea",

@@ -36,7 +36,7 @@ KINDS = [
 @cache
 def epoch(release: str, kind: Kind) -> Epoch:
     """Of the rule by which a round's release does not depend on which others there were."""
-    promise = {"epsilon": 30.0, "delta": 0.1, "horizon": 95, "shown": "each-round"}
+    promise: dict[str, Any] = {"epsilon": 30.0, "delta": 0.1, "horizon": 95, "shown": "each-round"}
     settings = Settings(stream="s", release=release, **promise, **kind._asdict())
     opened = Epoch.open(settings, 1, 0)
     return Epoch(1, bytes(16), 0, opened.privacy, opened.mechanism, opened.guarantee)
@@ -57,7 +57,8 @@ def run(release: str, kind: Kind, cuts: Sequence[int] = ()) -> tuple[dict[tuple[
 
     At each cut the pipeline is made anew from what a checkpoint keeps.
     """
-    of, found = epoch(release, kind), {}
+    of = epoch(release, kind)
+    found: dict[tuple[int, int], bytes] = {}
     pipeline = Pipeline(of, KEY, "s.events")
     for start, end in zip([0, *cuts], [*cuts, ROUNDS], strict=True):
         output = pipeline.process(records()[start:end])

@@ -26,8 +26,8 @@ _READERS = "events.event", "kafka.record_batches", "kafka.inflation", "config.se
 _OURS = [f"stream_dp.{name}" for name in _READERS]
 with atheris.instrument_imports(include=["json", "tomllib", *_OURS]):
     import json
-    from json.decoder import py_scanstring
-    from json.scanner import py_make_scanner
+    from json.decoder import py_scanstring  # type: ignore[attr-defined]
+    from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 
     from stream_dp.config.settings import Settings, SettingsError, load_settings
     from stream_dp.events.event import LONGEST_LABEL, BadRecord, decode_event

@@ -58,7 +58,7 @@ def write_lists(file: Path, pairs: list[Pair]) -> None:
 
 
 def write_lines(file: Path, pairs: list[Pair]) -> None:
-    with gzip.open(file, "wt") if file.suffix == ".gz" else file.open("w") as out:  # type: ignore[union-attr]
+    with gzip.open(file, "wt") if file.suffix == ".gz" else file.open("w") as out:
         for user, item in pairs:
             out.write(json.dumps({"user": user, "items": [item]}) + "\n")
 
@@ -129,7 +129,7 @@ def test_a_damaged_file_is_read_up_to_the_damage(tmp_path: Path) -> None:
 def test_no_record_is_an_error(values: list[bytes]) -> None:
     for unit in ("user", "event"):
         collector = RowCollector()
-        collector.add_events([*values, None, b'{"items": ["\\ud800"], "user": "\\udfff"}'], unit)  # type: ignore[arg-type]
+        collector.add_events([*values, None, b'{"items": ["\\ud800"], "user": "\\udfff"}'], unit)
         rows = collector.rows()
         assert counts(rows).get("a", 0) == min(
             values.count(b'{"items": ["a"], "user": "u"}'), 1 if unit == "user" else 99

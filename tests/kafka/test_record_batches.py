@@ -150,7 +150,7 @@ def test_whatever_stands_in_a_batch_both_clients_read_the_same_or_nothing(payloa
     frame = bytearray(batch([b"", b""])[:61] + payload)
     frame[8:12] = (len(frame) - 12).to_bytes(4)
     data = crc_again(frame)
-    outcomes = []
+    outcomes: list[list[Record] | None] = []
     for reader in READERS.values():
         try:
             outcomes.append(read(reader, data))

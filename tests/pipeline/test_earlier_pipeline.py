@@ -9,8 +9,9 @@ import pytest
 
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.histogram import HistogramState
 from stream_dp.events.record import Record
-from stream_dp.pipeline.pipeline import Output, Pipeline
+from stream_dp.pipeline.pipeline import Output, Pipeline, Position
 
 KEY = bytes(range(32))
 KINDS: dict[str, dict[str, Any]] = {
@@ -20,12 +21,18 @@ KINDS: dict[str, dict[str, Any]] = {
     "pruned and kept": {"mechanism": "blt", "shown": "kept", "pruning_rounds": 8},
     "user": {"mechanism": "binary", "unit": "user", "items_per_user": 8},
 }
-Saved = tuple[Any, ...]
+Saved = tuple[Position, HistogramState, bytearray]
 
 
 def epoch(name: str, **changed: object) -> Epoch:
-    fixed = {"stream": "earlier", "epsilon": 30.0, "delta": 0.1, "horizon": 127, "items_per_event": 3}
-    return Epoch.open(Settings(**{**fixed, **KINDS[name], **changed}), 1, 0)  # type: ignore[arg-type]
+    fixed: dict[str, Any] = {
+        "stream": "earlier",
+        "epsilon": 30.0,
+        "delta": 0.1,
+        "horizon": 127,
+        "items_per_event": 3,
+    }
+    return Epoch.open(Settings(**{**fixed, **KINDS[name], **changed}), 1, 0)
 
 
 def records(seed: int) -> list[Record]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import iso_timestamp
 from stream_dp.counters.calibration import calibrate
+from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import beginning
 from stream_dp.events.event import BadRecord, decode_event
@@ -136,6 +137,7 @@ def test_what_is_counted_equals_plain_dictionaries(
     pipeline = Pipeline(kind, KEY, "s.events")
     letters = pipeline.process(log_for(kind, values)).dead_letters
     rounds, bad = slowly(values, kind.privacy["rounds"], kind.guarantee.unit)
+    assert isinstance(kind.mechanism, DiscreteCounter)
     run = naive.naive_run(KEY, "s", NONCE, kind.mechanism.sigma_squared, lambda _: 0, rounds)
     state = pipeline.histogram.state()
     assert (len(rounds), bad) == (pipeline.round, [letter.offset for letter in letters])
@@ -160,6 +162,7 @@ def slowly(
             elif unit == "event":
                 labels += naive.first_distinct(event["items"], ITEMS_PER_EVENT)
             else:
+                assert user is not None
                 own = held.setdefault(user, [])
                 before = len(own)
                 for item in event["items"]:

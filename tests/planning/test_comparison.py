@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stream_dp.counters import MECHANISMS
+from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.calibration import calibrate
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.planning.comparison import (
@@ -30,6 +31,7 @@ def test_the_worked_example_of_the_survey() -> None:
     stated = survey(1, 1e-6, 65_535, 4)
     assert (stated.tau.mean, stated.tau.max) == (1256, 1256)
     binary, _ = calibrate(1, 1e-6, 65_535, 4, mechanism="binary")
+    assert isinstance(binary, BinaryMechanism)
     assert survey_tau(binary.sigma_squared, 5e-7, 65_535, 4) == 1001
     assert stated.rho == pytest.approx(0.0166617, rel=1e-5)
 
@@ -42,7 +44,7 @@ def shown(name: str, count: int) -> float:
         1, HORIZON + 1
     ):  # a stream for each round, so that the label has all of its count by then
         noise = KeyedNoise(bytes(32), "comparison", last.to_bytes(16, "big"))
-        rounds = [[] for _ in range(last - 1)] + [LABELS * count]
+        rounds: list[list[str]] = [[] for _ in range(last - 1)] + [LABELS * count]
         seen.append(RunningHistogram(mechanism, noise).observe(rounds)[-1].labels.size)
     return sum(seen) / (len(LABELS) * HORIZON)
 
@@ -99,6 +101,7 @@ def test_rounds_spread_evenly_stand_for_all_of_them(name: str) -> None:
 
 def test_maxima_beyond_the_rounds_looked_at_are_those_of_the_last_rounds() -> None:
     mechanism, _ = calibrate(1, 1e-6, 2**22 - 1, 4, mechanism="binary", shown="each-round")
+    assert isinstance(mechanism, BinaryMechanism)
     assert mechanism.horizon > ROUNDS_LOOKED_AT
     assert over_rounds(mechanism.taus, mechanism.horizon).max == mechanism.thresholds[-1]
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ def holds_on_small_cases(epsilon_of: Callable[[float, int, float], float]) -> bo
 
 
 @pytest.mark.parametrize("case", vectors()["zcdp_to_dp"])
-def test_conversions_equal_the_vectors(case: dict) -> None:
+def test_conversions_equal_the_vectors(case: dict[str, Any]) -> None:
     rho, delta = float(case["rho"]), float(case["delta"])
     assert math.isclose(bun_steinke_epsilon(rho, delta), float(case["bun_steinke"]), rel_tol=1e-9)
     assert math.isclose(zcdp_epsilon(rho, delta), float(case["cks20"]), rel_tol=1e-9)
@@ -72,7 +73,7 @@ def test_conversions_equal_the_vectors(case: dict) -> None:
 
 
 @pytest.mark.parametrize("case", vectors()["zcdp_to_dp"])
-def test_conversions_round_epsilon_up_and_rho_down(case: dict) -> None:
+def test_conversions_round_epsilon_up_and_rho_down(case: dict[str, Any]) -> None:
     rho, delta = float(case["rho"]), float(case["delta"])
     for convert, name in ((zcdp_epsilon, "cks20"), (gaussian_epsilon, "exact_gaussian")):
         assert Decimal(convert(rho, delta)) >= Decimal(case[name])

@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stream_dp.counters.calibration import calibrate, coupling_delta, program_delta
+from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.privacy.accounting import gaussian_delta
 from stream_dp.privacy.composition import Budget, Charge, refused
 from stream_dp.privacy.thresholds import sum_tail_bounds
@@ -199,6 +200,7 @@ def test_a_failure_that_looks_at_the_data_costs_what_the_proof_rules_out() -> No
     It avoids the largest sums of noise, which have the probability of all failures together; the other log keeps them.
     """
     mechanism, guarantee = calibrate(1.0, 1e-6, HORIZON, ITEMS)
+    assert isinstance(mechanism, DiscreteCounter)
     shifts, scale = (
         ITEMS * HORIZON.bit_length(),
         1000,

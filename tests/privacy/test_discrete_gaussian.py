@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def boundaries(sigma_squared: float) -> tuple[int, list[int]]:
 
 
 @pytest.mark.parametrize("expected", vectors()["discrete_gaussian"], ids=lambda case: case["sigma_squared"])
-def test_pmf_cdf_and_variance_are_those_computed_independently(expected: dict) -> None:
+def test_pmf_cdf_and_variance_are_those_computed_independently(expected: dict[str, Any]) -> None:
     sigma_squared = float(expected["sigma_squared"])
     masses = pmf(sigma_squared)
     for k, mass in expected["pmf"].items():

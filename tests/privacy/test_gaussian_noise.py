@@ -5,6 +5,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 from math import factorial, fsum
+from typing import Any
 
 import numpy as np
 import pytest
@@ -289,6 +290,7 @@ def test_the_golden_draw_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     check_golden_gaussian()
     check_golden_gaussian.cache_clear()
     monkeypatch.setattr(gaussian_noise, "_place", lambda *_: None)
-    monkeypatch.setattr(gaussian_noise, "_fill", gaussian_noise._fill.py_func)
+    compiled: Any = gaussian_noise._fill
+    monkeypatch.setattr(gaussian_noise, "_fill", compiled.py_func)
     with pytest.raises(WrongNoise, match="differs from the golden draw"):
         check_golden_gaussian()

@@ -1,8 +1,9 @@
 """Is every draw a function of key, stream, epoch, round, lane, history and label, and of nothing else?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ def test_the_same_cell_is_drawn_the_same_for_ever() -> None:
     ],
     ids=str,
 )
-def test_changing_anything_changes_everything(change: dict) -> None:
+def test_changing_anything_changes_everything(change: dict[str, Any]) -> None:
     assert not np.any(some_draws() == some_draws(**change))
 
 
@@ -94,14 +95,16 @@ class LaneForgotten(KeyedNoise):
 class LabelCut(KeyedNoise):
     """Labels are told apart by all but their last byte."""
 
-    def label_ids(self, labels):
+    def label_ids(self, labels: Iterable[bytes]) -> NDArray[np.uint64]:
         return super().label_ids(label[:-1] for label in labels)
 
 
 class NotEncrypted(KeyedNoise):
     """The bits are id xor tweak, as if AES were left out."""
 
-    def draw(self, gaussian, ids, tweaks):
+    def draw(
+        self, gaussian: DiscreteGaussian, ids: NDArray[np.uint64], tweaks: Sequence[bytes]
+    ) -> NDArray[np.int32]:
         words = np.frombuffer(b"".join(tweaks), "<u8").reshape(-1, 1, 2)
         return gaussian.invert((ids ^ words).reshape(-1, 2)).reshape(len(words), -1)
 

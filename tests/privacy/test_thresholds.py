@@ -5,6 +5,7 @@ from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ def test_a_continuous_tail_is_noticed(wrong: Callable[[float, int, int], tuple[f
 
 
 @pytest.mark.parametrize("case", vectors()["binary"])
-def test_thresholds_equal_the_vectors(case: dict) -> None:
+def test_thresholds_equal_the_vectors(case: dict[str, Any]) -> None:
     tail = float(case["threshold_delta"]) / (case["items_per_event"] * case["horizon"])
     actual = {
         round_: sum_tail_threshold(float(case["sigma_squared"]), int(round_).bit_count(), tail)

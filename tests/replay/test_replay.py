@@ -2,8 +2,10 @@
 
 import gzip
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +17,7 @@ from stream_dp.events.event import decode_event
 from stream_dp.replay.replay import Held, Numbers, check_held, missing, paced
 from stream_dp.replay.source import FileSource, ReplayRefused, Row
 
-SOME = [
+SOME: list[dict[str, Any]] = [
     {"items": ["tea", "milk"], "user": "ann", "ts": "2026-01-31T12:00:00+00:00"},
     {"items": ["梨"], "ts": "2026-01-31T12:00:01.500000+00:00"},
     {"items": ["tea"]},
@@ -115,7 +117,7 @@ class Clock:
         self.now += seconds
 
 
-def due(times: list[int | None], speed: float | None) -> list[float]:
+def due(times: Sequence[int | None], speed: float | None) -> list[float]:
     clock = Clock()
     rows = [Row(number, time, None, b"x") for number, time in enumerate(times)]
     found = [(row, clock.now - 100) for row in paced(rows, speed, lambda: clock.now, clock.wait)]

@@ -1,7 +1,6 @@
 """Dead letters that cannot be written wait in a bounded buffer, and nobody waits for them."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -60,7 +59,7 @@ class Topic:
 
 
 @pytest.fixture
-def topic(monkeypatch: pytest.MonkeyPatch) -> Iterator[Topic]:
+def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     async def stopped(*_: Any, **__: Any) -> None:
         """Nothing is open."""
 

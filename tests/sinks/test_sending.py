@@ -44,11 +44,11 @@ class Broker:
 
 def in_flight(broker: Broker, **clock: Any) -> tuple[InFlight, Watch]:
     watch = Watch("s", "s.events", **clock)
-    return InFlight(broker, "broker.example:9092", watch), watch  # type: ignore[arg-type]
+    return InFlight(broker, "broker.example:9092", watch), watch
 
 
 def batch(partition: int, records: int = 1) -> Addressed:
-    return Addressed("t", partition, Batch(records))  # type: ignore[arg-type]
+    return Addressed("t", partition, Batch(records))
 
 
 async def until_idle() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.client import Pipeline as Transaction
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from stream_dp.config.settings import Settings
 from stream_dp.counters.calibration import calibrate
@@ -26,6 +28,7 @@ from stream_dp.store.checkpoints import (
     PreparedCheckpoint,
     StateDamaged,
 )
+from tests import redis_contents
 from tests.nodes import live_nodes
 from tests.system.streams import some_events
 
@@ -107,10 +110,6 @@ def of_users(redis: Redis, cut: int) -> Pipeline:
     return pipeline
 
 
-def contents(redis: Redis) -> dict[bytes, bytes]:
-    return {name: redis.dump(name) for name in redis.keys("*")}
-
-
 def held(redis: Redis) -> CheckpointStore:
     """A store that has taken the stream over and loaded what there is."""
     store = CheckpointStore(redis, "s")
@@ -186,24 +185,24 @@ def test_a_new_epoch_forgets_the_users_of_the_last(redis: Redis) -> None:
 
 def test_streams_whose_names_begin_alike_do_not_share_keys(redis: Redis) -> None:
     save(held(redis), pipeline_at(30))
-    before = contents(redis)
+    before = redis_contents.dumps(redis)
     other = CheckpointStore(redis, "s.2")
     other.take_over()
     assert other.load(KEY) is None
     save(other, pipeline_at(60))
-    assert before.items() <= contents(redis).items()
+    assert before.items() <= redis_contents.dumps(redis).items()
 
 
 def test_only_the_worker_that_took_over_last_can_write(redis: Redis) -> None:
     older = held(redis)
     save(older, pipeline_at(10))
     newer = held(redis)
-    before = contents(redis)
+    before = redis_contents.dumps(redis)
     with pytest.raises(Fenced):
         save(older, pipeline_at(20))
     with pytest.raises(Fenced):
         older.take_over()
-    assert before == contents(redis)
+    assert before == redis_contents.dumps(redis)
     save(newer, pipeline_at(30))
     check_equal(loaded(redis), pipeline_at(30))
 
@@ -240,10 +239,10 @@ def interrupted(redis: Redis) -> Interrupted:
 
 def test_a_takeover_between_look_and_write_wins(redis: Redis, interrupted: Interrupted) -> None:
     interrupted.meanwhile = lambda _: held(redis)
-    before = contents(redis)
+    before = redis_contents.dumps(redis)
     with pytest.raises(Fenced):
         save(interrupted, pipeline_at(20))
-    assert before.keys() == contents(redis).keys()
+    assert before.keys() == redis_contents.dumps(redis).keys()
     check_equal(loaded(redis), pipeline_at(10))
 
 
@@ -271,6 +270,7 @@ def test_a_connection_lost_before_the_transaction_runs_is_no_takeover(
 
 def _client_id(transaction: Transaction) -> str:
     connection = transaction.connection
+    assert connection is not None
     connection.send_command("CLIENT", "ID")
     return str(connection.read_response())
 
@@ -280,9 +280,9 @@ def test_a_commit_whose_answer_was_lost_may_be_repeated(redis: Redis) -> None:
     save(store, pipeline_at(10))
     prepared = store.prepare(checkpoint_of(pipeline_at(20)))
     store.commit(prepared)
-    written = contents(redis)
+    written = redis_contents.dumps(redis)
     store.commit(prepared)
-    assert written == contents(redis)
+    assert written == redis_contents.dumps(redis)
     save(store, pipeline_at(30))
     check_equal(loaded(redis), pipeline_at(30))
 
@@ -300,7 +300,7 @@ def test_a_rolled_back_redis_does_not_let_two_workers_write(redis: Redis) -> Non
     """A counter would give the same number to the worker from before and to the one from after the roll-back."""
     first = held(redis)
     save(first, pipeline_at(10))
-    old = contents(redis)
+    old = redis_contents.dumps(redis)
     paused = held(redis)
     save(paused, pipeline_at(20))
     redis.flushall()
@@ -308,10 +308,10 @@ def test_a_rolled_back_redis_does_not_let_two_workers_write(redis: Redis) -> Non
         redis.restore(name, 0, value)
     newer = held(redis)
     save(newer, pipeline_at(40))
-    before = contents(redis)
+    before = redis_contents.dumps(redis)
     with pytest.raises(Fenced):
         save(paused, pipeline_at(30))
-    assert before == contents(redis)
+    assert before == redis_contents.dumps(redis)
 
 
 def test_a_worker_whose_redis_was_emptied_stops_instead_of_writing_half_a_state(redis: Redis) -> None:
@@ -320,18 +320,18 @@ def test_a_worker_whose_redis_was_emptied_stops_instead_of_writing_half_a_state(
     redis.flushall()
     with pytest.raises(Fenced, match="lost its state"):
         save(store, pipeline_at(20))
-    assert contents(redis) == {}
+    assert redis_contents.dumps(redis) == {}
 
 
 def test_a_full_redis_keeps_the_last_checkpoint_whole(redis: Redis) -> None:
     store = held(redis)
     save(store, pipeline_at(10))
-    before = contents(redis)
+    before = redis_contents.dumps(redis)
     redis.config_set("maxmemory", 1)
     try:
         with pytest.raises(RedisError):
             save(store, pipeline_at(20))
-        assert before == contents(redis)
+        assert before == redis_contents.dumps(redis)
     finally:
         redis.config_set("maxmemory", 0)
     save(store, pipeline_at(20))
@@ -385,4 +385,4 @@ def test_state_of_a_later_format_is_not_guessed_at(redis: Redis) -> None:
 
 def test_an_unreachable_redis_is_an_outage_and_no_refusal() -> None:
     with pytest.raises(RedisConnectionError):
-        CheckpointStore(Redis(port=1, retry=None), "s").take_over()
+        CheckpointStore(Redis(port=1, retry=Retry(NoBackoff(), 0)), "s").take_over()

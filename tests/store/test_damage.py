@@ -19,6 +19,7 @@ from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing, StateDamaged
 from stream_dp.store.noise_key import NoKey, noise_key
+from tests import redis_contents
 from tests.store.test_checkpoints import KEY
 from tests.system.streams import some_events
 
@@ -85,7 +86,7 @@ def check_refused(redis: Redis) -> None:
 
 
 def contents(redis: Redis) -> dict[str, bytes]:
-    return {name.decode(): redis.dump(name) for name in redis.keys("*")}
+    return {name.decode(): dumped for name, dumped in redis_contents.dumps(redis).items()}
 
 
 def put(redis: Redis, dumped: dict[str, bytes], name: str, value: str | None = None) -> None:
@@ -94,7 +95,7 @@ def put(redis: Redis, dumped: dict[str, bytes], name: str, value: str | None = N
 
 
 def believed(redis: Redis) -> list[str]:
-    return sorted({name.decode() for name in redis.keys("*")} - {PREFIX + "fence"})
+    return sorted(contents(redis).keys() - {PREFIX + "fence"})
 
 
 def with_a_bit_flipped(redis: Redis, name: str, random: Random) -> Iterator[None]:
@@ -107,13 +108,12 @@ def with_a_bit_flipped(redis: Redis, name: str, random: Random) -> Iterator[None
             redis.setbit(name, bit, 1 - redis.getbit(name, bit))
         return
     for place in {0, random.randrange(redis.llen(name)), redis.llen(name) - 1}:
-        element = redis.lindex(name, place)
+        element = redis_contents.element(redis, name, place)
         bit = random.randrange(8 * len(element))
-        redis.lset(
-            name, place, (int.from_bytes(element, "little") ^ 1 << bit).to_bytes(len(element), "little")
-        )
+        flipped = (int.from_bytes(element, "little") ^ 1 << bit).to_bytes(len(element), "little")
+        redis.execute_command("LSET", name, place, flipped)
         yield
-        redis.lset(name, place, element)
+        redis.execute_command("LSET", name, place, element)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -220,7 +220,7 @@ def test_nothing_of_another_stream_or_epoch_or_key_is_taken(redis: Redis) -> Non
 def test_labels_can_neither_be_renamed_nor_change_places_nor_run_into_each_other(redis: Redis) -> None:
     stopped(redis, "binary")
     name = PREFIX + "labels"
-    labels = redis.lrange(name, 0, -1)
+    labels = redis_contents.elements(redis, name)
     one, two, *rest = labels
     for changed in (
         [two, one, *rest],
@@ -242,6 +242,6 @@ def test_labels_can_neither_be_renamed_nor_change_places_nor_run_into_each_other
 def test_a_meta_record_of_another_format_is_not_taken_for_one_of_this(redis: Redis, other: int) -> None:
     """Nor one that says that it has no digests."""
     stopped(redis, "binary")
-    record = msgspec.msgpack.decode(redis.get(PREFIX + "meta"))
+    record = msgspec.msgpack.decode(redis_contents.value(redis, PREFIX + "meta"))
     redis.set(PREFIX + "meta", msgspec.msgpack.encode({**record, "format": other}))
     check_refused(redis)

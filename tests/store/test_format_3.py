@@ -11,6 +11,7 @@ from redis import Redis
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Fenced, StateDamaged
+from tests import redis_contents
 from tests.format_3 import KEY, LEFT, put_back
 
 ALONE = [name for name, left in LEFT.items() if "shards" not in left.settings]
@@ -42,7 +43,7 @@ def test_a_checkpoint_of_format_3_goes_on_and_becomes_one_of_this_format(redis: 
     assert len(rest) > 0
     place = resumed.epoch, resumed.state(), resumed.position, found.releases_offset + len(rest)
     store.commit(store.prepare(Checkpoint(*place, found.key_check, resumed.intake.pairs)))
-    assert b"seal" in redis.get(f"stream_dp:{{{stream}}}:meta")
+    assert b"seal" in redis_contents.value(redis, f"stream_dp:{{{stream}}}:meta")
     again = loaded(redis, stream)
     assert (again.position, again.pairs) == (resumed.position, resumed.intake.pairs)
     np.testing.assert_array_equal(again.state.counts, straight.state().counts)
@@ -103,7 +104,7 @@ def test_nothing_odd_is_taken_over(redis: Redis, odd: str) -> None:
     left = LEFT["binary"]
     put_back(redis, left)
     name = f"stream_dp:{{{left.settings['stream']}}}:meta"
-    meta = msgspec.msgpack.decode(redis.get(name), strict=False)
+    meta = msgspec.msgpack.decode(redis_contents.value(redis, name), strict=False)
     ODD[odd](meta)
     redis.set(name, msgspec.msgpack.encode(meta))
     with pytest.raises(StateDamaged, match=r"does not fit together .* `stream-dp rebuild --replace`"):

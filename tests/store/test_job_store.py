@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import pytest
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from stream_dp.jobs.store import JobStore, Schedule
 from stream_dp.store.checkpoint_records import StateDamaged
@@ -85,4 +87,4 @@ def test_a_schedule_that_ended_is_not_brought_back(store: JobStore) -> None:
 
 def test_an_outage_stays_one() -> None:
     with pytest.raises(RedisError):
-        JobStore(Redis(port=1, retry=None), "s").plan("q")
+        JobStore(Redis(port=1, retry=Retry(NoBackoff(), 0)), "s").plan("q")

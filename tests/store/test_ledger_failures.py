@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from stream_dp.dev import redis_server
+from stream_dp.privacy.composition import Room
 from stream_dp.store import ledger as ledger_module
 from stream_dp.store.ledger import (
     Budget,
@@ -22,6 +24,7 @@ from stream_dp.store.ledger import (
     NotDurable,
     UnitMismatch,
 )
+from tests import redis_contents
 from tests.store.charges import SOURCE, charge, total
 from tests.system.streams import GIVE_UP_SECONDS, wait_until
 from tests.system.worker_process import PROCESSES
@@ -45,10 +48,17 @@ def charge_until_refused(url: str, name: str, rho: float, tries: int = 12) -> in
     return accepted
 
 
+def whole_room(ledger: Ledger) -> Room:
+    """What is left of the budget, which is set."""
+    room = ledger.room()
+    assert room is not None
+    return room
+
+
 def test_processes_that_charge_at_once_never_overspend(
     ledger: Ledger, server: redis_server.RedisServer
 ) -> None:
-    rho = ledger.room().rho / SHARES
+    rho = whole_room(ledger).rho / SHARES
     with PROCESSES.Pool(3) as pool:
         accepted = pool.starmap(charge_until_refused, [(server.url, name, rho) for name in "abc"])
     assert sum(accepted) == SHARES == len(ledger.charges())
@@ -57,7 +67,7 @@ def test_processes_that_charge_at_once_never_overspend(
 def test_threads_that_charge_at_once_never_overspend_and_look_then_write_does(
     ledger: Ledger, redis: Redis, server: redis_server.RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rho = ledger.room().rho / SHARES
+    rho = whole_room(ledger).rho / SHARES
 
     def accepted_of(names: str) -> int:
         with ThreadPoolExecutor(len(names)) as threads:
@@ -89,7 +99,7 @@ def test_threads_that_charge_at_once_never_overspend_and_look_then_write_does(
 def test_threads_that_make_the_same_charge_make_it_once(
     ledger: Ledger, server: redis_server.RedisServer
 ) -> None:
-    rho = ledger.room().rho * 0.9
+    rho = whole_room(ledger).rho * 0.9
 
     def same(_: int) -> Charge:
         with Redis.from_url(server.url) as client:
@@ -179,7 +189,7 @@ def test_a_server_without_waitaof_is_warned_about(
     ledger: Ledger, redis: Redis, server: redis_server.RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline = type(redis.pipeline())
-    original = pipeline.execute_command
+    original: Callable[..., Any] = pipeline.execute_command
 
     def older(self: Any, *words: Any, **more: Any) -> Any:
         return original(self, *("NOSUCHCOMMAND" if word == "WAITAOF" else word for word in words), **more)
@@ -229,7 +239,7 @@ def test_a_ledger_behind_its_journal_is_noticed_and_restored(ledger: Ledger, red
     journal = [ledger.budget_record(Budget(epsilon=1.0, delta=1e-6, unit="event"), "ops@host")]
     for name in "abc":
         journal.append(ledger.journal_record(ledger.charge(charge(name, end_offset=None))))
-    saved = {key: redis.dump(key) for key in redis.keys("*")}
+    saved = redis_contents.dumps(redis)
     journal.append(ledger.journal_record(ledger.close("b", 70)))
     journal.append(ledger.journal_record(ledger.charge(total(redis))))
     whole, budget = ledger.charges(), ledger.budget()

@@ -10,6 +10,7 @@ from stream_dp.dev import redis_server
 from stream_dp.store.ledger import BudgetExceeded, ChargeConflict, Ledger
 from stream_dp.store.ledger_records import Marks
 from stream_dp.store.pay_what_you_get import charge_of, left, reserve, spend
+from tests import redis_contents
 
 SOURCE = "shop.events"
 BUDGET = PayWhatYouGet(epsilon=0.02, threshold_delta=1e-8, marks=20, queries=5)
@@ -135,7 +136,7 @@ def test_a_redis_that_was_rolled_back_gets_its_queries_back_from_the_journal(
     journal, steps = [ledger.journal_record(charged, Marks(BUDGET, {}))], []
     key = f"stream_dp:{{{SOURCE}}}:charges"
     for step, query_id, marks in ((reserve, "q1", 8), (reserve, "q2", 5), (spend, "q1", 3)):
-        steps.append(redis.dump(key))
+        steps.append(redis_contents.dump(redis, key))
         step(ledger, "analyst", query_id, marks)
         journal.append(noted(query_id))
     assert remains(ledger) == (12, 3)

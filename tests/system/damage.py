@@ -4,6 +4,8 @@ import random
 
 from redis import Redis
 
+from tests import redis_contents
+
 
 def flip(redis: Redis, name: bytes, rng: random.Random) -> None:
     """Flip one bit of a string, or of an element of a list."""
@@ -12,7 +14,7 @@ def flip(redis: Redis, name: bytes, rng: random.Random) -> None:
         redis.setbit(name, place, 1 - redis.getbit(name, place))
         return
     row = rng.randrange(redis.llen(name))
-    element = bytearray(redis.lindex(name, row))
+    element = bytearray(redis_contents.element(redis, name, row))
     place = rng.randrange(8 * len(element))
     element[place // 8] ^= 1 << place % 8
-    redis.lset(name, row, bytes(element))
+    redis.execute_command("LSET", name, row, bytes(element))

@@ -20,6 +20,7 @@ from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamage
 from stream_dp.verification.rebuild import rebuild
 from stream_dp.workers.owned_shard import OwnedShard
 from stream_dp.workers.resume import NewEpoch, resume
+from tests import redis_contents
 from tests.format_3 import KEY, LEFT, put_back
 from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.streams import Stream, ended, event, small_stream, some_events
@@ -160,7 +161,7 @@ def test_a_shard_and_its_sequencer_believe_nothing_either(
         checkpoints = {number: stream.shard_checkpoint(number) for number in range(2)}
         number, right = next((n, each) for n, each in checkpoints.items() if each and each.state.labels)
         own, sends_nothing = f"{settings.stream}/{number}", cast(InFlight, None)
-        before = redis.dump(f"stream_dp:{{{own}}}:counts")
+        before = redis_contents.dump(redis, f"stream_dp:{{{own}}}:counts")
         redis.setbit(f"stream_dp:{{{own}}}:counts", 10, 1)
         with pytest.raises(StateDamaged, match=r"\(counts\).*rebuild --replace"):
             OwnedShard(settings, redis, number, sends_nothing)

@@ -8,6 +8,7 @@ from redis import Redis
 from stream_dp.epochs.journaled_ledger import JournaledLedger, look
 from stream_dp.privacy.composition import Charge
 from stream_dp.store.ledger import BudgetExceeded, NoBudget
+from tests import redis_contents
 
 DELTA = 1e-6
 
@@ -23,7 +24,7 @@ class Ledgers:
 
     def keys(self) -> dict[bytes, bytes]:
         """A backup of all that Redis has of the source."""
-        return {key: self.redis.dump(key) for key in self.redis.keys(f"stream_dp:{{{self.source}}}:*")}
+        return redis_contents.dumps(self.redis, f"stream_dp:{{{self.source}}}:*")
 
     def put(self, backup: dict[bytes, bytes]) -> None:
         """Restore a backup; an empty one loses everything."""

@@ -28,6 +28,7 @@ from stream_dp.privacy.loss import pure
 from stream_dp.store import journal_fold, ledger
 from stream_dp.store.journal_fold import JournalFold
 from stream_dp.store.ledger import LedgerRefused
+from tests import redis_contents
 
 ROUNDS, ATTEMPTS = 10, 100
 EVENTS, BLOCK = 16, 4
@@ -98,7 +99,7 @@ class Attack:
         return JournaledLedger(self.kafka, self.redis, source)
 
     def keys(self) -> dict[bytes, bytes]:
-        return {key: self.redis.dump(key) for key in self.redis.keys(f"stream_dp:{{{self.master}}}:*")}
+        return redis_contents.dumps(self.redis, f"stream_dp:{{{self.master}}}:*")
 
     def run(self, attempts: int) -> int:
         """How many attempts were let through.  Raises `Overspent`."""

@@ -1,0 +1,33 @@
+"""What a Redis holds, as bytes: the client's own types leave open whether answers are decoded or missing."""
+
+from redis import Redis
+
+
+def value(redis: Redis, name: str | bytes) -> bytes:
+    """The string at `name`, which must be there."""
+    return as_bytes(redis.get(name))
+
+
+def element(redis: Redis, name: str | bytes, place: int) -> bytes:
+    """An element of the list at `name`, which must be there."""
+    return as_bytes(redis.lindex(name, place))
+
+
+def elements(redis: Redis, name: str | bytes) -> list[bytes]:
+    """The list at `name`."""
+    return [as_bytes(each) for each in redis.lrange(name, 0, -1)]
+
+
+def dump(redis: Redis, name: str | bytes) -> bytes:
+    """What RESTORE puts back at `name`, which must be there."""
+    return as_bytes(redis.dump(name))
+
+
+def dumps(redis: Redis, pattern: str = "*") -> dict[bytes, bytes]:
+    """The dump of each key."""
+    return {as_bytes(name): dump(redis, name) for name in redis.keys(pattern)}
+
+
+def as_bytes(answer: object) -> bytes:
+    assert isinstance(answer, bytes)
+    return answer
