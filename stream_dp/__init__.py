@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stream_dp.releases.subscription import Subscription
     from stream_dp.releases.table_topic import Table
     from stream_dp.releases.topic import BadPosition, WholeRelease
+    from stream_dp.releases.windows import Window
 
 __version__ = "0.1.0"
 
@@ -35,6 +36,7 @@ __all__ = [
     "Table",
     "TlsFiles",
     "WholeRelease",
+    "Window",
     "__version__",
     "read_table",
     "release_at",
@@ -53,6 +55,7 @@ _HOMES = {
     "releases.subscription": ("Subscription",),
     "releases.table_topic": ("Table",),
     "releases.topic": ("BadPosition", "WholeRelease"),
+    "releases.windows": ("Window",),
 }
 
 

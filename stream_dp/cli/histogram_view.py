@@ -1,8 +1,10 @@
 """The running histogram as people see it in a terminal: drawn from releases alone, at most ten times a second."""
 
 import time
+from collections.abc import Callable
 from math import e
 from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -23,19 +25,32 @@ _SHOWN = {
 }
 
 
-class HistogramView:
-    """Shows the newest release: a live table in a terminal, plain lines elsewhere."""
+Shown = TypeVar("Shown")
 
-    def __init__(self, console: Console, lines_above: int = 0) -> None:
-        """`lines_above`: how many lines of the terminal to leave to what was printed before."""
+
+class LiveView(Generic[Shown]):
+    """Shows the newest of what is given to it: a live picture in a terminal, plain lines elsewhere."""
+
+    def __init__(
+        self,
+        console: Console,
+        line: Callable[[Shown], str],
+        picture: Callable[[Shown, int, int, str], RenderableType],
+        lines_above: int = 0,
+    ) -> None:
+        """`picture` is given the width, the most labels that have room, and a status.
+
+        `lines_above`: how many lines of the terminal to leave to what was printed before.
+        """
         self._console = console
+        self._line, self._picture = line, picture
         self._lines_above = lines_above
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
-        self._waiting: Release | None = None
+        self._waiting: Shown | None = None
         self._status = ""
         self._drawn_at = 0.0
 
-    def __enter__(self) -> "HistogramView":
+    def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
             self._live.update(Text("Waiting for the first release ...", style="dim"), refresh=True)
@@ -48,9 +63,9 @@ class HistogramView:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, release: Release | None, status: str = "") -> None:
-        """Take the newest release, None for no new one; draw if the last frame is old enough."""
-        self._waiting, self._status = release or self._waiting, status
+    def show(self, newest: Shown | None, status: str = "") -> None:
+        """Take the newest, None for no new one; draw if the last frame is old enough."""
+        self._waiting, self._status = self._waiting if newest is None else newest, status
         if time.monotonic() - self._drawn_at >= _SECONDS_PER_FRAME:
             self._draw()
 
@@ -59,11 +74,20 @@ class HistogramView:
             return
         self._drawn_at = time.monotonic()
         if self._live is None:
-            self._console.print(line(self._waiting), soft_wrap=True, highlight=False, markup=False)
+            self._console.print(self._line(self._waiting), soft_wrap=True, highlight=False, markup=False)
         else:
             height = max(_FEWEST_LABELS, self._console.height - self._lines_above - _HEADER_AND_NOTES)
-            self._live.update(picture(self._waiting, self._console.width, height, self._status), refresh=True)
+            frame = self._picture(self._waiting, self._console.width, height, self._status)
+            self._live.update(frame, refresh=True)
         self._waiting = None
+
+
+class HistogramView(LiveView[Release]):
+    """Shows the newest release."""
+
+    def __init__(self, console: Console, lines_above: int = 0) -> None:
+        """See `LiveView`."""
+        super().__init__(console, line, picture, lines_above)
 
 
 def line(release: Release) -> str:
@@ -72,7 +96,7 @@ def line(release: Release) -> str:
     Only the largest counts; `--json` gives all of them.
     """
     counts = list(zip(release.labels, release.counts, *intervals_of(release), strict=True))
-    shown = [f"{printable(label)} {_with_interval(*found)}" for label, *found in counts[:_PLAIN_LABELS]]
+    shown = [f"{printable(label)} {with_interval(*found)}" for label, *found in counts[:_PLAIN_LABELS]]
     more = [f"and {len(counts) - _PLAIN_LABELS:,} more"] if len(counts) > _PLAIN_LABELS else []
     return (
         f"round {release.round:,} of {release.horizon:,}  tau {release.tau:,}  "
@@ -80,7 +104,7 @@ def line(release: Release) -> str:
     )
 
 
-def _with_interval(count: int, low: float, high: float) -> str:
+def with_interval(count: int, low: float, high: float) -> str:
     """A count and its 95% interval, which reaches further down where the label was shown only lately."""
     if round(count - low) == round(high - count):
         return f"{count:,}±{high - count:,.0f}"
@@ -92,7 +116,7 @@ def picture(release: Release, width: int, most_labels: int, status: str = "") ->
     shown = min(most_labels, len(release.labels))
     hidden = f"{len(release.labels) - shown:,} more released" if len(release.labels) > shown else ""
     return Group(
-        _heading(release, status),
+        heading(release, status),
         Text(),
         _ranking(release, shown, width),
         Text(hidden if release.labels else "No label has reached tau yet.", style="dim"),
@@ -100,7 +124,7 @@ def picture(release: Release, width: int, most_labels: int, status: str = "") ->
     )
 
 
-def _heading(release: Release, status: str) -> RenderableType:
+def heading(release: Release, status: str) -> RenderableType:
     """Which stream, how far, and how far to go."""
     table = Table.grid(expand=True)
     table.add_column()
@@ -111,7 +135,7 @@ def _heading(release: Release, status: str) -> RenderableType:
         ),
         Text(f"round {release.round:,} of {release.horizon:,}", style="bold"),
     )
-    table.add_row(Text(status, style="dim"), Text(_bar(release.round / release.horizon, 0, 20), style="cyan"))
+    table.add_row(Text(status, style="dim"), Text(bar(release.round / release.horizon, 0, 20), style="cyan"))
     return table
 
 
@@ -137,7 +161,7 @@ def _ranking(release: Release, shown: int, width: int) -> Table:
             Text(printable(label), style="bold"),
             f"{count:,}",
             Text(f"{low:,.0f}–{high:,.0f}", style="dim"),
-            Text(_bar(low / largest, high / largest, bar_width), style="green"),
+            Text(bar(low / largest, high / largest, bar_width), style="green"),
         )
     threshold = "┄" * round(bar_width * release.tau / largest) + "┤"
     table.add_row(
@@ -150,7 +174,7 @@ def _ranking(release: Release, shown: int, width: int) -> Table:
     return table
 
 
-def _bar(solid: float, light: float, width: int) -> str:
+def bar(solid: float, light: float, width: int) -> str:
     """Full blocks up to the fraction `solid`, half-tone ones up to the fraction `light`, if that is more."""
     full = round(solid * width)
     return ("█" * full + "▒" * (round(light * width) - full)).ljust(width, " " if light else "░")

@@ -1,7 +1,9 @@
 """`stream-dp tail`: a stream's releases, live in the terminal or as JSON lines.  It reads the releases topic only."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -12,9 +14,13 @@ from stream_dp.config.settings import Settings, load_settings
 from stream_dp.config.times import parse_time
 
 if TYPE_CHECKING:
+    from stream_dp.cli.histogram_view import LiveView
+    from stream_dp.releases.release import Release
     from stream_dp.releases.subscription import Subscription
     from stream_dp.releases.topic import WholeRelease
+    from stream_dp.releases.windows import Span, Window
 
+Shown = TypeVar("Shown")
 _POLL_SECONDS = 0.1
 
 
@@ -39,6 +45,12 @@ def tail(
         typer.Option(min=1, help="Show this epoch only.", show_default="all; of a round, the newest"),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="End after this many releases.")] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN", help="Show what happened in the last 90s, 5m, 1h or 7d, or in so many rounds."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every release as a line of JSON.")] = False,
 ) -> None:
     """Show a stream's running histogram as it is released, until stopped with Ctrl-C.
@@ -56,12 +68,15 @@ def tail(
       stream-dp tail --stream shop --kafka broker:9092 --from 1000 --rounds 50 --json
 
       stream-dp tail --stream shop --at 2026-01-31T12:00:00Z --json
+
+      stream-dp tail --stream shop --window 5m
     """
     first = (
         start if start in ("earliest", "latest") else _round_or_time(start, "--from", "earliest, latest, ")
     )
-    if at is not None and (start != "latest" or rounds is not None):
-        raise Mistake("--at shows one release: leave --from and --rounds out")
+    if at is not None and (start != "latest" or rounds is not None or window is not None):
+        raise Mistake("--at shows one release: leave --from, --rounds and --window out")
+    span = None if window is None else _span(window)
     moment = None if at is None else _round_or_time(at, "--at")
     found = load_settings(settings, stream=stream, kafka=kafka)
     try:
@@ -69,7 +84,7 @@ def tail(
         if moment is not None:
             _show(found, moment, epoch, as_json)
         else:
-            _follow(found, first, epoch, rounds, as_json)
+            _follow(found, first, epoch, rounds, span, as_json)
     except KeyboardInterrupt:
         return
 
@@ -83,6 +98,15 @@ def _round_or_time(text: str, option: str, others: str = "") -> int | datetime:
         raise Mistake(
             f"{option} takes {others}a round such as 1000 or a time such as 2026-01-31T12:00:00Z, not {text!r}"
         ) from None
+
+
+def _span(text: str) -> "Span":
+    from stream_dp.releases.windows import Span
+
+    try:
+        return Span.of(text)
+    except ValueError as error:
+        raise Mistake(f"--window: {error}") from None
 
 
 def _reach_releases(settings: Settings, may_wait: bool) -> None:
@@ -132,30 +156,61 @@ def _history_begins(settings: Settings) -> str:
 
 
 def _follow(
-    settings: Settings, start: str | int | datetime, epoch: int | None, rounds: int | None, as_json: bool
+    settings: Settings,
+    start: str | int | datetime,
+    epoch: int | None,
+    rounds: int | None,
+    span: "Span | None",
+    as_json: bool,
 ) -> None:
-    from stream_dp.cli.histogram_view import HistogramView
+    """Show or print every release, or the window behind it, as they come."""
     from stream_dp.releases.subscription import Subscription
 
     with Subscription(settings.kafka_address, settings.releases, start, epoch) as subscription:
-        if as_json:
-            _print(subscription, rounds)
+        if span is None:
+            _show_all(subscription, rounds, _itself, _line, _histogram_view, as_json)
             return
-        left = rounds
-        with HistogramView(Console()) as view:
-            while left is None or left > 0:
-                releases = subscription.poll(_POLL_SECONDS)[:left]
-                view.show(releases[-1] if releases else None)
-                left = None if left is None else left - len(releases)
+        from stream_dp.releases.windows import Windows
+
+        with Windows(subscription.again, span) as windows:
+            _show_all(subscription, rounds, windows.window, _window_line, _window_view, as_json)
 
 
-def _print(subscription: "Subscription", rounds: int | None) -> None:
+def _show_all(
+    subscription: "Subscription",
+    rounds: int | None,
+    made_of: Callable[["WholeRelease"], Shown],
+    line: Callable[[Shown], bytes],
+    view: Callable[[], "LiveView[Any]"],
+    as_json: bool,
+) -> None:
+    """Draw the newest of what is `made_of` the releases, or print all of it as lines."""
     left = rounds
-    while left is None or left > 0:
-        releases = subscription.poll(_POLL_SECONDS)[:left]
-        for release in releases:
-            typer.echo(_line(release))
-        left = None if left is None else left - len(releases)
+    with nullcontext() if as_json else view() as drawn:
+        while left is None or left > 0:
+            releases = subscription.poll(_POLL_SECONDS)[:left]
+            left = None if left is None else left - len(releases)
+            if drawn is None:
+                for release in releases:
+                    typer.echo(line(made_of(release)))
+            else:
+                drawn.show(made_of(releases[-1]) if releases else None)
+
+
+def _itself(release: "WholeRelease") -> "WholeRelease":
+    return release
+
+
+def _histogram_view() -> "LiveView[Release]":
+    from stream_dp.cli.histogram_view import HistogramView
+
+    return HistogramView(Console())
+
+
+def _window_view() -> "LiveView[Window]":
+    from stream_dp.cli.window_view import WindowView
+
+    return WindowView(Console())
 
 
 def _line(release: "WholeRelease") -> bytes:
@@ -169,3 +224,28 @@ def _line(release: "WholeRelease") -> bytes:
         "first_shown": [release.first_shown(label) for label in release.labels],
     }
     return msgspec.json.encode(msgspec.to_builtins(release) | known)
+
+
+def _window_line(window: "Window") -> bytes:
+    """A window as JSON: `since_round` is 0 where it begins with the epoch, and `since` is then null."""
+    import msgspec
+
+    release, since = window.release, window.since
+    return msgspec.json.encode(
+        {
+            "stream": release.stream,
+            "epoch": release.epoch,
+            "nonce": release.nonce,
+            "round": release.round,
+            "ts": release.ts,
+            "since_round": since.round if since else 0,
+            "since": since.ts if since else None,
+            "complete": window.complete,
+            "sd": window.sd,
+            "labels": window.labels,
+            "counts": window.counts.tolist(),
+            "low": window.low.round(1).tolist(),
+            "high": window.high.round(1).tolist(),
+            "new": window.new,
+        }
+    )

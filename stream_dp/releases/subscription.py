@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from stream_dp.releases.whole import WholeReleases
 
 if TYPE_CHECKING:
     from stream_dp.releases.estimates.smoothing import Smoothed
+    from stream_dp.releases.windows import Window
 
 _POLL_SECONDS = 0.25
 
@@ -39,6 +40,7 @@ class Subscription:
         """Begin as `subscribe` says.  Raises `BadPosition`, `LogRefused`, ValueError or KafkaError."""
         if isinstance(start, str) and start not in ("earliest", "latest"):
             raise ValueError(f"start is earliest, latest, a round or a datetime, not {start!r}")
+        self._source = kafka, topic
         self._epoch = epoch
         self._ready: list[WholeRelease] = []
         self._using = Lock()  # a cancelled task leaves its thread behind, which still reads
@@ -120,6 +122,24 @@ class Subscription:
 
         smoother = Smoother()
         return (smoother.add(release) for release in self)
+
+    def windows(self, span: str | int | timedelta) -> Iterator[Window]:
+        """What happened lately, for each release: how often each label occurred in the last `span`, with intervals.
+
+        `span`: a time such as "5m", "1h" or "7d", a timedelta, or a number of rounds.
+
+            for window in stream_dp.subscribe("localhost:9092", "shop").windows("1h"):
+                print(window.release.round, window.histogram)
+
+        A second reader of the topic follows at that distance.  Raises ValueError for any other span.
+        """
+        from stream_dp.releases.windows import Span, windows_of
+
+        return windows_of(self, Span.of(span))
+
+    def again(self, start: str | int | datetime, epoch: int | None = None) -> Subscription:
+        """Another subscription to the same releases."""
+        return type(self)(*self._source, start, epoch)
 
     def _fill(self) -> None:
         self._ready.extend(self.poll(_POLL_SECONDS))

@@ -55,7 +55,7 @@ def noise_since(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and standard deviation, in units of `sd`, of the noise that labels with these showings have in a release."""
     shape = _shape(release)
-    if shape is None:
+    if shape is None or not shown:
         return np.zeros(len(shown)), np.ones(len(shown))
     means, sds = np.array([_noise(each, shape) for each in shown]).T
     rounds = np.array([each.round for each in shown])

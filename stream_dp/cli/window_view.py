@@ -1,0 +1,83 @@
+"""What happened lately, as people see it in a terminal: the labels of a window, ranked by it."""
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from stream_dp.cli.histogram_view import LiveView, bar, heading, printable, with_interval
+from stream_dp.releases.windows import Window
+
+_WIDEST_LABEL = 28
+_PLAIN_LABELS = 5
+
+
+class WindowView(LiveView[Window]):
+    """Shows the newest window."""
+
+    def __init__(self, console: Console) -> None:
+        """See `LiveView`."""
+        super().__init__(console, line, picture)
+
+
+def line(window: Window) -> str:
+    """One window as one line of text; `--json` gives all of its labels."""
+    found = zip(window.labels[:_PLAIN_LABELS], window.counts, window.low, window.high, strict=False)
+    shown = [f"{printable(label)} {with_interval(*counts)}" for label, *counts in found]
+    more = [f"and {len(window.labels) - _PLAIN_LABELS:,} more"] if len(window.labels) > _PLAIN_LABELS else []
+    return f"{_reach(window)}: {', '.join(shown + more) or 'no label yet'}"
+
+
+def picture(window: Window, width: int, most_labels: int, status: str = "") -> RenderableType:
+    """The largest counts of a window as ranked bars, and what they mean."""
+    shown = min(most_labels, len(window.labels))
+    hidden = len(window.labels) - shown
+    return Group(
+        heading(window.release, status),
+        Text(_reach(window), style="bold"),
+        _ranking(window, shown, width),
+        Text(f"{hidden:,} more" if hidden else "" if window.labels else "No label yet.", style="dim"),
+        *_notes(window),
+    )
+
+
+def _reach(window: Window) -> str:
+    """From where to where."""
+    last = window.release.round
+    if window.since is None:
+        return f"rounds 1 to {last:,}, since the epoch began"
+    short = "" if window.complete else ", as far back as releases are kept"
+    return f"rounds {window.since.round + 1:,} to {last:,}, since {window.since.ts[:19]}Z{short}"
+
+
+def _ranking(window: Window, shown: int, width: int) -> Table:
+    label_width = min(_WIDEST_LABEL, max([9, *(len(printable(name)) for name in window.labels[:shown])]))
+    bar_width = max(8, width - label_width - 38)
+    largest = max([1.0, *window.high[:shown].tolist()])
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+    table.add_column("#", justify="right", width=3)
+    table.add_column("label", width=label_width, no_wrap=True, overflow="ellipsis")
+    table.add_column("in window", justify="right", width=9)
+    table.add_column("95% interval", justify="right", width=15)
+    table.add_column("", width=bar_width, no_wrap=True)
+    for rank, (label, count, lowest, highest) in enumerate(
+        zip(window.labels[:shown], window.counts, window.low, window.high, strict=False), start=1
+    ):
+        low, high = max(0.0, lowest), max(0.0, highest)
+        table.add_row(
+            str(rank),
+            Text(printable(label), style="bold"),
+            f"{count:,}",
+            Text(f"{low:,.0f}–{high:,.0f}", style="dim"),
+            Text(bar(low / largest, high / largest, bar_width), style="green"),
+        )
+    return table
+
+
+def _notes(window: Window) -> list[Text]:
+    new = (
+        f" First shown within it, so that it has no count of them: {len(window.new):,} labels."
+        if window.new
+        else ""
+    )
+    text = f"The difference of two releases, which spends nothing of the guarantee. sd {window.sd:,.1f}.{new}"
+    return [Text(text, style="dim")]

@@ -1,0 +1,258 @@
+"""What happened lately: the counts between two releases, whichever of them are kept, and in whatever epoch."""
+
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from benchmarks.intervals import release_of
+from stream_dp.cli.window_view import line, picture
+from stream_dp.config.times import iso_timestamp, milliseconds, parse_time
+from stream_dp.counters import MECHANISMS
+from stream_dp.releases.estimates.differences import window_sd
+from stream_dp.releases.estimates.showings import Showings
+from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.windows import Span, Window, Windows, window_between
+from tests.estimates.labels import EPSILON, even_paths, mechanism
+from tests.estimates.test_noise_shapes import HORIZON, ROWS
+
+START = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("90s", Span(milliseconds=90_000)),
+        ("5m", Span(milliseconds=300_000)),
+        ("1h", Span(milliseconds=3_600_000)),
+        ("7d", Span(milliseconds=7 * 86_400_000)),
+        (timedelta(seconds=1.5), Span(milliseconds=1_500)),
+        ("1000", Span(rounds=1_000)),
+        (1_000, Span(rounds=1_000)),
+    ],
+)
+def test_spans(text: str | int | timedelta, span: Span) -> None:
+    assert Span.of(text) == span
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "-5", "1w", "1 h", "1.5h", "h", "10" * 9, timedelta(0), 0, True, 2.5, None]
+)
+def test_what_is_no_span_is_refused(text: Any) -> None:
+    with pytest.raises(
+        ValueError, match="a window is a time such as 90s, 5m, 1h or 7d, or a number of rounds"
+    ):
+        Span.of(text)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_noise_of_a_window_is_that_of_the_draws_that_one_end_has_and_the_other_has_not(name: str) -> None:
+    """Against the rows of the matrices that the counters apply to their draws, all pairs of rounds below 64."""
+    rows, rounding = ROWS[name](), 1 / 12 if name in ("blt", "honaker") else 0.0
+    for last in range(1, HORIZON + 1):
+        sd = float(np.sqrt(900 * rows[last - 1] @ rows[last - 1] + rounding))
+        release = replace(release_of(mechanism(name), last, EPSILON, None), horizon=HORIZON, sd=sd)
+        for since in range(1, last):
+            change = rows[last - 1] - rows[since - 1]
+            expected = np.sqrt(900 * change @ change + 2 * rounding)
+            assert window_sd(release, since) == pytest.approx(expected, rel=1e-6)
+        assert window_sd(release, last) == 0
+        assert window_sd(release, 0) == sd
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_intervals_of_windows_hold_right_after_the_first_showing_and_later(name: str) -> None:
+    found = coverage(name)
+    for aware, late in found.values():
+        assert aware > 0.9
+        assert late > 0.9
+
+
+def test_an_interval_that_knows_nothing_of_the_showing_does_not_hold() -> None:
+    assert coverage("blt", aware=False)[0][0] < 0.85
+
+
+def coverage(name: str, aware: bool = True) -> dict[int, tuple[float, float]]:
+    """The shares of windows of 300 rounds whose interval holds, by the rounds between first showing and beginning.
+
+    Of a reader who saw the showing, and of one who came at the beginning.
+    """
+    counter = mechanism(name)
+    paths = even_paths(counter, 150)
+    found = {}
+    for after in (0, 200):
+        held = []
+        for first, true, noisy in zip(paths.first.tolist(), paths.true, paths.noisy, strict=True):
+            begin, end = first + after, first + after + 300
+            if end > true.shape[0]:
+                continue
+            ends = [
+                release_of(counter, number, EPSILON, int(noisy[number - 1])) for number in (first, begin, end)
+            ]
+            late = window_between(ends[-1], ends[-2])
+            showings = Showings()
+            release_of(counter, first - 1, EPSILON, None).follow(showings)
+            for each in ends if aware else ends[:0]:
+                each.follow(showings)
+            known = window_between(ends[-1], ends[-2])
+            if not aware:
+                reach = 1.96 * known.sd
+                known = replace_ends(known, known.counts - reach, known.counts + reach)
+            really = true[end - 1] - true[begin - 1]
+            held.append([bool(each.low[0] <= really <= each.high[0]) for each in (known, late)])
+        found[after] = tuple(np.mean(held, axis=0))
+    return found
+
+
+def replace_ends(window: Window, low: Any, high: Any) -> Window:
+    return Window(**{**vars(window), "low": low, "high": high})
+
+
+def stream(
+    rounds: range, counts: dict[str, tuple[int, int]], epoch: int = 1, seconds: int = 10
+) -> list[WholeRelease]:
+    """Releases of these rounds, one every so many seconds; of each label its first round and its growth a round."""
+    counter, wholes = mechanism("binary"), WholeReleases()
+    found = []
+    for number in rounds:
+        shown = {label: 500 + grows * number for label, (first, grows) in counts.items() if number >= first}
+        shown = dict(sorted(shown.items(), key=lambda found: -found[1]))
+        made = replace(
+            release_of(counter, number, EPSILON, None),
+            epoch=epoch,
+            nonce=f"{epoch:032x}",
+            previous=number - rounds.step if number > rounds.step else 0,
+            labels=list(shown),
+            counts=list(shown.values()),
+            ts=iso_timestamp(milliseconds(START) + 1000 * seconds * ((epoch - 1) * 100 + number)),
+        )
+        whole = wholes.add(made)
+        assert whole is not None
+        found.append(whole)
+    return found
+
+
+class Readers:
+    """What a topic with these releases gives to all who read it."""
+
+    def __init__(self, releases: list[WholeRelease]) -> None:
+        self.releases = releases
+        self.open = 0
+
+    def again(self, start: str | int | datetime, epoch: int | None) -> Any:
+        if isinstance(start, datetime):
+            there = [each for each in self.releases if parse_time(each.ts) <= start][-1:]
+            begin = self.releases.index(there[0]) if there else 0
+        else:
+            assert isinstance(start, int)
+            begin = next(
+                i for i, each in enumerate(self.releases) if (each.epoch, each.round) >= (epoch, start)
+            )
+        self.open += 1
+        return _Reader(self, iter(self.releases[begin:]))
+
+
+class _Reader:
+    def __init__(self, readers: Readers, left: Iterator[WholeRelease]) -> None:
+        self._readers, self._left = readers, left
+
+    def __next__(self) -> WholeRelease:
+        return next(self._left)
+
+    def close(self) -> None:
+        self._readers.open -= 1
+
+
+def windows(releases: list[WholeRelease], span: str | int, begin: int = 0) -> list[Window]:
+    readers = Readers(releases)
+    with Windows(readers.again, Span.of(span)) as found:
+        there = [found.window(release) for release in releases[begin:]]
+    assert readers.open == 0
+    return there
+
+
+@pytest.mark.parametrize("span", [10, "100s"])
+@pytest.mark.parametrize("begin", [0, 4, 25])
+def test_a_window_is_the_difference_of_two_releases(span: str | int, begin: int) -> None:
+    releases = stream(range(1, 41), {"tea": (1, 3), "milk": (1, 7), "new": (30, 1)})
+    for window in windows(releases, span, begin):
+        number = window.release.round
+        if number <= 10:
+            assert window.since is None
+            assert window.histogram == window.release.histogram
+            assert window.sd == window.release.sd
+            continue
+        assert window.since is releases[number - 11]
+        assert window.histogram == {"milk": 70, "tea": 30} | ({"new": 10} if number >= 40 else {})
+        assert window.labels[0] == "milk"
+        assert window.new == (["new"] if 30 <= number < 40 else [])
+        assert window.complete
+        assert all(window.low <= window.counts)
+        assert all(window.counts <= window.high)
+
+
+@pytest.mark.parametrize("begin", [0, 5])
+def test_where_rounds_are_left_out_a_window_begins_with_the_last_that_was_released_by_then(
+    begin: int,
+) -> None:
+    releases = stream(range(4, 81, 4), {"tea": (1, 3)})
+    for window in windows(releases, 10, begin):
+        expected = (window.release.round - 10) // 4 * 4
+        assert (window.since.round if window.since else 0) == max(0, expected)
+
+
+def test_a_window_does_not_reach_into_the_epoch_before() -> None:
+    releases = stream(range(1, 101), {"tea": (1, 3)}) + stream(range(1, 21), {"tea": (1, 5)}, epoch=2)
+    for window in windows(releases, "100s", 95):
+        if window.release.epoch == 2 and window.release.round <= 10:
+            assert window.since is None
+            assert not window.complete
+        else:
+            assert window.since is not None
+            assert window.since.epoch == window.release.epoch
+            assert window.complete
+
+
+def test_where_the_past_is_no_longer_kept_a_window_begins_with_the_oldest_release() -> None:
+    releases = stream(range(1, 41), {"tea": (1, 3)})[15:]
+    found = windows(releases, 10, 2)
+    assert [window.since.round for window in found if window.since][:10] == [16] * 9 + [17]
+    assert [window.complete for window in found][:10] == [False] * 8 + [True] * 2
+
+
+def test_labels_that_were_not_shown_yet_are_new_and_the_window_may_be_empty() -> None:
+    first, *_, last = stream(range(1, 21), {"tea": (10, 3)})
+    window = window_between(last, first)
+    assert window.histogram == {}
+    assert window.new == ["tea"]
+
+
+def test_people_see_where_a_window_begins_its_largest_counts_and_that_others_are_new() -> None:
+    releases = stream(range(1, 41), {"tea": (1, 3), "milk": (1, 7), "\x1b[2Jnew": (30, 1)})
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(picture(window_between(releases[-1], releases[20]), 80, 1))
+    text = console.export_text()
+    assert "rounds 22 to 40, since 2026-01-31T12:03:30Z" in text
+    assert "milk" in text
+    assert "133" in text
+    assert "1 more" in text
+    assert "First shown within it, so that it has no count of them: 1 labels." in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+    assert line(window_between(releases[-1], releases[20])).startswith(
+        "rounds 22 to 40, since 2026-01-31T12:03:30Z: milk"
+    )
+    whole = line(window_between(releases[-1], None))
+    assert whole.startswith("rounds 1 to 40, since the epoch began: milk 780")
+    assert "\x1b" not in whole
+
+
+def test_two_releases_of_different_epochs_have_no_window() -> None:
+    [first], [second] = stream(range(1, 2), {}), stream(range(1, 2), {}, epoch=2)
+    with pytest.raises(ValueError, match="two releases of one epoch"):
+        window_between(second, first)
