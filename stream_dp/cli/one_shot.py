@@ -15,6 +15,7 @@ from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.config.settings import Settings
+from stream_dp.config.times import clock
 
 if TYPE_CHECKING:
     from stream_dp.jobs.forecast import Forecast
@@ -299,7 +300,8 @@ def _run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
             view.show_cost(request, calibrated, _forecast(request, settings, site), job.as_json)
             return
         _require_servers(settings)
-        result = _charged(request, prepare(request, site), settings, job)
+        asked_at = clock()
+        result = _charged(request, prepare(request, site), settings, job, asked_at)
     except BadRequest as refused:
         raise Mistake(str(refused)) from None
     if job.as_json:
@@ -346,8 +348,10 @@ def _forecast(request: "JobRequest", settings: Settings, site: "Site") -> "Forec
         return str(unknown)
 
 
-def _charged(request: "JobRequest", prepared: "Prepared", settings: Settings, job: Job) -> "JobResult":
-    """Charge the ledger, in Redis and in its journal, then read and compute."""
+def _charged(
+    request: "JobRequest", prepared: "Prepared", settings: Settings, job: Job, asked: int
+) -> "JobResult":
+    """Charge the ledger, in Redis and in its journal, then read and compute; `asked`: when, in milliseconds."""
     from stream_dp.config.connections import redis_client
     from stream_dp.epochs.journaled_ledger import JournaledLedger
     from stream_dp.jobs.result import cost_of
@@ -360,7 +364,7 @@ def _charged(request: "JobRequest", prepared: "Prepared", settings: Settings, jo
             settings.kafka_address, redis, prepared.name, settings.create_topics, settings.unmetered
         )
         cost = cost_of(prepared.calibrated, ledger.ledger.budget())
-        pay(prepared, charge_id, key, ledger)
+        pay(prepared, charge_id, key, ledger, asked)
         with Progress(console=Console(stderr=True), transient=True, disable=job.as_json) as bar:
             task = bar.add_task("Reading")
             result = compute(
@@ -370,7 +374,7 @@ def _charged(request: "JobRequest", prepared: "Prepared", settings: Settings, jo
                 cost,
                 lambda done, total: bar.update(task, completed=done, total=total),
             )
-        settle(request, charge_id, key, result, ledger)
+        settle(request, charge_id, key, result, ledger, asked)
     return result
 
 

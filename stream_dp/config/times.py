@@ -30,9 +30,14 @@ def milliseconds(moment: datetime) -> int:
     return (moment - _START) // timedelta(milliseconds=1)
 
 
+def clock() -> int:
+    """The time of this machine's clock, in milliseconds since 1970."""
+    return milliseconds(datetime.now(UTC))
+
+
 def now() -> str:
     """The time of this machine's clock, in UTC to the second: "2026-01-31T12:00:00Z"."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return iso_second(clock())
 
 
 def iso_timestamp(milliseconds: int) -> str:
@@ -41,10 +46,23 @@ def iso_timestamp(milliseconds: int) -> str:
     >>> iso_timestamp(1769860800123)
     '2026-01-31T12:00:00.123Z'
     """
-    milliseconds = min(max(milliseconds, 0), _LATEST_TIMESTAMP)
-    return f"{_iso_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+    milliseconds = _within_range(milliseconds)
+    return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+
+
+def iso_second(milliseconds: int) -> str:
+    """The same, to the second.
+
+    >>> iso_second(1769860800123)
+    '2026-01-31T12:00:00Z'
+    """
+    return f"{_second(_within_range(milliseconds) // 1000)}Z"
+
+
+def _within_range(milliseconds: int) -> int:
+    return min(max(milliseconds, 0), _LATEST_TIMESTAMP)
 
 
 @lru_cache(maxsize=1024)
-def _iso_second(second: int) -> str:
+def _second(second: int) -> str:
     return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}"

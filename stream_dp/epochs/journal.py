@@ -1,6 +1,8 @@
 """Topics that remember what Redis may lose: `<stream>.epochs` here, `<source>.ledger` in journaled_ledger.py.
 
 Neither holds data.  Nonces, offsets and settings are public, and the noise key is only there as its check value.
+Nor do they tell how long counting takes: the time of a record is one of the log, or that of an operator's act, and not
+when the record was written.
 """
 
 import msgspec
@@ -61,7 +63,8 @@ class EpochJournal:
     """What `<stream>.epochs` says, as of the last time that this process read it or appended to it.
 
     The first entry about a number counts, and later ones are passed over: two workers may write at the same moment, and
-    both must take the same epoch for the one that was opened.
+    both must take the same epoch for the one that was opened.  `opened_at` and `closed_at` have the times that those
+    records carry, in milliseconds; what is written later about the same step carries them too.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -70,6 +73,8 @@ class EpochJournal:
         self.opened: list[EpochOpened] = []
         self.started: set[int] = set()
         self.closed: dict[int, EpochClosed] = {}
+        self.opened_at: dict[int, int] = {}
+        self.closed_at: dict[int, int] = {}
         self.read_on()
 
     @property
@@ -82,9 +87,9 @@ class EpochJournal:
         """Whether the epoch that was opened last may still release."""
         return self.last is not None and self.last.epoch.number not in self.closed
 
-    def append(self, entry: EpochEntry) -> None:
-        """Write `entry`, wait until the broker has it, and read what the topic holds by now."""
-        append(self._kafka, self._topic, msgspec.json.encode(entry))
+    def append(self, entry: EpochEntry, at: int) -> None:
+        """Write `entry` with this time, wait until the broker has it, and read what the topic holds by now."""
+        append(self._kafka, self._topic, msgspec.json.encode(entry), at)
         self.read_on()
 
     @property
@@ -97,20 +102,22 @@ class EpochJournal:
         offsets = log.offsets(self._kafka, self._topic)
         for record in log.read(self._kafka, self._topic, max(self._read, offsets.first), offsets.end):
             try:
-                self._take(_DECODER.decode(record.value or b""))
+                self._take(_DECODER.decode(record.value or b""), record.timestamp)
             except (msgspec.DecodeError, UnicodeError):
                 raise log.LogRefused(
                     f"the topic {self._topic!r} holds a record that is no epoch: only stream_dp may write there"
                 ) from None
         self._read = offsets.end
 
-    def _take(self, entry: EpochEntry) -> None:
+    def _take(self, entry: EpochEntry, at: int) -> None:
         if isinstance(entry, EpochStarted):
             self.started.add(entry.number)
         elif isinstance(entry, EpochClosed):
             self.closed.setdefault(entry.number, entry)
+            self.closed_at.setdefault(entry.number, at)
         elif self.last is None or entry.epoch.number > self.last.epoch.number:
             self.opened.append(entry)
+            self.opened_at[entry.epoch.number] = at
 
 
 def check_key(opened: EpochOpened, key: bytes) -> None:
@@ -135,10 +142,10 @@ def journal_topic(source: str) -> str:
     return f"{source}.ledger"
 
 
-def append(kafka: Kafka, topic: str, value: bytes) -> int:
-    """Write a record and wait until the broker has it; returns its offset."""
+def append(kafka: Kafka, topic: str, value: bytes, at: int) -> int:
+    """Write a record with this time, in milliseconds, and wait until the broker has it; returns its offset."""
     with borrowed(_appender, kafka) as producer:
-        return int(producer.send(topic, value).get(timeout=_ANSWER_SECONDS).offset)
+        return int(producer.send(topic, value, timestamp_ms=at).get(timeout=_ANSWER_SECONDS).offset)
 
 
 def _appender(kafka: Kafka) -> KafkaProducer:

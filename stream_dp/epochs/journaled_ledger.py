@@ -8,6 +8,7 @@ from a backup at any moment, nor two processes that look at different times let 
 from redis import Redis
 
 from stream_dp.config.connections import Kafka
+from stream_dp.config.times import clock
 from stream_dp.epochs.journal import append, check_journal, journal_topic
 from stream_dp.epochs.people import whoever
 from stream_dp.kafka import log
@@ -35,6 +36,9 @@ class JournaledLedger:
 
     Opening it puts back what a Redis that was lost or rolled back has forgotten.  Without Kafka there is no journal.
     A new charge needs a budget, unless it is `unmetered`.
+
+    `at` is the time that the records tell, in milliseconds; None is that of the clock, for an operator's acts alone.
+    Whoever has read data gives one that does not depend on how long that took.
     """
 
     def __init__(
@@ -68,32 +72,32 @@ class JournaledLedger:
         """
         budget = Budget(epsilon=epsilon, delta=delta, unit=unit)
         self.ledger.check_budget(self.ledger.state(), budget)
-        self._append(self.ledger.budget_record(budget, by or whoever()))
+        self._append(self.ledger.budget_record(budget, by or whoever()), None)
         return self.ledger.set_budget(epsilon, delta, unit)
 
-    def charge(self, charge: Charge, marks: Marks | None = None) -> Charge:
+    def charge(self, charge: Charge, marks: Marks | None = None, at: int | None = None) -> Charge:
         """Charge once; returns the charge as it stands.  Raises `LedgerRefused`.
 
         `marks` belongs to pay_what_you_get.py.
         """
-        made = self.ledger.charge(charge, marks, metered=not self._unmetered)
-        self._append(self.ledger.journal_record(made, marks))
+        made = self.ledger.charge(charge, marks, metered=not self._unmetered, at=at)
+        self._append(self.ledger.journal_record(made, marks), at)
         self._require_its_place(made)
         return made
 
-    def close(self, charge_id: str, end_offset: int) -> Charge:
+    def close(self, charge_id: str, end_offset: int, at: int | None = None) -> Charge:
         """Record that a charge read nothing from `end_offset` on."""
         closed = self.ledger.close(charge_id, end_offset)
-        self._append(self.ledger.journal_record(closed))
+        self._append(self.ledger.journal_record(closed), at)
         return closed
 
-    def note_query(self, budget_id: str, query_id: str) -> None:
+    def note_query(self, budget_id: str, query_id: str, at: int | None = None) -> None:
         """Record a query of a pay-what-you-get budget as it stands.  Raises `BudgetExceeded` where it has no place."""
         stored = self.ledger.state().stored[budget_id]
         if stored.marks is None:
             return
         query = {query_id: stored.marks.queries[query_id]}
-        self._append(self.ledger.journal_record(stored.now, Marks(stored.marks.opened, query)))
+        self._append(self.ledger.journal_record(stored.now, Marks(stored.marks.opened, query)), at)
         if is_overdrawn(self.ledger.state(), budget_id):
             raise BudgetExceeded(
                 f"the pay-what-you-get budget {budget_id!r} has given more marks than it holds, because Redis was lost "
@@ -116,11 +120,11 @@ class JournaledLedger:
                 f"{budget.unit}): it stays spent, and nothing is released for it"
             )
 
-    def _append(self, record: bytes) -> None:
+    def _append(self, record: bytes, at: int | None) -> None:
         """Put a record into the journal, and take note of all that stands there up to it."""
         if self._kafka is None:
             return
-        if append(self._kafka, self._topic, record) == self._read:
+        if append(self._kafka, self._topic, record, clock() if at is None else at) == self._read:
             self.ledger.journal.take(record)
             self._read += 1
         else:

@@ -3,6 +3,10 @@
 Opening: write the epoch into `<stream>.epochs`, charge the data source's ledger, make the first checkpoint, then write
 down that the epoch has started.  Each step may be repeated after a crash: the nonce is drawn before the first, and
 nothing is released before the last.
+
+All that is put on record about one step carries one time, and not that of the writing, which would tell how long the
+events before it took to count: when the last round before it ended, by the log, or when this worker took over where
+nobody knows one.
 """
 
 import logging
@@ -12,9 +16,11 @@ import msgspec
 from redis import Redis
 
 from stream_dp.config.settings import Settings
+from stream_dp.config.times import clock
 from stream_dp.counters.calibration import LARGEST_HORIZON, program_delta
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.engine.histogram import HistogramState
+from stream_dp.engine.release_schedule import NEVER
 from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, check_key
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.published import sharding_now
@@ -40,6 +46,7 @@ class Epochs:
         self._settings = settings
         self._store = store
         self._redis = redis
+        self._began = clock()
         self._ledger = self._open_ledger(settings.data_source)
         self.journal = EpochJournal(settings)
 
@@ -70,7 +77,13 @@ class Epochs:
     def _append_end(self, epoch: Epoch, closing: Closing) -> None:
         if self.journal.last_is_open:
             end = closing.end_offset, closing.end_unknown, closing.end_barrier
-            self.journal.append(EpochClosed(epoch.number, *end))
+            self.journal.append(EpochClosed(epoch.number, *end), closing.at)
+
+    def _time_of(self, counted: Position | None) -> int:
+        """When the last round ended that was counted, by the log; where there is none, when this worker took over."""
+        if counted is None or (counted.closed == NEVER and not counted.log.records):
+            return self._began
+        return max(counted.closed, 0)  # a record may have no time
 
     def check_room(self, first_offset: int, end_offset: int | None) -> None:
         """Raise `EpochRefused` unless the budget has room for an epoch from `first_offset` on.
@@ -78,7 +91,7 @@ class Epochs:
         The charge of the one that is open is taken to end at `end_offset`, or to stay as it is where that is None: this
         is asked before it is closed.
         """
-        self._require_room(self._following(first_offset), end_offset)
+        self._require_room(self._following(first_offset, self._began), end_offset)
 
     def _require_room(self, following: Epoch, end_offset: int | None) -> None:
         ledger = self._ledger.ledger
@@ -119,8 +132,9 @@ class Epochs:
         barrier = counted.barrier if counted is not None else None
         if recount and barrier is not None:
             barrier = self._beginning_of(barrier.chain)
-        following = self._following(first_offset, after_barrier=barrier)
-        return self._open(following, key_check, None if recount else counted)
+        at = self._time_of(counted)
+        following = self._following(first_offset, at, after_barrier=barrier)
+        return self._open(following, key_check, at, None if recount else counted)
 
     def is_to_roll(self, ended: Checkpoint) -> bool:
         """Whether the epoch of `ended` is at its horizon, and no epoch after it has ever counted anything."""
@@ -141,15 +155,16 @@ class Epochs:
         rounds, end = ended.epoch.mechanism.horizon, ended.position.next_offset
         doubled = self._settings.at_horizon == "double"
         horizon = min(2 * rounds, LARGEST_HORIZON) if doubled else rounds
-        following = self._following(end, horizon, ended.position.barrier)
+        at = self._time_of(ended.position)
+        following = self._following(end, at, horizon, ended.position.barrier)
         self._require_room(following, end)
         self.close_last(end, ended.position)
-        return self._open(following, ended.key_check, ended.position)
+        return self._open(following, ended.key_check, at, ended.position)
 
     def _following(
-        self, first_offset: int, horizon: int | None = None, after_barrier: Barrier | None = None
+        self, first_offset: int, at: int, horizon: int | None = None, after_barrier: Barrier | None = None
     ) -> Epoch:
-        """The epoch that would be opened next; nothing is on record yet.
+        """The epoch that would be opened next; nothing is on record yet but whose budget it spends.
 
         Where its rounds are to end by ticks and `after_barrier` is None, it begins a chain of barriers of its own.
         Raises `EpochRefused` where the data source's ledger counts per another unit, has no budget, or is another's.
@@ -160,14 +175,14 @@ class Epochs:
                 f"the ledger of {ledger.source!r} counts per {ledger.state().unit}, and the two units cannot be added: "
                 f'set unit = "{ledger.state().unit}" instead of "{unit}"; no epoch was opened or closed'
             )
-        self._require_account()
+        self._require_account(at)
         number = self.journal.last.epoch.number + 1 if self.journal.last else 1
         epoch = Epoch.open(self._settings, number, first_offset, horizon)
         if self._settings.rounds != TICKS:
             return epoch
         return replace(epoch, after_barrier=after_barrier or self._new_chain(epoch))
 
-    def _require_account(self) -> None:
+    def _require_account(self, at: int) -> None:
         """Have the registry say whose budget the events spend, and refuse an epoch that nothing pays for.
 
         Raises `EpochRefused` where they belong to another source, and where there is no budget and one is wanted.
@@ -180,6 +195,7 @@ class Epochs:
                 settings.data_source,
                 settings.unit,
                 create_topics=settings.create_topics,
+                at=at,
             )
             if ledger.budget() is None and not settings.unmetered:
                 raise NoBudget(no_budget(ledger.source))
@@ -195,11 +211,11 @@ class Epochs:
         began = [opened.epoch for opened in self.journal.opened if opened.epoch.nonce.hex() == chain]
         return began[0].after_barrier if began else None
 
-    def _open(self, epoch: Epoch, key_check: str, counted: Position | None = None) -> Checkpoint:
+    def _open(self, epoch: Epoch, key_check: str, at: int, counted: Position | None = None) -> Checkpoint:
         releases = log.offsets(self._settings.kafka_address, self._settings.releases)
         self._store.check_hold()
         unmetered = self._ledger.ledger.budget() is None
-        self.journal.append(EpochOpened(epoch, key_check, releases.end, unmetered))
+        self.journal.append(EpochOpened(epoch, key_check, releases.end, unmetered), at)
         return self.finish_opening(counted)
 
     def finish_opening(self, counted: Position | None = None) -> Checkpoint:
@@ -217,7 +233,9 @@ class Epochs:
         except NotDurable:  # it may be there, or come to be: only the same call again can tell
             raise
         except LedgerRefused as refusal:
-            self._close(epoch, Closing(epoch.nonce, epoch.first_offset))
+            self._close(
+                epoch, Closing(epoch.nonce, epoch.first_offset, at=self.journal.opened_at[epoch.number])
+            )
             raise EpochRefused(
                 f"epoch {epoch.number} of stream {self._settings.stream!r}: {refusal}"
             ) from None
@@ -242,13 +260,14 @@ class Epochs:
         epoch = self.journal.opened[-1].epoch
         charge, ledger = charge_of(epoch), self._ledger_of(epoch)
         known = ledger.ledger.state().stored.get(charge.id)
-        ledger.charge(charge if known is None else known.made)
+        at = self.journal.opened_at[epoch.number]
+        ledger.charge(charge if known is None else known.made, at=at)
 
     def note_started(self, number: int) -> None:
         """Put on record, before the epoch releases anything, that it has a checkpoint."""
         if number not in self.journal.started:
             self._store.check_hold()
-            self.journal.append(EpochStarted(number))
+            self.journal.append(EpochStarted(number), self.journal.opened_at.get(number, self._began))
 
     def close_last(self, end_offset: int, counted: Position | None) -> int:
         """Close the epoch that was opened last; returns the offset from which on the next one may count.
@@ -262,7 +281,8 @@ class Epochs:
         if self.journal.last_is_open:
             end = max(end_offset, last.epoch.first_offset)
             barrier = counted.barrier.number if counted is not None and counted.barrier is not None else None
-            self._close(last.epoch, Closing(last.epoch.nonce, end, counted is None, barrier))
+            at = self._time_of(counted)
+            self._close(last.epoch, Closing(last.epoch.nonce, end, counted is None, barrier, at))
         charge, ledger = charge_of(last.epoch), self._ledger_of(last.epoch)
         charged = charge.id in {made.id for made in ledger.ledger.charges()}  # a refused epoch never was
         closed = self.journal.closed[last.epoch.number]
@@ -273,7 +293,7 @@ class Epochs:
                 charge.first_offset,
             )
         elif charged and not _is_derived(last.epoch):
-            ledger.close(charge.id, closed.end_offset)
+            ledger.close(charge.id, closed.end_offset, self.journal.closed_at[closed.number])
         return max(closed.end_offset for closed in self.journal.closed.values())
 
     def _ledger_of(self, epoch: Epoch) -> JournaledLedger:

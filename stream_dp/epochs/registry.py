@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from stream_dp.config.connections import Kafka
-from stream_dp.config.times import now
+from stream_dp.config.times import clock, iso_second
 from stream_dp.epochs.journal import append, check_journal, journal_topic
 from stream_dp.epochs.people import whoever
 from stream_dp.kafka import log
@@ -99,14 +99,16 @@ class Registry:
         by: str | None = None,
         called: str | None = None,
         create_topics: bool = True,
+        at: int | None = None,
     ) -> Registered:
         """Have a topic or a file belong to `source`, however often; returns what counts.
 
         An operator's act: whoever registers a copy of events as a source of its own gives it a budget of its own.
-        Raises `SourceTaken`, `LedgerRefused` and KafkaError.
+        `at`: when, in milliseconds; else now.  Raises `SourceTaken`, `LedgerRefused` and KafkaError.
         """
         check_source(source)
-        record = Registered(FORMAT, kind, name, source, unit, by or whoever(), now(), called)
+        at = clock() if at is None else at
+        record = Registered(FORMAT, kind, name, source, unit, by or whoever(), iso_second(at), called)
         if self._is_known(record):
             return record
         existing = log.topics(self._kafka)
@@ -121,7 +123,7 @@ class Registry:
             check_journal(self._kafka, TOPIC)
         except log.LogRefused as refused:
             raise LedgerRefused(str(refused)) from None
-        append(self._kafka, TOPIC, msgspec.json.encode(record))
+        append(self._kafka, TOPIC, msgspec.json.encode(record), at)
         self.read_on()
         self._is_known(record)  # somebody else may have been first
         return record

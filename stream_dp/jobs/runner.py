@@ -18,6 +18,7 @@ from dataclasses import replace
 import msgspec
 from redis import Redis
 
+from stream_dp.config.times import iso_timestamp
 from stream_dp.errors import StreamDpError
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest
@@ -57,22 +58,27 @@ class JobRunner:
         self._stream = stream
         self._interrupt = interrupt
 
-    def answer(self, request: JobRequest, ts: str | None = None) -> list[bytes]:
-        """The parts of the result to publish.  Raises KafkaError, RedisError and `NotDurable`: then try again."""
+    def answer(self, request: JobRequest, asked: int) -> list[bytes]:
+        """The parts of the result to publish; `asked` is the time of the request, in milliseconds.
+
+        That is also the time of all that is written of the job: how long it takes depends on data, and is private.
+        Raises KafkaError, RedisError and `NotDurable`: then try again.
+        """
         try:
             plan = self.store.plan(request.id)
             if plan is not None and plan.digest != request.digest:
                 raise BadRequest(f"the id {request.id!r} was used before with other parameters: use a new id")
             stored = self.store.result(request.id)
             if stored is None:
-                stored = self.store.keep(request.id, self._run(request, plan, ts).encode())
-            self._settle(request, stored)
+                stored = self.store.keep(request.id, self._run(request, plan, asked).encode())
+            self._settle(request, stored, asked)
             return stored
         except BadRequest as refused:
             return of_request(request, "refused", str(refused)).encode()
 
-    def _run(self, request: JobRequest, plan: Plan | None, ts: str | None) -> JobResult:
+    def _run(self, request: JobRequest, plan: Plan | None, asked: int) -> JobResult:
         """The result of a job that has none yet."""
+        ts = iso_timestamp(asked)
         if self.store.is_cancelled(request.id) and plan is None:
             return msgspec.structs.replace(of_request(request, "cancelled"), ts=ts)
         prepared = prepare(request, self._site) if plan is None else self._again(request, plan)
@@ -82,7 +88,7 @@ class JobRunner:
             if plan.digest != request.digest:
                 raise BadRequest(f"the id {request.id!r} was used before with other parameters: use a new id")
             prepared = _as_planned(prepared, plan)
-        result = self._charged(prepared, plan)
+        result = self._charged(prepared, plan, asked)
         return msgspec.structs.replace(located(result, prepared), ts=ts)
 
     def _again(self, request: JobRequest, plan: Plan) -> Prepared:
@@ -96,7 +102,7 @@ class JobRunner:
             raise BadRequest("the file was written again since the job was admitted: use a new id")
         return prepared
 
-    def _charged(self, prepared: Prepared, plan: Plan) -> JobResult:
+    def _charged(self, prepared: Prepared, plan: Plan, asked: int) -> JobResult:
         request = prepared.request
         charge_id = self._charge_id(request)
         try:
@@ -104,7 +110,7 @@ class JobRunner:
             cost = cost_of(prepared.calibrated, ledger.ledger.budget())
             self._check(request.id)
             self.store.report(request.id, "charging")
-            pay(prepared, charge_id, plan.key, ledger)
+            pay(prepared, charge_id, plan.key, ledger, asked)
             result = compute(prepared, self._site.kafka, plan.key, cost, self._progress(request.id))
             self._check(request.id)
         except JobCancelled:
@@ -120,7 +126,7 @@ class JobRunner:
         self.store.report(request.id, "done")
         return result
 
-    def _settle(self, request: JobRequest, stored: list[bytes]) -> None:
+    def _settle(self, request: JobRequest, stored: list[bytes], asked: int) -> None:
         """Give back what the stored result did not need of a pay-what-you-get budget.  Raises `NotDurable`."""
         plan = self.store.plan(request.id)
         result = whole(stored)
@@ -128,7 +134,7 @@ class JobRunner:
             return
         try:
             ledger = self._site.ledger(self._redis, result.source)
-            settle(request, self._charge_id(request), plan.key, result, ledger)
+            settle(request, self._charge_id(request), plan.key, result, ledger, asked)
         except NotDurable:
             raise
         except LedgerRefused as refused:

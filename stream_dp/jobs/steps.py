@@ -148,18 +148,20 @@ def charge_of(prepared: Prepared, charge_id: str, key: bytes) -> Charge:
     )
 
 
-def pay(prepared: Prepared, charge_id: str, key: bytes, books: JournaledLedger) -> None:
+def pay(
+    prepared: Prepared, charge_id: str, key: bytes, books: JournaledLedger, asked: int | None = None
+) -> None:
     """Charge the job, or take the marks that it may need from the budget it names.  However often, it pays once.
 
-    Raises `LedgerRefused`.
+    `asked`: when it was asked for, in milliseconds, else now.  Raises `LedgerRefused`.
     """
     charge, shared = charge_of(prepared, charge_id, key), prepared.calibrated.shared
     if shared is None:
-        books.charge(charge)
+        books.charge(charge, at=asked)
         return
     budget = pay_what_you_get.charge_of(budget_id(shared.name), shared.opened, unit=charge.unit)
     try:
-        books.charge(budget, Marks(shared.opened, {}))
+        books.charge(budget, Marks(shared.opened, {}), asked)
     except ChargeConflict:
         raise ChargeConflict(
             f"the pay-what-you-get budget {shared.name!r} was opened with other numbers: give the same unit, epsilon, "
@@ -167,7 +169,7 @@ def pay(prepared: Prepared, charge_id: str, key: bytes, books: JournaledLedger) 
         ) from None
     query = _query_id(prepared.request, charge_id, key)
     pay_what_you_get.reserve(books.ledger, budget.id, query, shared.k)
-    books.note_query(budget.id, query)
+    books.note_query(budget.id, query, asked)
 
 
 def is_paid(prepared: Prepared, charge_id: str, key: bytes, books: JournaledLedger) -> bool:
@@ -181,17 +183,22 @@ def is_paid(prepared: Prepared, charge_id: str, key: bytes, books: JournaledLedg
 
 
 def settle(
-    request: JobRequest, charge_id: str, key: bytes, result: JobResult, books: JournaledLedger
+    request: JobRequest,
+    charge_id: str,
+    key: bytes,
+    result: JobResult,
+    books: JournaledLedger,
+    asked: int | None = None,
 ) -> None:
     """Give back the marks that a stored result did not need; a job with a charge of its own has none.
 
-    Raises `LedgerRefused`.
+    `asked`: when it was asked for, in milliseconds, else now.  Raises `LedgerRefused`.
     """
     if request.budget is None or result.status != "done":
         return
     budget, query = budget_id(request.budget), _query_id(request, charge_id, key)
     pay_what_you_get.spend(books.ledger, budget, query, len(result.labels) + bool(result.bottom))
-    books.note_query(budget, query)
+    books.note_query(budget, query, asked)
 
 
 def budget_id(name: str) -> str:

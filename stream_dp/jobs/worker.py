@@ -22,7 +22,6 @@ from redis.exceptions import RedisError
 
 from stream_dp.config.connections import kafka_options, redis_client
 from stream_dp.config.settings import Settings
-from stream_dp.config.times import iso_timestamp
 from stream_dp.jobs.request import BadRequest, Cancel, JobName, JobRequest, decode_request, id_in
 from stream_dp.jobs.result import JobResult, of_request
 from stream_dp.jobs.runner import JobRunner
@@ -153,7 +152,7 @@ class JobWorker:
             return request.id, self._runner.begin_schedule(request, timestamp / 1000)
         logger.info("job %s: %s by %s", request.id, request.job, request.mechanism)
         try:
-            return request.id, self._runner.answer(request, iso_timestamp(timestamp))
+            return request.id, self._runner.answer(request, timestamp)
         except (*OUTAGES, StateDamaged, _Stopped):
             raise
         except Exception:  # a defect, at which one job may fail but not all that follow it
@@ -236,15 +235,14 @@ class _Session:
             self._take()
             while self._waiting and not stopping.is_set():
                 record = self._waiting[0]
+                asked = max(record.timestamp, 0)
                 progress = self._worker.progress
                 progress.input(True)
                 with progress.waiting("the job to be done"):
-                    answer = self._finished(
-                        self._pool.submit(self._worker.answer, record.value, record.timestamp)
-                    )
+                    answer = self._finished(self._pool.submit(self._worker.answer, record.value, asked))
                 if answer is not None:
                     with progress.waiting("kafka-acknowledgement"):
-                        self._publish(*answer)
+                        self._publish(*answer, asked)
                 with progress.waiting("redis or kafka, to remember the answer"):
                     self._commit(record.offset + 1)
                 self._waiting.popleft()
@@ -256,7 +254,9 @@ class _Session:
             self._worker.mark_cancelled(record.value)
             self._waiting.append(record)
 
-    def _finished(self, job: "Future[tuple[str | None, list[bytes]] | None]") -> Any:
+    def _finished(
+        self, job: "Future[tuple[str | None, list[bytes]] | None]"
+    ) -> tuple[str | None, list[bytes]] | None:
         while not job.done():
             if len(self._waiting) < _MOST_WAITING:
                 self._take()
@@ -264,23 +264,26 @@ class _Session:
                 time.sleep(_POLL_MILLISECONDS / 1000)
         return job.result()
 
-    def _publish(self, job_id: str | None, parts: list[bytes]) -> None:
-        """Publish a result; where the topic does not take it, a refusal in its place, and trying again helps nobody."""
+    def _publish(self, job_id: str | None, parts: list[bytes], asked: int) -> None:
+        """Publish a result; where the topic does not take it, a refusal in its place, and trying again helps nobody.
+
+        Its records have the time of the request, `asked`: how long the job took is private.
+        """
         remedy = (
             f"the topic {self._worker.results!r} does not take a record as large as this result: set its "
             f"max.message.bytes to {_RESULT_BYTES} or more, and ask again with the same id, which is not charged again"
         )
         for values in (parts, JobResult(id=job_id, status="refused", reason=remedy).encode()):
             try:
-                return self._send(job_id, values)
+                return self._send(job_id, values, asked)
             except MessageSizeTooLargeError:
                 logger.error("job %s: %s", job_id, remedy)
                 self._producer.close(timeout=_ANSWER_SECONDS)  # once refused, it sends nothing more
                 self._producer = producer_client(self._worker.settings.kafka_address)
 
-    def _send(self, job_id: str | None, parts: list[bytes]) -> None:
+    def _send(self, job_id: str | None, parts: list[bytes], asked: int) -> None:
         key = None if job_id is None else job_id.encode()
-        sent = [self._producer.send(self._worker.results, part, key) for part in parts]
+        sent = [self._producer.send(self._worker.results, part, key, timestamp_ms=asked) for part in parts]
         for each in sent:
             each.get(timeout=_ANSWER_SECONDS)
 

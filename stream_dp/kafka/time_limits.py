@@ -1,8 +1,8 @@
-"""Whether a topic would refuse releases for their time.
+"""Whether a topic would refuse what a worker writes for its time.
 
-A record of releases has the time of its release, which is that of the event that closed the round.  It may be written
-much later, after an outage or where old events are counted, and Kafka can be told to refuse what is old, or what is
-from the future.
+A record of releases, epochs or charges has the time of the log, which is that of the event that closed a round.  It may
+be written much later, after an outage or where old events are counted, and Kafka can be told to refuse what is old, or
+what is from the future.
 """
 
 from stream_dp.config.connections import Kafka
@@ -17,7 +17,7 @@ _UNLIMITED = 2**63 - 1
 
 
 def time_warnings(settings: Settings, topic: str) -> list[str]:
-    """What to change so that `topic`, of this stream, takes every release whatever its time.  Raises KafkaError."""
+    """What to change so that `topic`, of this stream, takes every record whatever its time.  Raises KafkaError."""
     kafka = settings.kafka_address
     limits = _limits(kafka, topic)
     if limits is None:
@@ -50,8 +50,8 @@ def _limits(kafka: Kafka, topic: str) -> dict[str, int] | None:
 
 def _too_old(kafka: Kafka, topic: str, name: str, limit: int) -> str:
     return (
-        f"the topic {topic!r} has {name}={limit} and refuses older records, and a release is as old as its event: what "
-        f"is written after an outage, or again, could be refused; {_command(kafka, topic, name)}"
+        f"the topic {topic!r} has {name}={limit} and refuses older records, and what is written there is as old as its "
+        f"event: what is written after an outage, or again, could be refused; {_command(kafka, topic, name)}"
     )
 
 

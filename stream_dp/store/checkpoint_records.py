@@ -87,13 +87,15 @@ class Sharding(msgspec.Struct, frozen=True):
 class Closing(msgspec.Struct, frozen=True):
     """The epoch of this nonce ends: whoever holds the stream counts nothing at or after `end_offset` under it.
 
-    `end_unknown` and `end_barrier`: see journal.EpochClosed.
+    `end_unknown` and `end_barrier`: see journal.EpochClosed.  `at`: the time that its record there carries, 0 where a
+    version did not tell.
     """
 
     nonce: bytes
     end_offset: _Count
     end_unknown: bool = False
     end_barrier: int | None = None
+    at: int = 0
 
 
 class Meta(msgspec.Struct):

@@ -21,7 +21,7 @@ from redis import Redis
 from redis.client import Pipeline as Transaction
 from redis.exceptions import ResponseError, WatchError
 
-from stream_dp.config.times import now
+from stream_dp.config.times import clock, iso_second, now
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Room, Spent, Unit
 from stream_dp.store.journal_fold import JournalFold
@@ -133,12 +133,16 @@ class Ledger:
         if exceeded:
             raise BudgetExceeded(too_small(self.source, budget, exceeded))
 
-    def charge(self, charge: Charge, marks: Marks | None = None, metered: bool = False) -> Charge:
+    def charge(
+        self, charge: Charge, marks: Marks | None = None, metered: bool = False, at: int | None = None
+    ) -> Charge:
         """Charge once, however often it is called with the same charge; returns the charge as it stands now.
 
         The one returned has another `end_offset` if it was closed since: nothing past that end is paid for.
         `marks` belongs to pay_what_you_get.py.  Where it is `metered`, a new charge needs a budget: raises `NoBudget`.
+        `at`: when it was made, in milliseconds; else now.
         """
+        told = iso_second(clock() if at is None else at)
 
         def change(state: State) -> Change:
             known = state.stored.get(charge.id)
@@ -146,7 +150,7 @@ class Ledger:
                 check_same(known.made, charge)
                 return Change()
             require_room(self.source, state, charge, metered)
-            return Change(stored=(Stored(state.next_number, charge, marks=marks, at=now()),))
+            return Change(stored=(Stored(state.next_number, charge, marks=marks, at=told),))
 
         before = self.update(change)
         if before.budget is None:

@@ -73,7 +73,8 @@ class Marks(msgspec.Struct, frozen=True):
 class Stored(msgspec.Struct, frozen=True):
     """A charge as it was made, its place in the order of charges, and what has become of it since.
 
-    `at`: when it was made, by the clock of whoever made it; None for one of a version that did not tell.
+    `at`: when it was made, for people: that of an epoch when the round before it ended, that of a job when it was asked
+    for.  None for one of a version that did not tell.
     """
 
     number: int

@@ -4,7 +4,7 @@ import logging
 
 from stream_dp.barriers.topic import prepare_barriers
 from stream_dp.config.settings import Settings
-from stream_dp.epochs.journal import check_journal
+from stream_dp.epochs.journal import check_journal, journal_topic
 from stream_dp.events.rounds import TICKS
 from stream_dp.kafka import log
 from stream_dp.kafka.time_limits import time_warnings
@@ -22,6 +22,9 @@ def prepare_topics(settings: Settings) -> None:
         logger.warning(warning)
     prepare_releases_topic(settings)
     check_journal(settings.kafka_address, settings.epochs)
+    for topic in (settings.epochs, journal_topic(settings.data_source)):
+        for warning in time_warnings(settings, topic):
+            logger.warning(warning)
     if settings.rounds == TICKS:
         prepare_barriers(settings)
     prepare_dead_letters(settings)

@@ -11,10 +11,10 @@ from redis import Redis
 from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
+from stream_dp.config.times import milliseconds, parse_time
 from stream_dp.dev.servers import Servers, embedded
 from stream_dp.kafka.clients import admin_client
 from stream_dp.privacy.composition import odometer
-from stream_dp.store import ledger as ledger_module
 from stream_dp.store.ledger import Charge, Ledger
 from tests import redis_contents
 
@@ -217,13 +217,10 @@ def test_who_set_the_budget_is_shown_and_where_redis_and_the_journal_differ(
     assert told(budget("show", "--json"))["journal"]["agrees"]
 
 
-def test_what_was_spent_is_shown_over_time(
-    budget: Any, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_spent_is_shown_over_time(budget: Any, ledger: Ledger) -> None:
     ledger.set_budget(1.0, 1e-6, "event")
     for day, name in (("01", "a"), ("02", "b"), ("03", "c")):
-        monkeypatch.setattr(ledger_module, "now", lambda day=day: f"2026-01-{day}T00:00:00Z")
-        ledger.charge(charge(name, 0.002))
+        ledger.charge(charge(name, 0.002), at=milliseconds(parse_time(f"2026-01-{day}")))
     points = told(budget("show", "--json"))["history"]
     assert [(each["at"][:10], each["charge"]) for each in points] == [
         ("2026-01-01", "a"),

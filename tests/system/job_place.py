@@ -70,14 +70,14 @@ class Place:
         for sent in [self.producer.send(self.settings.events, value) for value in values]:
             sent.get(GIVE_UP_SECONDS)
 
-    def ask(self, **fields: Any) -> None:
-        self.send(json.dumps({"v": 1, **fields}).encode())
+    def ask(self, at: int | None = None, **fields: Any) -> None:
+        self.send(json.dumps({"v": 1, **fields}).encode(), at)
 
-    def send(self, value: bytes) -> None:
-        self.write(f"{self.settings.stream}.jobs", value)
+    def send(self, value: bytes, at: int | None = None) -> None:
+        self.write(f"{self.settings.stream}.jobs", value, at)
 
-    def write(self, topic: str, value: bytes) -> None:
-        self.producer.send(topic, value).get(GIVE_UP_SECONDS)
+    def write(self, topic: str, value: bytes, at: int | None = None) -> None:
+        self.producer.send(topic, value, timestamp_ms=at).get(GIVE_UP_SECONDS)
 
     def published(self) -> list[bytes]:
         return [

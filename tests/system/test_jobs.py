@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from stream_dp.config.times import iso_second
+from stream_dp.epochs.journal import journal_topic
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.jobs import runner
 from stream_dp.jobs.request import JobRequest, decode_request
 from stream_dp.jobs.result import JobResult, whole
 from stream_dp.jobs.steps import Site, compute, prepare
 from stream_dp.jobs.store import JobStore
+from stream_dp.kafka import log
 from stream_dp.store import pay_what_you_get
 from stream_dp.store.ledger import Ledger
 from tests.jobs.worker_process import PROCESSES, STEPS, run_worker
@@ -245,10 +248,25 @@ def test_killed_at_every_step_a_job_takes_its_marks_once(
             with monkeypatch.context() as patched:
                 patched.setattr(owner, name, cut)
                 with pytest.raises(Cut):
-                    answers(decoded)
-    result = whole(answers(decoded))
+                    answers(decoded, 0)
+    result = whole(answers(decoded, 0))
     assert anna(place) == (30 - marks_of(result), 3)
     assert released(result) == released(expected(place, result, request))
+
+
+def test_no_record_of_a_job_tells_how_long_it_took(place: Place) -> None:
+    """Not the results, the charge, nor the marks that are given back once the result is known."""
+    asked = {"one": 1_700_000_000_000, "two": 1_700_000_009_000}
+    for name, at in asked.items():
+        place.ask(at=at, id=name, **PAID_BY_MARKS)
+    with place.worker():
+        assert [each.status for each in place.results(2)] == ["done"] * 2
+    for topic in (f"{place.settings.stream}.results", journal_topic(place.settings.data_source)):
+        held = log.offsets(place.settings.kafka, topic)
+        records = list(log.read(place.settings.kafka, topic, 0, held.end))
+        assert {record.timestamp for record in records} == set(asked.values()), topic
+    [made] = Ledger(place.redis, place.settings.data_source).state().in_order()
+    assert made.at == iso_second(asked["one"])
 
 
 def endless_reading(monkeypatch: pytest.MonkeyPatch, reading: threading.Event) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from stream_dp.config.times import iso_second
 from stream_dp.epochs.journal import journal_topic
+from stream_dp.epochs.registry import TOPIC as REGISTRY
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from tests.system.batch_headers import batches_of
@@ -21,7 +23,6 @@ from tests.system.streams import Stream, ended, event, small_stream, some_events
 BACKLOG, DIFFERING, EVENTS_OF_A_BARRIER = 1_200, 777, 100
 COVERED = {"labels", "counts", "tag"}
 DRAWN_APART = {"nonce", "digest", "id", "key_check", "chain"}
-BY_THE_CLOCK = {"at"}
 LARGE = event(*(f"{number:04}" + "x" * 1020 for number in range(780)))
 """An event of 800 kB, of which three items count."""
 
@@ -43,42 +44,63 @@ def neighbours(pair: str) -> Iterator[list[Record]]:
         yield [Record(n, 1_700_000_000_000 + 250 * n, None, value) for n, value in enumerate(values)]
 
 
-def told(value: Any, stream: str) -> Any:
-    """A record's value without what is covered, drawn apart or by the clock, and without the stream's name."""
+def told(value: Any, stream: str, began: int | None = None) -> Any:
+    """A record's value, or a part of it, without what is covered or drawn apart, and without the stream's name.
+
+    `began`: see `everything_public`.
+    """
     if isinstance(value, dict):
-        hidden = COVERED | DRAWN_APART | BY_THE_CLOCK
-        return {name: told(inner, stream) for name, inner in value.items() if name not in hidden}
-    if isinstance(value, list):
-        return [told(inner, stream) for inner in value]
+        hidden = COVERED | DRAWN_APART
+        return {name: told(inner, stream, began) for name, inner in value.items() if name not in hidden}
+    if isinstance(value, list | tuple):
+        return [told(inner, stream, began) for inner in value]
+    if began is not None and value in (began, iso_second(began)):
+        return "when the worker was started"
     return value.replace(stream, "s") if isinstance(value, str) else value
 
 
 def everything_public(stream: Stream) -> dict[str, Any]:
     """Batches, and of every record its place, time, key, headers and value, by topic and partition.
 
-    The times at which an epoch was put on record, and charged, are the machine's.
+    When the first worker was started is the one time that a clock gives: an operator's act, before anything is counted.
     """
     settings = stream.settings
-    timed = {settings.releases: 1, settings.shard_releases: settings.shards}
-    untimed = {settings.epochs: 1, journal_topic(settings.data_source): 1}
+    topics = {
+        settings.releases: 1,
+        settings.shard_releases: settings.shards,
+        settings.epochs: 1,
+        journal_topic(settings.data_source): 1,
+    }
+    began = raw_records(settings.kafka, settings.epochs, 0)[0].timestamp
     found: dict[str, Any] = {}
-    for topic, partitions in (timed | untimed).items():
+    for topic, partitions in topics.items():
         for partition in range(partitions):
-            framed = batches_of(settings.kafka, topic, partition)
-            records = [
-                (
-                    record.offset,
-                    record.timestamp if topic in timed else None,
-                    (record.key or b"").replace(settings.stream.encode(), b"s"),
-                    record.headers,
-                    told(json.loads(record.value), settings.stream),
-                )
+            name = f"{topic.replace(settings.stream, 's')}/{partition}"
+            found[name] = [
+                in_public(record, settings.stream, began)
                 for record in raw_records(settings.kafka, topic, partition)
             ]
-            name = topic.replace(settings.stream, "s")
-            found[f"{name}/{partition}"] = records
-            found[f"{name}/{partition} framed"] = [batch if topic in timed else batch[:3] for batch in framed]
+            found[f"{name} framed"] = told(
+                batches_of(settings.kafka, topic, partition), settings.stream, began
+            )
+    found["sources"] = [
+        in_public(record, settings.stream, began)[1:]
+        for record in raw_records(settings.kafka, REGISTRY, 0)
+        if json.loads(record.value)["name"] == settings.events
+    ]
     return found
+
+
+def in_public(record: Any, stream: str, began: int) -> list[Any]:
+    """What anybody may see of a record."""
+    key = (record.key or b"").replace(stream.encode(), b"s")
+    return [
+        record.offset,
+        told(record.timestamp, stream, began),
+        key,
+        record.headers,
+        told(json.loads(record.value), stream, began),
+    ]
 
 
 def raw_records(kafka: str, topic: str, partition: int) -> list[Any]:
@@ -94,6 +116,7 @@ def check_same(both: list[dict[str, Any]], releases: int = BACKLOG // 3, shards:
     assert len(one["s.releases/0"]) == releases
     assert len(one["s.epochs/0"]) >= 2
     assert one["s.events.ledger/0"]
+    assert len(one["sources"]) == 1
     assert [name for name in one if name.startswith("s.shards/") and one[name]] == [
         name for shard in range(shards) for name in (f"s.shards/{shard}", f"s.shards/{shard} framed")
     ]
@@ -112,6 +135,26 @@ def test_all_that_a_worker_makes_public_is_the_same_for_neighbouring_logs(
             assert stream.run(until_round=BACKLOG) == 0
             stream.check_everything()
             both.append(everything_public(stream))
+    check_same(both)
+
+
+def test_all_that_a_worker_makes_public_is_the_same_where_an_epoch_follows_another(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """When counting got to the horizon follows from what the records cost, so no record tells it."""
+    both, rolling = [], SETTINGS | {"horizon": 1023, "at_horizon": "roll"}
+    for number, records in enumerate(neighbours("no items, and 780 long ones")):
+        with small_stream(kafka, redis_url, f"{topic_prefix}-{number}", tmp_path, **rolling) as stream:
+            stream.write(stream.settings.events, records)
+            worker = stream.start()
+            stream.wait_until_logged("epoch 2, round 0")
+            stream.wait_until(lambda stream=stream: stream.last_round() == BACKLOG - 1023, worker)
+            worker.terminate()
+            assert ended(worker) == 0, stream.logged()
+            both.append(everything_public(stream))
+            at_horizon = records[1022].timestamp
+            journals = both[-1]["s.epochs/0"] + both[-1]["s.events.ledger/0"]
+            assert {record[1] for record in journals} == {"when the worker was started", at_horizon}
     check_same(both)
 
 

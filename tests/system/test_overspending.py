@@ -242,7 +242,7 @@ def attack(
 ) -> Iterator[Callable[[int], Attack]]:
     """Makes an attack of a seed; the clocks of those who charge differ by decades."""
     clock = random.Random(7)
-    monkeypatch.setattr(ledger, "now", lambda: f"{clock.randrange(1990, 2090)}-01-01T00:00:00Z")
+    monkeypatch.setattr(ledger, "clock", lambda: clock.randrange(2**42))
     with Redis.from_url(redis_url) as redis, kept_clients():
         yield lambda seed: Attack(kafka, redis, f"{topic_prefix}-{seed}", seed)
 

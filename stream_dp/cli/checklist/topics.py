@@ -65,6 +65,7 @@ def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
             return _dead_letters(settings)
         if topic in (settings.epochs, journal_topic(settings.data_source)):
             check_journal(settings.kafka_address, topic)
+            warnings = time_warnings(settings, topic)
         elif topic == settings.barriers:
             warnings = check_barriers_topic(settings)
         elif topic == settings.table:
