@@ -16,6 +16,7 @@ from stream_dp.errors import Refused
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.record import LARGEST_VALUE, Record
 from stream_dp.events.rounds import TICKS, events_of
+from stream_dp.events.vector import Vector
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
 from stream_dp.privacy.release_tags import ReleaseTags
 
@@ -47,8 +48,10 @@ class Epoch:
     """What was promised when the epoch opened: `first_offset` is where it starts to read the events topic.
 
     `largest_value` is the limit of an event's bytes, 0 in an epoch that was opened before there was one.
-    Where rounds end by ticks, its rounds are closed by the barriers that follow `after_barrier`; `first_tick` is what
-    former versions had in its place.
+    Of several partitions, `first_offset` is that of the first, and `further_offsets` has those of the others.
+    Where rounds end by ticks, they are closed by the barriers that follow `after_barrier`; `first_tick` is what former
+    versions had in its place.  Where so many events of several partitions end them, these barriers say in which order
+    events come.
     The noise and the thresholds are kept as they were computed then, so that no later version of a library
     can change them.  `privacy` holds the settings by name; `nonce` is public and never used again.
     `release_version` says what its releases hold: from 2 on each has a tag and a link to the one before.
@@ -65,6 +68,7 @@ class Epoch:
     largest_value: int = 0
     release_version: int = 1
     after_barrier: Barrier | None = None
+    further_offsets: Vector = ()
 
     @classmethod
     def open(
@@ -73,6 +77,7 @@ class Epoch:
         number: int,
         first_offset: int,
         horizon: int | None = None,
+        further_offsets: Vector = (),
     ) -> "Epoch":
         """Calibrate and draw a fresh nonce.  Raises `EpochRefused` for settings that promise nothing.
 
@@ -99,7 +104,13 @@ class Epoch:
             guarantee,
             largest_value=LARGEST_VALUE,
             release_version=RELEASE_VERSION,
+            further_offsets=further_offsets,
         )
+
+    @property
+    def offsets(self) -> Vector:
+        """Where it starts to read each partition of the events topic."""
+        return self.first_offset, *self.further_offsets
 
     @property
     def fingerprint(self) -> str:

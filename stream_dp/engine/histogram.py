@@ -22,6 +22,10 @@ _MOST_ROUNDS = 1 << 12
 _CELLS_AT_ONCE = 1 << 17  # rounds x labels of a block: its matrices stay in the second-level cache
 
 
+Parts = Sequence[tuple[int, Sequence[str]]]
+"""What a round admitted: partitions in order, each with its labels."""
+
+
 class HorizonReached(StreamDpError):
     """More rounds were asked for than the epoch promised in advance."""
 
@@ -96,6 +100,43 @@ def chain_heads(
         history = noise.extend_history(history, round_number, admitted)
         heads.append(history)
     return heads
+
+
+class RoundChain:
+    """The hash chain over what rounds admit, of one partition or of several.
+
+    `history` is its head, and `heads` those of the partitions, where there are several: a host that reads one of them
+    alone computes the same.
+    """
+
+    def __init__(
+        self, noise: KeyedNoise, history: bytes = EMPTY_HISTORY, heads: Sequence[bytes] = ()
+    ) -> None:
+        self.history, self.heads = history, tuple(heads)
+        self._noise = noise
+
+    def extend(
+        self, first: int, rounds: Sequence[Sequence[str]], parts: Sequence[Parts | None]
+    ) -> list[bytes]:
+        """The heads after each of `rounds`, of which `first` is the next one.
+
+        `parts`: what each of them admitted by partition, None where there is only one.
+        """
+        found = []
+        for number, (admitted, by_partition) in enumerate(zip(rounds, parts, strict=True), first):
+            if by_partition is None:
+                self.history = self._noise.extend_history(self.history, number, admitted)
+            else:
+                joined = [(place, self._extended(number, place, labels)) for place, labels in by_partition]
+                self.history = self._noise.join_history(self.history, number, joined)
+            found.append(self.history)
+        return found
+
+    def _extended(self, number: int, partition: int, admitted: Sequence[str]) -> bytes:
+        heads = [*self.heads, *[EMPTY_HISTORY] * (partition + 1 - len(self.heads))]
+        heads[partition] = self._noise.extend_partition(heads[partition], number, partition, admitted)
+        self.heads = tuple(heads)
+        return heads[partition]
 
 
 class RunningHistogram:

@@ -5,15 +5,17 @@ earlier barrier closed.  Each one names its predecessor and carries a keyed tag,
 count, whoever else writes there: two writers can never split a stream.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import Annotated, Literal
 
 import msgspec
 
+from stream_dp.events.vector import Vector
+
 PARTITION = "0"
-"""The only partition of an events topic, as barriers name it."""
+"""The first partition of an events topic, and of many the only one, as barriers name it."""
 
 _DIGEST_BYTES = 16
 _NO_BARRIER = "0" * 2 * _DIGEST_BYTES
@@ -53,13 +55,23 @@ class Barrier(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The events before this offset are in the round that it closes, or in an earlier one."""
+        """The events of the first partition before this offset are in its round, or in an earlier one."""
         return self.offsets[PARTITION]
 
+    @property
+    def ends(self) -> Vector:
+        """The same for every partition that there was."""
+        return tuple([self.offsets.get(str(number), 0) for number in range(len(self.offsets))])
 
-def beginning(chain: str, next_offset: int, events_offset: int) -> Barrier:
-    """Where a chain begins: at `next_offset` of the barriers topic, when events are counted from `events_offset` on."""
-    return Barrier(chain, next_offset, 0, 0, {PARTITION: events_offset}, _NO_BARRIER)
+
+def beginning(chain: str, next_offset: int, *starts: int) -> Barrier:
+    """Where a chain begins: at `next_offset` of the barriers topic, when partitions are counted from `starts` on."""
+    return Barrier(chain, next_offset, 0, 0, named(starts), _NO_BARRIER)
+
+
+def named(ends: Sequence[int]) -> dict[str, int]:
+    """The offsets of partitions 0, 1, ... as barriers name them."""
+    return {str(number): end for number, end in enumerate(ends)}
 
 
 _DECODER = msgspec.json.Decoder(BarrierRecord)

@@ -4,9 +4,11 @@ All digests are keyed.  A bare hash of a log that can be guessed would confirm t
 nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+
+import numpy as np
 
 from stream_dp.events.record import Record
 from stream_dp.privacy.keyed_noise import subkey
@@ -20,17 +22,31 @@ class LogDigest:
 
     `sequence` depends on every record and its place; `contents` is the sum of the records' digests, the same in any
     order; `last` is the place and digest of the last record, empty before the first.
+
+    Of a log with several partitions both are over the digests that each partition has in each round, and `last` is that
+    of the first partition; `further` has those of the others.
     """
 
     records: int = 0
     sequence: bytes = bytes(_BYTES)
     contents: bytes = bytes(_BYTES)
     last: bytes = b""
+    further: tuple[bytes, ...] = ()
 
     @property
     def last_offset(self) -> int | None:
-        """The offset of the last record; None before the first."""
-        return int(self.last.partition(b" ")[0]) if self.last else None
+        """The offset of the last record of the first partition; None before it."""
+        return offset_of(self.last)
+
+    @property
+    def lasts(self) -> tuple[bytes, ...]:
+        """The place and digest of the last record of each partition."""
+        return self.last, *self.further
+
+
+def offset_of(last: bytes) -> int | None:
+    """The offset that one of `LogDigest.lasts` tells; None where there was no record."""
+    return int(last.partition(b" ")[0]) if last else None
 
 
 class LogDigester:
@@ -38,6 +54,7 @@ class LogDigester:
 
     def __init__(self, noise_key: bytes) -> None:
         self._keyed = blake2b(key=subkey(noise_key, b"log"), digest_size=_BYTES)  # copied for every digest
+        self._joined = blake2b(key=subkey(noise_key, b"log of partitions"), digest_size=_BYTES)
 
     def extend(self, log: LogDigest, records: Iterable[Record]) -> LogDigest:
         """The commitment to `log` followed by `records`."""
@@ -54,7 +71,39 @@ class LogDigester:
             sequence = place.digest()
             contents += int.from_bytes(last[-_BYTES:], "big")
             count += 1
-        return LogDigest(count, sequence, (contents % 2 ** (8 * _BYTES)).to_bytes(_BYTES, "big"), last)
+        total = (contents % 2 ** (8 * _BYTES)).to_bytes(_BYTES, "big")
+        return LogDigest(count, sequence, total, last, log.further)
+
+    def extend_round(self, log: LogDigest, parts: Sequence[tuple[int, Sequence[Record]]]) -> LogDigest:
+        """The commitment to `log` followed by a round of several partitions: the records of each, which are in order.
+
+        One digest a partition: a digest a record costs more than all else that is done with a record.
+        """
+        lasts, count, contents = list(log.lasts), log.records, int.from_bytes(log.contents, "big")
+        sequence = self._joined.copy()
+        sequence.update(log.sequence)
+        for partition, records in parts:
+            if not records:
+                continue
+            digest = self._of_part(partition, records)
+            sequence.update(digest)
+            contents += int.from_bytes(digest, "big")
+            count += len(records)
+            lasts += [b""] * (partition + 1 - len(lasts))
+            lasts[partition] = self.in_place(records[-1])
+        total = (contents % 2 ** (8 * _BYTES)).to_bytes(_BYTES, "big")
+        return LogDigest(count, sequence.digest(), total, lasts[0], tuple(lasts[1:]))
+
+    def _of_part(self, partition: int, records: Sequence[Record]) -> bytes:
+        """Of places, times and contents: numbers and lengths first, so that no two lists of records read the same."""
+        offsets, times, keys, values, _ = zip(*records, strict=True)
+        sizes = [[-1 if part is None else len(part) for part in column] for column in (keys, values)]
+        digest = self._joined.copy()
+        digest.update(b"%d %d " % (partition, len(records)))
+        digest.update(np.array([offsets, times, *sizes], "<i8").tobytes())
+        for column in (keys, values):
+            digest.update(b"".join(filter(None, column)))
+        return digest.digest()
 
     def in_place(self, record: Record) -> bytes:
         """The record's offset and timestamp, and a digest of its key and value."""

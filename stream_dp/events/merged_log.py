@@ -1,38 +1,67 @@
-"""Events and barriers in one order, which depends on neither when nor how they were fetched."""
+"""Events and barriers in one order, which depends on neither when nor how they were fetched.
+
+Between two barriers the events are ordered by partition and offset.
+"""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stream_dp.events.barrier_chain import Barrier, BarrierChain
 from stream_dp.events.record import Record
+from stream_dp.events.vector import at
 
 LogEntry = Record | Barrier
 """What a stream counts: events, and the barriers that close rounds where its rounds end by ticks."""
 
+Fetched = tuple[int, Sequence[Record]]
+"""Events of one partition as they are fetched, with the offset before which all of them have been read."""
+
 
 class MergedLog:
-    """Puts each barrier of a chain behind the events that it closes.
+    """Puts each barrier of a chain behind the events that it closes; with `barriers_first`, before them.
 
     An event is held back until the barrier that closes its round is known, and a barrier until everything before its
-    offset has been read.  That is a question of offsets alone: aborted records and the marks of transactions have
-    offsets too, and never come.
+    offsets has been read.  That is a question of offsets alone: aborted records and the marks of transactions have
+    offsets too, and never come.  A partition that a barrier is the first to name is read from its beginning.
     """
 
-    def __init__(self, chain: BarrierChain, next_offset: int) -> None:
+    def __init__(self, chain: BarrierChain, *starts: int, barriers_first: bool = False) -> None:
+        """`starts`: the next offset of each partition."""
         self._chain = chain
-        self._reached = next_offset
-        self._events: deque[Record] = deque()
+        self._starts = starts
+        self._first = barriers_first
+        self._reached: list[int] = []
+        self._events: list[deque[Record]] = []
         self._barriers: deque[Barrier] = deque()
+        self._know_of(len(starts))
+
+    def _know_of(self, partitions: int) -> None:
+        for number in range(len(self._reached), partitions):
+            self._reached.append(at(self._starts, number))
+            self._events.append(deque())
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions are known."""
+        return len(self._reached)
 
     @property
     def events(self) -> int:
         """How many events are held back."""
-        return len(self._events)
+        return sum(map(len, self._events))
 
     @property
     def barriers(self) -> int:
         """How many barriers are held back."""
         return len(self._barriers)
+
+    @property
+    def awaited(self) -> list[int]:
+        """The partitions that have not been read up to the first barrier that is held back."""
+        if not self._barriers:
+            return []
+        ends = self._barriers[0].ends
+        return [number for number, end in enumerate(ends) if self._reached[number] < end]
 
     def add_barriers(self, records: Iterable[tuple[int, bytes | None]]) -> None:
         """The next records of the barriers topic, each with its offset.  Those that do not count are passed over."""
@@ -40,51 +69,63 @@ class MergedLog:
             barrier = self._chain.take(offset, value)
             if barrier is not None:
                 self._barriers.append(barrier)
+                self._know_of(len(barrier.offsets))
 
-    def add_events(self, records: Sequence[Record], reached: int) -> None:
-        """The next events; everything before the offset `reached` has been read with them."""
-        self._events.extend(record for record in records if record.offset >= self._reached)
-        self._reached = max(self._reached, reached)
+    def add_events(self, records: Sequence[Record], reached: int, partition: int = 0) -> None:
+        """The next events of a partition; everything before the offset `reached` has been read with them."""
+        before = self._reached[partition]
+        if records and records[0].offset < before:
+            records = [record for record in records if record.offset >= before]
+        self._events[partition].extend(records)
+        self._reached[partition] = max(before, reached)
 
     def take(self, most: int) -> list[LogEntry]:
-        """What can be told to come next, up to `most` barriers: each behind the events that it closes."""
+        """What can be told to come next, up to `most` barriers, each with the events that it closes."""
         taken: list[LogEntry] = []
-        while most and self._barriers and self._barriers[0].end <= self._reached:
+        while most and self._barriers and not self.awaited:
             barrier = self._barriers.popleft()
-            while self._events and self._events[0].offset < barrier.end:
-                taken.append(self._events.popleft())
-            taken.append(barrier)
+            if self._first:
+                taken.append(barrier)
+            for events, end in zip(self._events, barrier.ends, strict=False):
+                while events and events[0].offset < end:
+                    taken.append(events.popleft())
+            if not self._first:
+                taken.append(barrier)
             most -= 1
         return taken
 
     def rest(self) -> list[Record]:
-        """The events of the round that is open when both logs are at their end."""
-        return list(self._events)
+        """The events that no barrier has closed when all logs are at their end; none where barriers come first."""
+        return [] if self._first else [event for events in self._events for event in events]
 
 
 def merged(
     chain: BarrierChain,
     barriers: Iterable[tuple[int, bytes | None]],
-    events: Iterable[tuple[int, Sequence[Record]]],
-    next_offset: int,
+    events: Callable[[int], Iterable[Fetched]],
+    *starts: int,
+    barriers_first: bool = False,
 ) -> Iterator[LogEntry]:
-    """The log that two topics give from `next_offset` of the events on.
+    """The log that two topics give from the offsets `starts` of the events on.
 
-    `barriers` are records with their offsets.  `events` come as they are fetched, each time with the offset before
-    which all has been read.  At the end come those of the open round.
+    `barriers` are records with their offsets; `events` gives those of a partition as they are fetched.  At the end
+    come the events that no barrier has closed.
     """
-    log, fetched = MergedLog(chain, next_offset), iter(events)
+    log = MergedLog(chain, *starts, barriers_first=barriers_first)
+    fetched: list[Iterator[Fetched]] = []
     for record in barriers:
         log.add_barriers([record])
+        fetched += [iter(events(number)) for number in range(len(fetched), log.partitions)]
         while log.barriers:
-            taken = log.take(1)
-            yield from taken
-            if not taken:
-                more = next(fetched, None)
+            for number in log.awaited:
+                more = next(fetched[number], None)
                 if more is None:  # the events end below the barrier
                     yield from log.rest()
                     return
-                log.add_events(more[1], more[0])
-    for reached, batch in fetched:
-        log.add_events(batch, reached)
+                log.add_events(more[1], more[0], number)
+            yield from log.take(1)
+    fetched += [iter(events(number)) for number in range(len(fetched), log.partitions)]
+    for number, batches in enumerate(fetched):
+        for reached, batch in batches:
+            log.add_events(batch, reached, number)
     yield from log.rest()

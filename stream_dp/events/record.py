@@ -10,17 +10,19 @@ class Record(NamedTuple):
     """A record of the events topic as the broker gave it; `timestamp` is the broker's, in milliseconds.
 
     Of a key or a value of more than `LARGEST_VALUE` bytes, one byte more than that is kept.
+    `offset` is the record's place in its `partition`.
     """
 
     offset: int
     timestamp: int
     key: bytes | None
     value: bytes | None
+    partition: int = 0
 
     @classmethod
     def of(cls, found: Any) -> "Record":
         """From a record of either Kafka client."""
-        return cls(found.offset, found.timestamp, cut(found.key), cut(found.value))
+        return cls(found.offset, found.timestamp, cut(found.key), cut(found.value), found.partition)
 
 
 def cut(part: bytes | None) -> bytes | None:

@@ -1,7 +1,7 @@
 """Where rounds end: at every event, at every N events, or at barriers.  The log and the key alone decide.
 
-Barriers (barriers/chain.py) end rounds at certain times, although nothing that decides about releases ever reads a
-clock.
+Barriers (barrier_chain.py) end rounds at certain times, although nothing that decides about releases ever reads a
+clock.  Where events of several partitions end rounds, barriers say in which order these come.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
+from stream_dp.events.vector import Vector, at
 
 PER_EVENT, TICKS = "per-event", "ticks"
 _EVERY = "every-"
@@ -28,57 +29,56 @@ def events_of(rounds: str) -> int | None:
 
 
 class Round(NamedTuple):
-    """One round: its records, the offset that it ends before, and when it was closed, in milliseconds since 1970.
+    """One round: its records, the offsets that it ends before, and when it was closed, in milliseconds since 1970.
 
-    That is the timestamp of the record that closed it or, where a barrier did, when that was due.
+    That is the timestamp of the record that closed it or, where there are barriers, when the barrier was due that
+    closed it or comes next.  `barrier` is the last one whose events are all in this round or earlier ones; `further`
+    are the offsets of all partitions but the first.
     """
 
     records: Sequence[Record]
     next_offset: int
     closed: int
     barrier: Barrier | None = None
+    further: Vector = ()
 
 
 @dataclass
 class RoundCutter:
-    """Cuts the log of one events partition into rounds.
+    """Cuts the log of an events topic into rounds.
 
-    The records of the open round are kept as they came, and nothing of them has entered any state.  `next_offset` is
-    the first that has not been taken, `barrier` the one that closed the last round.
+    The records of the open round are kept as they came, and nothing of them has entered any state.  `next_offset` and
+    `further` are the first offsets that have not been taken.  `barrier` is the one that closed the last round or, where
+    so many events do, the last one whose events were all taken; these come behind the barrier up to which they stand.
     """
 
     events_per_round: int | None
     next_offset: int
     barrier: Barrier | None = None
+    further: Vector = ()
     _records: list[Record] = field(default_factory=list)
+    _open: Barrier | None = None
 
     @property
     def open_records(self) -> int:
         """How many records the open round holds by now."""
         return len(self._records)
 
+    @property
+    def offsets(self) -> Vector:
+        """The first offset of each partition that has not been taken."""
+        return self.next_offset, *self.further
+
     def cut(self, entries: Sequence[LogEntry], most: int) -> list[Round]:
         """Take what comes next in the log; returns the rounds that it closes, at most `most` of them.
 
         What was taken before is skipped, and what comes after the last of `most` rounds is left.
         """
-        if self.events_per_round == 1:  # nothing is ever left open: spare each event the look at what is
+        if self.events_per_round == 1 and self.barrier is None:  # spare each event the look at what is open
             return self._each_alone(entries, most)
-        rounds: list[Round] = []
-        for entry in entries:
-            if self._was_taken(entry):
-                continue
-            if len(rounds) == most:
-                break
-            if isinstance(entry, Barrier):
-                self.next_offset, self.barrier = max(self.next_offset, entry.end), entry
-                rounds.append(self._closed(entry.due))
-                continue
-            self.next_offset = entry.offset + 1
-            self._records.append(entry)
-            if len(self._records) == self.events_per_round:
-                rounds.append(self._closed(entry.timestamp))
-        return rounds
+        if self.events_per_round is None:
+            return self._by_barriers(entries, most)
+        return self._by_events(entries, most)
 
     def _each_alone(self, entries: Sequence[LogEntry], most: int) -> list[Round]:
         fresh = [each for each in entries if isinstance(each, Record) and each.offset >= self.next_offset]
@@ -86,11 +86,45 @@ class RoundCutter:
         self.next_offset = rounds[-1].next_offset if rounds else self.next_offset
         return rounds
 
-    def _was_taken(self, entry: LogEntry) -> bool:
-        if isinstance(entry, Barrier):
-            return self.barrier is not None and entry.number <= self.barrier.number
-        return entry.offset < self.next_offset
+    def _by_barriers(self, entries: Sequence[LogEntry], most: int) -> list[Round]:
+        rounds: list[Round] = []
+        offsets, known = list(self.offsets), self.barrier.number if self.barrier is not None else 0
+        for entry in entries:
+            if isinstance(entry, Barrier):
+                if entry.number <= known or len(rounds) == most:
+                    continue
+                offsets = [max(end, at(offsets, number)) for number, end in enumerate(entry.ends)]
+                self.barrier, known = entry, entry.number
+                rounds.append(self._closed(entry.due, offsets))
+            elif len(rounds) < most and entry.offset >= at(offsets, entry.partition):
+                if entry.partition >= len(offsets):
+                    offsets += [0] * (entry.partition + 1 - len(offsets))
+                offsets[entry.partition] = entry.offset + 1
+                self._records.append(entry)
+        self.next_offset, self.further = offsets[0], tuple(offsets[1:])
+        return rounds
 
-    def _closed(self, closed: int) -> Round:
+    def _by_events(self, entries: Sequence[LogEntry], most: int) -> list[Round]:
+        rounds: list[Round] = []
+        offsets = list(self.offsets)
+        for entry in entries:
+            if len(rounds) == most:
+                break
+            if isinstance(entry, Barrier):
+                last = self._open or self.barrier
+                if last is None or entry.number > last.number:
+                    self.barrier, self._open = last, entry
+                    offsets += [0] * (len(entry.offsets) - len(offsets))
+            elif entry.offset >= offsets[entry.partition]:
+                offsets[entry.partition] = entry.offset + 1
+                self._records.append(entry)
+                if len(self._records) == self.events_per_round:
+                    rounds.append(
+                        self._closed(self._open.due if self._open is not None else entry.timestamp, offsets)
+                    )
+        self.next_offset, self.further = offsets[0], tuple(offsets[1:])
+        return rounds
+
+    def _closed(self, closed: int, offsets: Sequence[int]) -> Round:
         records, self._records = self._records, []
-        return Round(records, self.next_offset, closed, self.barrier)
+        return Round(records, offsets[0], closed, self.barrier, tuple(offsets[1:]))

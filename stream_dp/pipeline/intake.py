@@ -6,9 +6,11 @@ records alone, however they are cut into batches.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 
 from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.histogram import Parts
 from stream_dp.engine.release_schedule import NEVER
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.bounding import Bound, EventBound, UserBound
@@ -17,7 +19,10 @@ from stream_dp.events.event import BadRecord, decode_event
 from stream_dp.events.log_digest import NOTHING, LogDigest, LogDigester
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
-from stream_dp.events.rounds import RoundCutter, events_of
+from stream_dp.events.rounds import Round, RoundCutter, events_of
+from stream_dp.events.vector import Vector
+
+_partition = attrgetter("partition")
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,8 @@ class Position:
 
     It only ever stands at the end of a round, which was closed at `closed`: see `Round`.  `released` is the last round
     that was released, 0 before any.  `barrier` is the one that closed the last round, or the one before the epoch's
-    first; None where rounds do not end by ticks.
+    first; None where there are none.  Of several partitions, `next_offset` is that of the first, `further` has those of
+    the others, and `heads` the heads of their hash chains.
     """
 
     next_offset: int
@@ -34,27 +40,36 @@ class Position:
     closed: int = NEVER
     released: int = 0
     barrier: Barrier | None = None
+    further: Vector = ()
+    heads: tuple[bytes, ...] = ()
 
     @classmethod
     def at_start_of(cls, epoch: Epoch) -> "Position":
         """Where an epoch begins."""
-        return cls(epoch.first_offset, barrier=epoch.after_barrier)
+        return cls(epoch.first_offset, barrier=epoch.after_barrier, further=epoch.further_offsets)
+
+    @property
+    def offsets(self) -> Vector:
+        """The next offset of each partition."""
+        return self.next_offset, *self.further
 
 
 @dataclass
 class ClosedRounds:
     """What one batch closed: per round its admitted labels, a label as often as events held it, and its timestamp.
 
-    A timestamp is that of the record that closed the round, or when its barrier was due, in milliseconds.
+    A timestamp is that of the record that closed the round, or when its barrier was due, in milliseconds.  `parts` has
+    the admitted labels of each round by partition, None for a round of a log that has only one.
     """
 
     admitted: list[list[str]] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
+    parts: list[Parts | None] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
 
 
 class Intake:
-    """What stands before the histogram of one events partition.
+    """What stands before the histogram of an events topic.
 
     `position` is where an earlier one stood, and `pairs` what its bound remembered then.
     """
@@ -70,16 +85,25 @@ class Intake:
         self.position = position or Position.at_start_of(epoch)
         self._bound = _bound(epoch, key, pairs)
         self._cutter = RoundCutter(
-            events_of(epoch.privacy["rounds"]), self.position.next_offset, self.position.barrier
+            events_of(epoch.privacy["rounds"]),
+            self.position.next_offset,
+            self.position.barrier,
+            self.position.further,
         )
         self._digester = LogDigester(key)
         self._topic = topic
+        self._by_barriers = events_of(epoch.privacy["rounds"]) is None
         self._check_value = epoch.check_value
 
     @property
     def next_offset(self) -> int:
         """The first offset that has not been read; records from `position` on up to it belong to the open round."""
         return self._cutter.next_offset
+
+    @property
+    def offsets(self) -> Vector:
+        """The same for each partition."""
+        return self._cutter.offsets
 
     @property
     def open_records(self) -> int:
@@ -97,19 +121,44 @@ class Intake:
         What was taken before is skipped; what comes after the last of `most` rounds is left.
         """
         closed = ClosedRounds()
-        rounds = self._cutter.cut(entries, most)
+        rounds, log = self._cutter.cut(entries, most), self.position.log
+        single = next((place for place, each in enumerate(rounds) if each.further), len(rounds))
+        log = self._take_single(rounds[:single], log, closed)  # partitions are added, and never go
+        log = self._take_joint(rounds[single:], log, closed)
+        if rounds:
+            last = rounds[-1]
+            self.position = Position(
+                last.next_offset, log, last.closed, barrier=last.barrier, further=last.further
+            )
+        return closed
+
+    def _take_single(self, rounds: Sequence[Round], log: LogDigest, closed: ClosedRounds) -> LogDigest:
+        """Rounds of a log with one partition; returns the commitment to them."""
         for each in rounds:
             admitted: list[str] = []
             for record in each.records:
                 admitted += self._admitted(record, closed)
             closed.admitted.append(admitted)
             closed.timestamps.append(each.closed)
-        if rounds:
-            applied = chain.from_iterable(each.records for each in rounds)
-            log = self._digester.extend(self.position.log, applied)
-            last = rounds[-1]
-            self.position = Position(last.next_offset, log, last.closed, barrier=last.barrier)
-        return closed
+            closed.parts.append(None)
+        return self._digester.extend(log, chain.from_iterable(each.records for each in rounds))
+
+    def _take_joint(self, rounds: Sequence[Round], log: LogDigest, closed: ClosedRounds) -> LogDigest:
+        """Rounds of a log with several partitions; a barrier closes them for all, empty ones too."""
+        for each in rounds:
+            everyone = range(1 + len(each.further)) if self._by_barriers else ()
+            records: dict[int, list[Record]] = {number: [] for number in everyone}
+            for number, run in groupby(each.records, _partition):
+                records.setdefault(number, []).extend(run)
+            parts = [
+                (number, [label for record in mine for label in self._admitted(record, closed)])
+                for number, mine in sorted(records.items())
+            ]
+            closed.admitted.append([label for _, labels in parts for label in labels])
+            closed.timestamps.append(each.closed)
+            closed.parts.append(parts)
+            log = self._digester.extend_round(log, sorted(records.items()))
+        return log
 
     def _admitted(self, record: Record, closed: ClosedRounds) -> list[str]:
         """What is counted of the record; a bad one becomes a dead letter and counts as an event without items."""
@@ -118,7 +167,9 @@ class Intake:
             return self._bound.admit(decode_event(record.value))
         except BadRecord as reason:
             closed.dead_letters.append(
-                DeadLetter(str(reason), self._topic, 0, record.offset, record.key, record.value)
+                DeadLetter(
+                    str(reason), self._topic, record.partition, record.offset, record.key, record.value
+                )
             )
             return []
 

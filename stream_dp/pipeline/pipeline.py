@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from stream_dp.engine.epoch import Epoch
-from stream_dp.engine.histogram import HistogramState, ReleasedBlock, RunningHistogram
+from stream_dp.engine.histogram import HistogramState, ReleasedBlock, RoundChain, RunningHistogram
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.pipeline.intake import Intake, Position
@@ -42,7 +42,7 @@ class Output:
 
 
 class Pipeline:
-    """The running histogram of one events partition.
+    """The running histogram of an events topic.
 
     `position`, `state` and `pairs` are what an earlier one had at the end of a round: all of them, or none.
     `earlier`: a pipeline of the same epoch and key, which is used up; what it knows of labels need not be computed.
@@ -66,6 +66,8 @@ class Pipeline:
         self.histogram: RunningHistogram = RunningHistogram(
             epoch.mechanism, epoch.noise(key), state, epoch.pruning, known
         )
+        heads = self.intake.position.heads
+        self._chain = RoundChain(epoch.noise(key), self.histogram.history, heads)
         self._releaser = Releaser(epoch, key, self.intake.position.released)
 
     @property
@@ -76,7 +78,7 @@ class Pipeline:
     @property
     def position(self) -> Position:
         """How far the events topic has been applied, at the end of a round."""
-        return replace(self.intake.position, released=self._releaser.released)
+        return replace(self.intake.position, released=self._releaser.released, heads=self._chain.heads)
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps of the histogram; see `RunningHistogram.state`."""
@@ -99,7 +101,10 @@ class Pipeline:
         before = self.intake.position.closed
         closed = self.intake.process(entries, self.histogram.rounds_left)
         output = Output(dead_letters=closed.dead_letters)
-        for parts in self._releaser.release(self.histogram, closed.admitted, closed.timestamps, before):
+        heads = self._chain.extend(self.round + 1, closed.admitted, closed.parts)
+        for parts in self._releaser.release(
+            self.histogram, closed.admitted, closed.timestamps, before, heads
+        ):
             output.releases += parts
         return output
 

@@ -5,12 +5,13 @@ label beyond the batch that holds it.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from stream_dp.counters.protocol import CounterState
 from stream_dp.engine.epoch import Epoch
-from stream_dp.engine.histogram import HistogramState, chain_heads
+from stream_dp.engine.histogram import HistogramState, RoundChain
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.pipeline.frames import FrameWriter
 from stream_dp.pipeline.intake import Intake, Position
@@ -19,7 +20,7 @@ from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
 
 
 class Sequencer:
-    """Closes the rounds of one events partition for `shards` shards.
+    """Closes the rounds of an events topic for `shards` shards.
 
     `position`, `state` and `pairs` are what an earlier one had at the end of a round: all of them, or none.
     """
@@ -37,14 +38,14 @@ class Sequencer:
         self.epoch = epoch
         self.intake = Intake(epoch, key, topic, position, pairs)
         self.round = state.round if state else 0
-        self._history = state.history if state else EMPTY_HISTORY
-        self._noise = epoch.noise(key)
-        self._writer = FrameWriter(epoch.number, epoch.nonce, shards, self._noise)
+        history, noise = state.history if state else EMPTY_HISTORY, epoch.noise(key)
+        self._chain = RoundChain(noise, history, self.intake.position.heads)
+        self._writer = FrameWriter(epoch.number, epoch.nonce, shards, noise)
 
     @property
     def position(self) -> Position:
         """How far the events topic has been applied, at the end of a round."""
-        return self.intake.position
+        return replace(self.intake.position, heads=self._chain.heads)
 
     @property
     def finished(self) -> bool:
@@ -57,12 +58,12 @@ class Sequencer:
         What was taken before is skipped; what lies beyond the horizon is left.
         """
         closed = self.intake.process(entries, self.epoch.mechanism.horizon - self.round)
-        heads = chain_heads(self._noise, self._history, self.round + 1, closed.admitted)
-        frames = list(self._writer.frames(self.round + 1, self._history, heads, closed))
-        if heads:
-            self.round, self._history = self.round + len(heads), heads[-1]
+        before = self._chain.history
+        heads = self._chain.extend(self.round + 1, closed.admitted, closed.parts)
+        frames = list(self._writer.frames(self.round + 1, before, heads, closed))
+        self.round += len(heads)
         return Output(dead_letters=closed.dead_letters, frames=frames)
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps: how far the rounds are, and no label."""
-        return HistogramState(self._history, [], np.empty(0, np.int32), CounterState(self.round))
+        return HistogramState(self._chain.history, [], np.empty(0, np.int32), CounterState(self.round))

@@ -12,6 +12,7 @@ reads the releases.  Chance that two cells that matter share their bits: see `co
 """
 
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -71,7 +72,10 @@ class KeyedNoise:
         context = b"%d %d " % (NOISE_VERSION, len(name)) + name + nonce
         # Copied for every round: a hash that has taken its key already is half as long.
         self._tweak_hash = blake2b(context, key=subkey(key, b"tweak"), digest_size=_BLOCK_BYTES)
-        self._history_hash = blake2b(key=subkey(key, b"history"), digest_size=len(EMPTY_HISTORY))
+        size = len(EMPTY_HISTORY)
+        self._history_hash = blake2b(key=subkey(key, b"history"), digest_size=size)
+        self._partition_hash = blake2b(key=subkey(key, b"partition history"), digest_size=size)
+        self._joined_hash = blake2b(key=subkey(key, b"joined history"), digest_size=size)
 
     def label_ids(self, labels: Iterable[bytes]) -> NDArray[np.uint64]:
         """128-bit identities of `labels`, uint64 of shape (n, 2)."""
@@ -92,6 +96,27 @@ class KeyedNoise:
         """
         extended = self._history_hash.copy()
         extended.update(b"".join((history, _ROUND.pack(round_number), *map(_framed, sorted(admitted)))))
+        return extended.digest()
+
+    def extend_partition(
+        self, head: bytes, round_number: int, partition: int, admitted: Iterable[str]
+    ) -> bytes:
+        """The head of a partition after `round_number`, which admitted these labels of it, from the one before.
+
+        Each label enters once, with how often it was admitted, in the order of `extend_history`.
+        """
+        extended = self._partition_hash.copy()
+        extended.update(head + _PLACE.pack(round_number, partition))
+        for label, times in sorted(Counter(admitted).items()):
+            extended.update(_framed(label) + _LENGTH.pack(times))
+        return extended.digest()
+
+    def join_history(self, history: bytes, round_number: int, heads: Sequence[tuple[int, bytes]]) -> bytes:
+        """H_round from H_(round - 1) and the heads of the partitions that `round_number` has extended, in order."""
+        extended = self._joined_hash.copy()
+        extended.update(history + _PLACE.pack(round_number, len(heads)))
+        for partition, head in heads:
+            extended.update(_ROUND.pack(partition) + head)
         return extended.digest()
 
     def draw(

@@ -236,7 +236,7 @@ def epoch_entries(settings: Settings, promise: Promise, progress: Progress) -> I
     if closed is not None and closed.end_barrier is not None:
         last = closed.end_barrier
         barriers = takewhile(lambda _: chain.last.number < last, barriers)
-    return merged(chain, barriers, fetched, epoch.first_offset)
+    return merged(chain, barriers, lambda _: fetched, epoch.first_offset)
 
 
 def _events(

@@ -69,7 +69,7 @@ def test_two_topics_read_one_after_the_other_give_the_same(
         (after, records([place for place in places if before <= place < after]))
         for before, after in pairwise(cuts)
     ]
-    found = list(merged(chain(), enumerate(values(*at)), batches, 0))
+    found = list(merged(chain(), enumerate(values(*at)), lambda _: batches, 0))
     open_round = records([place for place in places if place >= max(at, default=0)])
     assert [*slowly(places, at), *open_round] == found
 
@@ -109,6 +109,6 @@ def test_an_event_waits_for_its_barrier() -> None:
 
 
 def test_events_that_end_below_a_barrier_close_nothing() -> None:
-    found = list(merged(chain(), enumerate(values(2, 9)), [(4, records([0, 1, 2, 3]))], 0))
+    found = list(merged(chain(), enumerate(values(2, 9)), lambda _: [(4, records([0, 1, 2, 3]))], 0))
     assert [each.number for each in found if isinstance(each, Barrier)] == [1]
     assert len(found) == 5

@@ -283,7 +283,7 @@ class Stream:
             return list(events)
         chain = BarrierChain(barrier_key(self.key()), self.settings.stream, epoch.after_barrier)
         end = log.offsets(self.settings.kafka, self.settings.events).end
-        return list(merged(chain, self.barrier_records(), [(end, events)], epoch.first_offset))
+        return list(merged(chain, self.barrier_records(), lambda _: [(end, events)], epoch.first_offset))
 
     def barrier_records(self) -> list[tuple[int, bytes | None]]:
         """The barriers topic: all that anybody wrote there, with its offsets."""

@@ -1,0 +1,24 @@
+"""Offsets of an events topic, one for each of its partitions: how far a log with several partitions has come."""
+
+from collections.abc import Sequence
+
+Vector = tuple[int, ...]
+"""The offset of partition p in place p.  A partition that it does not name came later: it begins at offset 0."""
+
+
+def at(vector: Sequence[int], partition: int) -> int:
+    """The offset of a partition.
+
+    >>> at((3, 5), 1), at((3, 5), 2)
+    (5, 0)
+    """
+    return vector[partition] if partition < len(vector) else 0
+
+
+def larger(one: Sequence[int], other: Sequence[int]) -> Vector:
+    """The larger offset of each partition.
+
+    >>> larger((3, 5), (4, 1, 7))
+    (4, 5, 7)
+    """
+    return tuple([max(at(one, number), at(other, number)) for number in range(max(len(one), len(other)))])
