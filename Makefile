@@ -36,7 +36,7 @@ test: install ## run all tests; broker and Redis are started for you
 	@[ -z "$(WITHOUT_BROWSER)" ] || echo "No Chromium: the dashboard's page is not tested (Debian: apt-get install chromium chromium-driver)."
 	$(PYTEST) $(WITHOUT_BROWSER)
 
-test-kafka: install ## run the system tests that a broker could change against Apache Kafka (needs Java 17, Maven and a Redis with TLS)
+test-kafka: install ## run the system tests that a broker could change against Apache Kafka (needs Java 17, Maven, PostgreSQL and a Redis with TLS)
 	$(PYTEST) tests/system --kafka apache
 
 lint: .venv/.installed-lint ## check style, format, types, and which folder imports which

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import stacks
 from tests.apache_kafka.server import KafkaUnavailableError, jars
+from tests.kafka_connect.worker import parts
 from tests.real_events import REAL_EVENTS
 from tests.shared import NO_INVOICES, RETAIL
 
@@ -54,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("kafka") == "apache":
         try:
             jars()
+            parts()
         except KafkaUnavailableError as error:
             raise pytest.UsageError(str(error)) from error
 

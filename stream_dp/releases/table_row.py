@@ -39,12 +39,16 @@ _CONNECT_TYPES = {
 _CONNECT_SCHEMA = {
     "type": "struct",
     "name": "stream_dp.Row",
-    "optional": False,
+    "optional": True,
     "fields": [{"field": name, "type": kind, "optional": False} for name, kind in _CONNECT_TYPES.items()],
 }
 """`Row` as Kafka Connect's JsonConverter reads it with schemas.enable=true."""
 
 _CONNECT_OPENING = b'{"schema":' + msgspec.json.encode(_CONNECT_SCHEMA) + b',"payload":'
+_CONNECT_REMOVAL = _CONNECT_OPENING + b"null}"
+_LONGEST_DATABASE_KEY = (
+    2_600  # in bytes; PostgreSQL's index takes a little more, in a row without other columns
+)
 
 
 class _WithSchema(msgspec.Struct, frozen=True):
@@ -58,13 +62,16 @@ class NoRows(Exception):
 def rows_of(release: WholeRelease, table_format: str) -> dict[bytes, bytes]:
     """The table that shows this release: the value of each row by its key.
 
-    `table_format` is that of the settings.  Raises `NoRows` for what no worker writes.
+    `table_format` is that of the settings.  With "connect", labels that are no key of a database are left out: their
+    rows would stop the sink.  Raises `NoRows` for what no worker writes.
     """
-    opening, closing = (_CONNECT_OPENING, b"}") if table_format == "connect" else (b"", b"")
+    connect = table_format == "connect"
+    opening, closing = (_CONNECT_OPENING, b"}") if connect else (b"", b"")
     try:
         rows = {
-            row.label.encode(): b"".join((opening, msgspec.json.encode(row), closing))
-            for row in _rows(release)
+            key: b"".join((opening, msgspec.json.encode(row), closing))
+            for key, row in ((row.label.encode(), row) for row in _rows(release))
+            if not connect or _is_database_key(key)
         }
     except (ValueError, OverflowError, UnicodeError) as error:
         raise NoRows(str(error)) from None
@@ -73,6 +80,25 @@ def rows_of(release: WholeRelease, table_format: str) -> dict[bytes, bytes]:
     if any(len(key) + len(value) > _LARGEST_ROW for key, value in rows.items()):
         raise NoRows(f"a label is longer than {_LARGEST_ROW // 2} bytes")
     return rows
+
+
+def _is_database_key(key: bytes) -> bool:
+    """Whether PostgreSQL takes the label as text and as a primary key."""
+    return len(key) <= _LONGEST_DATABASE_KEY and 0 not in key
+
+
+def removal(table_format: str) -> tuple[bytes | None, ...]:
+    """The values that are written, one after the other, under the key of a label that is not shown any more.
+
+    The last one removes the record from the topic.  A sink of Kafka Connect may pass over it, because it has no
+    schema (Debezium's does), so "connect" says it in a record with a schema first.
+    """
+    return (_CONNECT_REMOVAL, None) if table_format == "connect" else (None,)
+
+
+def is_foreign(key: bytes, value: bytes) -> bool:
+    """Whether `stream-dp table` writes no such record."""
+    return value != _CONNECT_REMOVAL and decode_row(key, value) is None
 
 
 def _rows(release: WholeRelease) -> list[Row]:

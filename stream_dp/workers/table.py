@@ -19,7 +19,7 @@ from stream_dp.kafka import log
 from stream_dp.kafka.clients import producer_client
 from stream_dp.kafka.log import LogRefused
 from stream_dp.kafka.time_limits import time_warnings
-from stream_dp.releases.table_row import NoRows, decode_row, rows_of
+from stream_dp.releases.table_row import NoRows, is_foreign, removal, rows_of
 from stream_dp.releases.table_rows import NewestRelease
 from stream_dp.releases.table_topic import Table, prepare_table
 from stream_dp.releases.topic import WholeRelease
@@ -50,6 +50,7 @@ class TableWriter(ExitStack):
         self._settings = settings
         self._release: WholeRelease | None = None
         self._wanted: dict[bytes, bytes] = {}
+        self._left_out = 0
         self._moment: int | None = None  # of the release in `_wanted`; None before there is one
         with ExitStack() as opened:  # what is open when the next step fails is closed
             self._open(opened)
@@ -72,9 +73,10 @@ class TableWriter(ExitStack):
 
     def _refuse_others(self) -> None:
         """Raise `LogRefused` where the topic holds something, and no row: it is not ours to empty."""
-        if self._table.held and not self._table.rows():
+        held = self._table.held
+        if held and all(is_foreign(key, value) for key, value in held.items()):
             raise LogRefused(
-                f"the topic {self._settings.table!r} holds {len(self._table.held)} records and none is a row of a "
+                f"the topic {self._settings.table!r} holds {len(held)} records and none is a row of a "
                 "table: it serves somebody else, or others wrote there first; delete it, or name the stream otherwise"
             )
 
@@ -92,13 +94,15 @@ class TableWriter(ExitStack):
             return 0
         records = corrections(self._table.held, self._wanted)
         self._say_what_was_foreign(records)
+        removed = removal(self._settings.table_format)
         sent = [
-            self._producer.send(self._settings.table, value, key, timestamp_ms=self._moment, partition=0)
+            self._producer.send(self._settings.table, each, key, timestamp_ms=self._moment, partition=0)
             for key, value in records.items()
+            for each in (removed if value is None else (value,))
         ]
         for each in sent:
             each.get(timeout=_ANSWER_SECONDS)
-        return len(records)
+        return len(sent)
 
     def _show(self, release: WholeRelease) -> None:
         """Let the table be this release, unless it is one that no worker writes."""
@@ -107,6 +111,7 @@ class TableWriter(ExitStack):
             rows = rows_of(release, self._settings.table_format)
             self._moment = max(0, milliseconds(parse_time(release.ts)))
             self._wanted = rows
+            self._say_what_is_left_out(len(release.labels) - len(rows))
         except (NoRows, ValueError) as error:
             logger.warning(
                 "the release of round %d cannot be shown as a table and is passed over: %s",
@@ -114,9 +119,17 @@ class TableWriter(ExitStack):
                 error,
             )
 
+    def _say_what_is_left_out(self, labels: int) -> None:
+        if labels not in (0, self._left_out):
+            logger.warning(
+                "%d labels are left out of the table, because they hold a NUL or are too long for a database's key",
+                labels,
+            )
+        self._left_out = labels
+
     def _say_what_was_foreign(self, records: Mapping[bytes, bytes | None]) -> None:
         removed = [key for key, value in records.items() if value is None]
-        foreign = sum(decode_row(key, self._table.held[key]) is None for key in removed)
+        foreign = sum(is_foreign(key, self._table.held[key]) for key in removed)
         if foreign:
             logger.warning(
                 "the topic %r held %d records that are no rows, and they are removed: let only `stream-dp table` "

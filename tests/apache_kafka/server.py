@@ -53,32 +53,35 @@ def _require(program: str, advice: str) -> None:
 
 def jars() -> Path:
     """The folder of the server's jars, fetched by Maven when this release is not in the cache yet."""
-    _require("java", "Apache Kafka needs Java 17: install it (Debian: apt-get install default-jdk-headless).")
     folder = JAR_CACHE / version()
+    fetch(POM, folder)
+    return folder
+
+
+def fetch(pom: Path, folder: Path, *options: str) -> None:
+    """Let Maven copy what `pom` depends on to `folder`, unless it is there."""
+    _require("java", "Apache Kafka needs Java 17: install it (Debian: apt-get install default-jdk-headless).")
     if folder.is_dir():
-        return folder
+        return
     _require("mvn", "Maven has to fetch Apache Kafka: install it (Debian: apt-get install maven).")
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}", *options]
     fetched = subprocess.run(
-        ["mvn", "--batch-mode", "--quiet", "--file", POM, *goal],
+        ["mvn", "--batch-mode", "--quiet", "--file", pom, *goal],
         capture_output=True,
         text=True,
         check=False,
     )
     if fetched.returncode != 0:
-        raise KafkaUnavailableError(
-            f"Maven could not fetch Kafka {version()}:\n{fetched.stdout}{fetched.stderr}"
-        )
+        raise KafkaUnavailableError(f"Maven could not fetch {folder.name}:\n{fetched.stdout}{fetched.stderr}")
     partial.rename(folder)  # last, so that an interrupted download is never taken for a complete one
-    return folder
 
 
-def _java(options: list[str], main: list[str | Path]) -> list[str | Path]:
-    """The command that runs the class `main` with the jars; warnings and errors only are logged."""
+def java(options: list[str], main: list[str | Path], folder: Path) -> list[str | Path]:
+    """The command that runs the class `main` with the jars of `folder`; warnings and errors only are logged."""
     # Stay with the quick compiler: tests wait for start-up, not for peak throughput.
-    fixed = ["-XX:TieredStopAtLevel=1", "-Dlog4j2.level=WARN", "-cp", f"{jars()}/*"]
+    fixed = ["-XX:TieredStopAtLevel=1", "-Dlog4j2.level=WARN", "-cp", f"{folder}/*"]
     return ["java", *options, *fixed, *main]
 
 
@@ -121,7 +124,7 @@ class Broker:
         self._properties.write_text(settings)
         tool: list[str | Path] = ["kafka.tools.StorageTool", "format", "--config", self._properties]
         tool += ["--cluster-id", CLUSTER_ID, *options]
-        done = subprocess.run(_java([], tool), capture_output=True, text=True, check=False)
+        done = subprocess.run(java([], tool, jars()), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise KafkaUnavailableError(f"Apache Kafka could not format {data}:\n{done.stdout}{done.stderr}")
 
@@ -142,7 +145,9 @@ class Broker:
         if self._process is not None:
             raise RuntimeError("The broker is running already.")
         # Owned: it ends with the tests, even when those are killed.
-        self._process = spawn(_java(["-Xmx512m"], ["kafka.Kafka", self._properties]), self.log, owned=True)
+        self._process = spawn(
+            java(["-Xmx512m"], ["kafka.Kafka", self._properties], jars()), self.log, owned=True
+        )
         try:
             self._wait_until_ready(self._process)
         except BaseException:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.releases.table_row import NoRows, decode_row, rows_of
+from stream_dp.releases.table_row import NoRows, decode_row, is_foreign, removal, rows_of
 from stream_dp.releases.topic import WholeRelease
 from stream_dp.workers.table import TableWriter, _follow, corrections
 from tests.docs.schemas import schema
@@ -22,6 +22,8 @@ HOSTILE = [
     "\u2028",
     "\x01" * 1_024,
 ]
+NO_KEYS = ["\x00\x1f\x7f", "x" * 5_000, "🍵" * 1_024]
+"""Those that no database takes as a key: with a NUL, or longer than 2,600 bytes."""
 
 
 def parsed(rows: dict[bytes, bytes]) -> dict[str, dict[str, object]]:
@@ -52,15 +54,30 @@ def test_with_a_schema_kafka_connect_knows_every_field() -> None:
     assert [each["optional"] for each in fields] == [False] * len(fields)
 
 
-@pytest.mark.parametrize("table_format", ["json", "connect"])
-def test_whatever_a_label_is_its_row_is_found_by_it(table_format: str) -> None:
+@pytest.mark.parametrize(
+    ("table_format", "labels"),
+    [("json", HOSTILE), ("connect", [label for label in HOSTILE if label not in NO_KEYS])],
+)
+def test_whatever_a_label_is_its_row_is_found_by_it(table_format: str, labels: list[str]) -> None:
     shown = release(1, dict.fromkeys(HOSTILE, 9))
     rows = rows_of(shown, table_format)
-    assert len(rows) == len(HOSTILE)
-    for label in HOSTILE:
+    assert len(rows) == len(labels)
+    for label in labels:
         row = decode_row(label.encode(), rows[label.encode()])
         assert row is not None
         assert (row.label, row.count) == (label, 9)
+
+
+@pytest.mark.parametrize("table_format", ["json", "connect"])
+def test_what_removes_a_row_is_not_foreign_and_ends_without_a_value(table_format: str) -> None:
+    *said, last = removal(table_format)
+    assert last is None
+    for value in said:
+        assert value is not None
+        assert json.loads(value)["payload"] is None
+        assert not is_foreign(b"tea", value)
+        assert decode_row(b"tea", value) is None
+    assert is_foreign(b"tea", b"null")
 
 
 def damaged(**fields: object) -> WholeRelease:

@@ -34,17 +34,22 @@ Of other files it leaves out the tests that are marked `same_on_any_broker`.
 """
 
 
+APACHE_ALONE = {"test_database": "Kafka Connect and PostgreSQL are there where Apache Kafka is"}
+"""Files that only a run on Apache Kafka takes in, and why."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On Apache Kafka, keep what could depend on it."""
-    if config.getoption("kafka") == "apache":
-        again = {
-            item
-            for item in items
-            if (item.path.stem in SAME_ON_ANY_BROKER and item.path.parent == HERE)
-            or item.get_closest_marker("same_on_any_broker")
-        }
-        config.hook.pytest_deselected(items=list(again))
-        items[:] = [item for item in items if item not in again]
+    """On Apache Kafka, keep what could depend on it; elsewhere, leave out what needs it."""
+    apache = config.getoption("kafka") == "apache"
+    files = SAME_ON_ANY_BROKER if apache else APACHE_ALONE
+    left_out = {
+        item
+        for item in items
+        if (item.path.stem in files and item.path.parent == HERE)
+        or (apache and item.get_closest_marker("same_on_any_broker"))
+    }
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)

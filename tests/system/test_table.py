@@ -20,7 +20,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.releases.release import Release, decode_release
-from stream_dp.releases.table_row import rows_of
+from stream_dp.releases.table_row import removal, rows_of
 from stream_dp.releases.table_topic import COMPACTED
 from stream_dp.releases.topic import LONGEST_REPETITION, WholeRelease
 from stream_dp.workers.resume import NewEpoch
@@ -151,10 +151,11 @@ def test_a_release_counts_once_all_its_parts_are_there_however_many_came_before(
 
 
 def test_hostile_labels_are_rows_like_others(stream: Stream) -> None:
-    labels = {"": 9, "\x00\x1f": 8, "x" * 5_000: 7, '"\\\n': 6, "🍵" * 1_024: 5}
+    keys = {"": 9, "\x1f": 8, "x" * 2_600: 7, '"\\\n': 6, "🍵" * 650: 5}
+    labels = keys | {"\x00": 4, "x" * 2_601: 3}
     publish(stream, shown(stream, 1, labels))
     write_once(stream, table_format="connect")
-    assert set(table(stream)) == {label.encode() for label in labels}
+    assert set(table(stream)) == {label.encode() for label in keys}
     write_once(stream)
     assert counts_in(stream) == labels
     with stream_dp.read_table(stream.settings.kafka, stream.settings.stream) as found:
@@ -163,6 +164,21 @@ def test_hostile_labels_are_rows_like_others(stream: Stream) -> None:
         write_once(stream)
         assert found.catch_up() == len(labels)
         assert {label: row.count for label, row in found.rows().items()} == {"": 10}
+
+
+@pytest.mark.parametrize("removed", [0, 1, 2])
+def test_with_a_schema_a_removed_label_is_told_to_sinks_and_then_to_kafka(
+    stream: Stream, removed: int
+) -> None:
+    """Also by the writer that follows one which died after `removed` of these two records."""
+    publish(stream, shown(stream, 1, {"tea": 230}))
+    write_once(stream, table_format="connect")
+    publish(stream, shown(stream, 2, {}))
+    both = removal("connect")
+    stream.write(stream.settings.table, [Record(0, TIME, b"tea", value) for value in both[:removed]])
+    assert write_once(stream, table_format="connect") == (0 if removed == 2 else 2)
+    assert [record.value for record in records(stream)][-2:] == list(both)
+    assert table(stream) == {}
 
 
 @pytest.mark.parametrize(
