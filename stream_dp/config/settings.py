@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from stream_dp.config.connections import KafkaAddress, KafkaSecurity, RedisAddress, SaslMechanism, TlsFiles
+from stream_dp.config.events_section import EventsSection
 from stream_dp.config.secret import SettingsError
 
 __all__ = ["PRIVACY", "Settings", "SettingsError", "load_settings"]
@@ -68,6 +69,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
     shards: _Shards = 0
+
+    mapping: EventsSection | None = msgspec.field(default=None, name="events")
 
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
     releases_retention_days: Annotated[int, msgspec.Meta(ge=-1, le=36_500)] = -1
@@ -128,7 +131,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def events(self) -> str:
         """The topic read from."""
-        return f"{self.stream}.events"
+        named = self.mapping.topic if self.mapping is not None else None
+        return named or f"{self.stream}.events"
+
+    @property
+    def owns_events(self) -> bool:
+        """Whether the topic read from belongs to the stream: another one is never made nor written to."""
+        return self.events == f"{self.stream}.events"
+
+    @property
+    def schemas(self) -> str:
+        """The topic that remembers the schemas by which events were read.  PRIVATE, like the events that name them."""
+        return f"{self.stream}.schemas"
 
     @property
     def releases(self) -> str:
@@ -211,7 +225,7 @@ def load_settings(
         file = Path("stream.toml")
     if file is not None:
         values.update(_read(file))
-    known = {field.name: field for field in msgspec.structs.fields(Settings)}
+    known = {field.encode_name: field for field in msgspec.structs.fields(Settings)}
     for name, value in environment.items():
         if name.startswith(ENVIRONMENT_PREFIX) and name != OPERATOR_TOKEN:
             values[name.removeprefix(ENVIRONMENT_PREFIX).lower()] = value
@@ -219,6 +233,8 @@ def load_settings(
     for name in values:
         if name not in known:
             raise SettingsError(f"unknown setting {name!r}{_suggestion(name, list(known))}")
+    if isinstance(values.get("events"), str):
+        values["events"] = _table(values["events"])
     if values.get("unit") == "user" and "items_per_event" in values:
         raise SettingsError(
             "items_per_event bounds nothing where the privacy unit is the user: leave it out, items_per_user takes its "
@@ -241,6 +257,17 @@ def _read(file: Path) -> dict[str, Any]:
         raise SettingsError(f"cannot read {file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} is not valid TOML: {error}") from None
+
+
+def _table(text: str) -> Any:
+    """The section `[events]` as one line of TOML, as the environment has it: `{ topic = "orders", ... }`."""
+    try:
+        return tomllib.loads(f"events = {text}")["events"]
+    except tomllib.TOMLDecodeError:
+        raise SettingsError(
+            f"{ENVIRONMENT_PREFIX}EVENTS is no table of TOML: write it as "
+            '{ topic = "orders", items = "lines[*].sku" }'
+        ) from None
 
 
 def _suggestion(name: str, known: list[str]) -> str:

@@ -14,6 +14,8 @@ from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.release_schedule import ReleaseSchedule
 from stream_dp.errors import Refused
 from stream_dp.events.barrier_chain import Barrier
+from stream_dp.events.mapping.decoder import decoder_of
+from stream_dp.events.mapping.mapping import Mapping
 from stream_dp.events.record import LARGEST_VALUE, Record
 from stream_dp.events.rounds import TICKS, events_of
 from stream_dp.events.vector import Vector
@@ -55,6 +57,7 @@ class Epoch:
     The noise and the thresholds are kept as they were computed then, so that no later version of a library
     can change them.  `privacy` holds the settings by name; `nonce` is public and never used again.
     `release_version` says what its releases hold: from 2 on each has a tag and a link to the one before.
+    `mapping` says what an event is in a record; None: an event of our own format, in `<stream>.events`.
     """
 
     number: int
@@ -69,6 +72,7 @@ class Epoch:
     release_version: int = 1
     after_barrier: Barrier | None = None
     further_offsets: Vector = ()
+    mapping: Mapping | None = None
 
     @classmethod
     def open(
@@ -79,7 +83,7 @@ class Epoch:
         horizon: int | None = None,
         further_offsets: Vector = (),
     ) -> "Epoch":
-        """Calibrate and draw a fresh nonce.  Raises `EpochRefused` for settings that promise nothing.
+        """Calibrate and draw a fresh nonce.  Raises `SettingsError`, or `EpochRefused` where they promise nothing.
 
         `horizon`: rounds of this epoch, where they are not those of the settings, which `privacy` keeps in any case.
         """
@@ -95,6 +99,8 @@ class Epoch:
             )
         except ValueError as error:
             raise EpochRefused(str(error)) from None
+        mapping = Mapping.of(settings.mapping)
+        decoder_of(mapping)  # a mistake in it is told before anything is charged
         return cls(
             number,
             new_nonce(),
@@ -105,12 +111,24 @@ class Epoch:
             largest_value=LARGEST_VALUE,
             release_version=RELEASE_VERSION,
             further_offsets=further_offsets,
+            mapping=mapping,
         )
 
     @property
     def offsets(self) -> Vector:
         """Where it starts to read each partition of the events topic."""
         return self.first_offset, *self.further_offsets
+
+    @property
+    def topic(self) -> str:
+        """The topic that it counts."""
+        named = self.mapping.topic if self.mapping is not None else ""
+        return named or f"{self.privacy['stream']}.events"
+
+    @property
+    def reads_headers(self) -> bool:
+        """Whether headers of a record decide about its event."""
+        return self.mapping is not None and self.mapping.reads_headers
 
     @property
     def fingerprint(self) -> str:
@@ -130,6 +148,8 @@ class Epoch:
             for name, value in settings.privacy.items()
             if name in frozen and frozen[name] != value
         ]
+        if self.mapping != (wanted := Mapping.of(settings.mapping)):
+            changed += (wanted or Mapping()).changes_from(self.mapping)
         if changed:
             raise EpochRefused(
                 f"epoch {self.number} of stream {settings.stream!r} was opened with other settings: "

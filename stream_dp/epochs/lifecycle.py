@@ -317,7 +317,7 @@ def _has_counted_nothing(epoch: Epoch, closed: EpochClosed) -> bool:
 
 def _is_derived(epoch: Epoch) -> bool:
     """Whether the events come from another source, whose offsets say nothing about those of the events topic."""
-    return epoch.privacy["data_source"] != f"{epoch.privacy['stream']}.events"
+    return bool(epoch.privacy["data_source"] != epoch.topic)
 
 
 def charge_of(epoch: Epoch) -> Charge:

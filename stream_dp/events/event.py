@@ -42,19 +42,38 @@ def decode_event(value: bytes | None) -> Event:
     >>> decode_event(b'{"items": ["tea", "milk"]}').items
     ['tea', 'milk']
     """
-    if not value:
-        raise BadRecord("the record has no value")
-    if len(value) > LARGEST_VALUE:
-        raise BadRecord(f"the value has more than {LARGEST_VALUE} bytes")
+    text = json_text(sized(value))
     try:
-        text = value.decode()  # unread fields must be UTF-8 too
-        if value.count(b"[") + value.count(b"{") > DEEPEST_NESTING and _nesting(value) > DEEPEST_NESTING:
-            raise BadRecord(f"arrays and objects are nested more than {DEEPEST_NESTING} deep")
         return _EVENT_DECODER.decode(text)
     except msgspec.ValidationError as error:
         raise BadRecord(str(error)) from None
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise BadRecord(f"not valid UTF-8 JSON ({type(error).__name__})") from None
+        raise not_json(error) from None
+
+
+def sized(value: bytes | None) -> bytes:
+    """A value that may be looked into.  Raises `BadRecord` for none, and for one that is too large."""
+    if not value:
+        raise BadRecord("the record has no value")
+    if len(value) > LARGEST_VALUE:
+        raise BadRecord(f"the value has more than {LARGEST_VALUE} bytes")
+    return value
+
+
+def json_text(value: bytes) -> str:
+    """The text of a JSON value that is nested no deeper than it may be.  Raises `BadRecord`."""
+    try:
+        text = value.decode()  # unread fields must be UTF-8 too
+    except UnicodeDecodeError as error:
+        raise not_json(error) from None
+    if value.count(b"[") + value.count(b"{") > DEEPEST_NESTING and _nesting(value) > DEEPEST_NESTING:
+        raise BadRecord(f"arrays and objects are nested more than {DEEPEST_NESTING} deep")
+    return text
+
+
+def not_json(error: Exception) -> BadRecord:
+    """What to say of a value that is no JSON."""
+    return BadRecord(f"not valid UTF-8 JSON ({type(error).__name__})")
 
 
 def _nesting(value: bytes) -> int:

@@ -52,7 +52,9 @@ def offset_of(last: bytes) -> int | None:
 class LogDigester:
     """Extends commitments under one noise key."""
 
-    def __init__(self, noise_key: bytes) -> None:
+    def __init__(self, noise_key: bytes, headers: bool = False) -> None:
+        """`headers`: whether headers of a record decide about its event."""
+        self._headers = headers
         self._keyed = blake2b(key=subkey(noise_key, b"log"), digest_size=_BYTES)  # copied for every digest
         self._joined = blake2b(key=subkey(noise_key, b"log of partitions"), digest_size=_BYTES)
 
@@ -96,24 +98,32 @@ class LogDigester:
 
     def _of_part(self, partition: int, records: Sequence[Record]) -> bytes:
         """Of places, times and contents: numbers and lengths first, so that no two lists of records read the same."""
-        offsets, times, keys, values, _ = zip(*records, strict=True)
+        offsets, times, keys, values, _, headers = zip(*records, strict=True)
         sizes = [[-1 if part is None else len(part) for part in column] for column in (keys, values)]
         digest = self._joined.copy()
         digest.update(b"%d %d " % (partition, len(records)))
         digest.update(np.array([offsets, times, *sizes], "<i8").tobytes())
         for column in (keys, values):
             digest.update(b"".join(filter(None, column)))
+        for each in headers if self._headers else ():
+            digest.update(b"%d " % len(each) + _framed_headers(each))
         return digest.digest()
 
     def in_place(self, record: Record) -> bytes:
-        """The record's offset and timestamp, and a digest of its key and value."""
+        """The record's offset and timestamp, and a digest of its key, value and, where they decide, headers."""
         content = self._keyed.copy()
         content.update(_framed(record.key) + _framed(record.value))
+        if self._headers:
+            content.update(_framed_headers(record.headers))
         return b"%d %d %b" % (record.offset, record.timestamp, content.digest())
 
 
 def _framed(part: bytes | None) -> bytes:
     return b"-" if part is None else b"%d:%b" % (len(part), part)
+
+
+def _framed_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    return b"".join(_framed(name.encode()) + _framed(value) for name, value in headers)
 
 
 NOTHING = LogDigest()

@@ -1,5 +1,6 @@
 """A record of a Kafka topic, as everything here takes it.  Imports nothing that takes long."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 LARGEST_VALUE = 1 << 20
@@ -10,7 +11,8 @@ class Record(NamedTuple):
     """A record of the events topic as the broker gave it; `timestamp` is the broker's, in milliseconds.
 
     Of a key or a value of more than `LARGEST_VALUE` bytes, one byte more than that is kept.
-    `offset` is the record's place in its `partition`.
+    `offset` is the record's place in its `partition`.  `headers` are in their order; they decide about an event where
+    its mapping reads them.
     """
 
     offset: int
@@ -18,11 +20,13 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     partition: int = 0
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
     @classmethod
     def of(cls, found: Any) -> "Record":
         """From a record of either Kafka client."""
-        return cls(found.offset, found.timestamp, cut(found.key), cut(found.value), found.partition)
+        headers = tuple(found.headers)
+        return cls(found.offset, found.timestamp, cut(found.key), cut(found.value), found.partition, headers)
 
 
 def cut(part: bytes | None) -> bytes | None:

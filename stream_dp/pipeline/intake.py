@@ -15,8 +15,9 @@ from stream_dp.engine.release_schedule import NEVER
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.bounding import Bound, EventBound, UserBound
 from stream_dp.events.dead_letter import DeadLetter
-from stream_dp.events.event import BadRecord, decode_event
+from stream_dp.events.event import BadRecord
 from stream_dp.events.log_digest import NOTHING, LogDigest, LogDigester
+from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
 from stream_dp.events.rounds import Round, RoundCutter, events_of
@@ -90,7 +91,8 @@ class Intake:
             self.position.barrier,
             self.position.further,
         )
-        self._digester = LogDigester(key)
+        self._digester = LogDigester(key, epoch.reads_headers)
+        self._decode = decoder_of(epoch.mapping)
         self._topic = topic
         self._by_barriers = events_of(epoch.privacy["rounds"]) is None
         self._check_value = epoch.check_value
@@ -164,7 +166,7 @@ class Intake:
         """What is counted of the record; a bad one becomes a dead letter and counts as an event without items."""
         self._check_value(record)
         try:
-            return self._bound.admit(decode_event(record.value))
+            return self._bound.admit(self._decode(record))
         except BadRecord as reason:
             closed.dead_letters.append(
                 DeadLetter(

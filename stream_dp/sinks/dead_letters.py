@@ -124,8 +124,18 @@ class DeadLetters:
             )
 
     async def put(self, letters: Iterable[DeadLetter]) -> None:
-        """Let letters wait to be written."""
+        """Let letters wait to be written.  The first one is told, without what it copies."""
         for letter in letters:
+            if not self._put:
+                logger.warning(
+                    "the record at offset %d of partition %d of %s is no event: %s; it counts as an empty one, like "
+                    "all others that come to %s from now on",
+                    letter.offset,
+                    letter.partition,
+                    letter.topic,
+                    letter.reason,
+                    self._settings.dead_letters,
+                )
             self._buffer.put(letter)
             self._put += 1
         await self._tell()

@@ -79,7 +79,7 @@ def verify_epoch(
     released = last_released(settings, promise, checkpoint)
     parts = (part for _, part in _parts(settings, promise))
     entries = epoch_entries(settings, promise, progress)
-    return verify(promise.epoch, promise.key, settings.events, entries, parts, counted, released)
+    return verify(promise.epoch, promise.key, promise.epoch.topic, entries, parts, counted, released)
 
 
 def checkpoint_of(settings: Settings, redis: Redis, promise: Promise) -> Checkpoint | None:
@@ -134,7 +134,7 @@ def rebuild(
         _forget_shards(settings, redis, promise.key)
         return _put_back(_start_of_sequencer(settings, promise, begin), promise.key, epochs, store)
     released = _Released(_parts(settings, promise), begin)
-    pipeline = Pipeline(promise.epoch, promise.key, settings.events)
+    pipeline = Pipeline(promise.epoch, promise.key, promise.epoch.topic)
     entries = epoch_entries(settings, promise, progress)
     while pipeline.round < released.rounds:
         batch = list(islice(entries, min(_RECORDS_AT_ONCE, released.rounds - pipeline.round)))
@@ -225,10 +225,10 @@ def _parts(settings: Settings, promise: Promise) -> Iterator[tuple[int, Released
 def epoch_entries(settings: Settings, promise: Promise, progress: Progress) -> Iterator[LogEntry]:
     """The log that the epoch counts: its events, and its barriers where its rounds end by ticks."""
     epoch, closed = promise.epoch, promise.closed
-    events = log.offsets(settings.kafka_address, settings.events)
+    events = log.offsets(settings.kafka_address, epoch.topic)
     first = max(events.first, epoch.first_offset)
     end = events.end if closed is None else min(events.end, closed.end_offset)
-    fetched = _events(settings, first, end, progress)
+    fetched = _events(settings, epoch.topic, first, end, progress)
     if epoch.after_barrier is None:
         return (record for _, batch in fetched for record in batch)
     chain = BarrierChain(barrier_key(promise.key), settings.stream, epoch.after_barrier)
@@ -240,9 +240,9 @@ def epoch_entries(settings: Settings, promise: Promise, progress: Progress) -> I
 
 
 def _events(
-    settings: Settings, first: int, end: int, progress: Progress
+    settings: Settings, topic: str, first: int, end: int, progress: Progress
 ) -> Iterator[tuple[int, list[Record]]]:
     """Events as they are fetched, each time with the offset up to which all have been."""
-    for reached, batch in log.read_batches(settings.kafka_address, settings.events, first, end):
+    for reached, batch in log.read_batches(settings.kafka_address, topic, first, end):
         yield reached, [Record.of(each) for each in batch]
         progress(reached - first, end - first)

@@ -123,7 +123,7 @@ def verify(
     checkpoint, by which an edited log is told from a reordered one and from changed releases.  `released` is a round up
     to which all releases are known to have been made; what is missing before the last one that is there is known too.
     """
-    log = _Log(entries, LogDigester(key), counted)
+    log = _Log(entries, LogDigester(key, epoch.reads_headers), counted)
     pipeline = Pipeline(epoch, key, topic)
     comparison = _Comparison(_recomputed(pipeline, log))
     for part in published:

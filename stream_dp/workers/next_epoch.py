@@ -56,7 +56,7 @@ class Resumed:
         return cls(
             pipeline,
             checkpoint.key_check,
-            LogDigester(key),
+            LogDigester(key, checkpoint.epoch.reads_headers),
             outlet,
             ends_of(settings, checkpoint.epoch),
             epochs,

@@ -153,7 +153,7 @@ class _Start:
         if self._wish is None:
             check_sharding(self._settings, checkpoint)
             checkpoint.epoch.check_settings(self._settings)
-        check_log(self._settings, checkpoint, LogDigester(key))
+        check_log(self._settings, checkpoint, LogDigester(key, checkpoint.epoch.reads_headers))
         return checkpoint, key
 
     def _restored(self, checkpoint: Checkpoint, key: bytes) -> Pipeline | Sequencer:
@@ -209,7 +209,7 @@ class _Start:
         check_key(ended, key)
         ended.epoch.check_settings(settings)
         check_sharding(settings, ended)
-        check_log(settings, ended, LogDigester(key))
+        check_log(settings, ended, LogDigester(key, ended.epoch.reads_headers))
         if self._outlet.published_since(ended):
             raise EpochRefused(
                 f"the topic {settings.releases!r} holds rounds beyond the horizon of epoch {ended.epoch.number}: "

@@ -17,7 +17,8 @@ logger = logging.getLogger(__name__)
 def prepare_topics(settings: Settings) -> None:
     """Make sure that all topics of a worker can serve; warns of what they may lose.  Raises `LogRefused`."""
     if settings.create_topics:
-        log.create_topics(settings.kafka_address, settings.events, settings.epochs)
+        ours = (settings.events, settings.epochs) if settings.owns_events else (settings.epochs,)
+        log.create_topics(settings.kafka_address, *ours)
     for warning in log.check_topic(settings.kafka_address, settings.events):
         logger.warning(warning)
     prepare_releases_topic(settings)

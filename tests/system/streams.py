@@ -92,7 +92,12 @@ class Stream:
 
         for record in records:
             producer.produce(
-                topic, record.value, record.key, timestamp=record.timestamp, on_delivery=delivered
+                topic,
+                record.value,
+                record.key,
+                timestamp=record.timestamp,
+                headers=list(record.headers),
+                on_delivery=delivered,
             )
             producer.poll(0)
         assert (producer.flush(GIVE_UP_SECONDS), failed) == (0, [])

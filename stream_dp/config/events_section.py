@@ -1,0 +1,68 @@
+"""The section `[events]` of a stream's settings: which topic is read, and what an event is in it."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from stream_dp.config.secret import SettingsError
+
+Format = Literal["json", "avro", "protobuf", "json-schema", "text"]
+
+_Topic = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}\Z")]
+_Family = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}\Z")]
+_Expression = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+_Secret = Annotated[str, msgspec.Meta(pattern=r"^(env|file):.+$")]
+
+
+class EventsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands in `[events]`; docs/mapping.md explains each name.
+
+    Without `items` and `families`, records are events of our own format (docs/schemas/event.json).
+    """
+
+    topic: _Topic | None = None
+    format: Format = "json"
+    items: _Expression | None = None
+    families: Annotated[dict[_Family, _Expression], msgspec.Meta(min_length=1, max_length=100)] | None = None
+    user: _Expression | None = None
+    where: _Expression | None = None
+    schema: str | None = None
+    message: str | None = None
+    schema_registry: Annotated[str, msgspec.Meta(pattern=r"^https?://[^@\s]+\Z")] | None = None
+    registry_username: str | None = None
+    registry_password: _Secret | None = None
+    registry_ca_file: str | None = None
+    registry_client_cert: str | None = None
+    registry_client_key: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises `SettingsError` for names that contradict each other."""
+        if self.items is not None and self.families is not None:
+            raise SettingsError("[events] has both items and families: keep one of them")
+        if not self.maps and (self.format != "json" or self.user or self.where or self.schema):
+            raise SettingsError(
+                '[events] does not say what the items of a record are: set items, such as items = "lines[*].sku", or '
+                "families"
+            )
+        if self.format in ("avro", "protobuf") and not (self.schema or self.schema_registry):
+            raise SettingsError(
+                f'[events] has format = "{self.format}" and nothing to read it by: set schema_registry to the '
+                "address of the registry, or schema to a file"
+            )
+        if self.format in ("json", "text") and (self.schema or self.schema_registry or self.message):
+            raise SettingsError(
+                f'[events] has format = "{self.format}", which needs no schema: leave schema, schema_registry and '
+                'message out, or set format to "avro", "protobuf" or "json-schema"'
+            )
+        if self.format == "json-schema" and (self.schema or not self.schema_registry):
+            raise SettingsError(
+                '[events] has format = "json-schema", which is JSON behind a schema id of a registry: set '
+                'schema_registry and leave schema out; without a registry, set format = "json"'
+            )
+        if self.message and self.format != "protobuf":
+            raise SettingsError('[events] names a message, which only format = "protobuf" has: leave it out')
+
+    @property
+    def maps(self) -> bool:
+        """Whether records are mapped; if not, they are events of our own format."""
+        return self.items is not None or self.families is not None

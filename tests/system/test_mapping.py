@@ -1,0 +1,105 @@
+"""A topic of another team, as it stands: its records are mapped, and everything else is as with events of our own."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from stream_dp.config.events_section import EventsSection
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from stream_dp.verification.rebuild import rebuild, verify_epoch
+from tests.system.streams import Stream, small_stream
+
+BROKEN = {
+    b"": "the record has no value",
+    b'{"type": "purchase", "lines": [{"sku": "x"}': "not valid UTF-8 JSON (DecodeError)",
+    b'{"type": "purchase", "lines": [{"sku": {"id": 1}}]}': "an item is an object: the path leads too high up",
+    b'{"type": "purchase", "basket": ["x"]}': "the mapping finds no item in it",
+}
+
+
+def orders(count: int, seed: int) -> list[bytes | None]:
+    """Orders, of which every third is broken in one way or another, and some are no purchases."""
+    rng, broken = random.Random(seed), list(BROKEN)
+    found: list[bytes | None] = []
+    for number in range(count):
+        lines = [{"sku": rng.choice(["tea", "milk", 7]), "qty": 1} for _ in range(rng.randint(1, 4))]
+        order = {"type": rng.choice(["purchase", "purchase", "refund"]), "order": number, "lines": lines}
+        found.append(broken[number // 3 % len(broken)] if number % 3 == 0 else json.dumps(order).encode())
+    return found
+
+
+def section(name: str) -> EventsSection:
+    return EventsSection(topic=f"{name}-orders", items="lines[*].sku", where="type == 'purchase'")
+
+
+def check_verified(stream: Stream) -> None:
+    """What was released follows from the topics alone, and so does the state."""
+    with stream.redis() as redis:
+        assert verify_epoch(stream.settings, redis).certificate.verdict == "identical"
+        assert rebuild(stream.settings, redis, replace=True).state.round == stream.last_round()
+    stream.check_everything()
+
+
+def test_a_foreign_topic_is_counted_exactly_and_what_is_broken_is_accounted_for(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    values = orders(300, seed=1)
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section(topic_prefix)) as stream:
+        stream.feed(values, key=b"k")
+        assert stream.run(until_round=300) == 0
+        check_verified(stream)
+        letters = stream.dead_letters(at_least=100)
+        reasons = {int(letter.headers["offset"]): letter.headers["reason"] for letter in letters}
+        assert reasons == {
+            offset: BROKEN[value]
+            for offset, value in enumerate(values)
+            if value is not None and value in BROKEN
+        }
+        assert {letter.headers["topic"] for letter in letters} == {stream.settings.events}
+        assert f"{topic_prefix}.events" not in log.topics(kafka)
+
+
+def test_the_first_record_that_is_no_event_is_told_without_its_content(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section(topic_prefix)) as stream:
+        stream.feed(
+            [b'{"type": "purchase", "lines": [{"sku": "tea"}]}', b'{"type": "purchase", "secret": 1}'] * 9
+        )
+        assert stream.run(until_round=18) == 0
+        told = [line for line in stream.logged().splitlines() if "is no event" in line]
+        assert len(told) == 1
+        assert f"offset 1 of partition 0 of {topic_prefix}-orders" in told[0]
+        assert "the mapping finds no item in it" in told[0]
+        assert "secret" not in stream.logged()
+
+
+@pytest.mark.same_on_any_broker("settings are compared before anything is read")
+def test_another_mapping_is_another_epoch(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section(topic_prefix)) as stream:
+        stream.feed([b'{"type": "purchase", "lines": [{"sku": "tea", "id": 7}]}'] * 9)
+        assert stream.run(until_round=9) == 0
+        other = EventsSection(topic=f"{topic_prefix}-orders", items="lines[*].id")
+        told = stream.refusal(mapping=other)
+        assert "items is lines[*].sku in the epoch and lines[*].id in the settings" in told
+        assert "--new-epoch" in told
+
+
+def test_headers_that_the_mapping_reads_are_part_of_the_log(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    mapping = EventsSection(families={"from": "$headers.shop", "sku": "sku"})
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=mapping) as stream:
+        records = [Record(0, 1, None, b'{"sku": "tea"}', headers=(("shop", b"north"),)) for _ in range(20)]
+        stream.write(stream.settings.events, records)
+        assert stream.run(until_round=20) == 0
+        check_verified(stream)
+        assert set(stream.checkpoint().state.labels) == {"from:north", "sku:tea"}
+        changed = [*records[:-1], records[-1]._replace(headers=(("shop", b"south"),))]
+        stream.rewrite(stream.settings.events, changed)
+        assert "is not the log that was counted" in stream.refusal()
