@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Shown = TypeVar("Shown")
 _POLL_SECONDS = 0.1
+_FALSE_DISCOVERIES = 0.1
+"""The share of labels marked as rising or falling that may be wrong, on average."""
 
 
 def tail(
@@ -172,7 +174,7 @@ def _follow(
             return
         from stream_dp.releases.windows import Windows
 
-        with Windows(subscription.again, span) as windows:
+        with Windows(subscription.again, span, _FALSE_DISCOVERIES) as windows:
             _show_all(subscription, rounds, windows.window, _window_line, _window_view, as_json)
 
 
@@ -247,5 +249,7 @@ def _window_line(window: "Window") -> bytes:
             "low": window.low.round(1).tolist(),
             "high": window.high.round(1).tolist(),
             "new": window.new,
+            "rising": window.rising,
+            "falling": window.falling,
         }
     )

@@ -51,11 +51,13 @@ def _reach(window: Window) -> str:
 
 def _ranking(window: Window, shown: int, width: int) -> Table:
     label_width = min(_WIDEST_LABEL, max([9, *(len(printable(name)) for name in window.labels[:shown])]))
-    bar_width = max(8, width - label_width - 38)
+    bar_width = max(8, width - label_width - 41)
+    moves = dict.fromkeys(window.rising, Text("▲", "green")) | dict.fromkeys(window.falling, Text("▼", "red"))
     largest = max([1.0, *window.high[:shown].tolist()])
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
     table.add_column("#", justify="right", width=3)
     table.add_column("label", width=label_width, no_wrap=True, overflow="ellipsis")
+    table.add_column("", width=1)
     table.add_column("in window", justify="right", width=9)
     table.add_column("95% interval", justify="right", width=15)
     table.add_column("", width=bar_width, no_wrap=True)
@@ -66,6 +68,7 @@ def _ranking(window: Window, shown: int, width: int) -> Table:
         table.add_row(
             str(rank),
             Text(printable(label), style="bold"),
+            moves.get(label, ""),
             f"{count:,}",
             Text(f"{low:,.0f}–{high:,.0f}", style="dim"),
             Text(bar(low / largest, high / largest, bar_width), style="green"),
@@ -80,4 +83,5 @@ def _notes(window: Window) -> list[Text]:
         else ""
     )
     text = f"The difference of two releases, which spends nothing of the guarantee. sd {window.sd:,.1f}.{new}"
-    return [Text(text, style="dim")]
+    marks = "▲ and ▼ mark labels that rose or fell since the window before by more than noise explains."
+    return [Text(text, style="dim"), *([Text(marks, style="dim")] if window.rising or window.falling else [])]

@@ -123,7 +123,9 @@ class Subscription:
         smoother = Smoother()
         return (smoother.add(release) for release in self)
 
-    def windows(self, span: str | int | timedelta) -> Iterator[Window]:
+    def windows(
+        self, span: str | int | timedelta, *, false_discoveries: float | None = None
+    ) -> Iterator[Window]:
         """What happened lately, for each release: how often each label occurred in the last `span`, with intervals.
 
         `span`: a time such as "5m", "1h" or "7d", a timedelta, or a number of rounds.
@@ -131,11 +133,14 @@ class Subscription:
             for window in stream_dp.subscribe("localhost:9092", "shop").windows("1h"):
                 print(window.release.round, window.histogram)
 
-        A second reader of the topic follows at that distance.  Raises ValueError for any other span.
+        With `false_discoveries`, say 0.1, each window names the labels that rise and fall: those whose count differs
+        from that in the window before by more than noise explains.  At most this share of them is wrong, on average.
+
+        Further readers of the topic follow at those distances.  Raises ValueError for any other span or share.
         """
         from stream_dp.releases.windows import Span, windows_of
 
-        return windows_of(self, Span.of(span))
+        return windows_of(self, Span.of(span), false_discoveries)
 
     def again(self, start: str | int | datetime, epoch: int | None = None) -> Subscription:
         """Another subscription to the same releases."""

@@ -7,8 +7,8 @@ window is exact, however many releases lie within it.  Releases are all that is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.config.times import milliseconds, parse_time
-from stream_dp.releases.estimates.differences import window_intervals, window_sd
+from stream_dp.releases.estimates.differences import moved, window_intervals, window_sd
 from stream_dp.releases.estimates.showings import Showing
 from stream_dp.releases.topic import WholeRelease
 
@@ -51,6 +51,10 @@ class Span:
         number, unit = int(found[1]), found[2]
         return cls(milliseconds=number * _UNITS[unit] * 1000) if unit else cls(rounds=number)
 
+    def twice(self) -> Span:
+        """Two such windows, one after the other."""
+        return Span(2 * self.rounds, 2 * self.milliseconds)
+
     def begins(self, release: WholeRelease) -> int:
         """Where a window that ends with this release begins: a round, or milliseconds since 1970."""
         return release.round - self.rounds if self.rounds else self.clock(release) - self.milliseconds
@@ -67,6 +71,7 @@ class Window:
     `counts`, `low` and `high`, the 95% interval, are of shape (labels,), and `sd` is that of the noise in every count.
     `since` is the older release, None where the window begins with the epoch.  `complete`: the window reaches as far
     back as was asked for.  Labels that were not shown at its beginning are `new`: what they had then is not known.
+    `rising` and `falling`: labels whose count differs from that in the window before by more than noise explains.
     """
 
     release: WholeRelease
@@ -78,6 +83,8 @@ class Window:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     new: list[str]
+    rising: list[str] = field(default_factory=list)
+    falling: list[str] = field(default_factory=list)
 
     @property
     def histogram(self) -> dict[str, int]:
@@ -88,29 +95,40 @@ class Window:
 class Windows:
     """The window behind each of a stream's releases, in order.  Close it at the end, or use it as a context."""
 
-    def __init__(self, again: Callable[[str | int | datetime, int | None], Subscription], span: Span) -> None:
-        """`again(start, epoch)` opens another reader of the same releases."""
-        self._again = again
-        self._span = span
-        self._trail: _Trail | None = None
+    def __init__(
+        self,
+        again: Callable[[str | int | datetime, int | None], Subscription],
+        span: Span,
+        false_discoveries: float | None = None,
+    ) -> None:
+        """`again(start, epoch)` opens another reader of the same releases.
+
+        With `false_discoveries` windows say what is rising and falling, and at most this share of it is wrong, on
+        average.  Raises ValueError where that is not between 0 and 1.
+        """
+        if false_discoveries is not None and not 0 < false_discoveries < 1:
+            raise ValueError(f"a share of false discoveries is between 0 and 1, not {false_discoveries}")
+        self._share = false_discoveries
+        self._trails = (
+            [_Trail(again, span)]
+            if false_discoveries is None
+            else [_Trail(again, span), _Trail(again, span.twice())]
+        )
 
     def window(self, release: WholeRelease) -> Window:
         """That which ends with this release, which is later than the one before."""
-        if self._trail is None:
-            self._trail = self._start(release)
-        begins = self._span.begins(release)
-        older = self._trail.last_until(lambda earlier: self._is_before(earlier, release, begins))
-        complete = older is not None
-        if older is None and not _begins_epoch(oldest := self._trail.peek()):
-            older = oldest  # what came before it is no longer kept
-        if older is not None and (older.nonce != release.nonce or older.round >= release.round):
-            complete, older = False, None
-        return window_between(release, older, complete)
+        (older, complete), *before = [trail.behind(release) for trail in self._trails]
+        window = window_between(release, older, complete)
+        if self._share is not None and older is not None:
+            [(oldest, both_complete)] = before
+            if both_complete and oldest is not None:
+                return with_movers(window, oldest, self._share)
+        return window
 
     def close(self) -> None:
         """Leave the broker."""
-        if self._trail is not None:
-            self._trail.close()
+        for trail in self._trails:
+            trail.close()
 
     def __enter__(self) -> Windows:
         return self
@@ -118,51 +136,68 @@ class Windows:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+
+class _Trail:
+    """A second reader of the releases, which follows the first one at a distance."""
+
+    def __init__(self, again: Callable[[str | int | datetime, int | None], Subscription], span: Span) -> None:
+        self._again = again
+        self._span = span
+        self._subscription: Subscription | None = None
+        self._next: WholeRelease | None = None
+        self._last: WholeRelease | None = None
+
+    def behind(self, release: WholeRelease) -> tuple[WholeRelease | None, bool]:
+        """The last release of the same epoch from so long before this one, and whether there is one.
+
+        Where there is none: None if the epoch is younger than that, or the oldest one that is kept.
+        """
+        begins = self._span.begins(release)
+        if self._subscription is None:
+            self._start(release, begins)
+        while self._is_before(self._peek(), release, begins):
+            self._last, self._next = self._next, None
+        older, complete = self._last, self._last is not None
+        if older is None and not _begins_epoch(oldest := self._peek()):
+            older = oldest
+        if older is not None and (older.nonce != release.nonce or older.round >= release.round):
+            return None, False
+        return older, complete
+
+    def close(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+
+    def _start(self, release: WholeRelease, begins: int) -> None:
+        """Begin at or before the window's beginning, as far as the topic reaches."""
+        if self._span.milliseconds:
+            self._subscription = self._again(_START + timedelta(milliseconds=max(0, begins)), None)
+            return
+        back = 0
+        while True:
+            self._subscription = self._again(max(1, begins - back), release.epoch)
+            if begins - back <= 1 or self._peek().round <= begins:
+                return
+            self._subscription.close()
+            self._next = None
+            back = max(2 * back, release.round - (release.previous or 0))
+
+    def _peek(self) -> WholeRelease:
+        """The next release, which is there: the one that the first reader has is later than all that are asked for."""
+        assert self._subscription is not None
+        if self._next is None:
+            self._next = next(self._subscription)
+        return self._next
+
     def _is_before(self, earlier: WholeRelease, release: WholeRelease, begins: int) -> bool:
         if earlier.epoch != release.epoch:
             return earlier.epoch < release.epoch
         return self._span.clock(earlier) <= begins
 
-    def _start(self, release: WholeRelease) -> _Trail:
-        """A second reader that stands at or before the window's beginning, as far as the topic reaches."""
-        begins = self._span.begins(release)
-        if self._span.milliseconds:
-            return _Trail(self._again(_START + timedelta(milliseconds=max(0, begins)), None))
-        back = 0
-        while True:
-            trail = _Trail(self._again(max(1, begins - back), release.epoch))
-            if begins - back <= 1 or trail.peek().round <= begins:
-                return trail
-            trail.close()
-            back = max(2 * back, release.round - (release.previous or 0))
-
 
 def _begins_epoch(release: WholeRelease) -> bool:
     """Is no release of its epoch before this one?  Those of old epochs do not say which one was."""
     return release.previous == 0 or (release.previous is None and release.round == 1)
-
-
-class _Trail:
-    """A reader that can look at the next release before it takes it."""
-
-    def __init__(self, subscription: Subscription) -> None:
-        self._subscription = subscription
-        self._next: WholeRelease | None = None
-        self._last: WholeRelease | None = None
-
-    def peek(self) -> WholeRelease:
-        if self._next is None:
-            self._next = next(self._subscription)
-        return self._next
-
-    def last_until(self, is_before: Callable[[WholeRelease], bool]) -> WholeRelease | None:
-        """The last release for which that holds; a later one for which it does not has to be there."""
-        while is_before(self.peek()):
-            self._last, self._next = self._next, None
-        return self._last
-
-    def close(self) -> None:
-        self._subscription.close()
 
 
 def window_between(release: WholeRelease, older: WholeRelease | None, complete: bool = True) -> Window:
@@ -180,11 +215,7 @@ def window_between(release: WholeRelease, older: WholeRelease | None, complete: 
     labels = [label for label in release.labels if label in before]
     now = release.histogram
     counts = np.array([now[label] - before[label] for label in labels], np.int64)
-    shown = (
-        [_seen_at(release.showings[label], older, before[label]) for label in labels]
-        if release.showings
-        else []
-    )
+    shown = _shown_at(release, labels, older)
     low, high = window_intervals(release, older, shown, counts, 0.95)
     order = np.argsort(-counts, kind="stable")
     return Window(
@@ -200,6 +231,33 @@ def window_between(release: WholeRelease, older: WholeRelease | None, complete: 
     )
 
 
+def with_movers(window: Window, oldest: WholeRelease, false_discoveries: float = 0.1) -> Window:
+    """The window, with what is rising and falling since the window before it, which begins with `oldest`.
+
+    Only labels that were shown all the time can be named.  Raises ValueError for a window that begins with its epoch.
+    """
+    middle, newest = window.since, window.release
+    if middle is None or oldest.nonce != newest.nonce or oldest.round >= middle.round:
+        raise ValueError("two windows of one epoch have to follow one another")
+    before = oldest.histogram
+    known = [place for place, label in enumerate(window.labels) if label in before]
+    labels = [window.labels[place] for place in known]
+    then = middle.histogram
+    changes = window.counts[known] - np.array([then[label] - before[label] for label in labels], np.int64)
+    shown = _shown_at(newest, labels, oldest)
+    signs = moved((oldest, middle, newest), shown, changes, false_discoveries)
+    rising = [label for label, sign in zip(labels, signs, strict=True) if sign > 0]
+    falling = [label for label, sign in zip(labels, signs, strict=True) if sign < 0]
+    return replace(window, rising=rising, falling=falling)
+
+
+def _shown_at(release: WholeRelease, labels: Sequence[str], older: WholeRelease) -> list[Showing]:
+    """The showings of labels that both releases hold; none where labels are not kept."""
+    before = older.histogram
+    known = release.showings
+    return [_seen_at(known[label], older, before[label]) for label in labels] if known else []
+
+
 def _seen_at(showing: Showing, older: WholeRelease, count: int) -> Showing:
     """Of a label that the reader saw later than at the older end: it was shown then, nobody can say since when."""
     if showing.round <= older.round:
@@ -207,8 +265,14 @@ def _seen_at(showing: Showing, older: WholeRelease, count: int) -> Showing:
     return Showing(older.round, count, older.sd, older.tau, showing.step, first=False)
 
 
-def windows_of(subscription: Subscription, span: Span) -> Iterator[Window]:
+def windows_of(
+    subscription: Subscription, span: Span, false_discoveries: float | None = None
+) -> Iterator[Window]:
     """The window behind each release that a subscription gives."""
-    with Windows(subscription.again, span) as windows:
+    return _each(subscription, Windows(subscription.again, span, false_discoveries))
+
+
+def _each(subscription: Subscription, windows: Windows) -> Iterator[Window]:
+    with windows:
         for release in subscription:
             yield windows.window(release)

@@ -11,14 +11,16 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from benchmarks.intervals import release_of
+from benchmarks.noisy_paths import shown_paths
 from stream_dp.cli.window_view import line, picture
 from stream_dp.config.times import iso_timestamp, milliseconds, parse_time
 from stream_dp.counters import MECHANISMS
+from stream_dp.releases.estimates import differences
 from stream_dp.releases.estimates.differences import window_sd
 from stream_dp.releases.estimates.showings import Showings
 from stream_dp.releases.topic import WholeRelease
 from stream_dp.releases.whole import WholeReleases
-from stream_dp.releases.windows import Span, Window, Windows, window_between
+from stream_dp.releases.windows import Span, Window, Windows, window_between, with_movers
 from tests.estimates.labels import EPSILON, even_paths, mechanism
 from tests.estimates.test_noise_shapes import HORIZON, ROWS
 
@@ -256,3 +258,70 @@ def test_two_releases_of_different_epochs_have_no_window() -> None:
     [first], [second] = stream(range(1, 2), {}), stream(range(1, 2), {}, epoch=2)
     with pytest.raises(ValueError, match="two releases of one epoch"):
         window_between(second, first)
+
+
+def movers(name: str, seed: int, width: int = 1_000) -> Iterator[tuple[Window, dict[str, int]]]:
+    """Windows over labels of which most do not change; with what each of them really gained since the one before."""
+    counter = mechanism(name)
+    steady = [np.arange(1 + first, 4_001, 10) for first in range(60)]
+    sudden = [np.sort(np.r_[np.arange(1, 4_001, 10), np.arange(3_005, 4_001, 10)]) for _ in range(6)]
+    gone = [np.arange(1, 3_001, 10) for _ in range(6)]
+    for paths in shown_paths(counter, steady + sudden + gone, 4_000, seed):
+        ends = []
+        showings = Showings()
+        release_of(counter, 1, EPSILON, None).follow(showings)
+        for number in (4_000 - 2 * width, 4_000 - width, 4_000):
+            rows = np.flatnonzero(paths.first <= number)
+            labels = {"labels": [str(row) for row in rows], "counts": paths.noisy[rows, number - 1].tolist()}
+            ends.append(replace(release_of(counter, number, EPSILON, None), **labels))
+            ends[-1].follow(showings)
+        true = {
+            str(row): int(counts[3_999] - 2 * counts[3_999 - width] + counts[3_999 - 2 * width])
+            for row, counts in enumerate(paths.true)
+        }
+        yield with_movers(window_between(ends[2], ends[1]), ends[0]), true
+
+
+def wrong_and_found(name: str) -> tuple[float, float]:
+    """The mean share of named labels that did not move that way, and the share of movers that are named."""
+    wrong, found = [], []
+    for seed in range(8):
+        for window, true in movers(name, seed):
+            named = [(label, 1) for label in window.rising] + [(label, -1) for label in window.falling]
+            right = [np.sign(true[label]) == sign for label, sign in named]
+            wrong.append(1 - np.mean(right) if right else 0.0)
+            found.append(sum(right) / max(1, sum(change != 0 for change in true.values())))
+    return float(np.mean(wrong)), float(np.mean(found))
+
+
+def test_few_of_the_labels_that_are_named_did_not_move() -> None:
+    wrong, found = wrong_and_found("blt")
+    assert wrong < 0.1
+    assert found > 0.9
+
+
+def test_noise_that_is_taken_for_smaller_names_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    sd = differences.sd_of_combination
+    monkeypatch.setattr(differences, "sd_of_combination", lambda *those: sd(*those) / 1.5)
+    assert wrong_and_found("blt")[0] > 0.15
+
+
+def test_a_window_names_no_mover_before_there_are_two() -> None:
+    releases = stream(range(1, 41), {"tea": (1, 3), "milk": (1, 1)})
+    for each in releases[25:]:  # milk takes off
+        each.counts[:] = [
+            count + 60 * (each.round - 25) * (label == "milk") for label, count in each.histogram.items()
+        ]
+    readers = Readers(releases)
+    with Windows(readers.again, Span(rounds=10), 0.1) as found:
+        windows = [found.window(release) for release in releases]
+    assert not any(window.rising or window.falling for window in windows[:20])
+    assert windows[34].rising == ["milk"]
+    assert not any(window.falling for window in windows)
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(picture(windows[34], 80, 5))
+    assert "milk       ▲" in console.export_text()
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        Windows(readers.again, Span(rounds=10), 1.0)
+    with pytest.raises(ValueError, match="follow one another"):
+        with_movers(windows[5], releases[0])

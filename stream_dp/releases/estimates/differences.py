@@ -8,6 +8,11 @@ Labels that are kept were shown because their noise was high, and they forget it
 window that noise is higher on average, so the window of a label that was shown shortly before is too low.  The interval
 allows for it: it takes off the mean that the noise has at each end, as the interval of a count does (intervals.py).  Of
 a label of which nobody can say since when it is shown, the interval holds both ends of what is possible.
+
+A label moves when two windows that follow one another differ by more than noise explains: N(l) - 2 N(m) + N(e).  The
+noise of different labels is independent and nearly normal, so the rule of Benjamini and Hochberg (1995) bounds the
+expected share of labels that are named although their true count did not change, or changed the other way (Benjamini
+and Yekutieli 2005).  It holds for one release and the labels in it, not for all releases together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +21,7 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from stream_dp.releases.estimates.intervals import noise_since
 from stream_dp.releases.estimates.noise_shapes import noise_shape
@@ -63,3 +69,33 @@ def window_intervals(
         np.where(first, middle, np.minimum(plain, middle)) - reach,
         np.where(first, middle, np.maximum(plain, middle)) + reach,
     )
+
+
+def moved(
+    ends: Sequence[Release], shown: Sequence[Showing], changes: NDArray[np.int64], false_discoveries: float
+) -> NDArray[np.int64]:
+    """1 for each label that rose from one window to the next, -1 for each that fell, 0 where noise may explain it.
+
+    `ends`: the releases where the first window begins, where the two meet, and where the second one ends.  `changes`:
+    how much larger the second window's count is, for labels with these showings; of shape (labels,).
+    At most the share `false_discoveries` of the labels that are named is wrong, on average.
+    """
+    oldest, middle, newest = ends
+    sd = sd_of_combination(newest, {oldest.round: 1.0, middle.round: -2.0, newest.round: 1.0})
+    lift = np.zeros(len(changes))
+    if newest.shown == "kept":
+        latest = [each if each.first else replace(each, round=oldest.round, noise=None) for each in shown]
+        for release, weight in zip(ends, (1.0, -2.0, 1.0), strict=True):
+            lift += weight * release.sd * noise_since(latest, release)[0]
+    # Where it matters whether noise had lifted the label, the weaker of both readings counts.
+    plain, aware = changes / sd, (changes - lift) / sd
+    scores = np.where(plain * aware > 0, np.minimum(np.abs(plain), np.abs(aware)), 0.0)
+    chances = 2 * ndtr(-scores)
+    order = np.argsort(chances)
+    passed = np.flatnonzero(
+        chances[order] <= false_discoveries * np.arange(1, len(chances) + 1) / max(1, len(chances))
+    )
+    named = order[: passed[-1] + 1] if len(passed) else order[:0]
+    signs = np.zeros(len(changes), np.int64)
+    signs[named] = np.sign(changes[named])
+    return signs
