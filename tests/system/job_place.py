@@ -16,6 +16,7 @@ from stream_dp.jobs.result import JobResult, decode_result
 from stream_dp.jobs.store import JobStore
 from stream_dp.jobs.worker import JOBS, JobWorker
 from stream_dp.kafka import log
+from stream_dp.privacy.charge import Unit
 from stream_dp.privacy.composition import Charge
 from stream_dp.store.ledger import Ledger
 from stream_dp.store.pay_what_you_get import left
@@ -23,7 +24,7 @@ from tests.real_events import real_records
 from tests.shared import RETAIL
 from tests.system.streams import GIVE_UP_SECONDS, _all_records, wait_until
 
-UNIT = "user" if RETAIL.exists() else "event"  # flights have no user
+UNIT: Unit = "user" if RETAIL.exists() else "event"  # flights have no user
 TOP = {"job": "top-k", "mechanism": "gumbel", "epsilon": 4, "delta": 1e-6, "k": 5, "unit": UNIT}
 UNION = {
     "job": "set-union",
@@ -48,7 +49,7 @@ PAID_BY_MARKS = {**TOP, "mechanism": "pay-what-you-get", "budget": "anna", "mark
 class Place:
     """One stream with real events; requests go in, results come out."""
 
-    def __init__(self, kafka: str, redis_url: str, name: str, folder: Path, unit: str = UNIT) -> None:
+    def __init__(self, kafka: str, redis_url: str, name: str, folder: Path, unit: Unit = UNIT) -> None:
         self.settings = Settings(stream=name, kafka=kafka, redis=redis_url, unmetered=True)
         self.redis = Redis.from_url(redis_url)
         self.store = JobStore(self.redis, name)
@@ -57,7 +58,7 @@ class Place:
         log.create_topics(kafka, self.settings.events, f"{name}.jobs", f"{name}.results")
         self.register(self.settings.events, unit=unit)
 
-    def register(self, topic: str, source: str | None = None, unit: str = UNIT) -> None:
+    def register(self, topic: str, source: str | None = None, unit: Unit = UNIT) -> None:
         """What an operator does before anybody may read a topic."""
         Registry(self.settings.kafka).register("topic", topic, source or topic, unit)
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from kafka import KafkaProducer
@@ -25,9 +26,7 @@ SESSION_MILLISECONDS = 2_000
 class ShardedStream(Stream):
     """A stream whose worker sequences, with as many shards as its settings say."""
 
-    def run_in_role(
-        self, role: str, interruption: Interruption | None = None, **changed: object
-    ) -> BaseProcess:
+    def run_in_role(self, role: str, interruption: Interruption | None = None, **changed: Any) -> BaseProcess:
         """A "worker", which sequences, a "shard" or a "merge", in a process of its own."""
         settings = Settings(**{**as_values(self.settings), **changed})
         arguments = (role, settings, str(self.log_file), interruption, SESSION_MILLISECONDS)
@@ -90,10 +89,10 @@ class ShardedStream(Stream):
 
 @contextmanager
 def sharded_stream(
-    kafka: str, redis_url: str, name: str, folder: Path, shards: int, **changed: object
+    kafka: str, redis_url: str, name: str, folder: Path, shards: int, **changed: Any
 ) -> Iterator[ShardedStream]:
     """A stream of small batches and frequent checkpoints, in shards; a label that came 30 times is released."""
-    settings = {
+    settings: dict[str, Any] = {
         "unmetered": True,  # budgets are for the tests that set one
         "epsilon": 30.0,
         "delta": 1e-2,

@@ -18,7 +18,7 @@ from functools import cache
 from itertools import pairwise
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Union
+from typing import Any, Union
 
 import msgspec
 import numpy as np
@@ -38,6 +38,7 @@ from stream_dp.pipeline.pipeline import Output, Pipeline
 from stream_dp.releases.release import decode_release
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from stream_dp.workers.resume import NewEpoch
+from tests import redis_contents
 from tests.stacks import Stillness
 from tests.system.worker_process import PROCESSES, Interruption, run_worker
 
@@ -121,7 +122,7 @@ class Stream:
         interruption: Interruption | None = None,
         new_epoch: NewEpoch | None = None,
         standby: bool = False,
-        **changed: object,
+        **changed: Any,
     ) -> BaseProcess:
         """A worker without Faust, in a process of its own; it is interrupted where `interruption` says."""
         settings = Settings(**{**as_values(self.settings), **changed})
@@ -132,7 +133,7 @@ class Stream:
         return worker
 
     def start_faust(
-        self, *command: str, stdin: int | None = None, **changed: object
+        self, *command: str, stdin: int | None = None, **changed: Any
     ) -> "subprocess.Popen[bytes]":
         """The Faust app in a process of its own: `stream-dp worker`, or what `command` (after `python`) says."""
         values = {**as_values(self.settings), **changed}
@@ -149,7 +150,7 @@ class Stream:
         return worker
 
     def run(
-        self, interruption: Interruption | None = None, until_round: int | None = None, **changed: object
+        self, interruption: Interruption | None = None, until_round: int | None = None, **changed: Any
     ) -> int:
         """Run a worker until it ends, or has released `until_round` and stops when asked; returns its exit status.
 
@@ -163,7 +164,7 @@ class Stream:
             worker.terminate()
         return ended(worker)
 
-    def refusal(self, **changed: object) -> str:
+    def refusal(self, **changed: Any) -> str:
         """The sentence with which a worker that has to refuse ends; nothing is released meanwhile."""
         before = self.releases()
         assert self.run(**changed) == 2, self.logged()
@@ -264,8 +265,7 @@ class Stream:
     def redis_keys(self) -> dict[bytes, bytes]:
         """Every Redis key of this stream, as DUMP gives it."""
         with self.redis() as client:
-            names = client.keys(f"stream_dp:{{{self.settings.stream}}}:*")
-            return {name: client.dump(name) for name in names}
+            return redis_contents.dumps(client, f"stream_dp:{{{self.settings.stream}}}:*")
 
     def restore_keys(self, dumped: dict[bytes, bytes]) -> None:
         """Put Redis back to what `redis_keys` returned."""
@@ -366,13 +366,13 @@ class Stream:
         for ours, theirs in zip(expected.counter.columns, found.state.counter.columns, strict=True):
             assert (ours.name, ours.version) == (theirs.name, theirs.version)
             np.testing.assert_array_equal(theirs.cells, ours.cells[:labels])
-        ours, theirs = expected.block, found.state.block
-        assert (ours is None) == (theirs is None)
-        if ours is not None and theirs is not None:
-            assert ours.histories == theirs.histories
-            np.testing.assert_array_equal(theirs.rows, ours.rows)
-            for mine, stored in zip(ours.counter.columns, theirs.counter.columns, strict=True):
-                np.testing.assert_array_equal(stored.cells, mine.cells)
+        block, stored = expected.block, found.state.block
+        assert (block is None) == (stored is None)
+        if block is not None and stored is not None:
+            assert block.histories == stored.histories
+            np.testing.assert_array_equal(stored.rows, block.rows)
+            for ours, theirs in zip(block.counter.columns, stored.counter.columns, strict=True):
+                np.testing.assert_array_equal(theirs.cells, ours.cells)
 
     def stop_all(self) -> None:
         """End what a test left running."""
@@ -389,7 +389,7 @@ def _round(record: ConsumerRecord) -> int:
         return 0
 
 
-def as_values(settings: Settings) -> dict[str, object]:
+def as_values(settings: Settings) -> dict[str, Any]:
     """The settings by name."""
     return {name: getattr(settings, name) for name in settings.__struct_fields__}
 
@@ -458,9 +458,9 @@ def _all_records(kafka: str, topic: str, last_only: bool = False) -> list[Consum
 
 
 @contextmanager
-def small_stream(kafka: str, redis_url: str, name: str, folder: Path, **changed: object) -> Iterator[Stream]:
+def small_stream(kafka: str, redis_url: str, name: str, folder: Path, **changed: Any) -> Iterator[Stream]:
     """A stream of small batches and frequent checkpoints: a short one takes every step many times."""
-    settings = {
+    settings: dict[str, Any] = {
         "unmetered": True,  # budgets are for the tests that set one
         "epsilon": 30.0,
         "horizon": 1023,

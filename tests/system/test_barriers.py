@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import msgspec
 import pytest
@@ -37,7 +38,7 @@ from stream_dp.verification.verify import Verdict
 from stream_dp.workers.events_reader import EventsReader, ends_of
 from stream_dp.workers.resume import NewEpoch
 from tests.system.sharded import sharded_stream
-from tests.system.streams import Stream, ended, event, small_stream, some_events, wait_until
+from tests.system.streams import AnyWorker, Stream, ended, event, small_stream, some_events, wait_until
 
 TICKS = {"rounds": "ticks", "tick_seconds": 0.1}
 KILLED, REFUSED = -signal.SIGKILL, 2
@@ -47,7 +48,7 @@ MakeStream = Callable[..., AbstractContextManager[Stream]]
 
 @pytest.fixture
 def make(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeStream:
-    def stream(**changed: object) -> AbstractContextManager[Stream]:
+    def stream(**changed: Any) -> AbstractContextManager[Stream]:
         settings = {"checkpoint_rounds": 3, **TICKS, **changed}
         return small_stream(kafka, redis_url, topic_prefix, tmp_path, **settings)
 
@@ -66,7 +67,7 @@ def times(stream: Stream, epoch: int = 1) -> dict[int, str]:
     return {release.round: release.ts for release in found if release.epoch == epoch}
 
 
-def open_epoch(stream: Stream, **changed: object) -> None:
+def open_epoch(stream: Stream, **changed: Any) -> None:
     """Run a worker that counts nothing, so that there is an epoch, and a key, to write barriers for."""
     worker = stream.start(**changed)
     stream.wait_until_logged("epoch 1, round 0")
@@ -434,7 +435,8 @@ def test_barriers_written_apart_end_rounds_while_no_worker_runs(by_hand: MakeStr
         stream.feed(some_events(20, seed=2))
         worker = stream.start()
         stream.wait_until_round(8, worker)
-        for process in (*apart, worker):
+        running: list[AnyWorker] = [*apart, worker]
+        for process in running:
             process.terminate()
             assert ended(process) == 0, stream.logged()
         assert stream.writers() == []
@@ -589,7 +591,7 @@ async def lags(stream: Stream) -> list[int]:
     await reading.start()
     try:
         reader.begin()
-        found = []
+        found: list[int] = []
         while len(found) < 4:
             if await reader.read(1):
                 found.append(reader.barrier_lag)

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
+from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import producer_client
 from stream_dp.releases.changes import Change, ChangesWriter
@@ -116,5 +117,5 @@ def test_a_record_of_others_among_the_changes_is_told_in_one_sentence(
     assert "is no change" in " ".join(found.stderr.split())
 
 
-def log_record(change: Change) -> "log.Record":
-    return log.Record(0, 1, b"s", msgspec.json.encode(change))
+def log_record(change: Change) -> Record:
+    return Record(0, 1, b"s", msgspec.json.encode(change))

@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from click.testing import Result
 from kafka import KafkaAdminClient, KafkaProducer
 from redis import Redis
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
 from stream_dp.config.settings import Settings

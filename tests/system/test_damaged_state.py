@@ -91,11 +91,12 @@ def test_a_state_that_gives_another_release_than_was_published_is_refused(stream
     }
     with stream.redis() as redis:
         for what, state in wrong.items():
+            print(f"{what} is changed")  # shown if it goes unnoticed
             rewrite(redis, stream.settings.stream, key, replace(right, state=state))
             with pytest.raises(
                 StateDamaged, match=f"what was published of round {ROUNDS}.*rebuild --replace"
             ):
-                pytest.fail(f"{what} went unnoticed: {start(stream, redis)}")
+                start(stream, redis)
         rewrite(redis, stream.settings.stream, key, right)
         start(stream, redis)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -57,20 +58,20 @@ def many(stream: Stream, first: int, last: int, labels: int = 5) -> list[Release
     ]
 
 
-def told(shown: Release) -> dict[str, object]:
+def told(shown: Release) -> dict[str, Any]:
     """What the API says of a release."""
     low, high = whole_intervals(shown)
     return as_dict(shown) | {"promise": promise(shown), "low": low, "high": high}
 
 
-def as_dict(shown: Release | None) -> dict[str, object]:
+def as_dict(shown: Release | None) -> dict[str, Any]:
     assert shown is not None
     return {name: getattr(shown, name) for name in shown.__struct_fields__}
 
 
-def connections(process: int) -> tuple[list[int], list[int]]:
+def connections(process: int | None) -> tuple[list[int], list[int]]:
     """Remote ports of the connections that a process has made, and the ports it listens on."""
-    inodes = set()
+    inodes: set[str] = set()
     for link in Path(f"/proc/{process}/fd").iterdir():
         try:
             found = re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink()))

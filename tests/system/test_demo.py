@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from stream_dp.cli import app
 from stream_dp.counters.calibration import calibrate
+from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.dev.flights import flight_events
 from tests.system.streams import GIVE_UP_SECONDS, wait_until
 
@@ -115,6 +116,7 @@ def test_headless_it_says_what_was_released_and_before_people_it_goes_on_until_c
 def check_summary(told: dict[str, Any]) -> None:
     """It says what 2,048 rounds released, and counts are the true ones and noise."""
     mechanism, _ = calibrate(2, 1e-6, 65_535, 3)
+    assert isinstance(mechanism, DiscreteCounter)
     taus = [mechanism.tau(number) for number in range(1, 2049)]
     sd = mechanism.sd(2048)
     assert told | {"kafka": "", "events_per_second": 0, "labels": []} == {

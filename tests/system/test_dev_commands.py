@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 import redis
-from click.testing import Result
 from kafka import KafkaProducer
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
-from stream_dp.dev import servers
-from stream_dp.dev.child_process import birth_of
+from stream_dp.dev import redis_server, servers
+from stream_dp.dev.child_process import birth_of, is_free, stop_by_id
 from tests.apache_kafka.server import free_ports
 from tests.system.streams import GIVE_UP_SECONDS, wait_until
 
@@ -93,11 +92,11 @@ def test_a_taken_port_is_named_with_the_option_that_changes_it(
 def test_if_redis_does_not_start_the_broker_does_not_stay(
     folder: Path, ports: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers.redis_server, "server_binary", lambda: Path("/bin/false"))
+    monkeypatch.setattr(redis_server, "server_binary", lambda: Path("/bin/false"))
     result = run("up", folder, *ports)
     assert result.exit_code == 2
     assert "the Redis server did not start" in result.stderr
-    assert servers.is_free(int(ports[1]))
+    assert is_free(int(ports[1]))
     assert servers.status(folder) == []
 
 
@@ -138,7 +137,7 @@ def test_down_never_ends_a_process_that_took_over_a_recorded_id(folder: Path, po
         assert run("down", folder).exit_code == 0
         assert stranger.poll() is None
     finally:
-        servers.stop_by_id(broker.pid, broker.birth)
+        stop_by_id(broker.pid, broker.birth)
         stranger.kill()
         stranger.wait()
 

@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -65,7 +66,7 @@ def releases(stream: Stream, epoch: int) -> list[Release]:
 
 
 def run_epoch(
-    stream: Stream, until_round: int, epoch: int, wish: NewEpoch | None = None, **changed: object
+    stream: Stream, until_round: int, epoch: int, wish: NewEpoch | None = None, **changed: Any
 ) -> None:
     """Run a worker until `epoch` has released `until_round`."""
     worker = stream.start(new_epoch=wish, **changed)

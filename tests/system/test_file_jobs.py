@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from redis import Redis
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
 from stream_dp.jobs import steps

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
 from stream_dp.epochs.journaled_ledger import JournaledLedger
@@ -66,8 +65,13 @@ def test_a_topic_that_nobody_registered_is_refused_with_the_command_that_does_it
     place = metered
     bank, scratch = other_topic(place, "bank.events"), f"{place.settings.stream}-scratch"
     JournaledLedger(place.settings.kafka, place.redis, scratch).set_budget(100.0, 1e-4, UNIT)
-    for source in ({"topic": bank, "name": scratch}, {"topic": bank, "name": bank}, {"topic": bank}):
-        refused = asked(place, f"q{len(source)}", **source)
+    sources: list[dict[str, Any]] = [
+        {"topic": bank, "name": scratch},
+        {"topic": bank, "name": bank},
+        {"topic": bank},
+    ]
+    for asked_for in sources:
+        refused = asked(place, f"q{len(asked_for)}", **asked_for)
         assert refused.status == "refused"
         assert f"stream-dp source register --topic {bank}" in str(refused.reason)
     words = ["top-k", "--topic", bank, "--epsilon", "30", *where(place)]
@@ -87,8 +91,8 @@ def test_a_derived_topic_spends_the_source_that_it_comes_from(metered: Place) ->
         assert command(*words, *where(place)).exit_code == 0
     assert command("source", "register", "--topic", derived, "--source", master, *where(place)).exit_code == 0
     assert asked(place, "q1", topic=master).status == "done"  # and the budget is used up
-    for job_id, source in (("q2", {"topic": derived}), ("q3", {"topic": derived, "name": rich})):
-        assert asked(place, job_id, **source).status == "refused"
+    assert asked(place, "q2", topic=derived).status == "refused"
+    assert asked(place, "q3", topic=derived, name=rich).status == "refused"
     words = ["top-k", "--topic", derived, "--epsilon", "4", *where(place)]
     assert "does not fit the budget" in sentence(command(*words))
     assert f"spends the budget of {master!r}, not of {rich!r}" in sentence(command(*words, "--source", rich))

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
 from stream_dp.jobs.result import decode_result
@@ -77,8 +76,8 @@ def test_a_topic_is_read_by_command_between_two_times(place: Place) -> None:
         assert "is empty" in told.stderr
     [charge] = place.charges()
     assert charge.end_offset == 1200
-    [result] = place.answers({"id": "old", **TOP, "source": {"from": "1969-07-20T20:17:40Z"}})
-    assert (result.status, result.first_offset, result.end_offset) == ("done", 0, EVENTS)
+    [answer] = place.answers({"id": "old", **TOP, "source": {"from": "1969-07-20T20:17:40Z"}})
+    assert (answer.status, answer.first_offset, answer.end_offset) == ("done", 0, EVENTS)
 
 
 @pytest.mark.same_on_any_broker("what Redis holds")

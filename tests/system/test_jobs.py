@@ -81,7 +81,7 @@ def test_a_request_that_comes_again_gets_the_stored_result_and_is_charged_once(p
     assert place.answers(request) == [first]
 
 
-BAD = {
+BAD: dict[str, dict[str, Any]] = {
     "did you mean 'gumbel'": {"mechanism": "gumble"},
     "k must be a whole number": {"k": 0},
     "epsilon must be a number above 0": {"epsilon": -1},

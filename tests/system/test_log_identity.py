@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
@@ -223,7 +224,7 @@ def test_a_foreign_record_among_the_releases_is_passed_over(
     stream.check_everything()
 
 
-def changed_release(stream: Stream, round_number: int, **changed: object) -> Record:
+def changed_release(stream: Stream, round_number: int, **changed: Any) -> Record:
     record = stream.releases()[round_number - 1]
     return record._replace(value=json.dumps({**json.loads(record.value or b""), **changed}).encode())
 

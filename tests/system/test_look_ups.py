@@ -57,9 +57,9 @@ def test_a_release_is_found_by_the_time_of_its_event(
                 with stream_dp.subscribe(kafka, topic_prefix, asked) as following:
                     assert next(following).round == expected
         middle = releases[len(releases) // 2]
-        asked = (happened(middle.round) + timedelta(seconds=1)).isoformat()
-        assert tail(stream, "--at", asked) == [middle.round]
-        assert tail(stream, "--from", asked, "--rounds", "2")[0] == middle.round
+        later = (happened(middle.round) + timedelta(seconds=1)).isoformat()
+        assert tail(stream, "--at", later) == [middle.round]
+        assert tail(stream, "--from", later, "--rounds", "2")[0] == middle.round
         again = release_at(kafka, restored, happened(middle.round))
         assert again is not None
         assert again.round == middle.round

@@ -6,7 +6,7 @@ import pytest
 from redis import Redis
 
 from stream_dp.epochs.journaled_ledger import JournaledLedger, look
-from stream_dp.privacy.composition import Charge
+from stream_dp.privacy.composition import Budget, Charge
 from stream_dp.store.ledger import BudgetExceeded, NoBudget
 from tests import redis_contents
 
@@ -39,6 +39,13 @@ def ledgers(kafka: str, redis_url: str, topic_prefix: str) -> Iterator[Ledgers]:
         yield Ledgers(kafka, redis, f"{topic_prefix}.events")
 
 
+def budget_of(books: JournaledLedger) -> Budget:
+    """The budget that is set."""
+    budget = books.ledger.budget()
+    assert budget is not None
+    return budget
+
+
 def charge(id_: str, epsilon: float) -> Charge:
     """A pure epsilon-DP job on all offsets."""
     return Charge(
@@ -61,7 +68,7 @@ def test_a_lowered_budget_stays_low_when_redis_is_lost_or_restored(ledgers: Ledg
     for backup in (before, {}):
         ledgers.put(backup)
         books = ledgers.open()
-        assert books.ledger.budget().epsilon == 1.2
+        assert budget_of(books).epsilon == 1.2
         with pytest.raises(BudgetExceeded):
             books.charge(charge("much", 5.0))
     assert [each.by for each in look(ledgers.kafka, ledgers.redis, ledgers.source).journal.budgets] == [
@@ -75,7 +82,7 @@ def test_a_budget_is_raised_where_both_have_it(ledgers: Ledgers) -> None:
     before = ledgers.keys()
     ledgers.open().set_budget(10.0, DELTA, "event")
     ledgers.put(before)
-    assert ledgers.open().ledger.budget().epsilon == 1.2
+    assert budget_of(ledgers.open()).epsilon == 1.2
     ledgers.open().set_budget(10.0, DELTA, "event")
     ledgers.open().charge(charge("much", 5.0))
 
@@ -85,7 +92,7 @@ def test_of_two_budgets_the_lesser_epsilon_and_the_lesser_delta_count(ledgers: L
     before = ledgers.keys()
     ledgers.open().set_budget(1.0, 1e-5, "event")
     ledgers.put(before)
-    found = ledgers.open().ledger.budget()
+    found = budget_of(ledgers.open())
     assert (found.epsilon, found.delta) == (1.0, 1e-7)
 
 

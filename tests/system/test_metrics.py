@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,8 @@ from redis import Redis
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
-from stream_dp.config.settings import Settings
+from stream_dp.config.settings import OPERATOR_TOKEN, Settings
 from stream_dp.dev import redis_server
-from stream_dp.operations.ports import OPERATOR_TOKEN
 from stream_dp.store.ledger import Ledger
 from stream_dp.workers.histogram import Worker
 from tests.apache_kafka.server import free_ports
@@ -60,7 +60,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 @asynccontextmanager
 async def working(stream: Stream) -> AsyncIterator[Worker]:
     """A worker in this process, with both ports."""
-    worker = Worker(Settings(**as_values(stream.settings)))  # type: ignore[arg-type]
+    worker = Worker(Settings(**as_values(stream.settings)))
     running = asyncio.create_task(worker.run())
     try:
         yield worker
@@ -182,15 +182,15 @@ async def test_a_worker_is_ready_only_while_redis_and_kafka_are_there(
     try:
         for found in with_ports(kafka.address, redis.url, topic_prefix, tmp_path):
             async with working(found) as worker:
-                await until(lambda worker=worker: ready_is(worker, True))
+                await until(partial(ready_is, worker, True))
                 redis.stop()
-                await until(lambda worker=worker: ready_is(worker, False))
+                await until(partial(ready_is, worker, False))
                 redis = redis_server.start(tmp_path / "redis", port)
-                await until(lambda worker=worker: ready_is(worker, True))
+                await until(partial(ready_is, worker, True))
                 kafka.stop()
-                await until(lambda worker=worker: ready_is(worker, False))
+                await until(partial(ready_is, worker, False))
                 kafka.start()
-                await until(lambda worker=worker: ready_is(worker, True))
+                await until(partial(ready_is, worker, True))
                 operators = await asyncio.to_thread(get, worker.settings.operator_port, "/metrics", TOKEN)
                 [outages] = re.findall(r'outages_total\{server="redis",\S+ (\S+)\n', operators[1])
                 assert float(outages) >= 1

@@ -24,6 +24,7 @@ from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.epochs.published import sharding_now
 from stream_dp.kafka.log import LogRefused
 from stream_dp.privacy.composition import Charge
+from stream_dp.privacy.keyed_noise import NOISE_VERSION
 from stream_dp.releases.release import decode_release
 from stream_dp.store import ledger as ledger_module
 from stream_dp.store.checkpoints import CheckpointStore, Fenced
@@ -32,6 +33,7 @@ from stream_dp.verification.rebuild import rebuild
 from stream_dp.workers import session
 from stream_dp.workers.histogram import Worker
 from stream_dp.workers.resume import NewEpoch, Resumed, open_next, resume
+from tests import redis_contents
 from tests.system.sharded import sharded_stream
 from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, small_stream, some_events, wait_until
 from tests.system.worker_process import Kill
@@ -224,7 +226,7 @@ def test_under_another_noise_version_the_old_epoch_is_not_counted_on(
     assert stream.run(until_round=20) == 0
     stream.feed(some_events(10, seed=11))
     with stream.redis() as redis:
-        monkeypatch.setattr(epoch, "NOISE_VERSION", epoch.NOISE_VERSION + 1)
+        monkeypatch.setattr(epoch, "NOISE_VERSION", NOISE_VERSION + 1)
         with pytest.raises(EpochRefused, match=r"draws noise of version .* --new-epoch"):
             started(stream, redis)
         resumed, _ = started(stream, redis, NewEpoch())
@@ -319,7 +321,10 @@ def lose_redis(stream: Stream) -> None:
     """All but the noise key, the ledger included."""
     with stream.redis() as redis:
         own, source = f"{{{stream.settings.stream}}}", f"{{{stream.settings.data_source}}}"
-        names = [*redis.keys(f"stream_dp:{own}:*"), *redis.keys(f"stream_dp:{source}:*")]
+        names = {
+            **redis_contents.dumps(redis, f"stream_dp:{own}:*"),
+            **redis_contents.dumps(redis, f"stream_dp:{source}:*"),
+        }
         redis.delete(*(name for name in names if not name.endswith(b":key")))
 
 

@@ -65,7 +65,8 @@ def delta_of(epsilons: list[float], epsilon: float) -> float:
     """The least delta for which coins of these epsilons together are (epsilon, delta)-DP, over all outcomes."""
     losses = {0.0: 1.0}
     for each in epsilons:
-        likely, following = 1 / (1 + exp(-each)), defaultdict(float)
+        likely = 1 / (1 + exp(-each))
+        following: defaultdict[float, float] = defaultdict(float)
         for loss, chance in losses.items():
             following[loss + each] += chance * likely
             following[loss - each] += chance * (1 - likely)

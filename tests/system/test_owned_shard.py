@@ -151,7 +151,7 @@ def test_a_shard_goes_on_in_the_next_epoch(
         with pytest.raises(refused, match=told):
             shard.run(HANDED_OUT)
     shard.journal.append(EpochClosed(1, HANDED_OUT))
-    shard.open(2, noise_version=stream_dp.engine.epoch.NOISE_VERSION)
+    shard.open(2, noise_version=NOISE_VERSION + 1 if lose is upgrade else NOISE_VERSION)
     frames = shard.frames(some_events(60, seed=2))
     shard.stream.write(shard.stream.settings.frames, frames)
     with caplog.at_level("WARNING"):

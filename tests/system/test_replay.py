@@ -12,10 +12,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from click.testing import Result
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from redis import Redis
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
 from stream_dp.events.record import Record
@@ -31,7 +30,7 @@ def new(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> New:
     """Makes a stream whose name ends as asked."""
 
     @contextmanager
-    def make(name: str, **changed: object) -> Iterator[Stream]:
+    def make(name: str, **changed: Any) -> Iterator[Stream]:
         with small_stream(kafka, redis_url, f"{topic_prefix}.{name}", tmp_path, **changed) as stream:
             yield stream
 

@@ -5,6 +5,7 @@ import dataclasses
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -65,7 +66,7 @@ def charges(stream: Stream) -> list[Charge]:
         return Ledger(client, stream.settings.data_source).charges()
 
 
-def run_until(stream: Stream, epoch: int, rounds: int, **changed: object) -> None:
+def run_until(stream: Stream, epoch: int, rounds: int, **changed: Any) -> None:
     """Run a worker until `epoch` is opened and has released so many rounds, and end it."""
     begun = f"epoch {epoch}, round"
     before = stream.logged().count(begun)

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,14 +22,14 @@ from tests.system.worker_process import Kill
 KILLED = -signal.SIGKILL
 USERS = {"unit": "user", "items_per_user": 3}
 TICKS = {"rounds": "ticks", "tick_seconds": 0.1}
-NO_MORE = {"write_barriers": False}
+NO_MORE: dict[str, Any] = {"write_barriers": False}
 
 MakeStream = Callable[..., AbstractContextManager[Stream]]
 
 
 @pytest.fixture
 def make(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeStream:
-    def stream(**changed: object) -> AbstractContextManager[Stream]:
+    def stream(**changed: Any) -> AbstractContextManager[Stream]:
         return small_stream(kafka, redis_url, topic_prefix, tmp_path, **{"checkpoint_rounds": 3, **changed})
 
     return stream

@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from functools import cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.kafka import log
 from stream_dp.releases.release import Release, decode_release
 from stream_dp.verification.rebuild import verify_epoch
@@ -93,7 +95,7 @@ def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Ite
         yield stream
 
 
-def start_app(stream: Stream, **changed: object) -> BaseProcess:
+def start_app(stream: Stream, **changed: Any) -> BaseProcess:
     """`stream-dp worker`, forked where everything is imported."""
     worker = forked_program.start(as_values(stream.settings) | changed, stream.log_file, "worker")
     stream.workers.append(worker)
@@ -134,13 +136,15 @@ def check_independently(stream: Stream, events: list[bytes], releases: list[Rele
     """Some labels in all rounds, all labels in some rounds, and every cell of Redis at the end."""
     checkpoint = stream.checkpoint()
     mechanism = checkpoint.epoch.mechanism
+    assert isinstance(mechanism, DiscreteCounter)
     slow = SlowReader(
         stream.key(), stream.settings.stream, checkpoint.epoch.nonce, mechanism.sigma_squared, events
     )
 
+    parameters = mechanism.sigma_squared, mechanism.threshold_delta
+
     @cache
     def tau_of(nodes: int) -> int:
-        parameters = mechanism.sigma_squared, mechanism.threshold_delta
         return naive.tau((1 << nodes) - 1, HORIZON, ITEMS_PER_EVENT, *parameters)
 
     def tau(round_number: int) -> int:
@@ -177,10 +181,10 @@ def check_cells(state, slow: SlowReader, last: int) -> None:  # type: ignore[no-
     assert state.round == last
     assert list(slow.rounds) == state.labels
     assert [slow.count(label, last) for label in state.labels] == state.counts.tolist()
-    live, node = [], last
-    while node:
-        live.append(node)
-        node &= node - 1
+    live, left = [], last
+    while left:
+        live.append(left)
+        left &= left - 1
     assert live == [node.round for node in live_nodes(state)]
     for node in live_nodes(state):
         start = node.round & (node.round - 1)
@@ -257,6 +261,7 @@ def test_a_release_says_of_itself_what_was_promised(stream: Stream) -> None:
     stream.feed([event("tea")] * 40)
     assert stream.run(until_round=40) == 0
     epoch = stream.checkpoint().epoch
+    assert isinstance(epoch.mechanism, DiscreteCounter)
     events = stream.events()
     for record, closing in zip(stream.releases(), events, strict=True):
         told = json.loads(record.value or b"")

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -159,14 +160,14 @@ class _System:
         _command(stream, 2, "worker", noise_key=self.key_file.read_text().strip())
 
 
-def start(stream: Stream, *words: str, **changed: object) -> BaseProcess:
+def start(stream: Stream, *words: str, **changed: Any) -> BaseProcess:
     """A program with the settings of a stream and those that are changed; what it prints is in the stream's log."""
     process = forked_program.start({**as_values(stream.settings), **changed}, stream.log_file, *words)
     stream.workers.append(process)
     return process
 
 
-def _command(stream: Stream, status: int | None, *words: str, **changed: object) -> None:
+def _command(stream: Stream, status: int | None, *words: str, **changed: Any) -> None:
     """A command of the command line, with what it prints in the stream's log; a `status` of None is any failure."""
     found = ended(start(stream, *words, **changed))
     assert found == status if status is not None else found != 0, (words, stream.logged()[-2000:])

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import msgspec
 import pytest
-from click.testing import Result
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import stream_dp
 from stream_dp.cli import app
@@ -70,7 +70,7 @@ def counts_in(stream: Stream) -> dict[str, int]:
     return {row["label"]: row["count"] for row in rows.values()}
 
 
-def write_once(stream: Stream, **changed: object) -> int:
+def write_once(stream: Stream, **changed: Any) -> int:
     with TableWriter(Settings(**{**as_values(stream.settings), **changed})) as writer:
         return writer.write()
 

@@ -18,7 +18,7 @@ def main() -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=ca)
     context.load_cert_chain(cert, key)
     context.verify_mode = ssl.CERT_REQUIRED
-    asyncio.start_server = partial(asyncio.start_server, ssl=context)  # type: ignore[assignment]
+    asyncio.start_server = partial(asyncio.start_server, ssl=context)
     Path(folder).mkdir(parents=True, exist_ok=True)
     asyncio.run(broker.serve(Path(folder), "127.0.0.1", int(port)))
 

@@ -57,8 +57,8 @@ def embedded_over_tls(folder: Path, authority: Authority) -> Iterator[dict[str, 
     port, _ = free_ports()
     certificate = authority.certify("kafka")
     folder.mkdir()
-    words = [authority.file, certificate.cert, certificate.key, str(port), folder / "data"]
-    command = [sys.executable, Path(__file__).with_name("tls_broker.py"), *words]
+    words: list[str | Path] = [authority.file, certificate.cert, certificate.key, str(port), folder / "data"]
+    command: list[str | Path] = [sys.executable, Path(__file__).with_name("tls_broker.py"), *words]
     process = spawn(command, folder / "broker.log", owned=True)
     try:
         ready = folder / "data" / "broker.json"
