@@ -28,7 +28,17 @@ class Database:
         self.name = name
         self.port, _ = free_ports()
         data, self._log = folder / "data", folder / "postgresql.log"
-        made = ["--pgdata", data, "--username", name, "--no-sync", "--encoding", "UTF8", "--locale", "C"]
+        made: list[str | Path] = [
+            "--pgdata",
+            data,
+            "--username",
+            name,
+            "--no-sync",
+            "--encoding",
+            "UTF8",
+            "--locale",
+            "C",
+        ]
         subprocess.run(
             [*_unprivileged(), _program("initdb"), *made], capture_output=True, check=True, cwd="/"
         )

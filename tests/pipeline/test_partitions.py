@@ -260,7 +260,7 @@ def test_the_digest_of_a_log_tells_any_other_log(change: str) -> None:
             following._replace(value=b"}" + (following.value or b"")),
         ]
     else:
-        others = {"offset": 1, "timestamp": 9, "key": None, "value": b"", "partition": 0}
+        others: dict[str, Any] = {"offset": 1, "timestamp": 9, "key": None, "value": b"", "partition": 0}
         edited[place] = record._replace(**{change: others[change]})
         if change == "partition":
             edited[place] = record._replace(partition=0, offset=2)

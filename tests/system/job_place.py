@@ -25,8 +25,15 @@ from tests.shared import RETAIL
 from tests.system.streams import GIVE_UP_SECONDS, _all_records, wait_until
 
 UNIT: Unit = "user" if RETAIL.exists() else "event"  # flights have no user
-TOP = {"job": "top-k", "mechanism": "gumbel", "epsilon": 4, "delta": 1e-6, "k": 5, "unit": UNIT}
-UNION = {
+TOP: dict[str, Any] = {
+    "job": "top-k",
+    "mechanism": "gumbel",
+    "epsilon": 4,
+    "delta": 1e-6,
+    "k": 5,
+    "unit": UNIT,
+}
+UNION: dict[str, Any] = {
     "job": "set-union",
     "mechanism": "sips",
     "epsilon": 4,
@@ -34,7 +41,7 @@ UNION = {
     "items_per_user": 10,
     "unit": UNIT,
 }
-COUNTS = {
+COUNTS: dict[str, Any] = {
     "job": "histogram",
     "mechanism": "gaussian",
     "epsilon": 4,
@@ -43,7 +50,13 @@ COUNTS = {
     "unit": UNIT,
 }
 EVENTS = 1_500
-PAID_BY_MARKS = {**TOP, "mechanism": "pay-what-you-get", "budget": "anna", "marks": 30, "queries": 4}
+PAID_BY_MARKS: dict[str, Any] = {
+    **TOP,
+    "mechanism": "pay-what-you-get",
+    "budget": "anna",
+    "marks": 30,
+    "queries": 4,
+}
 
 
 class Place:

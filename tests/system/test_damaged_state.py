@@ -206,8 +206,8 @@ def test_a_stream_of_format_3_goes_on_where_its_program_stopped(
     stream.write(settings.events, left.records)
     stream.write(settings.releases, [Record(0, 1, settings.stream.encode(), part.value) for part in counted])
     journal = EpochJournal(settings)
-    journal.append(EpochOpened(left.opened, key_check(KEY), 0))
-    journal.append(EpochStarted(1))
+    journal.append(EpochOpened(left.opened, key_check(KEY), 0), at=1)
+    journal.append(EpochStarted(1), at=1)
     try:
         with stream.redis() as redis:
             put_back(redis, left)

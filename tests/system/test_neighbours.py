@@ -5,7 +5,7 @@ drawn apart, so they are left out too.  What the noise lets through of labels an
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,10 @@ def raw_records(kafka: str, topic: str, partition: int) -> list[Any]:
     return [record for _, batch in batches for record in batch]
 
 
+def last_round_is(stream: Stream, number: int) -> Callable[[], bool]:
+    return lambda: stream.last_round() == number
+
+
 def check_same(both: list[dict[str, Any]], releases: int = BACKLOG // 3, shards: int = 0) -> None:
     """That there is something to compare, and that it is the same."""
     one, other = both
@@ -148,7 +152,7 @@ def test_all_that_a_worker_makes_public_is_the_same_where_an_epoch_follows_anoth
             stream.write(stream.settings.events, records)
             worker = stream.start()
             stream.wait_until_logged("epoch 2, round 0")
-            stream.wait_until(lambda stream=stream: stream.last_round() == BACKLOG - 1023, worker)
+            stream.wait_until(last_round_is(stream, BACKLOG - 1023), worker)
             worker.terminate()
             assert ended(worker) == 0, stream.logged()
             both.append(everything_public(stream))

@@ -160,7 +160,7 @@ def test_a_worker_whose_epoch_was_closed_meanwhile_stops(
     async def work() -> None:
         running = asyncio.create_task(Worker(stream.settings).run())
         await soon(lambda: len(stream.releases()) == 20, running)
-        await asyncio.to_thread(EpochJournal(stream.settings).append, EpochClosed(1, 20))
+        await asyncio.to_thread(EpochJournal(stream.settings).append, EpochClosed(1, 20), 1)
         await asyncio.wait_for(running, GIVE_UP_SECONDS)
 
     with pytest.raises(EpochRefused, match="epoch 1 was closed at offset 20 while it ran"):

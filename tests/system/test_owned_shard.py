@@ -51,7 +51,7 @@ class OneShard:
     def open(self, number: int, noise_version: int = NOISE_VERSION) -> None:
         """Open an epoch."""
         self.epoch = replace(Epoch.open(self.stream.settings, number, 0), noise_version=noise_version)
-        self.journal.append(EpochOpened(self.epoch, key_check(self.key), 0))
+        self.journal.append(EpochOpened(self.epoch, key_check(self.key), 0), at=1)
 
     def frames(self, values: list[bytes | None], at_once: int = 1) -> list[Record]:
         """The frames of the newest epoch for events, one a round; each frame, of so many rounds, as a record."""
@@ -150,7 +150,7 @@ def test_a_shard_goes_on_in_the_next_epoch(
     if refused is not None:  # while the epoch is open
         with pytest.raises(refused, match=told):
             shard.run(HANDED_OUT)
-    shard.journal.append(EpochClosed(1, HANDED_OUT))
+    shard.journal.append(EpochClosed(1, HANDED_OUT), at=1)
     shard.open(2, noise_version=NOISE_VERSION + 1 if lose is upgrade else NOISE_VERSION)
     frames = shard.frames(some_events(60, seed=2))
     shard.stream.write(shard.stream.settings.frames, frames)
