@@ -1,7 +1,4 @@
-"""`stream-dp`: one command for every tool.  Each command lives in the module of its name.
-
-Modules that take long to import (faust, scipy, Kafka clients) are imported inside the commands that need them.
-"""
+"""`stream-dp`: one command for every tool.  Each command lives in the module of its name (see catalogue.py)."""
 
 import logging
 from typing import Any
@@ -9,39 +6,29 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from stream_dp import __version__
-from stream_dp.cli import (
-    audit,
-    barriers,
-    budget,
-    calibrate,
-    changes,
-    check,
-    dashboard,
-    demo,
-    dev,
-    jobs,
-    key,
-    one_shot,
-    plan,
-    preview,
-    replay,
-    republish,
-    shards,
-    source,
-    table,
-    tail,
-    verify,
-    worker,
-)
+from stream_dp.cli.catalogue import COMMANDS, loaded
 from stream_dp.cli.mistakes import sentence
 from stream_dp.operations import stacks
 
 
 class Commands(TyperGroup):
-    """The commands; a user's mistake in any of them ends it with one sentence and status 2."""
+    """The commands of the catalogue; a user's mistake in any of them ends it with one sentence and status 2."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """What the list of commands shows: a name and a line."""
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name].summary) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is called; only now its module is imported."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, name and loaded(name), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
@@ -72,32 +59,6 @@ app = typer.Typer(
     """,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-app.command("worker")(worker.worker)
-app.command("shard")(shards.shard)
-app.command("merge")(shards.merge)
-app.command("barriers")(barriers.barriers)
-app.command("tail")(tail.tail)
-app.command("changes")(changes.changes)
-app.command("table")(table.table)
-app.command("replay")(replay.replay)
-app.command("dashboard")(dashboard.dashboard)
-app.command("calibrate")(calibrate.calibrate)
-app.command("preview")(preview.preview)
-app.command("plan")(plan.plan)
-app.command("check")(check.check)
-app.command("audit")(audit.audit)
-app.command("verify")(verify.verify)
-app.command("rebuild")(verify.rebuild)
-app.command("republish")(republish.republish)
-app.command("top-k")(one_shot.top_k)
-app.command("set-union")(one_shot.set_union)
-app.command("histogram")(one_shot.histogram)
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(key.app, name="key")
-app.add_typer(budget.app, name="budget")
-app.add_typer(source.app, name="source")
-app.add_typer(dev.app, name="dev")
 
 
 @app.callback(invoke_without_command=True)

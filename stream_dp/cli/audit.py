@@ -3,19 +3,18 @@
 import json
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from stream_dp.audit.catalogue import pairs
+from stream_dp.audit.examine import Finding, Pair, examine
 from stream_dp.cli import options
 from stream_dp.cli.audit_exact import audit_exactly
 from stream_dp.cli.mistakes import Mistake
-
-if TYPE_CHECKING:
-    from stream_dp.audit.examine import Finding, Pair
 
 _MOST_SEED_BYTES = 64
 
@@ -91,8 +90,6 @@ def _seed(text: str | None) -> bytes:
 
 
 def _chosen(names: Sequence[str]) -> "list[Pair]":
-    from stream_dp.audit.catalogue import pairs
-
     everything = pairs()
     known = list(dict.fromkeys(pair.mechanism for pair in everything))
     for name in names:
@@ -103,8 +100,6 @@ def _chosen(names: Sequence[str]) -> "list[Pair]":
 
 def _examined(chosen: "Sequence[Pair]", seed: bytes, runs: int | None, *, quiet: bool) -> "list[Finding]":
     """All findings; people watch them come on standard error."""
-    from stream_dp.audit.examine import examine
-
     findings = []
     with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
         task = progress.add_task("", total=len(chosen))

@@ -2,24 +2,19 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from stream_dp.audit.exact_cases import Counted, cases, counted
 from stream_dp.cli.mistakes import Mistake
-
-if TYPE_CHECKING:
-    from stream_dp.audit.exact_cases import Counted
+from stream_dp.counters import MECHANISMS
 
 
 def audit_exactly(names: Sequence[str], as_json: bool) -> bool:
     """Count, print, and tell whether all correct mechanisms keep their guarantee and all broken ones do not."""
-    from stream_dp.audit.exact_cases import cases, counted
-    from stream_dp.counters import MECHANISMS
-
     for name in names:
         if name not in MECHANISMS:
             raise Mistake(

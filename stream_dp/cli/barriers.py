@@ -4,9 +4,14 @@ from typing import Annotated
 
 import typer
 
+from stream_dp.barriers.key import barrier_key, parsed_key
+from stream_dp.barriers.writer import BarrierWriter
 from stream_dp.cli import options
-from stream_dp.cli.hosting import Log, start_logging, until_stopped
+from stream_dp.cli.log_options import Log, start_logging, until_stopped
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.config.connections import redis_client
+from stream_dp.config.secret import read_secret
+from stream_dp.store.noise_key import noise_key
 
 
 @options.grouped
@@ -33,12 +38,6 @@ def barriers(
 
       stream-dp barriers --settings stream.toml --key file:barriers.key
     """
-    from stream_dp.barriers.key import barrier_key, parsed_key
-    from stream_dp.barriers.writer import BarrierWriter
-    from stream_dp.config.connections import redis_client
-    from stream_dp.config.secret import read_secret
-    from stream_dp.store.noise_key import noise_key
-
     settings = servers.load()
     if settings.rounds != "ticks":
         raise Mistake(

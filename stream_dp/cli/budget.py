@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
+from redis import Redis
 from rich.console import Console
 
 from stream_dp.cli import options
@@ -20,13 +21,13 @@ from stream_dp.cli.budget_view import (
     rule_of,
 )
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.config.settings import load_settings
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from stream_dp.config.settings import Settings
-    from stream_dp.store.ledger import Ledger
+from stream_dp.cli.reach import require_kafka, require_redis
+from stream_dp.config.connections import redis_client
+from stream_dp.config.settings import Settings, load_settings
+from stream_dp.epochs.journaled_ledger import JournaledLedger, look
+from stream_dp.epochs.registry import Registry
+from stream_dp.privacy import composition
+from stream_dp.store.ledger import Ledger, LedgerRefused
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,6 @@ class Place:
     @contextmanager
     def redis_of(self) -> "Iterator[Redis]":
         """A client of Redis; what a ledger refuses is the user's to mend."""
-        from stream_dp.cli.reach import require_redis
-        from stream_dp.config.connections import redis_client
-        from stream_dp.store.ledger import LedgerRefused
-
         found = self.load()
         require_redis(found.redis)
         with redis_client(found.redis_address) as client:
@@ -77,10 +74,6 @@ class Place:
 
         Where Kafka does not answer, as Redis alone has it, and that is said.
         """
-        from stream_dp.cli.reach import require_kafka
-        from stream_dp.epochs.journaled_ledger import look
-        from stream_dp.store.ledger import Ledger
-
         found = self.load()
         with self.redis_of() as redis:
             try:
@@ -167,10 +160,6 @@ def set_(
 
       stream-dp budget set --source shop.events --epsilon 4 --delta 1e-6 --unit user --by "the privacy board"
     """
-    from stream_dp.cli.reach import require_kafka
-    from stream_dp.epochs.journaled_ledger import JournaledLedger
-    from stream_dp.epochs.registry import Registry
-
     settings = place.load()
     require_kafka(settings.kafka)
     with place.redis_of() as redis:
@@ -204,8 +193,6 @@ def explain(place: Place, as_json: options.Json = False) -> None:
 
       stream-dp budget explain --source shop.events --json
     """
-    from stream_dp.privacy import composition
-
     with place.ledger() as ledger:
         report = report_of(ledger)
         state = ledger.state()

@@ -2,20 +2,20 @@
 
 import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.config.times import parse_time
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from stream_dp.privacy.composition import Budget, Charge, Load
-    from stream_dp.store.ledger import Ledger
-    from stream_dp.store.ledger_records import Marks, State, Stored
+from stream_dp.privacy import composition
+from stream_dp.privacy.composition import Budget, Charge, Load
+from stream_dp.store.ledger import Ledger
+from stream_dp.store.ledger_records import Marks, State, Stored
+from stream_dp.store.pay_what_you_get import left_of
 
 _ROWS = 40  # ranges that people see; --json has all
 _BAR_WIDTH = 32
@@ -26,8 +26,6 @@ def report_of(ledger: "Ledger", odometer: bool = False) -> dict[str, Any]:
 
     `odometer`: also what holds although somebody chose this moment by what was released.
     """
-    from stream_dp.privacy import composition
-
     state = ledger.state()
     charges, budget = state.charges(), state.budget
     spent = asdict(state.spent())
@@ -63,15 +61,11 @@ def report_of(ledger: "Ledger", odometer: bool = False) -> dict[str, Any]:
 
 
 def _charge(stored: "Stored") -> dict[str, Any]:
-    import msgspec
-
     return dict(msgspec.to_builtins(stored.now)) | {"at": stored.at}
 
 
 def _journal(ledger: "Ledger") -> dict[str, Any]:
     """What the journal says, and whether Redis says the same."""
-    import msgspec
-
     held, known = ledger.held(), ledger.state().stored
     changes = [
         {**msgspec.to_builtins(each.budget), "by": each.by, "at": each.at} for each in ledger.journal.budgets
@@ -86,8 +80,6 @@ def _journal(ledger: "Ledger") -> dict[str, Any]:
 
 def _marks(budget_id: str, marks: "Marks") -> dict[str, Any]:
     """What a pay-what-you-get budget was opened with, and what no job has taken of it yet."""
-    from stream_dp.store.pay_what_you_get import left_of
-
     left = left_of(marks)
     return {
         "charge": budget_id,
@@ -99,8 +91,6 @@ def _marks(budget_id: str, marks: "Marks") -> dict[str, Any]:
 
 
 def _room(charges: "list[Charge]", budget: "Budget", first: int, end: int | None) -> dict[str, float]:
-    from stream_dp.privacy import composition
-
     room = composition.room(charges, budget, first, end)
     return {"rho": room.rho, "delta": room.delta, "pure_epsilon": room.pure_epsilon}
 
@@ -212,8 +202,6 @@ def history_of(state: "State") -> list[dict[str, Any]]:
 
     Of each charge the range that counts now, so an epoch that has ended counts no more than it does.
     """
-    from stream_dp.privacy import composition
-
     made = state.in_order()
     places = [place for place, each in enumerate(made, start=1) if each.at is not None]
     step = -(-len(places) // _ROWS) or 1

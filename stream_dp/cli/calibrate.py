@@ -3,22 +3,22 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.cli import options
+from stream_dp.cli import calibrate_plot, options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.config.settings import Settings
+from stream_dp.counters import DISCRETE, MECHANISMS
+from stream_dp.counters.calibration import Guarantee, guarantee_of
+from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.planning.comparison import calibrate_each, sight, survey, survey_tau
 
-if TYPE_CHECKING:
-    from stream_dp.counters.calibration import Guarantee
-    from stream_dp.counters.protocol import CalibratedCounter
-
-    Calibrated = tuple[CalibratedCounter, Guarantee]
+Calibrated = tuple[CalibratedCounter, Guarantee]
 
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.structs.fields(Settings)}
 
@@ -84,8 +84,6 @@ def calibrate(
 
       stream-dp calibrate --epsilon 2 --delta 1e-6 --plot mechanisms.png
     """
-    from stream_dp.cli import calibrate_plot
-
     if plot is not None:
         calibrate_plot.check_kind(plot)
     asked = _rounds(rounds, horizon)
@@ -115,9 +113,6 @@ def _calibrated(
 
     Without either pair, at the default promise.
     """
-    from stream_dp.counters import MECHANISMS
-    from stream_dp.planning.comparison import calibrate_each
-
     if promise != (None, None) and noise != (None, None):
         raise Mistake("give either --epsilon and --delta, or --sigma-squared and --threshold-delta, not both")
     try:
@@ -141,9 +136,6 @@ def _given(
     shown: Literal["kept", "each-round"],
 ) -> "Calibrated":
     """What given noise promises."""
-    from stream_dp.counters import DISCRETE
-    from stream_dp.counters.calibration import guarantee_of
-
     if name not in DISCRETE:
         raise Mistake(
             f"--sigma-squared is about the draws of one mechanism: add --mechanism with {' or '.join(DISCRETE)}"
@@ -175,9 +167,6 @@ def _rounds(text: str | None, horizon: int) -> list[int]:
 
 def _report(noise: "CalibratedCounter", guarantee: "Guarantee", rounds: list[int]) -> dict[str, Any]:
     """One mechanism, and the survey's statement for the same promise."""
-    from stream_dp.counters import DISCRETE
-    from stream_dp.planning.comparison import sight, survey
-
     kind = DISCRETE.get(noise.name)
     drawn = {name: getattr(noise, name) for name in ("sigma_squared",) if hasattr(noise, name)}
     if kind is not None:
@@ -229,8 +218,6 @@ def _comparison(reports: list[dict[str, Any]], refused: dict[str, str]) -> dict[
 
 def _print(report: dict[str, Any], noise: "CalibratedCounter", guarantee: "Guarantee") -> None:
     """One mechanism for people, with the papers' conversion and the survey's statement beside it."""
-    from stream_dp.planning.comparison import survey_tau
-
     survey, sd, tau = report["survey"], report["sd"], report["tau"]
     factor = (report["rho"] / survey["rho"]) ** 0.5
     rows = [

@@ -4,19 +4,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.counters.calibration import Guarantee, calibrate
+from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.planning.comparison import OverRounds, over_rounds, spread
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
-    from stream_dp.counters.calibration import Guarantee
-    from stream_dp.counters.protocol import CalibratedCounter
-    from stream_dp.planning.comparison import OverRounds
-
-    Calibrated = tuple[CalibratedCounter, Guarantee]
-    Values = Callable[[NDArray[np.int64]], NDArray[Any]]
+Calibrated = tuple[CalibratedCounter, Guarantee]
+Values = Callable[[NDArray[np.int64]], NDArray[Any]]
 
 _KINDS = (".png", ".svg", ".pdf")
 _COLOURS = ("#b4532a", "#2f6690", "#4f8a4f", "#7b4f8a", "#b08a1e", "#333333")
@@ -78,8 +78,6 @@ class _Curve:
     """One line of a panel: a value of the rounds of a mechanism, and what it comes to over all of them."""
 
     def __init__(self, noise: "CalibratedCounter", name: str, label: str, colour: str) -> None:
-        from stream_dp.planning.comparison import over_rounds
-
         self.mechanism, self.name, self.label, self.colour = noise.name, name, label, colour
         self.values = self.of(noise)
         self.total: OverRounds = over_rounds(self.values, noise.horizon)
@@ -107,10 +105,6 @@ def _curves(mechanisms: "list[CalibratedCounter]") -> list[_Curve]:
 
 def _over_rounds(axes: "Axes", curves: list[_Curve], horizon: int) -> None:
     """In every doubling, the mean as a line and the highest value as a thin one."""
-    import numpy as np
-
-    from stream_dp.planning.comparison import spread
-
     spans = octaves(horizon)
     edges = [first for first, _ in spans] + [horizon + 1]
     for curve in curves:
@@ -158,9 +152,6 @@ def _over_epsilons(axes: "Axes", curves: list[_Curve], calibrated: "list[Calibra
 
 def _means(curve: _Curve, noise: "CalibratedCounter", guarantee: "Guarantee") -> dict[float, float]:
     """The mean that each epsilon gives; epsilons outside what can be promised are left out."""
-    from stream_dp.counters.calibration import calibrate
-    from stream_dp.planning.comparison import spread
-
     rounds = spread(1, noise.horizon, _ROUNDS_OF_OCTAVE)
     means = {}
     for epsilon in (guarantee.epsilon * factor for factor in _FACTORS):

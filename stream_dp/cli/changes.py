@@ -7,7 +7,9 @@ import typer
 from rich.console import Console
 
 from stream_dp.cli import options
+from stream_dp.cli.reach import await_topic, require_kafka
 from stream_dp.config.settings import load_settings
+from stream_dp.releases.changes import ChangesWriter
 
 _POLL_SECONDS = 0.25
 
@@ -31,9 +33,6 @@ def changes(
 
       stream-dp changes --stream shop --kafka broker:9092 --rounds 100 --json
     """
-    from stream_dp.cli.reach import await_topic, require_kafka
-    from stream_dp.releases.changes import ChangesWriter
-
     found = load_settings(settings, stream=stream, kafka=kafka)
     console = Console(stderr=True, highlight=False)
     done = 0

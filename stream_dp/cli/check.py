@@ -11,6 +11,9 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.checklist.finding import Finding
+from stream_dp.cli.checklist.guarantee import noise, promise
+from stream_dp.cli.checklist.state import redis_and_state
+from stream_dp.cli.checklist.topics import topics
 from stream_dp.config.settings import Settings, SettingsError
 
 _MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failed": "[bold red]failed[/]"}
@@ -50,10 +53,6 @@ def _print(findings: list[Finding]) -> None:
 
 def _findings(settings: Settings) -> Iterator[Finding]:
     """The checklist, from what needs no server to what needs both."""
-    from stream_dp.cli.checklist.guarantee import noise, promise
-    from stream_dp.cli.checklist.state import redis_and_state
-    from stream_dp.cli.checklist.topics import topics
-
     items = f"{settings.items_per_unit:,} items per {settings.unit}"
     rounds = {"per-event": "a round at every event", "ticks": f"a round every {settings.tick_seconds:g} s"}
     every = rounds.get(settings.rounds) or f"a round {settings.rounds.replace('-', ' ')} events"

@@ -10,7 +10,9 @@ import typer
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.config.connections import kafka_options
 from stream_dp.config.settings import load_settings
+from stream_dp.dashboard.server import serve
 
 PASSWORD = "STREAM_DASHBOARD_PASSWORD"
 
@@ -44,9 +46,6 @@ def dashboard(
     """
     found = load_settings(settings, stream=stream, kafka=kafka)
     login = _login(user)
-    from stream_dp.config.connections import kafka_options
-    from stream_dp.dashboard.server import serve
-
     kafka_options(found.kafka_address)  # a mistake in it is told before anything is served
     listener = listen(host, port)
     url = address(listener)

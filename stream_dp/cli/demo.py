@@ -14,23 +14,27 @@ from dataclasses import dataclass, field
 from math import isfinite
 from os import environ
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from subprocess import Popen
+from typing import Annotated, Any
 
 import typer
+from kafka import KafkaProducer
 from rich.console import Console
 
+from stream_dp.cli.histogram_view import HistogramView
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import ENVIRONMENT_PREFIX, Settings
-
-if TYPE_CHECKING:
-    from subprocess import Popen
-
-    from kafka import KafkaProducer
-
-    from stream_dp.cli.histogram_view import HistogramView
-    from stream_dp.dev.servers import Servers
-    from stream_dp.releases.release import Release
-    from stream_dp.releases.subscription import Subscription
+from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.counters.calibration import calibrate
+from stream_dp.dev.child_process import free_port, is_free, spawn, stop_owned
+from stream_dp.dev.flights import ITEMS_PER_EVENT, flight_events
+from stream_dp.dev.servers import Servers, embedded
+from stream_dp.epochs.journaled_ledger import JournaledLedger
+from stream_dp.kafka import log
+from stream_dp.kafka.clients import producer_client
+from stream_dp.releases.release import Release
+from stream_dp.releases.subscription import Subscription
 
 STREAM = "flights"
 EPSILON, DELTA, HORIZON = 2.0, 1e-6, 65_535
@@ -111,9 +115,6 @@ def _run(
     running: ExitStack, folder: Path, rounds: int | None, rate: float, as_json: bool, dashboard: bool
 ) -> None:
     """Start everything, feed and show until the end; `running` stops it all, the last started first."""
-    from stream_dp.cli.histogram_view import HistogramView
-    from stream_dp.dev.servers import embedded
-
     # People read what is going on from standard output, machines read nothing but the summary there.
     console = Console(quiet=as_json)
     console.print("Starting an embedded Kafka and Redis and a worker ...", style="dim")
@@ -143,8 +144,6 @@ def _run(
 
 
 def _settings(servers: "Servers") -> Settings:
-    from stream_dp.dev.flights import ITEMS_PER_EVENT
-
     return Settings(
         stream=STREAM,
         kafka=servers.kafka,
@@ -161,9 +160,6 @@ def _set_budget(settings: Settings) -> None:
 
     A folder that is used again has it already.
     """
-    from stream_dp.config.connections import redis_client
-    from stream_dp.epochs.journaled_ledger import JournaledLedger
-
     with redis_client(settings.redis_address) as redis:
         books = JournaledLedger(settings.kafka_address, redis, settings.data_source)
         if books.ledger.budget() is None:
@@ -182,8 +178,6 @@ class Child:
 @contextmanager
 def _child(command: str, settings: Settings, folder: Path, *options: str) -> Iterator[Child]:
     """Run `stream-dp <command> <options>` on the demo's stream; it ends with the block, or with this process."""
-    from stream_dp.dev.child_process import spawn, stop_owned
-
     file, log = folder / "stream.toml", folder / f"{command}.log"
     names = ("stream", "kafka", "redis", "epsilon", "delta", "horizon", "items_per_event")
     file.write_text("".join(f"{name} = {json.dumps(getattr(settings, name))}\n" for name in names))
@@ -208,8 +202,6 @@ def _child(command: str, settings: Settings, folder: Path, *options: str) -> Ite
 
 def _page_port() -> int:
     """The first free port from the dashboard's usual one on."""
-    from stream_dp.dev.child_process import free_port, is_free
-
     return next((port for port in range(8080, 8180) if is_free(port)), None) or free_port()
 
 
@@ -259,10 +251,6 @@ class Feed:
 @contextmanager
 def _feed(settings: Settings, rounds: int | None, rate: float) -> Iterator[Feed]:
     """Flights from where an earlier demo of the same folder stopped, to `rounds` more or to a demo's last round."""
-    from stream_dp.dev.flights import flight_events
-    from stream_dp.kafka import log
-    from stream_dp.kafka.clients import producer_client
-
     log.create_topics(settings.kafka, settings.events, settings.releases, settings.dead_letters)
     already = log.offsets(settings.kafka, settings.events).end
     left = (HORIZON if rounds else _LAST_ROUND) - already
@@ -279,8 +267,6 @@ def _feed(settings: Settings, rounds: int | None, rate: float) -> Iterator[Feed]
 
 
 def _subscription(settings: Settings, already: int) -> "Subscription":
-    from stream_dp.releases.subscription import Subscription
-
     return Subscription(settings.kafka, settings.releases, already + 1)
 
 
@@ -312,9 +298,6 @@ class Tally:
 
     def summary(self, settings: Settings) -> dict[str, Any]:
         """What was released at the end, and under which promise."""
-        from stream_dp.counters.binary import BinaryMechanism
-        from stream_dp.counters.calibration import calibrate
-
         assert self.last is not None
         last = self.last
         mechanism, _ = calibrate(

@@ -1,80 +1,18 @@
-"""How commands that run until they are stopped are hosted and log."""
+"""How commands that run until they are stopped are hosted."""
 
 import logging
-import logging.config
-import signal
-from dataclasses import dataclass
-from enum import StrEnum
-from threading import Event
-from typing import TYPE_CHECKING, Annotated
 
+import faust
 import typer
 
-if TYPE_CHECKING:
-    import faust
-
-    from stream_dp.operations.open_metrics import PublicFacts
-    from topologies.host import WorkerService
-
-
-class LogFormat(StrEnum):
-    """How a line of the log looks."""
-
-    text = "text"
-    json = "json"
-
-
-class LogLevel(StrEnum):
-    """How much to log."""
-
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
-
-
-@dataclass(frozen=True)
-class Log:
-    """What is logged, and how."""
-
-    log_level: Annotated[LogLevel, typer.Option(help="The least serious messages to show.")] = LogLevel.info
-    log_format: Annotated[
-        LogFormat, typer.Option(help="Lines for people, or one JSON object a line for machines.")
-    ] = LogFormat.text
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --log-format json.")] = False
-
-    @property
-    def for_machines(self) -> bool:
-        """Whether the log is lines of JSON."""
-        return self.as_json or self.log_format is LogFormat.json
-
-
-def start_logging(log: Log, stream: str) -> None:
-    """Log as asked, in a process that Faust does not host."""
-    from stream_dp.operations.logs import json_logging
-    from stream_dp.operations.open_metrics import PublicFacts
-
-    if log.for_machines:
-        logging.config.dictConfig(json_logging(log.log_level.value, PublicFacts(stream)))
-    else:
-        logging.basicConfig(level=log.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
-
-
-def until_stopped() -> Event:
-    """An event that is set by Ctrl-C or SIGTERM."""
-    stopping = Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
-    return stopping
+from stream_dp.cli.log_options import Log
+from stream_dp.operations.logs import json_logging
+from stream_dp.operations.open_metrics import PublicFacts
+from topologies.host import WorkerService
 
 
 def run(app: "faust.App", log: Log, facts: "PublicFacts") -> int:
     """Run the app in this process until it is stopped; returns the exit status.  Lines of JSON say the `facts` too."""
-    import faust  # it takes a second to import, which no other command should wait for
-
-    from stream_dp.operations.logs import json_logging
-
     config = json_logging(log.log_level.value, facts) if log.for_machines else None
     host = faust.Worker(
         app, loglevel=log.log_level.value, logging_config=config, quiet=True, redirect_stdouts=False

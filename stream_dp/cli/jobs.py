@@ -10,9 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli import options
-from stream_dp.cli.hosting import Log, run
+from stream_dp.cli.hosting import run
+from stream_dp.cli.log_options import Log
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.reach import require_redis
+from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import load_settings
+from stream_dp.jobs.result import decode_result
+from stream_dp.jobs.store import JobStore
+from stream_dp.jobs.worker import JOBS, JobWorker
+from stream_dp.operations.open_metrics import PublicFacts
+from topologies.top_k import Jobs, create_app
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -54,10 +62,6 @@ def worker(
 
       stream-dp jobs worker --settings stream.toml --job set-union --files /data/exports --json
     """
-    from stream_dp.jobs.worker import JOBS, JobWorker
-    from stream_dp.operations.open_metrics import PublicFacts
-    from topologies.top_k import Jobs, create_app
-
     for name in job or ():
         if name not in JOBS:
             raise Mistake(f"--job takes {', '.join(JOBS)}, not {name!r}")
@@ -82,11 +86,6 @@ def list_(
 
       stream-dp jobs list --stream shop --json
     """
-    from stream_dp.cli.reach import require_redis
-    from stream_dp.config.connections import redis_client
-    from stream_dp.jobs.result import decode_result
-    from stream_dp.jobs.store import JobStore
-
     chosen = load_settings(settings, stream=stream, redis=redis)
     require_redis(chosen.redis)
     with redis_client(chosen.redis_address) as client:

@@ -7,8 +7,13 @@ from typing import Annotated
 
 import typer
 
+from stream_dp.barriers.key import barrier_key
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.config.connections import redis_client
+from stream_dp.config.settings import load_settings
+from stream_dp.privacy.keyed_noise import new_key
+from stream_dp.store.noise_key import noise_key
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -38,8 +43,6 @@ def new(
 
       stream-dp key new --file noise.key --json
     """
-    from stream_dp.privacy.keyed_noise import new_key
-
     _write(file, new_key())
     if as_json:
         typer.echo(json.dumps({"file": str(file), "noise_key": f"file:{file}"}))
@@ -65,11 +68,6 @@ def barriers(
 
       stream-dp key barriers --stream shop --file barriers.key --json
     """
-    from stream_dp.barriers.key import barrier_key
-    from stream_dp.config.connections import redis_client
-    from stream_dp.config.settings import load_settings
-    from stream_dp.store.noise_key import noise_key
-
     chosen = load_settings(settings, stream=stream, redis=redis)
     client = redis_client(chosen.redis_address)
     _write(file, barrier_key(noise_key(chosen.noise_key, client, chosen.stream, may_create=False)))

@@ -2,6 +2,9 @@
 
 from stream_dp.errors import Refused
 
+_SERVERS = {"kafka.errors.KafkaError": "Kafka", "redis.exceptions.RedisError": "Redis"}
+"""By the errors that their clients raise: by name, so that no command loads a client for this."""
+
 
 class Mistake(Exception):
     """Something the user can put right; the message says what, in one sentence."""
@@ -9,16 +12,10 @@ class Mistake(Exception):
 
 def sentence(error: Exception) -> str | None:
     """What to tell the user about `error`; None for a defect of this program, which deserves its stack trace."""
-    if not isinstance(error, Mistake | Refused):
-        # Imported only now: together they take a second, which no command that works should wait for.
-        from kafka.errors import KafkaError
-        from redis.exceptions import RedisError
-
-        from stream_dp.dev.child_process import ServerFailed
-
-        if isinstance(error, KafkaError | RedisError):
-            server = "Kafka" if isinstance(error, KafkaError) else "Redis"
-            return f"{server} did not do what was asked ({error}): check that it runs and what it permits"
-        if not isinstance(error, ServerFailed):
-            return None
-    return str(error)
+    if isinstance(error, Mistake | Refused):
+        return str(error)
+    names = (f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__)
+    server = next((_SERVERS[name] for name in names if name in _SERVERS), None)
+    if server is None:
+        return None
+    return f"{server} did not do what was asked ({error}): check that it runs and what it permits"

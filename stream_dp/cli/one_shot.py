@@ -4,24 +4,28 @@ import json
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from stream_dp.cli import one_shot_view as view
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.reach import require_kafka, require_redis
+from stream_dp.config.connections import redis_client
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import clock
-
-if TYPE_CHECKING:
-    from stream_dp.jobs.forecast import Forecast
-    from stream_dp.jobs.request import JobRequest
-    from stream_dp.jobs.result import JobResult
-    from stream_dp.jobs.steps import Prepared, Site
+from stream_dp.epochs.journaled_ledger import JournaledLedger
+from stream_dp.jobs.forecast import Forecast, forecast
+from stream_dp.jobs.mechanisms import calibrate
+from stream_dp.jobs.request import BadRequest, JobRequest, request_from
+from stream_dp.jobs.result import JobResult, cost_of
+from stream_dp.jobs.steps import Prepared, Site, compute, pay, prepare, settle
+from stream_dp.privacy.keyed_noise import new_key
 
 _READ, _PROMISE, _SHOW = "What to read", "What to promise", "What to show"
 
@@ -280,11 +284,6 @@ def _place(text: str) -> int | str:
 
 def _run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
     """Ask for the job with these fields, and what `job` says besides."""
-    from stream_dp.cli import one_shot_view as view
-    from stream_dp.jobs.mechanisms import calibrate
-    from stream_dp.jobs.request import BadRequest, JobRequest, request_from
-    from stream_dp.jobs.steps import prepare
-
     asked = {"id": f"command-{secrets.token_hex(8)}", "epsilon": job.epsilon, "unit": job.unit}
     asked |= {name: value for name, value in fields.items() if value is not None}
     try:
@@ -314,8 +313,6 @@ def _run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
 
 def _site(request: "JobRequest", job: Job) -> "tuple[Settings, Site]":
     """Settings and what they say of the source; a stream need not be named where the request says what to read."""
-    from stream_dp.jobs.steps import Site
-
     named = request.source.file is not None or request.source.topic is not None
     if named and job.stream is None and job.settings is None and not Path("stream.toml").exists():
         settings = replace(job, stream="none").load()
@@ -327,19 +324,12 @@ def _site(request: "JobRequest", job: Job) -> "tuple[Settings, Site]":
 
 
 def _require_servers(settings: Settings) -> None:
-    from stream_dp.cli.reach import require_kafka, require_redis
-
     require_redis(settings.redis)
     require_kafka(settings.kafka)
 
 
 def _forecast(request: "JobRequest", settings: Settings, site: "Site") -> "Forecast | str":
     """What the charge would meet; where that cannot be looked up, the reason."""
-    from stream_dp.config.connections import redis_client
-    from stream_dp.jobs.forecast import forecast
-    from stream_dp.jobs.request import BadRequest
-    from stream_dp.jobs.steps import prepare
-
     try:
         _require_servers(settings)
         with redis_client(settings.redis_address) as redis:
@@ -352,12 +342,6 @@ def _charged(
     request: "JobRequest", prepared: "Prepared", settings: Settings, job: Job, asked: int
 ) -> "JobResult":
     """Charge the ledger, in Redis and in its journal, then read and compute; `asked`: when, in milliseconds."""
-    from stream_dp.config.connections import redis_client
-    from stream_dp.epochs.journaled_ledger import JournaledLedger
-    from stream_dp.jobs.result import cost_of
-    from stream_dp.jobs.steps import compute, pay, settle
-    from stream_dp.privacy.keyed_noise import new_key
-
     key, charge_id = new_key(), f"job/{prepared.name}/{request.id}"
     with redis_client(settings.redis_address) as redis:
         ledger = JournaledLedger(

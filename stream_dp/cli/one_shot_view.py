@@ -2,7 +2,6 @@
 
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import typer
@@ -13,11 +12,9 @@ from rich.text import Text
 from stream_dp.cli.histogram_view import printable
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.jobs.calibrated import Calibrated
+from stream_dp.jobs.forecast import Forecast
 from stream_dp.jobs.request import JobRequest
 from stream_dp.jobs.result import JobResult, ResultCost, cost_of, guarantee
-
-if TYPE_CHECKING:
-    from stream_dp.jobs.forecast import Forecast
 
 _NORMAL_95 = 1.96
 _MOST_ROWS = 40

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -11,9 +11,21 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-
-if TYPE_CHECKING:
-    from stream_dp.planning.plan import Costs, Plan, Workload
+from stream_dp.counters import MECHANISMS
+from stream_dp.counters.calibration import LARGEST_HORIZON
+from stream_dp.planning.plan import (
+    FORMULAS,
+    MEASURED,
+    MEASUREMENTS,
+    MOST_SHARDS,
+    PRUNING_ROUNDS,
+    Costs,
+    Plan,
+    Workload,
+    measure_costs,
+)
+from stream_dp.planning.plan import plan as planned
+from stream_dp.planning.release_sizes import CODECS
 
 
 def plan(
@@ -46,12 +58,6 @@ def plan(
 
       stream-dp plan --labels 10000000 --events-per-second 100000 --horizon 16777215 --events-per-round 1000
     """
-    from stream_dp.counters import MECHANISMS
-    from stream_dp.counters.calibration import LARGEST_HORIZON
-    from stream_dp.planning.plan import FORMULAS, MEASUREMENTS, Workload, measure_costs
-    from stream_dp.planning.plan import plan as planned
-    from stream_dp.planning.release_sizes import CODECS
-
     if compression not in CODECS:
         raise Mistake(f"compression must be one of {', '.join(CODECS)}, not {compression!r}")
     if mechanism not in MECHANISMS:
@@ -84,8 +90,6 @@ def plan(
 
 
 def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
-    from stream_dp.planning.plan import FORMULAS, MEASURED, MOST_SHARDS, PRUNING_ROUNDS
-
     console = Console(highlight=False, soft_wrap=True)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     rows = [

@@ -1,11 +1,12 @@
 """`stream-dp preview`: what candidates for the settings would show of a log that everybody may see."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import typer
@@ -17,15 +18,14 @@ from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.config.settings import Settings
+from stream_dp.counters import MECHANISMS
+from stream_dp.counters.calibration import Guarantee
+from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.planning.comparison import calibrate_each
+from stream_dp.planning.preview import PublicLog, Seen, run, seen, throw_away_noise
+from stream_dp.replay.source import FileSource
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from stream_dp.counters.calibration import Guarantee
-    from stream_dp.counters.protocol import CalibratedCounter
-    from stream_dp.planning.preview import PublicLog, Seen
-
-    Calibrated = tuple[CalibratedCounter, Guarantee]
+Calibrated = tuple[CalibratedCounter, Guarantee]
 
 Number = TypeVar("Number", int, float)
 
@@ -92,9 +92,6 @@ def preview(
         raise Mistake(
             "on private data the output of preview has no guarantee at all: add --public if everybody may see this log"
         )
-    from stream_dp.planning.preview import PublicLog
-    from stream_dp.replay.source import FileSource
-
     epsilons, limits = (
         _numbers(epsilon, float, "--epsilon"),
         _numbers(items_per_event, int, "--items-per-event"),
@@ -136,9 +133,6 @@ def _calibrated(
     shown: Literal["kept", "each-round"],
 ) -> "tuple[list[Calibrated], list[str]]":
     """Every mechanism under every setting (epsilon, horizon, items of an event), and why some refuse theirs."""
-    from stream_dp.counters import MECHANISMS
-    from stream_dp.planning.comparison import calibrate_each
-
     chosen = MECHANISMS if names is None else [name.strip() for name in names.split(",")]
     candidates, refused = [], list[str]()
     try:
@@ -154,8 +148,6 @@ def _calibrated(
 
 
 def _run(log: "PublicLog", mechanisms: "list[CalibratedCounter]", runs: int, hidden: bool) -> "list[Seen]":
-    from stream_dp.planning.preview import run, seen, throw_away_noise
-
     with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task("Running", total=len(mechanisms) * runs * len(log.events))
         return [

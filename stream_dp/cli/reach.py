@@ -8,6 +8,8 @@ import typer
 
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.config.connections import Kafka, places_of
+from stream_dp.kafka import log
+from stream_dp.kafka.clients import admin_client
 
 _SECONDS = 3.0
 _LOOK_AGAIN_SECONDS = 0.5
@@ -32,8 +34,6 @@ def require_kafka(addresses: str) -> None:
 
 def require_topic(kafka: Kafka, topic: str) -> None:
     """Raise `Mistake` unless the topic exists; it is not made."""
-    from stream_dp.kafka import log
-
     if topic not in log.topics(kafka):
         raise Mistake(
             f"Kafka at {kafka} has no topic {topic!r}: start the stream's worker first, or name another stream "
@@ -43,8 +43,6 @@ def require_topic(kafka: Kafka, topic: str) -> None:
 
 def await_topic(kafka: Kafka, topic: str, waiting: str) -> None:
     """Return once the topic exists and can be read; it is not made.  Says `waiting` on the error output if need be."""
-    from stream_dp.kafka.clients import admin_client
-
     with admin_client(kafka) as admin:
         if topic not in admin.list_topics():
             typer.echo(waiting, err=True)

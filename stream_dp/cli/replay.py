@@ -1,9 +1,11 @@
 """`stream-dp replay`: recorded events into an events topic again, at their own pace or another."""
 
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,15 +13,15 @@ from rich.progress import Progress
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.reach import require_kafka, require_topic
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.config.settings import Settings, load_settings
-from stream_dp.config.times import parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from stream_dp.replay.replay import Held
-    from stream_dp.replay.source import FileSource, Survey, TopicSource
+from stream_dp.config.times import iso_timestamp, parse_time
+from stream_dp.kafka import log
+from stream_dp.replay.replay import Held, check_held, held_by, missing, paced
+from stream_dp.replay.replay import replay as send_again
+from stream_dp.replay.rules import check_target
+from stream_dp.replay.source import FileSource, Survey, TopicSource, survey
 
 
 def replay(
@@ -123,12 +125,6 @@ def _replay(
     dry_run: bool,
     hidden: bool,
 ) -> dict[str, Any]:
-    from stream_dp.cli.reach import require_kafka, require_topic
-    from stream_dp.kafka import log
-    from stream_dp.replay.replay import Held, check_held, held_by, missing, paced, replay
-    from stream_dp.replay.rules import check_target
-    from stream_dp.replay.source import FileSource, TopicSource
-
     file, topic, start, end = what
     require_kafka(settings.kafka)
     if topic is not None:
@@ -152,20 +148,15 @@ def _replay(
         raise Mistake("no row of the file has a time (ts), so it has no pace: give --as-fast-as-possible")
     with _progress(len(found), len(held.rows), hidden) as told:
         rows = paced(missing(found, held), speed)
-        sent = replay(settings.kafka_address, rows, found.digest, into, keep_timestamps, told)
+        sent = send_again(settings.kafka_address, rows, found.digest, into, keep_timestamps, told)
     return {"into": into, "replayed": sent, "already": len(held.rows)}
 
 
 def _exists(settings: Settings, topic: str) -> bool:
-    from stream_dp.kafka import log
-
     return topic in log.topics(settings.kafka_address)
 
 
 def _plan(source: "FileSource | TopicSource", held: "Held", into: str) -> dict[str, Any]:
-    from stream_dp.config.times import iso_timestamp
-    from stream_dp.replay.source import FileSource, survey
-
     found: Survey = source.survey if isinstance(source, FileSource) else survey(source)
     return {
         "into": into,
@@ -179,8 +170,6 @@ def _plan(source: "FileSource | TopicSource", held: "Held", into: str) -> dict[s
 
 
 def _tell(done: dict[str, Any], as_json: bool) -> None:
-    import json
-
     if as_json:
         typer.echo(json.dumps(done))
     elif "replayed" in done:

@@ -7,7 +7,9 @@ import typer
 
 from stream_dp.cli import options
 from stream_dp.cli.verify import progress_bar
+from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import load_settings
+from stream_dp.verification.republish import republish as write_again
 
 
 def republish(
@@ -44,12 +46,9 @@ def republish(
 
       stream-dp republish --stream shop --epoch 1 --to shop.restored --json
     """
-    from stream_dp.config.connections import redis_client
-    from stream_dp.verification.republish import republish
-
     chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
     with progress_bar("Computing releases again", hidden=as_json) as progress:
-        lacking = republish(
+        lacking = write_again(
             chosen, redis_client(chosen.redis_address), to, epoch, trust_log, dry_run, progress
         )
     epochs = [

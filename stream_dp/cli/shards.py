@@ -1,8 +1,14 @@
 """`stream-dp shard` and `stream-dp merge`: what a stream in shards needs beside its worker."""
 
 from stream_dp.cli import options
-from stream_dp.cli.hosting import Log, run_worker
+from stream_dp.cli.hosting import run_worker
+from stream_dp.cli.log_options import Log
 from stream_dp.config.settings import load_settings
+from stream_dp.workers.merge import MergeWorker
+from stream_dp.workers.shard import ShardWorker
+from topologies.host import WorkerService
+from topologies.merge import create_app as merging_app
+from topologies.shard import create_app as sharding_app
 
 
 @options.grouped
@@ -17,12 +23,8 @@ def shard(servers: options.Servers, log: Log) -> None:
 
       stream-dp shard --settings stream.toml --json
     """
-    from stream_dp.workers.shard import ShardWorker
-    from topologies.host import WorkerService
-    from topologies.shard import create_app
-
     service = WorkerService(ShardWorker(servers.load()))
-    run_worker(create_app(service), service, log)
+    run_worker(sharding_app(service), service, log)
 
 
 @options.grouped
@@ -44,9 +46,5 @@ def merge(
 
       stream-dp merge --settings stream.toml --json
     """
-    from stream_dp.workers.merge import MergeWorker
-    from topologies.host import WorkerService
-    from topologies.merge import create_app
-
     service = WorkerService(MergeWorker(load_settings(settings, stream=stream, kafka=kafka)))
-    run_worker(create_app(service), service, log)
+    run_worker(merging_app(service), service, log)

@@ -3,8 +3,9 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -13,11 +14,12 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.config.settings import load_settings
-
-if TYPE_CHECKING:
-    from stream_dp.config.settings import Settings
-    from stream_dp.epochs.registry import Kind, Registry
+from stream_dp.cli.reach import require_kafka, require_redis
+from stream_dp.config.connections import redis_client
+from stream_dp.config.settings import Settings, load_settings
+from stream_dp.epochs.journaled_ledger import look
+from stream_dp.epochs.registry import Kind, Registry, not_registered
+from stream_dp.jobs.file_rows import digest_of
 
 Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="A topic of events.")]
 File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="A file, known by its content.")]
@@ -48,8 +50,6 @@ class Where:
 
     def load(self) -> "Settings":
         """The settings, with Kafka known to answer."""
-        from stream_dp.cli.reach import require_kafka
-
         named = self.settings is not None or Path("stream.toml").exists()
         found = load_settings(
             self.settings, stream=None if named else "unnamed", kafka=self.kafka, redis=self.redis
@@ -99,11 +99,6 @@ def register(
 
       stream-dp source register --file online-retail.csv --source online-retail --unit user
     """
-    from stream_dp.cli.reach import require_redis
-    from stream_dp.config.connections import redis_client
-    from stream_dp.epochs.journaled_ledger import look
-    from stream_dp.epochs.registry import Registry
-
     kind, name = _what(topic, file)
     chosen = source or topic
     if chosen is None:
@@ -165,8 +160,6 @@ def show(topic: Topic = None, file: File = None, *, where: Where, as_json: optio
 
       stream-dp source show --file orders.parquet --json
     """
-    from stream_dp.epochs.registry import not_registered
-
     kind, name = _what(topic, file)
     found = _registry(where).owner(kind, name)
     if found is None:
@@ -181,8 +174,6 @@ def show(topic: Topic = None, file: File = None, *, where: Where, as_json: optio
 
 
 def _registry(where: Where) -> "Registry":
-    from stream_dp.epochs.registry import Registry
-
     return Registry(where.load().kafka_address)
 
 
@@ -192,8 +183,6 @@ def _what(topic: str | None, file: Path | None) -> "tuple[Kind, str]":
         raise Mistake("name one of the two: --topic TOPIC or --file FILE")
     if file is None:
         return "topic", str(topic)
-    from stream_dp.jobs.file_rows import digest_of
-
     try:
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("Reading")
@@ -204,6 +193,4 @@ def _what(topic: str | None, file: Path | None) -> "tuple[Kind, str]":
 
 
 def _told(found: Any) -> dict[str, Any]:
-    import msgspec
-
     return dict(msgspec.to_builtins(found))

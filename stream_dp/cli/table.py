@@ -5,7 +5,10 @@ from typing import Annotated
 import typer
 
 from stream_dp.cli import options
-from stream_dp.cli.hosting import Log, start_logging, until_stopped
+from stream_dp.cli.log_options import Log, start_logging, until_stopped
+from stream_dp.cli.reach import require_kafka, require_topic
+from stream_dp.config.settings import load_settings
+from stream_dp.workers.table import TableWriter, keep_table
 
 
 @options.grouped
@@ -32,10 +35,6 @@ def table(
 
       stream-dp table --settings stream.toml --log-format json
     """
-    from stream_dp.cli.reach import require_kafka, require_topic
-    from stream_dp.config.settings import load_settings
-    from stream_dp.workers.table import TableWriter, keep_table
-
     found = load_settings(settings, stream=stream, kafka=kafka)
     start_logging(log, found.stream)
     require_kafka(found.kafka)

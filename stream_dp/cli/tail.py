@@ -3,22 +3,24 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 import typer
 from rich.console import Console
 
 from stream_dp.cli import options
+from stream_dp.cli.histogram_view import HistogramView, LiveView
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.reach import await_topic, require_kafka, require_topic
+from stream_dp.cli.window_view import WindowView
 from stream_dp.config.settings import Settings, load_settings
 from stream_dp.config.times import parse_time
-
-if TYPE_CHECKING:
-    from stream_dp.cli.histogram_view import LiveView
-    from stream_dp.releases.release import Release
-    from stream_dp.releases.subscription import Subscription
-    from stream_dp.releases.topic import WholeRelease
-    from stream_dp.releases.windows import Span, Window
+from stream_dp.releases.lookup import history_begins, release_at
+from stream_dp.releases.release import Release
+from stream_dp.releases.subscription import Subscription
+from stream_dp.releases.topic import ReleasesTopic, WholeRelease
+from stream_dp.releases.windows import Span, Window, Windows
 
 Shown = TypeVar("Shown")
 _POLL_SECONDS = 0.1
@@ -103,8 +105,6 @@ def _round_or_time(text: str, option: str, others: str = "") -> int | datetime:
 
 
 def _span(text: str) -> "Span":
-    from stream_dp.releases.windows import Span
-
     try:
         return Span.of(text)
     except ValueError as error:
@@ -113,8 +113,6 @@ def _span(text: str) -> "Span":
 
 def _reach_releases(settings: Settings, may_wait: bool) -> None:
     """Return once there is a topic to read.  The past of one that is not there yet is a mistake."""
-    from stream_dp.cli.reach import await_topic, require_kafka, require_topic
-
     require_kafka(settings.kafka)
     if not may_wait:
         return require_topic(settings.kafka_address, settings.releases)
@@ -128,9 +126,6 @@ def _reach_releases(settings: Settings, may_wait: bool) -> None:
 
 def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bool) -> None:
     """Print the newest release at or before a round or a time."""
-    from stream_dp.cli.histogram_view import HistogramView
-    from stream_dp.releases.lookup import release_at
-
     release = release_at(settings.kafka_address, settings.releases, at, epoch)
     if release is None:
         what = f"a release of {f'round {at}' if isinstance(at, int) else at.isoformat()} or before"
@@ -147,9 +142,6 @@ def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bo
 
 
 def _history_begins(settings: Settings) -> str:
-    from stream_dp.releases.lookup import history_begins
-    from stream_dp.releases.topic import ReleasesTopic
-
     releases = ReleasesTopic(settings.kafka_address, settings.releases)
     try:
         return history_begins(releases)
@@ -166,14 +158,10 @@ def _follow(
     as_json: bool,
 ) -> None:
     """Show or print every release, or the window behind it, as they come."""
-    from stream_dp.releases.subscription import Subscription
-
     with Subscription(settings.kafka_address, settings.releases, start, epoch) as subscription:
         if span is None:
             _show_all(subscription, rounds, _itself, _line, _histogram_view, as_json)
             return
-        from stream_dp.releases.windows import Windows
-
         with Windows(subscription.again, span, _FALSE_DISCOVERIES) as windows:
             _show_all(subscription, rounds, windows.window, _window_line, _window_view, as_json)
 
@@ -204,21 +192,15 @@ def _itself(release: "WholeRelease") -> "WholeRelease":
 
 
 def _histogram_view() -> "LiveView[Release]":
-    from stream_dp.cli.histogram_view import HistogramView
-
     return HistogramView(Console())
 
 
 def _window_view() -> "LiveView[Window]":
-    from stream_dp.cli.window_view import WindowView
-
     return WindowView(Console())
 
 
 def _line(release: "WholeRelease") -> bytes:
     """A release and its 95% intervals as JSON; `first_shown` is null where it cannot be known."""
-    import msgspec
-
     low, high = release.intervals()
     known = {
         "low": low.round(1).tolist(),
@@ -230,8 +212,6 @@ def _line(release: "WholeRelease") -> bytes:
 
 def _window_line(window: "Window") -> bytes:
     """A window as JSON: `since_round` is 0 where it begins with the epoch, and `since` is then null."""
-    import msgspec
-
     release, since = window.release, window.since
     return msgspec.json.encode(
         {

@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from stream_dp.cli import options
+from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import load_settings
+from stream_dp.verification.rebuild import rebuild as put_back
+from stream_dp.verification.rebuild import verify_epoch
 
 
 def verify(
@@ -34,9 +37,6 @@ def verify(
 
       stream-dp verify --stream shop --epoch 1 --json
     """
-    from stream_dp.config.connections import redis_client
-    from stream_dp.verification.rebuild import verify_epoch
-
     chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
     with progress_bar("Computing releases again", hidden=as_json) as progress:
         outcome = verify_epoch(chosen, redis_client(chosen.redis_address), epoch, progress)
@@ -79,12 +79,9 @@ def rebuild(
 
       stream-dp rebuild --settings stream.toml --replace --json
     """
-    from stream_dp.config.connections import redis_client
-    from stream_dp.verification.rebuild import rebuild
-
     chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
     with progress_bar("Rebuilding the state", hidden=as_json) as progress:
-        checkpoint = rebuild(chosen, redis_client(chosen.redis_address), progress, replace, trust_log)
+        checkpoint = put_back(chosen, redis_client(chosen.redis_address), progress, replace, trust_log)
     done = {"stream": chosen.stream, "epoch": checkpoint.epoch.number, "round": checkpoint.state.round}
     if as_json:
         typer.echo(msgspec.json.encode(done).decode())

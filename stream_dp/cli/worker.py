@@ -1,16 +1,22 @@
 """`stream-dp worker`: the main job, until it is stopped."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stream_dp.cli import options
-from stream_dp.cli.hosting import Log, run_worker
+from stream_dp.cli.hosting import run_worker
+from stream_dp.cli.log_options import Log
 from stream_dp.cli.mistakes import Mistake
-
-if TYPE_CHECKING:
-    from stream_dp.config.settings import Settings
+from stream_dp.cli.reach import require_kafka, require_redis
+from stream_dp.config.connections import redis_client
+from stream_dp.config.settings import Settings
+from stream_dp.epochs.gap import gap_of, lost_epoch
+from stream_dp.workers.histogram import Worker
+from stream_dp.workers.resume import NewEpoch
+from topologies.host import WorkerService
+from topologies.running_histogram import create_app
 
 
 @options.grouped
@@ -68,11 +74,6 @@ def worker(
         raise Mistake(
             "--recount begins with the first record: leave --from-last-release and --from-log-end out"
         )
-    from stream_dp.workers.histogram import Worker
-    from stream_dp.workers.resume import NewEpoch
-    from topologies.host import WorkerService
-    from topologies.running_histogram import create_app
-
     settings, wish = options.metered(servers.load(), unmetered), None
     if new_epoch:
         if from_last_release is None and not recount and not log.for_machines and sys.stdin.isatty():
@@ -84,10 +85,6 @@ def worker(
 
 def _wants_the_gap_counted(settings: "Settings") -> bool:
     """Ask, where the old epoch is lost, whether the records after its last release are to be counted."""
-    from stream_dp.cli.reach import require_kafka, require_redis
-    from stream_dp.config.connections import redis_client
-    from stream_dp.epochs.gap import gap_of, lost_epoch
-
     require_kafka(settings.kafka)
     require_redis(settings.redis)
     with redis_client(settings.redis_address) as redis:

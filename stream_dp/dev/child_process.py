@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from stream_dp.dev.private_folder import FOR_OTHERS, FolderNotPrivate, private_folder
+from stream_dp.errors import Refused
 
 START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
@@ -24,7 +25,7 @@ exec "$@" </dev/null 3<&-
 """
 
 
-class ServerFailed(Exception):
+class ServerFailed(Refused):
     """A server did not start; the message says why, in one sentence."""
 
 

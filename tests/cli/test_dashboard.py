@@ -15,7 +15,7 @@ from stream_dp.cli.dashboard import PASSWORD
 def served(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
     """The sockets on which it would have served."""
     listeners: list[socket.socket] = []
-    monkeypatch.setattr("stream_dp.dashboard.server.serve", lambda listener, *_: listeners.append(listener))
+    monkeypatch.setattr("stream_dp.cli.dashboard.serve", lambda listener, *_: listeners.append(listener))
     return listeners
 
 

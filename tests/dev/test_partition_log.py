@@ -16,6 +16,7 @@ from kafka.errors import (
     MessageSizeTooLargeError,
     OutOfOrderSequenceNumberError,
 )
+from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from stream_dp.dev import partition_log
@@ -231,8 +232,6 @@ def test_batches_that_may_not_be_stored_are_refused() -> None:
 
 
 def test_a_transactional_batch_is_refused() -> None:
-    from kafka.record.default_records import DefaultRecordBatchBuilder
-
     builder = DefaultRecordBatchBuilder(2, 0, True, 1, 0, 0, 2**16)
     builder.append(0, 1, None, b"value", [])
     assert refused(bytes(builder.build())) is InvalidTxnStateError

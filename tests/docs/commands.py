@@ -3,10 +3,9 @@
 import shlex
 from typing import Any
 
-import typer.main
 from typer.core import TyperGroup
 
-from stream_dp.cli import app
+from stream_dp.cli.catalogue import COMMANDS, loaded
 
 
 class NoSuchCommandLine(Exception):
@@ -14,21 +13,21 @@ class NoSuchCommandLine(Exception):
 
 
 def commands() -> dict[str, Any]:
-    """The registered commands by name."""
-    group: Any = typer.main.get_command(app)
-    return dict(group.commands)
+    """The commands by name."""
+    return {name: loaded(name) for name in COMMANDS}
 
 
 def parse(words: list[str]) -> str:
     """The full name of the command that `words` (without `stream-dp`) call; raises `NoSuchCommandLine`."""
-    command: Any = typer.main.get_command(app)
+    command: Any = None
     name, rest = "stream-dp", list(words)
-    while isinstance(command, TyperGroup):
+    while command is None or isinstance(command, TyperGroup):
         if not rest or rest[0] in ("--help", "-h", "--version"):
             return name
-        if rest[0] not in command.commands:
+        if rest[0] not in (COMMANDS if command is None else command.commands):
             raise NoSuchCommandLine(f"{name} {rest[0]}")
-        command, name, rest = command.commands[rest[0]], f"{name} {rest[0]}", rest[1:]
+        command = loaded(rest[0]) if command is None else command.commands[rest[0]]
+        name, rest = f"{name} {rest[0]}", rest[1:]
     if rest in (["--help"], ["-h"]):
         return name
     try:

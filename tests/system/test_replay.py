@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 from stream_dp.cli import app
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
+from stream_dp.store.ledger import Ledger
 from tests.system.streams import Stream, ended, event, small_stream, wait_until
 
 NOON = 1_769_860_800_000
@@ -303,7 +304,5 @@ def test_one_replay_into_a_stream_is_on_its_sources_account(new: New, redis_url:
         assert done(again, "--topic", shop.settings.events, "--as-fast-as-possible")["replayed"] == 4
         assert again.run(until_round=4) == 0
         with Redis.from_url(redis_url) as redis:
-            from stream_dp.store.ledger import Ledger
-
             charged = [charge.id.split("/")[0] for charge in Ledger(redis, shop.settings.events).charges()]
         assert charged == [shop.settings.stream, again.settings.stream]

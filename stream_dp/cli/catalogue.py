@@ -1,0 +1,154 @@
+"""Every command of `stream-dp`: where it lives, what it is for, and which extra it needs.
+
+A command's module is imported when the command is called, and not before, so that it may import at its top whatever it
+needs, and `stream-dp --help` waits for none of it.
+"""
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer.main
+
+from stream_dp.cli.mistakes import Mistake
+
+
+class Entry(NamedTuple):
+    """Where a command is: `place` is "module" for a group of commands and "module:function" for a single one."""
+
+    place: str
+    summary: str
+    extra: str = ""
+
+
+COMMANDS = {
+    "demo": Entry(
+        "demo:demo",
+        "Watch private histograms of 336,776 real flights grow: everything runs here and ends with Ctrl-C.",
+        "demo",
+    ),
+    "worker": Entry(
+        "worker:worker",
+        "Read a stream's events and release its histogram after each, until stopped with Ctrl-C or SIGTERM.",
+        "worker",
+    ),
+    "shard": Entry(
+        "shards:shard",
+        "Work for a stream's shards, as many as Kafka gives to this process, until stopped with Ctrl-C or SIGTERM.",
+        "worker",
+    ),
+    "merge": Entry(
+        "shards:merge",
+        "Join what a stream's shards release into whole rounds, until stopped with Ctrl-C or SIGTERM.",
+        "worker",
+    ),
+    "barriers": Entry(
+        "barriers:barriers",
+        'Write the barriers that end a stream\'s rounds (rounds = "ticks"), until stopped with Ctrl-C or SIGTERM.',
+        "worker",
+    ),
+    "tail": Entry(
+        "tail:tail", "Show a stream's running histogram as it is released, until stopped with Ctrl-C."
+    ),
+    "changes": Entry(
+        "changes:changes",
+        "Write what changes from one release to the next into `<stream>.changes`, until stopped with Ctrl-C.",
+        "worker",
+    ),
+    "table": Entry(
+        "table:table",
+        "Keep `<stream>.table` equal to the newest release, one record a label, until stopped with Ctrl-C or SIGTERM.",
+        "worker",
+    ),
+    "replay": Entry(
+        "replay:replay",
+        "Replay recorded events into a stream.  Run it again after a crash: it goes on, each event exactly once.",
+        "jobs",
+    ),
+    "dashboard": Entry(
+        "dashboard:dashboard",
+        "Show a stream's running histogram on a live web page, until stopped with Ctrl-C.",
+        "dashboard",
+    ),
+    "calibrate": Entry(
+        "calibrate:calibrate",
+        "Compare what the mechanisms show at a promise (epsilon, delta), or say what given noise promises.",
+        "worker",
+    ),
+    "preview": Entry(
+        "preview:preview",
+        "Run candidates for the settings over a PUBLIC log and compare what they show with the truth.",
+        "jobs",
+    ),
+    "plan": Entry(
+        "plan:plan",
+        "Say what a stream of a given size needs, from what the work costs on this machine, which takes some seconds.",
+        "worker",
+    ),
+    "check": Entry(
+        "check:check",
+        "Check settings, Kafka, Redis and noise before a worker starts; nothing is made or changed.",
+        "worker",
+    ),
+    "audit": Entry(
+        "audit:audit",
+        "Run the real mechanisms on neighbouring inputs and bound epsilon from below by what comes out.",
+        "jobs",
+    ),
+    "verify": Entry(
+        "verify:verify",
+        "Compute all releases of an epoch again, from its noise key and the events topic, and compare them.",
+        "worker",
+    ),
+    "rebuild": Entry(
+        "verify:rebuild",
+        "Put a stream's lost state back into Redis, from its noise key and its topics.  Nothing is released.",
+        "worker",
+    ),
+    "republish": Entry(
+        "republish:republish",
+        "Write lost releases again, byte for byte, from the noise key and the events topic.  It spends nothing.",
+        "worker",
+    ),
+    "top-k": Entry(
+        "one_shot:top_k", "Release the labels that most users hold, of a topic or a file.", "jobs"
+    ),
+    "set-union": Entry(
+        "one_shot:set_union",
+        "Release as many as possible of the labels that users hold, without counts.",
+        "jobs",
+    ),
+    "histogram": Entry(
+        "one_shot:histogram", "Release how many users hold each label, of a topic or a file.", "jobs"
+    ),
+    "jobs": Entry("jobs", "Answer requests for top-k, set-union and histogram jobs, and list them.", "jobs"),
+    "key": Entry("key", "Put a key into a file that only its owner may read.", "worker"),
+    "budget": Entry("budget", "Show, set and explain the privacy budget of a data source.", "worker"),
+    "source": Entry(
+        "source",
+        "Say which data source a topic or a file belongs to, and so whose budget it spends.",
+        "jobs",
+    ),
+    "dev": Entry("dev", "Start and stop an embedded Kafka and Redis, for trying out and for tests.", "demo"),
+}
+
+
+def loaded(name: str) -> Any:
+    """The command of this name, ready to be called.  Raises `Mistake` where the packages it needs are missing."""
+    place, _, extra = COMMANDS[name]
+    module, _, function = place.partition(":")
+    try:
+        home = import_module(f"stream_dp.cli.{module}")
+    except ModuleNotFoundError as missing:
+        raise Mistake(needs_extra(f"stream-dp {name}", str(missing.name), extra)) from None
+    around = typer.Typer(rich_markup_mode="rich")
+    if function:
+        around.command(name)(getattr(home, function))
+    else:
+        around.add_typer(home.app, name=name)
+    return typer.main.get_group(around).commands[name]
+
+
+def needs_extra(what: str, module: str, extra: str) -> str:
+    """What to tell somebody who has not installed an extra."""
+    package = module.partition(".")[0]
+    return f"{what} needs {package}, which is not installed: run pip install 'stream_dp[{extra}]'"
