@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.table import Table
 from stream_dp.cli import options
 from stream_dp.cli.checklist.finding import Finding
 from stream_dp.cli.checklist.guarantee import noise, promise
+from stream_dp.cli.checklist.sample import Sample, sampled
 from stream_dp.cli.checklist.state import redis_and_state
 from stream_dp.cli.checklist.topics import topics
 from stream_dp.config.settings import Settings, SettingsError
@@ -20,8 +22,23 @@ _MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failed": "[bol
 
 
 @options.grouped
-def check(servers: options.Servers, as_json: options.Json = False) -> None:
+def check(
+    servers: options.Servers,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            "--sample",
+            metavar="N",
+            min=1,
+            max=100_000,
+            help="Decode the newest N records, and count what they are; their content is not shown.",
+        ),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
     """Check settings, Kafka, Redis and noise before a worker starts; nothing is made or changed.
+
+    What --sample counts is private, like the events: it is for operators.
 
     The exit status is 0 if a worker could start, with warnings or without, and 2 if something must be changed.
 
@@ -30,14 +47,22 @@ def check(servers: options.Servers, as_json: options.Json = False) -> None:
       stream-dp check --stream shop
 
       stream-dp check --settings stream.toml --json
+
+      stream-dp check --stream shop --sample 1000
     """
+    taken: Sample | None = None
     try:
-        findings = list(_findings(servers.load()))
+        settings = servers.load()
+        findings = list(_findings(settings))
+        if sample is not None:
+            taken, finding = sampled(settings, sample)
+            findings.append(finding)
     except SettingsError as error:
         findings = [Finding("settings", "failed", str(error))]
     failed = any(finding.state == "failed" for finding in findings)
     if as_json:
-        typer.echo(json.dumps({"ok": not failed, "checks": [asdict(finding) for finding in findings]}))
+        told: dict[str, object] = {"ok": not failed, "checks": [asdict(finding) for finding in findings]}
+        typer.echo(json.dumps(told if taken is None else told | {"sample": asdict(taken)}))
     else:
         _print(findings)
     if failed:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from stream_dp.releases.estimates.intervals import intervals_of
 from stream_dp.releases.release import Release
+from stream_dp.releases.silence import silence
 
 _SECONDS_PER_FRAME = 0.1
 _WIDEST_LABEL = 28
@@ -100,7 +101,7 @@ def line(release: Release) -> str:
     more = [f"and {len(counts) - _PLAIN_LABELS:,} more"] if len(counts) > _PLAIN_LABELS else []
     return (
         f"round {release.round:,} of {release.horizon:,}  tau {release.tau:,}  "
-        f"{', '.join(shown + more) or 'no label yet'}"
+        f"{', '.join(shown + more) or silence(release) or 'no label yet'}"
     )
 
 
@@ -119,9 +120,15 @@ def picture(release: Release, width: int, most_labels: int, status: str = "") ->
         heading(release, status),
         Text(),
         _ranking(release, shown, width),
-        Text(hidden if release.labels else "No label has reached tau yet.", style="dim"),
+        Text(hidden, style="dim") if release.labels else _empty(release),
         *_notes(release),
     )
+
+
+def _empty(release: Release) -> Text:
+    """What is said in the place of labels."""
+    told = silence(release)
+    return Text(f"{told}.", style="yellow") if told else Text("No label has reached tau yet.", style="dim")
 
 
 def heading(release: Release, status: str) -> RenderableType:

@@ -32,6 +32,9 @@ class OperatorMetrics:
         memory.set_function(resident_bytes)
         self.batches = self._histogram("batch_seconds", "Time to count and send one batch.", stream)
         self.checkpoints = self._histogram("checkpoint_seconds", "Time to write one checkpoint.", stream)
+        self.records = self._counter("records", "Records that were counted, valid events or not.").labels(
+            stream
+        )
         self.dead_letters = self._counter("dead_letters", "Records that were no valid events.").labels(stream)
         foreign = self._gauge(
             "foreign_releases",

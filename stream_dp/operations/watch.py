@@ -128,6 +128,7 @@ class Watch:
     def sent(self, output: Output) -> None:
         """The output is on its way to the broker."""
         self.facts.releases += len({part.round for part in output.releases})
+        self.operator.records.inc(output.records)
         self.operator.dead_letters.inc(len(output.dead_letters))
 
     def dead_letters_wait(self, waiting: int, lost: int) -> None:

@@ -60,13 +60,15 @@ class ClosedRounds:
     """What one batch closed: per round its admitted labels, a label as often as events held it, and its timestamp.
 
     A timestamp is that of the record that closed the round, or when its barrier was due, in milliseconds.  `parts` has
-    the admitted labels of each round by partition, None for a round of a log that has only one.
+    the admitted labels of each round by partition, None for a round of a log that has only one.  `records` is how many
+    records they held, events or not.
     """
 
     admitted: list[list[str]] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
     parts: list[Parts | None] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
+    records: int = 0
 
 
 class Intake:
@@ -127,6 +129,7 @@ class Intake:
         single = next((place for place, each in enumerate(rounds) if each.further), len(rounds))
         log = self._take_single(rounds[:single], log, closed)  # partitions are added, and never go
         log = self._take_joint(rounds[single:], log, closed)
+        closed.records = sum(len(each.records) for each in rounds)
         if rounds:
             last = rounds[-1]
             self.position = Position(

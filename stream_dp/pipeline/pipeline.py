@@ -33,12 +33,14 @@ class ReleasedPart(NamedTuple):
 class Output:
     """What one batch gives: the releases of the rounds that it closed, and their records that were no events.
 
-    A stream in shards releases elsewhere: its worker gives the rounds themselves, in frames.
+    A stream in shards releases elsewhere: its worker gives the rounds themselves, in frames.  `records` is how many
+    records the rounds held, events or not.
     """
 
     releases: list[ReleasedPart] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     frames: "list[Frame]" = field(default_factory=list)
+    records: int = 0
 
 
 class Pipeline:
@@ -100,7 +102,7 @@ class Pipeline:
         """
         before = self.intake.position.closed
         closed = self.intake.process(entries, self.histogram.rounds_left)
-        output = Output(dead_letters=closed.dead_letters)
+        output = Output(dead_letters=closed.dead_letters, records=closed.records)
         heads = self._chain.extend(self.round + 1, closed.admitted, closed.parts)
         for parts in self._releaser.release(
             self.histogram, closed.admitted, closed.timestamps, before, heads

@@ -62,7 +62,7 @@ class Sequencer:
         heads = self._chain.extend(self.round + 1, closed.admitted, closed.parts)
         frames = list(self._writer.frames(self.round + 1, before, heads, closed))
         self.round += len(heads)
-        return Output(dead_letters=closed.dead_letters, frames=frames)
+        return Output(dead_letters=closed.dead_letters, frames=frames, records=closed.records)
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps: how far the rounds are, and no label."""

@@ -114,7 +114,7 @@ class FramesOutlet:
 
     def missing(self, output: Output) -> Output:
         """See `Outlet.missing`."""
-        missing = Output(dead_letters=output.dead_letters)
+        missing = Output(dead_letters=output.dead_letters, records=output.records)
         for frame in output.frames:
             rounds = enumerate(zip(frame.histories(), frame.timestamps, strict=True), frame.first)
             for round_number, told in rounds:

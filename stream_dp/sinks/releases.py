@@ -134,7 +134,7 @@ class ReleasesOutlet:
 
     def missing(self, output: Output) -> Output:
         """See `Outlet.missing`."""
-        missing = Output(dead_letters=output.dead_letters)
+        missing = Output(dead_letters=output.dead_letters, records=output.records)
         for release in output.releases:
             digest = self._published.pop((release.round, release.part), None)
             if digest is None:

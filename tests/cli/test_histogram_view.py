@@ -66,6 +66,10 @@ def test_what_does_not_fit_is_counted() -> None:
 def test_an_empty_release_says_so() -> None:
     assert "No label has reached tau yet." in "\n".join(drawn(release(1, {})))
     assert "no label yet" in line(release(1, {}))
+    empty = msgspec.structs.replace(release(1_000, {}), shown="kept")
+    told = "1,000 rounds without a label: records may not match the mapping; see dead letters"
+    assert told in "\n".join(drawn(empty, width=100))
+    assert told in line(empty)
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

@@ -161,6 +161,7 @@ def test_operators_see_lag_labels_dead_letters_and_times() -> None:
         'lag_records{stream="shop"} 3.0',
         'labels_seen{stream="shop"} 2.0',
         'dead_letters_total{stream="shop"} 1.0',
+        'records_total{stream="shop"} 21.0',
         'outages_total{server="redis",stream="shop"} 1.0',
         'batch_seconds_count{stream="shop"} 1.0',
         'checkpoint_seconds_sum{stream="shop"} 0.25',

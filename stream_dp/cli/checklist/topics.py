@@ -1,6 +1,7 @@
 """Whether Kafka answers, and whether each topic can serve."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 from kafka.errors import KafkaError
 
@@ -13,7 +14,10 @@ from stream_dp.epochs.journal import check_journal, journal_topic
 from stream_dp.kafka import log
 from stream_dp.kafka.time_limits import time_warnings
 from stream_dp.planning.release_sizes import growth_of
+from stream_dp.releases.lookup import newest_release
+from stream_dp.releases.silence import silence
 from stream_dp.releases.table_topic import check_table_topic
+from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.sinks.dead_letters import why_unwritable
 from stream_dp.sinks.framing import LARGEST_BATCH
 
@@ -48,6 +52,7 @@ def topics(settings: Settings) -> Iterator[Finding]:
             yield _topic(settings, topic, partitions)
             if topic == settings.releases:
                 yield from _growth(settings)
+                yield from _labels(settings)
         elif settings.create_topics:
             yield Finding("topic", "ok", f"{topic} does not exist yet: the worker will make it")
         else:
@@ -108,6 +113,18 @@ def _growth(settings: Settings) -> Iterator[Finding]:
         yield Finding("size", "warning", f"{settings.releases} grows by {growth}: {advice}")
     else:
         yield Finding("size", "ok", f"{settings.releases} grows by {growth}")
+
+
+def _labels(settings: Settings) -> Iterator[Finding]:
+    """Whether it is strange that nothing is shown, as everybody can see who reads the releases."""
+    try:
+        with closing(ReleasesTopic(settings.kafka_address, settings.releases)) as topic:
+            newest = newest_release(topic)
+    except KafkaError as error:
+        yield not_passed("labels", error)
+        return
+    if newest is not None and (told := silence(newest)):
+        yield Finding("labels", "warning", f"{told}, or run `stream-dp check --sample 1000`")
 
 
 def _dead_letters(settings: Settings) -> Finding:

@@ -147,6 +147,12 @@ function askedRound() {
   return mode === "past" && lookBack.wanted.startsWith("round=") ? Number(lookBack.wanted.slice(6)) : null;
 }
 
+/* What stream_dp/releases/silence.py says of a release without labels. */
+function silence(release) {
+  const expected = release.shown === "kept" && release.round >= release.tau + 4 * release.sd;
+  return expected ? `${whole.format(release.round)} rounds without a label: records may not match the mapping; see dead letters.` : "";
+}
+
 function drawFacts() {
   const { release, counts, promise } = shown;
   put($("stream"), release.stream);
@@ -169,7 +175,7 @@ function drawFacts() {
   put($("unit"), `one ${release.unit}`);
   put($("mechanism"), release.mechanism);
   $("empty").hidden = counts.length > 0 || rows.size > 0;
-  put($("empty"), "No label has reached the threshold yet.");
+  put($("empty"), silence(release) || "No label has reached the threshold yet.");
   $("travel").hidden = false;
   $("slider").max = heard.release.round;
   const asked = askedRound();

@@ -1,0 +1,81 @@
+"""What the newest records of the events topic would be as events.  PRIVATE: it counts reasons, and shows no content."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from kafka.errors import KafkaError
+
+from stream_dp.cli.checklist.finding import Finding, not_passed
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.reach import require_kafka, require_topic
+from stream_dp.config.settings import Settings, SettingsError
+from stream_dp.events.bounding import Bound, EventBound, UserBound
+from stream_dp.events.event import BadRecord
+from stream_dp.events.mapping.decoder import decoder_of
+from stream_dp.events.mapping.mapping import Mapping
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+
+_PLACE_IN_A_LIST = re.compile(r"\[\d+\]")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """How many of `records` hold items, hold none because `where` leaves them out, and are no events, by reason."""
+
+    records: int
+    events: int
+    filtered: int
+    reasons: dict[str, int]
+
+
+def sampled(settings: Settings, number: int) -> tuple[Sample | None, Finding]:
+    """What the newest records are, and in a sentence; no sample where the topic cannot be read."""
+    try:
+        require_kafka(settings.kafka)
+        require_topic(settings.kafka_address, settings.events)
+        taken = take_sample(settings, number)
+    except (Mistake, KafkaError, SettingsError) as error:
+        return None, not_passed("sample", error)
+    counts = [f"{taken.records:,} newest records of {settings.events}", f"{taken.events:,} are events"]
+    if taken.filtered:
+        counts.append(f"{taken.filtered:,} are left out by where")
+    counts += [f"{count:,} are none: {reason}" for reason, count in taken.reasons.items()]
+    return taken, Finding("sample", "warning" if taken.reasons else "ok", "; ".join(counts))
+
+
+def take_sample(settings: Settings, number: int) -> Sample:
+    """Decode the newest `number` records, of each partition as many.  Raises KafkaError or `SettingsError`."""
+    decode, bound = decoder_of(Mapping.of(settings.mapping)), _bound(settings)
+    reasons: Counter[str] = Counter()
+    records = events = filtered = 0
+    for record in _newest(settings, number):
+        records += 1
+        try:
+            event = decode(record)
+            bound.admit(event)
+        except BadRecord as bad:
+            reasons[_PLACE_IN_A_LIST.sub("[...]", str(bad))] += 1
+        else:
+            events += bool(event.items)
+            filtered += not event.items
+    return Sample(records, events, filtered, dict(reasons.most_common()))
+
+
+def _newest(settings: Settings, number: int) -> list[Record]:
+    kafka, topic = settings.kafka_address, settings.events
+    partitions = log.partitions_of(kafka, topic)
+    found: list[Record] = []
+    for partition in range(partitions):
+        held = log.offsets(kafka, topic, partition)
+        share = number // partitions + (partition < number % partitions)
+        found += log.read(kafka, topic, max(held.first, held.end - share), held.end, partition)
+    return found
+
+
+def _bound(settings: Settings) -> Bound:
+    """One that remembers nothing beyond this sample."""
+    if settings.unit == "user":
+        return UserBound(settings.items_per_unit, bytes(32), bytes(16))
+    return EventBound(settings.items_per_unit)
