@@ -39,7 +39,7 @@ def main(console: Console) -> None:
         command = [sys.executable, "-m", "benchmarks.recovery", server.url]
         told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     steps = msgspec.json.decode(told, type=dict[str, float])
-    memory, standby = steps.pop("memory"), steps.pop("standby")
+    memory, reads, restores = steps.pop("memory"), steps.pop("standby reads"), steps.pop("standby restores")
     total = sum(steps.values())
     table = Table(title=f"{LABELS:,} labels, {state_bytes / 1e6:,.0f} MB in Redis")
     table.add_column("step")
@@ -47,7 +47,9 @@ def main(console: Console) -> None:
     for name, seconds in {**steps, "ready": total}.items():
         table.add_row(name, f"{seconds:.2f}")
     console.print(table)
-    console.print(f"A standby restores the histogram in {standby:.2f} s")
+    console.print(
+        f"A standby loads the checkpoint in {reads:.2f} s and restores the histogram in {restores:.2f} s"
+    )
     console.print(f"The worker's largest memory: {memory / 1e6:,.0f} MB")
     if total > READY_SECONDS:
         sys.exit(f"recovery took {total:.1f} s, more than {READY_SECONDS:g} s")
@@ -72,7 +74,7 @@ def _fill(url: str) -> int:
 def _recover(url: str) -> dict[str, float]:
     """Seconds of each step of a start, and the largest `memory` in bytes that this process has needed.
 
-    `standby`: seconds of restoring the histogram where a standby has read the labels before.
+    `standby reads`, `standby restores`: seconds of the first two steps where a standby has read the labels before.
     """
     with Redis.from_url(url) as redis:
         store = CheckpointStore(redis, _SETTINGS.stream)
@@ -89,10 +91,12 @@ def _recover(url: str) -> dict[str, float]:
         output = pipeline.process([event])
         first = perf_counter()
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
-        later = store.load(_KEY)
-        assert later is not None
+        labels = store.known_labels(checkpoint)
         earlier = Pipeline(checkpoint.epoch, _KEY, _SETTINGS.events, checkpoint.position, state)
-        known = perf_counter()
+        turn = perf_counter()
+        later = store.load(_KEY, labels)
+        assert later is not None
+        read = perf_counter()
         Pipeline(later.epoch, _KEY, _SETTINGS.events, later.position, later.state, earlier=earlier)
         again = perf_counter()
     assert (pipeline.round, len(state.labels), len(output.releases) > 0) == (
@@ -106,7 +110,8 @@ def _recover(url: str) -> dict[str, float]:
         "restore the histogram": restored - loaded,
         "first round": first - restored,
         "memory": memory,
-        "standby": again - known,
+        "standby reads": read - turn,
+        "standby restores": again - read,
     }
 
 

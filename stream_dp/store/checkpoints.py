@@ -65,6 +65,7 @@ __all__ = [
     "CheckpointStore",
     "Closing",
     "Fenced",
+    "KnownLabels",
     "PreparedCheckpoint",
     "Sharding",
     "StateDamaged",
@@ -107,6 +108,15 @@ class _Held:
     seals: dict[str, Seal] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class KnownLabels:
+    """The labels of a checkpoint that was loaded, and their seals: a later one of the epoch begins with them."""
+
+    nonce: bytes
+    labels: list[str]
+    seals: dict[str, Seal]
+
+
 @dataclass
 class PreparedCheckpoint:
     """A checkpoint as bytes: the worker may go on while it is written."""
@@ -145,6 +155,7 @@ class CheckpointStore:
         self._token = b""
         self._seals: Seals | None = None
         self._held = _Held()
+        self._unread: KnownLabels | None = None
         self.topics: Callable[[], dict[str, str]] = dict
         """What tells the identities of the stream's topics: every checkpoint says them, and `load` compares them."""
 
@@ -183,16 +194,17 @@ class CheckpointStore:
         with _damage_of("meta"):
             return bool((self._redis.get(self._key("meta")) or b"") != self._held.packed)
 
-    def load(self, key: bytes) -> Checkpoint | None:
+    def load(self, key: bytes, known: KnownLabels | None = None) -> Checkpoint | None:
         """The last checkpoint, or None where there has never been one; warns of topics that were made anew since.
 
-        `key` is the noise key.  Raises `StateDamaged` where anything is not as it was written, and `EpochRefused` where
-        it was written under another key.
+        `key` is the noise key.  Labels that are `known` are not read, if the digest of all labels says that they are
+        the first ones; `check_unread` does so later.  Raises `StateDamaged` where anything is not as it was written,
+        and `EpochRefused` where it was written under another key.
         """
         self._seals = Seals(key, self._stream)
         while True:
             try:
-                checkpoint = self._load(self._seals, key_check(key))
+                checkpoint = self._load(self._seals, key_check(key), known)
                 break
             except WatchError:  # a worker made a checkpoint meanwhile
                 continue
@@ -217,7 +229,24 @@ class CheckpointStore:
                 name,
             )
 
-    def _load(self, seals: Seals, check: str) -> Checkpoint | None:
+    def known_labels(self, checkpoint: Checkpoint) -> KnownLabels:
+        """Those of the checkpoint that was loaded last."""
+        seals = {name: self._held.seals[name] for name, _ in label_pieces([])}
+        return KnownLabels(checkpoint.epoch.nonce, checkpoint.state.labels, seals)
+
+    def check_unread(self) -> None:
+        """Read the labels that `load` has not.  Raises `StateDamaged` where Redis holds others."""
+        known, self._unread = self._unread, None
+        if known is None:
+            return
+        assert self._seals is not None
+        with _damage_of("labels"):
+            labels: Any = self._redis.lrange(self._key("labels"), 0, len(known.labels) - 1)
+        for name, piece in label_pieces(labels):
+            if self._seals.of(name, known.nonce).followed_by(piece).digest != known.seals[name].digest:
+                raise damaged("labels")
+
+    def _load(self, seals: Seals, check: str, known: KnownLabels | None) -> Checkpoint | None:
         with self._redis.pipeline(transaction=True) as transaction, _damage_of("meta"):
             transaction.watch(self._key("meta"))
             packed: Any = transaction.get(self._key("meta"))
@@ -225,8 +254,10 @@ class CheckpointStore:
                 return None
             meta, digests = unpack_meta(packed, seals, check)
             columns = {column.name: column for column in (counts_meta(meta.labels), *meta.columns)}
+            if known is not None and known.nonce != meta.epoch.nonce:
+                known = None
             transaction.multi()
-            transaction.lrange(self._key("labels"), 0, -1)
+            transaction.lrange(self._key("labels"), len(known.labels) if known else 0, -1)
             transaction.lrange(self._key("pairs"), 0, -1)
             for name in columns:
                 transaction.get(self._key(name))
@@ -235,8 +266,9 @@ class CheckpointStore:
         pairs = b"".join(pieces)
         found = {name: column or b"" for name, column in zip(columns, cells, strict=True)}
         nonce = meta.epoch.nonce
+        before = known.seals if known else {}
         held = {
-            name: seals.of(name, nonce).followed_by(piece)
+            name: before.get(name, seals.of(name, nonce)).followed_by(piece)
             for name, piece in (*label_pieces(labels), ("pairs", pairs))
         } | {
             name: first_seal(seals, nonce, column).followed_by(found[name])
@@ -245,13 +277,16 @@ class CheckpointStore:
         wrong = [
             name for name, seal in held.items() if digests is not None and seal.digest != digests.get(name)
         ]
+        if known is not None and (digests is None or before.keys() & wrong):
+            return self._load(seals, check, None)
         if wrong:
             raise damaged(*wrong)
-        if (len(labels), len(pairs)) != (meta.labels, meta.pairs):
+        first = known.labels if known else []
+        if (len(first) + len(labels), len(pairs)) != (meta.labels, meta.pairs):
             raise damaged("labels", "pairs")
-        self._held = _Held(packed, meta, held)
+        self._held, self._unread = _Held(packed, meta, held), known
         read = {name: column.unpacked(found[name]) for name, column in columns.items()}
-        state = state_of(meta, decode_labels(labels), read)
+        state = state_of(meta, first + decode_labels(labels), read)
         return Checkpoint(
             meta.epoch,
             state,

@@ -19,14 +19,14 @@ from stream_dp.kafka.log import LogRefused
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.retry import pause, persevere
 from stream_dp.operations.watch import Watch
-from stream_dp.pipeline.pipeline import Pipeline, Position
+from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.sinks.dead_letters import DeadLetters
 from stream_dp.store.checkpoints import CheckpointStore, Superseded
 from stream_dp.store.lease import LEASE_SECONDS, Lease
 from stream_dp.workers.resume import NewEpoch, Resumed, open_next, resume
 from stream_dp.workers.session import Session
-from stream_dp.workers.standby import Standby
+from stream_dp.workers.standby import Rehearsed, Standby
 from stream_dp.workers.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Worker:
         """
         self.settings = settings
         self._standby, self._has_turn = standby, False
-        self._earlier: Pipeline | None = None  # what it knew of the state before its turn came
+        self._earlier: Rehearsed | None = None  # what it knew of the state before its turn came
         self._new_epoch = new_epoch
         self.rounds = 0
         self.finished = False

@@ -24,6 +24,7 @@ from stream_dp.store.exposure import exposed
 from stream_dp.store.noise_key import NoKey, noise_key
 from stream_dp.workers.counted_log import check_log
 from stream_dp.workers.next_epoch import NewEpoch, Resumed, open_next
+from stream_dp.workers.standby import Rehearsed
 from stream_dp.workers.start_checks import check_epoch, check_key, check_sharding, shards_of
 from stream_dp.workers.stream_topics import prepare_topics
 from stream_dp.workers.topic_watch import TopicWatch
@@ -48,11 +49,11 @@ def resume(
     redis: Redis,
     wish: NewEpoch | None = None,
     topics: TopicWatch | None = None,
-    earlier: Pipeline | None = None,
+    earlier: Rehearsed | None = None,
 ) -> Resumed:
     """Take the stream over and load its checkpoint, or open an epoch.  `topics` looks first after it is taken.
 
-    `earlier` is used up: a pipeline at an earlier checkpoint, which saves computing what it knows of labels.
+    `earlier` is used up: it saves reading and computing what it knows of labels.
 
     An epoch that is at its horizon gives way to the next one here, unless the settings say stop.
     With a `wish`, the running epoch is to be counted to its end and closed; where it cannot go on, it is closed here
@@ -76,7 +77,7 @@ class _Start:
         redis: Redis,
         epochs: Epochs,
         wish: NewEpoch | None,
-        earlier: Pipeline | None,
+        earlier: Rehearsed | None,
     ) -> None:
         self._settings, self._store, self._redis, self._epochs = settings, store, redis, epochs
         self._earlier = earlier
@@ -135,7 +136,7 @@ class _Start:
         if not self._store.holds_state():
             return None
         try:
-            return self._store.load(self._key())
+            return self._store.load(self._key(), self._earlier.labels if self._earlier else None)
         except (EpochRefused, StateDamaged):
             if self._epochs.journal.last_is_open and self._stopped_while_opening(None):
                 return None
@@ -159,7 +160,8 @@ class _Start:
     def _restored(self, checkpoint: Checkpoint, key: bytes) -> Pipeline | Sequencer:
         """The pipeline as it was at the checkpoint.  Raises `StateDamaged` where it does not fit what was published."""
         try:
-            pipeline = self._outlet.pipeline(checkpoint, key, self._earlier)
+            earlier = self._earlier.pipeline if self._earlier else None
+            pipeline = self._outlet.pipeline(checkpoint, key, earlier)
         except (IndexError, KeyError, ValueError):  # a state without digests, of an earlier format
             raise damaged("columns") from None
         self._outlet.check_state(checkpoint, pipeline)

@@ -256,8 +256,10 @@ class Session:
         """Write the state to Redis, then commit the offset.
 
         After this the dead letters before it are never made again, so they are written first if they can be.
+        Labels are added to those that are there, so what the start has not read of them is read first.
         """
         round_number = self._checkpointed[0]
+        await asyncio.to_thread(self._store.check_unread)
         await self._letters.written()
         self._awaits_letters, began = False, time.monotonic()
         await asyncio.to_thread(self._store.commit, prepared)

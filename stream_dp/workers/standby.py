@@ -5,15 +5,17 @@ And it rehearses: every second it asks Kafka what a start asks first, so that it
 brokers, and it reads the checkpoint where there is a new one.
 
 Nothing that a rehearsal finds is believed.  When the turn comes, the start makes every check of a cold start, in the
-same order and after the fence; from the rehearsal it has open connections, and what follows from the labels of the
-checkpoint that was read last: their rows and the ids that their noise is drawn with.  Those follow from the epoch and
-the labels alone, and are used only for labels that the start has itself read from Redis, under their seals.
+same order and after the fence; from the rehearsal it has open connections, the labels of the checkpoint that was read
+last, and what follows from them: their rows and the ids that their noise is drawn with.  They are used if the digest of
+the labels that Redis has by then says that it begins with these.  Whether Redis still holds them is looked at beside
+the work, before the first checkpoint adds to them.
 """
 
 import asyncio
 import logging
 import time
 from collections import deque
+from dataclasses import dataclass
 
 from redis import Redis
 
@@ -25,7 +27,7 @@ from stream_dp.operations.retry import OUTAGES, pause
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import KEY_BYTES
-from stream_dp.store.checkpoints import CheckpointStore, StateDamaged
+from stream_dp.store.checkpoints import CheckpointStore, KnownLabels, StateDamaged
 from stream_dp.store.lease import Lease
 from stream_dp.store.noise_key import NoKey, noise_key
 
@@ -36,6 +38,14 @@ _REHEARSE_AGAIN_SECONDS, _REST = 1.0, 20
 """It rests so long between two rehearsals, and so many times as long as the last one took: a large state takes long."""
 
 
+@dataclass(frozen=True)
+class Rehearsed:
+    """What a standby has of the checkpoint that it read last: its labels, and the pipeline as it was then."""
+
+    labels: KnownLabels
+    pipeline: Pipeline
+
+
 class Standby:
     """A worker of a stream that another one works on."""
 
@@ -43,13 +53,13 @@ class Standby:
         self._settings, self._redis, self._lease, self._watch = settings, redis, lease, watch
         self._store = CheckpointStore(redis, settings.stream)
         # At the checkpoint that was read last, if nobody uses it up just now.
-        self._copy: Pipeline | None = None
+        self._copy: Rehearsed | None = None
         self._told = ""
 
-    async def await_turn(self, stopping: asyncio.Event) -> Pipeline | None:
+    async def await_turn(self, stopping: asyncio.Event) -> Rehearsed | None:
         """Return when the lease is held here, or `stopping`.  Raises RedisError.
 
-        Gives the pipeline as it was at the last checkpoint that was read, if one was.
+        Gives what it has of the last checkpoint that was read, if one was.
         """
         settings, waits = self._settings, False
         await asyncio.to_thread(_warm_up, settings)
@@ -69,7 +79,7 @@ class Standby:
             logger.warning("stream %s: the other worker is gone, this one takes over", settings.stream)
         return self._take_copy()
 
-    def _take_copy(self) -> Pipeline | None:
+    def _take_copy(self) -> Rehearsed | None:
         copy, self._copy = self._copy, None
         return copy
 
@@ -82,6 +92,15 @@ class Standby:
                 logger.debug("no rehearsal just now: %s", reason)
             except (EpochRefused, NoKey, StateDamaged) as refused:
                 self._tell(str(refused))
+            except Exception as defect:  # at which a rehearsal may fail, and the worker may not
+                self._store = CheckpointStore(self._redis, self._settings.stream)  # reads everything anew
+                if type(defect).__name__ != self._told:
+                    self._told = type(defect).__name__
+                    logger.exception(
+                        "stream %s: a rehearsal of this standby failed; it is tried again, and until it succeeds a "
+                        "take-over may take as long as a cold start",
+                        self._settings.stream,
+                    )
             await asyncio.sleep(max(_REHEARSE_AGAIN_SECONDS, _REST * (time.monotonic() - began)))
 
     def _tell(self, why: str) -> None:
@@ -107,7 +126,9 @@ class Standby:
         found = self._store.load(key)
         if found is not None and found.sharding is None:
             place = found.position, found.state, found.pairs
-            self._copy = Pipeline(found.epoch, key, settings.events, *place, earlier)
+            labels = self._store.known_labels(found)
+            known = earlier.pipeline if earlier is not None else None
+            self._copy = Rehearsed(labels, Pipeline(found.epoch, key, settings.events, *place, known))
 
 
 def _warm_up(settings: Settings) -> None:

@@ -207,6 +207,25 @@ def test_a_bit_that_was_flipped_is_refused_although_an_older_copy_is_good(stream
     assert stream.releases() == releases
 
 
+def test_a_label_that_was_changed_after_it_was_read_stops_it_and_nothing_wrong_is_released(
+    stream: Stream,
+) -> None:
+    """It has the right one in memory, and adds none to those in Redis before it has looked at them."""
+    active, waiting = pair(stream)
+    send(active, signal.SIGSTOP)
+    stream.wait_until_asleep(active)
+    whole, name = stream.redis_keys(), f"stream_dp:{{{stream.settings.stream}}}:labels".encode()
+    with stream.redis() as redis:
+        flip(redis, name, random.Random(7))
+        end_lease(stream)
+        stream.feed(some_events(20, seed=6))
+        assert ended(waiting) == REFUSED
+        assert "the state in Redis does not fit together (labels)" in stream.logged()
+        redis.restore(name, 0, whole[name], replace=True)
+    assert stream.run(until_round=50) == 0
+    stream.check_everything()
+
+
 def test_it_says_why_it_could_not_take_over_and_does_so_when_that_is_put_right(stream: Stream) -> None:
     stream.feed(some_events(30, seed=1))
     active = stream.start()
