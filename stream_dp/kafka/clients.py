@@ -52,7 +52,10 @@ def producer_client(kafka: Kafka, **settings: Any) -> KafkaProducer:
 
 @contextmanager
 def kept_clients() -> Iterator[None]:
-    """Within this block, in whatever thread, a client that was borrowed is kept for the next who borrows such a one."""
+    """Within this block, in whatever thread, a client that was borrowed is kept for the next who borrows such a one.
+
+    It decorates functions too, which are such a block each time that they are called.
+    """
     _shelf.open()
     try:
         yield

@@ -19,6 +19,7 @@ from stream_dp.events.log_digest import NOTHING
 from stream_dp.events.merged_log import LogEntry, merged
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
+from stream_dp.kafka.clients import kept_clients
 from stream_dp.pipeline.pipeline import Pipeline, Position, ReleasedPart
 from stream_dp.privacy.keyed_noise import check_golden_draw, key_check
 from stream_dp.releases.release import decode_release
@@ -69,6 +70,7 @@ def find_promise(settings: Settings, redis: Redis, number: int | None = None) ->
     return Promise(last, key, journal.closed.get(last.epoch.number))
 
 
+@kept_clients()
 def verify_epoch(
     settings: Settings, redis: Redis, number: int | None = None, progress: Progress = lambda done, of: None
 ) -> Outcome:
@@ -98,6 +100,7 @@ def last_released(settings: Settings, promise: Promise, checkpoint: Checkpoint |
     return checkpoint.position.released if checkpoint is not None else 0
 
 
+@kept_clients()
 def rebuild(
     settings: Settings,
     redis: Redis,

@@ -18,6 +18,7 @@ from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.published import published_of
 from stream_dp.events.log_digest import NOTHING
 from stream_dp.kafka import log
+from stream_dp.kafka.clients import kept_clients
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
 from stream_dp.releases.lookup import newest_release
@@ -48,6 +49,7 @@ class Missing:
     parts_there: int = 0
 
 
+@kept_clients()
 def republish(
     settings: Settings,
     redis: Redis,

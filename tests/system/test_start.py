@@ -16,8 +16,10 @@ from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.store.checkpoints import CheckpointStore, StateDamaged
 from stream_dp.store.lease import Lease
+from stream_dp.verification.rebuild import rebuild, verify_epoch
+from stream_dp.verification.republish import republish
 from stream_dp.workers.resume import resume
-from stream_dp.workers.standby import Standby
+from stream_dp.workers.standby import Rehearsed, Standby
 from tests.system.damage import flip
 from tests.system.streams import Stream, small_stream, some_events
 
@@ -41,10 +43,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
-def resumed(stream: Stream, redis: Redis, earlier: Pipeline | None = None) -> Pipeline:
-    """Take the stream over."""
+def resumed(stream: Stream, redis: Redis, earlier: Rehearsed | None = None) -> Pipeline:
+    """Take the stream over, and look at what is looked at before the first checkpoint."""
     store = CheckpointStore(redis, stream.settings.stream)
     pipeline = resume(stream.settings, store, redis, earlier=earlier).pipeline
+    store.check_unread()
     assert isinstance(pipeline, Pipeline)
     return pipeline
 
@@ -55,7 +58,7 @@ def start(stream: Stream) -> int:
         return resumed(stream, redis).round
 
 
-def rehearsed(stream: Stream, redis: Redis) -> Pipeline:
+def rehearsed(stream: Stream, redis: Redis) -> Rehearsed:
     """What a standby knows of the state as it is now."""
     settings = stream.settings
     watch = Watch(settings.stream, settings.data_source)
@@ -76,6 +79,22 @@ def test_one_client_of_a_kind_is_enough_for_a_start(stream: Stream, made: Counte
     with clients.kept_clients():
         assert start(stream) == 30
     assert made == {"KafkaAdminClient": 1, "KafkaConsumer": 1}
+
+
+def test_clients_of_a_kind_are_as_many_as_are_read_at_once(stream: Stream, made: Counter[str]) -> None:
+    """To verify is to read events and releases side by side."""
+    stream.feed(some_events(30, seed=1))
+    assert stream.run(until_round=30) == 0
+    with stream.redis() as redis:
+        verify_epoch(stream.settings, redis)
+        assert made == {"KafkaAdminClient": 1, "KafkaConsumer": 2}
+        made.clear()
+        assert republish(stream.settings, redis, dry_run=True) == []
+        assert made == {"KafkaAdminClient": 1, "KafkaConsumer": 2}
+        made.clear()
+        rebuild(stream.settings, redis, replace=True)
+        assert made["KafkaAdminClient"] == 1
+        assert made["KafkaConsumer"] <= 2
 
 
 def test_a_client_that_is_kept_reads_a_topic_that_was_made_anew(stream: Stream) -> None:
@@ -103,8 +122,9 @@ def test_a_start_goes_on_from_the_checkpoint_that_is_there_whatever_the_standby_
         stream.feed(some_events(30, seed=2))
         assert stream.run(until_round=60) == 0
         pipeline = resumed(stream, redis, earlier)
-    assert (earlier.round, pipeline.round) == (30, 60)
-    assert pipeline.histogram._labels is earlier.histogram._labels, "nothing was used, so this tests nothing"
+    assert (earlier.pipeline.round, pipeline.round) == (30, 60)
+    known = earlier.pipeline.histogram._labels
+    assert pipeline.histogram._labels is known, "nothing was used, so this tests nothing"
     stream.check_state(pipeline)
 
 
