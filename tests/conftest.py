@@ -18,7 +18,15 @@ settings.register_profile(
 settings.load_profile("tests")
 
 LONGEST_FIRST = (
-    *("test_shards", "test_outages", "test_redis_outages", "test_epochs", "test_tls", "test_rolling"),
+    *(
+        "test_shards",
+        "test_outages",
+        "test_redis_outages",
+        "test_epochs",
+        "test_epoch_charges",
+        "test_tls",
+        "test_rolling",
+    ),
     *("test_new_epoch", "test_log_identity", "test_jobs", "test_replay", "test_crashes", "test_demo"),
     *("test_dashboard_browser", "test_running_histogram", "test_rounds_and_users", "test_dashboard_server"),
     *("test_mechanisms", "test_metrics", "test_secrets", "test_fencing"),

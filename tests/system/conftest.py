@@ -3,8 +3,9 @@
 import re
 import uuid
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -12,6 +13,8 @@ from stream_dp.dev import redis_server
 from stream_dp.dev.servers import BrokerProcess, Servers, embedded, start_broker
 from stream_dp.kafka import clients
 from tests.apache_kafka.server import Broker, apache_kafka, free_ports
+from tests.system.streams import Stream, small_stream
+from tests.system.ticking import TICKS, MakeStream
 
 HERE = Path(__file__).parent
 SAME_ON_ANY_BROKER = {
@@ -26,7 +29,7 @@ SAME_ON_ANY_BROKER = {
     "test_metrics": "what a worker shows, whoever its broker",
     "test_redis_outages": "Redis away, and the broker there all the time",
     "test_secrets": "what a worker writes, whoever its broker",
-    "test_verify_commands": "words for what test_epochs and test_log_identity ask",
+    "test_verify_commands": "words for what test_rebuild and test_log_identity ask",
 }
 """Files that a run on Apache Kafka leaves out, because it would be the same test again, and why.
 
@@ -87,6 +90,23 @@ def topic_prefix(request: pytest.FixtureRequest) -> str:
     """A stream name that no other test uses: tests share the servers but never a topic or a Redis key."""
     test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:60]
     return f"{test}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def ticking(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeStream:
+    """Streams whose rounds end by barriers, which their workers write."""
+
+    def stream(**changed: Any) -> AbstractContextManager[Stream]:
+        settings = {"checkpoint_rounds": 3, **TICKS, **changed}
+        return small_stream(kafka, redis_url, topic_prefix, tmp_path, **settings)
+
+    return stream
+
+
+@pytest.fixture
+def by_hand(ticking: MakeStream) -> MakeStream:
+    """Streams whose barriers the test writes."""
+    return lambda **changed: ticking(write_barriers=False, **changed)
 
 
 class KafkaOfOneTest(Protocol):

@@ -1,0 +1,33 @@
+"""Streams whose rounds end by barriers: make them, and open an epoch to write barriers for."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from stream_dp.events.barrier_chain import decode_barrier
+from stream_dp.releases.release import decode_release
+from tests.system.streams import Stream, ended
+
+TICKS = {"rounds": "ticks", "tick_seconds": 0.1}
+
+
+MakeStream = Callable[..., AbstractContextManager[Stream]]
+
+
+def times(stream: Stream, epoch: int = 1) -> dict[int, str]:
+    """When each round of an epoch was closed, as its release says."""
+    found = [decode_release(record.value or b"") for record in stream.releases()]
+    return {release.round: release.ts for release in found if release.epoch == epoch}
+
+
+def open_epoch(stream: Stream, **changed: Any) -> None:
+    """Run a worker that counts nothing, so that there is an epoch, and a key, to write barriers for."""
+    worker = stream.start(**changed)
+    stream.wait_until_logged("epoch 1, round 0")
+    worker.terminate()
+    assert ended(worker) == 0
+
+
+def vars_of(record: tuple[int, bytes | None]) -> dict[str, int]:
+    found = decode_barrier(record[1])
+    return {"n": found.n, "due": found.due} if found is not None else {}
