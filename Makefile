@@ -17,7 +17,7 @@ PYTEST := .venv/bin/python -m pytest --numprocesses 4 --dist loadfile --no-loads
 
 # Chromium is installed by .ci/run, and cannot be installed from here; everything else is tested without it too.
 WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
-	echo --ignore tests/system/test_dashboard_browser.py)
+	echo --ignore tests/system/browser)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -28,7 +28,7 @@ LONGEST_FIRST = (
         "test_rolling",
     ),
     *("test_new_epoch", "test_log_identity", "test_jobs", "test_replay", "test_crashes", "test_demo"),
-    *("test_dashboard_browser", "test_running_histogram", "test_rounds_and_users", "test_dashboard_server"),
+    *("test_page", "test_load", "test_running_histogram", "test_rounds_and_users", "test_dashboard_server"),
     *("test_mechanisms", "test_metrics", "test_secrets", "test_fencing"),
 )
 """The files that take longest: begun last, one of them would go on alone when the others are done."""

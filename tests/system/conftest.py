@@ -18,7 +18,7 @@ from tests.system.ticking import TICKS, MakeStream
 
 HERE = Path(__file__).parent
 SAME_ON_ANY_BROKER = {
-    "test_dashboard_browser": "a browser meets the dashboard, never the broker",
+    "browser": "a browser meets the dashboard, never the broker",
     "test_dashboard_server": "the dashboard reads as test_subscribe does",
     "test_demo": "the demo starts embedded servers",
     "test_dev_commands": "the commands start embedded servers",
@@ -31,7 +31,7 @@ SAME_ON_ANY_BROKER = {
     "test_secrets": "what a worker writes, whoever its broker",
     "test_verify_commands": "words for what test_rebuild and test_log_identity ask",
 }
-"""Files that a run on Apache Kafka leaves out, because it would be the same test again, and why.
+"""Files and folders that a run on Apache Kafka leaves out, because it would be the same test again, and why.
 
 Of other files it leaves out the tests that are marked `same_on_any_broker`.
 """
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {
         item
         for item in items
-        if (item.path.stem in files and item.path.parent == HERE)
+        if (item.path.is_relative_to(HERE) and Path(item.path.relative_to(HERE).parts[0]).stem in files)
         or (apache and item.get_closest_marker("same_on_any_broker"))
     }
     config.hook.pytest_deselected(items=list(left_out))

@@ -1,0 +1,183 @@
+"""The dashboard in a real browser: it shows what the topic says, and goes on after a restart."""
+
+from math import ceil, floor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+
+import stream_dp
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from tests.dashboard.chromium import complaints, size
+from tests.dashboard.page import (
+    expected_rows,
+    pin_button,
+    rows,
+    shown_rows,
+    start_the_clock,
+    stop_the_clock,
+    text,
+    wait_for,
+    wait_for_round,
+    wait_for_text,
+)
+from tests.dashboard.running import Running, running
+from tests.example_releases import release
+from tests.system.browser.published import write
+from tests.system.streams import Stream, event, small_stream, some_events
+
+HOSTILE = [
+    "<img src=x onerror=window.hacked=1>",
+    "<script>window.hacked=1</script>",
+    "__proto__",
+    "constructor",
+    "\u202eright to left",
+    "a&b=c#d/e?f%20g",
+    "x" * 1024,
+    " ",
+    "\u0000\n\ttabs",
+    "javascript:alert(1)",
+    '"><svg onload=window.hacked=1>',
+]
+
+
+def test_it_shows_exactly_what_a_worker_releases_and_goes_on_by_itself(
+    browser: Chrome, kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    with (
+        small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream,
+        running(kafka, topic_prefix, tmp_path) as dashboard,
+    ):
+        browser.get(dashboard.url)
+        worker = stream.start()
+        stream.feed(
+            [event("tea")]
+        )  # once the worker is up, releases follow their events at once: they are live
+        stream.wait_until_round(1, worker)
+        for number, events in ((200, some_events(199, 1)), (300, some_events(100, 2))):
+            stream.feed(events)
+            stream.wait_until_round(number, worker)
+            wait_for_round(browser, number)
+            with stream_dp.subscribe(kafka, topic_prefix, "earliest") as releases:  # intervals know the past
+                last = next(each for each in releases if each.round == number)
+            assert len(last.labels) > 3
+            assert shown_rows(browser) == expected_rows(last)[:25]
+            assert text(browser, "horizon") == f"{last.horizon:,}"
+            assert text(browser, "tau") == f"{last.tau:,}"
+            assert text(browser, "released") == f"{len(last.labels):,}"
+            assert text(browser, "margin") == f"± {ceil(1.96 * last.sd):,}"
+            assert (text(browser, "epsilon"), text(browser, "delta")) == ("30", "1e-6")
+            assert float(text(browser, "rho")) == pytest.approx(last.rho, rel=0.005)
+            wait_for_text(browser, "badge", "Live")
+            assert "any one event" in text(browser, "promise")
+        assert "First counts are too high" in browser.find_element(By.TAG_NAME, "body").text
+        browser.get("about:blank")
+
+
+def test_bars_and_threshold_line_stand_where_the_numbers_say(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    shown = release(64, {"a": 1_000, "b": 500, "c": 112})
+    write(stream, shown)
+    browser.get(dashboard.url)
+    wait_for_round(browser, 64)
+    wait_for(browser, lambda: browser.execute_script("return document.getAnimations().length") == 0)
+    scale = float(text(browser, "axis-end").replace(",", ""))
+    assert scale >= 1_000 + 1.96 * shown.sd
+    for row, count in zip(browser.find_elements(By.CSS_SELECTOR, "#rows tr"), shown.counts, strict=True):
+        track, solid, spread, tick = (
+            browser.execute_script("return arguments[0].getBoundingClientRect().toJSON()", each)
+            for each in (
+                row.find_element(By.CSS_SELECTOR, ".track"),
+                *(
+                    row.find_element(By.CSS_SELECTOR, f".track .{name}")
+                    for name in ("solid", "spread", "tick")
+                ),
+            )
+        )
+        low, high = floor(count - 1.96 * shown.sd), ceil(count + 1.96 * shown.sd)
+        assert solid["width"] / track["width"] == pytest.approx(low / scale, abs=0.003)
+        assert spread["width"] / track["width"] == pytest.approx(high / scale, abs=0.003)
+        assert (tick["x"] - track["x"]) / track["width"] == pytest.approx(count / scale, abs=0.003)
+    at = browser.execute_script("return document.getElementById('table').style.getPropertyValue('--tau-at')")
+    assert float(at) == pytest.approx(112 / scale, abs=0.001)
+
+
+def test_it_survives_a_restart_of_the_server(dashboard: Running, stream: Stream, browser: Chrome) -> None:
+    write(stream, release(1, {"a": 300}))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 1)
+    wait_for(browser, lambda: browser.execute_script("return trends.size === 1 && !trendBusy"))
+    browser.execute_script("window.mark = 'the same page'")
+    assert dashboard.stop() == 0
+    wait_for_text(browser, "badge", "Reconnecting")
+    assert browser.find_element(By.ID, "notice").is_displayed()
+    assert shown_rows(browser)[0][0] == "a"
+    said: list[dict[str, Any]] = []
+
+    def has_knocked_in_vain() -> bool:
+        said.extend(complaints(browser))
+        return bool(said)
+
+    wait_for(browser, has_knocked_in_vain)
+    after = release(3, {"b": 500, "a": 310})
+    write(stream, release(2, {"a": 305}), after)
+    dashboard.start()
+    wait_for_round(browser, 3)
+    wait_for_text(browser, "badge", "Live")
+    assert shown_rows(browser) == expected_rows(after)
+    assert browser.execute_script("return window.mark") == "the same page"
+    said += complaints(browser)
+    assert all("api/v1/stream" in each["message"] and "net::" in each["message"] for each in said), said
+
+
+def test_labels_are_text_whatever_they_hold(dashboard: Running, stream: Stream, browser: Chrome) -> None:
+    before = release(1, {"plain": 9_000})
+    hostile = release(2, {label: 900 - rank for rank, label in enumerate(HOSTILE)})
+    write(stream, before)
+    browser.get(dashboard.url)
+    wait_for_round(browser, 1)
+    log.create_topics(stream.settings.kafka, f"{stream.settings.stream}.results")
+    result = {
+        "status": "done",
+        "job": HOSTILE[0],
+        "labels": HOSTILE,
+        "guarantee": HOSTILE[1],
+        "ts": HOSTILE[0],
+    }
+    stream.write(f"{stream.settings.stream}.results", [Record(0, 0, b"1", msgspec.json.encode(result))])
+    stop_the_clock(browser)
+    write(stream, hostile)
+    wait_for_round(browser, 2)
+    assert shown_rows(browser) == expected_rows(hostile)
+    assert {row["label"] for row in rows(browser) if row["fresh"]} >= set(HOSTILE[-5:])
+    start_the_clock(browser)
+    wait_for(browser, lambda: browser.find_element(By.ID, "results").is_displayed())
+    listed = "return [...document.querySelectorAll('#result-cards li bdi')].map(each => each.textContent)"
+    assert browser.execute_script(listed) == HOSTILE
+    for label in HOSTILE[:4]:
+        pin_button(browser, label).click()
+    size(browser, 360, 780)
+    assert browser.execute_script("return document.documentElement.scrollWidth") == 360
+    assert browser.execute_script("return window.hacked") is None
+    assert browser.find_elements(By.CSS_SELECTOR, "img, #rows script, #new script, iframe") == []
+    wait_for(browser, lambda: browser.execute_script("return trends.size") == len(HOSTILE))
+    assert browser.execute_script("return {}.counts") is None
+
+
+def test_behind_a_password_everything_works(
+    kafka: str, stream: Stream, tmp_path: Path, browser: Chrome
+) -> None:
+    with running(kafka, stream.settings.stream, tmp_path, ("anna", "secret")) as dashboard:
+        write(stream, *(release(number, {"a": 300 + number}) for number in range(1, 4)))
+        browser.get(dashboard.url.replace("://", "://anna:secret@"))
+        wait_for_round(browser, 3)
+        wait_for(browser, lambda: browser.execute_script("return trends.size") == 1)
+        browser.execute_script("lookBack('round=2')")
+        wait_for_round(browser, 2)
+        assert dashboard.status("/api/v1/release/latest") == 401
+        browser.get("about:blank")
