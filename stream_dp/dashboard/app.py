@@ -79,7 +79,7 @@ class Dashboard:
     async def latest(self, _: Request) -> Response:
         """The newest release."""
         release = self.reader.board.release
-        return _problem(404, "nothing has been released yet") if release is None else _released(release)
+        return _problem(404, "nothing has been released yet") if release is None else self._released(release)
 
     async def release(self, request: Request) -> Response:
         """The newest release at or before a round, or of a moment, read from the topic."""
@@ -99,10 +99,16 @@ class Dashboard:
         finally:
             self._lookups -= 1
         if found is not None:
-            return _released(found)
+            return self._released(found)
         what = f"a release of {f'round {at}' if isinstance(at, int) else at.isoformat()} or before"
         of = "" if epoch is None else f" of epoch {epoch}"
         return _problem(404, f"the topic does not hold {what}{of}")
+
+    def _released(self, release: Release) -> Response:
+        """A release as its topic holds it, its 95% intervals, and what it promises in words."""
+        low, high = whole_intervals(release)
+        promised = promise(release, self.reader.board.is_unmetered(release))
+        return _json(msgspec.to_builtins(release) | {"low": low, "high": high, "promise": promised})
 
     async def history(self, request: Request) -> Response:
         """How the counts of some labels grew, in at most 128 steps."""
@@ -180,12 +186,6 @@ def _file_route(path: str, name: str, media_type: str) -> Route:
         return Response(body, media_type=media_type, headers=headers)
 
     return Route(path, serve)
-
-
-def _released(release: Release) -> Response:
-    """A release as its topic holds it, its 95% intervals, and what it promises in words."""
-    low, high = whole_intervals(release)
-    return _json(msgspec.to_builtins(release) | {"low": low, "high": high, "promise": promise(release)})
 
 
 def _json(value: object) -> Response:

@@ -27,6 +27,7 @@ class Sight:
     `published`: when the release was written into its topic, in seconds since 1970.  `delay`: how much older the
     event is that closed its round.  `behind`: newer records that wait in the topic.  `new`: labels released for
     the first time, with their rounds, newest first.  `rate`: rounds a second, None while it is too early to say.
+    `unmetered`: whether nothing bounds what all that is released from the stream's source reveals.
     """
 
     version: int
@@ -40,6 +41,7 @@ class Sight:
     results: list[Result]
     results_version: int
     history: tuple[int, int]
+    unmetered: bool
 
 
 @dataclass
@@ -67,6 +69,7 @@ class Board:
         self._epoch = _Epoch("")
         self._results: dict[str, Result] = {}
         self._results_version = 0
+        self._unmetered: set[str] = set()
 
     @property
     def version(self) -> int:
@@ -140,6 +143,16 @@ class Board:
             self._version += 1
             self._results_version += 1
 
+    def note_unmetered(self, nonce: str) -> None:
+        """The epoch of this nonce was opened without a budget."""
+        with self._lock:
+            self._version += nonce not in self._unmetered
+            self._unmetered.add(nonce)
+
+    def is_unmetered(self, release: Release) -> bool:
+        """Whether its epoch is known to have been opened without a budget."""
+        return release.nonce in self._unmetered
+
     def series(self, labels: Sequence[str]) -> dict[str, Any]:
         """The history of these labels: see `History.series`."""
         with self._lock:
@@ -161,6 +174,7 @@ class Board:
                 list(reversed(self._results.values())),
                 self._results_version,
                 (epoch.history.stride, epoch.history.last),
+                epoch.nonce in self._unmetered,
             )
 
     def _rate(self, now: float) -> float | None:

@@ -140,8 +140,10 @@ class Frames:
             content["counts"] = release.counts
             content["low"], content["high"] = whole_intervals(release)
             content["labels"] = self._labels if before is None else self._labels[known:]
-        if release is not None and (before is None or before.release is None):
-            content["promise"] = promise(release)
+        if release is not None and (
+            before is None or before.release is None or before.unmetered != sight.unmetered
+        ):
+            content["promise"] = promise(release, sight.unmetered)
         if before is None or sight.new != before.new:
             content["new"] = sight.new
         if before is None or sight.results_version != before.results_version:

@@ -4,9 +4,14 @@ from math import exp
 
 from stream_dp.releases.release import Release
 
+_UNMETERED = (
+    " UNMETERED: the data source had no budget when this epoch was opened, so nothing bounds what all releases from it "
+    "reveal together."
+)
 
-def promise(release: Release) -> str:
-    """What the epoch of this release promises, for people."""
+
+def promise(release: Release, unmetered: bool = False) -> str:
+    """What the epoch of this release promises, for people; `unmetered`: whether its source had no budget."""
     items = f"{release.items_per_event:,} label{'s' if release.items_per_event > 1 else ''}"
     whom = {
         "event": f"any one event, with up to {items},",
@@ -17,4 +22,4 @@ def promise(release: Release) -> str:
     return (
         f"Whether {whom} is in the stream changes how likely anything is that all {release.horizon:,} rounds "
         f"together may show by at most a factor of e^{release.epsilon:g}{times}, except with probability {delta}."
-    )
+    ) + (_UNMETERED if unmetered else "")

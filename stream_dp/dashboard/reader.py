@@ -13,6 +13,7 @@ from stream_dp.config.connections import Kafka
 from stream_dp.dashboard.archive import Archive
 from stream_dp.dashboard.board import Board, State
 from stream_dp.dashboard.results import read_result
+from stream_dp.dashboard.unmetered import unmetered_nonce
 from stream_dp.kafka.log import LogRefused, read_only_consumer
 from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
@@ -25,14 +26,17 @@ _RETRY_SECONDS = 1.0
 _ANSWER_SECONDS = 3.0
 _ANSWER_MILLISECONDS = int(_ANSWER_SECONDS * 1000)
 _QUIET_SECONDS = 2.0  # after which a silent broker is asked whether it is there
-_RESULTS_SECONDS = 10.0
+_RESULTS_SECONDS = 10.0  # between two looks for topics that come later
 _BACKLOG = 64  # records before the end of the topic to begin with: the newest release in all its parts
 _SEEDING_SECONDS = 5.0
 _LOGGER = logging.getLogger(__name__)
 
 
 class Reader:
-    """Follows `<stream>.releases`, and `<stream>.results` once it exists, and writes what comes on the board."""
+    """Follows `<stream>.releases`, and `<stream>.epochs` and `<stream>.results` once they exist.
+
+    What comes is written on the board.
+    """
 
     def __init__(self, kafka: Kafka, releases: str, results: str, board: Board) -> None:
         self.board = board
@@ -41,6 +45,7 @@ class Reader:
         self._stream = releases.rpartition(".")[0]
         self._releases = TopicPartition(releases, 0)
         self._results = TopicPartition(results, 0)
+        self._epochs = TopicPartition(f"{self._stream}.epochs", 0)
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="kafka-reader", daemon=True)
         self._reached_at = float("-inf")
@@ -102,8 +107,9 @@ class Reader:
                 self._end_of_releases(consumer)
             self._take_releases(consumer, found.get(self._releases, []))
             self._take_results(found.get(self._results, []))
-            if self._results not in consumer.assignment() and now - self._asked_at > _RESULTS_SECONDS:
-                self._look_for_results(consumer, now)
+            self._take_epochs(found.get(self._epochs, []))
+            if now - self._asked_at > _RESULTS_SECONDS:
+                self._look_for_others(consumer, now)
 
     def _tell(self, state: State, sentence: str) -> None:
         """Put on the board why nothing comes, and say it once on the console."""
@@ -124,7 +130,7 @@ class Reader:
         while consumer.position(self._releases) < end and time.monotonic() < deadline:
             self._take_releases(consumer, consumer.poll(int(_POLL_SECONDS * 1000)).get(self._releases, []))
         self._fill_history()
-        self._look_for_results(consumer, time.monotonic())
+        self._look_for_others(consumer, time.monotonic())
 
     def _end_of_releases(self, consumer: KafkaConsumer) -> int:
         end = consumer.end_offsets([self._releases], timeout_ms=_ANSWER_MILLISECONDS)[self._releases]
@@ -144,15 +150,21 @@ class Reader:
             if release is not None:
                 self.board.take_past(release)
 
-    def _look_for_results(self, consumer: KafkaConsumer, now: float) -> None:
-        """Read the results topic from its beginning, once it exists."""
+    def _look_for_others(self, consumer: KafkaConsumer, now: float) -> None:
+        """Read the topics of epochs and results from their beginning, once they exist."""
         self._asked_at = now
-        if not consumer.partitions_for_topic(self._results.topic):
-            return
-        position = consumer.position(self._releases)
-        consumer.assign([self._releases, self._results])
-        consumer.seek(self._releases, position)
-        consumer.seek_to_beginning(self._results)
+        read = consumer.assignment()
+        new = [
+            each
+            for each in (self._epochs, self._results)
+            if each not in read and consumer.partitions_for_topic(each.topic)
+        ]
+        if new:
+            positions = {each: consumer.position(each) for each in read}
+            consumer.assign([*read, *new])
+            for each, position in positions.items():
+                consumer.seek(each, position)
+            consumer.seek_to_beginning(*new)
 
     def _take_releases(self, consumer: KafkaConsumer, records: list[ConsumerRecord]) -> None:
         for record in records:
@@ -186,6 +198,12 @@ class Reader:
             result = read_result(record.key, record.value)
             if result is not None:
                 self.board.take_result(result)
+
+    def _take_epochs(self, records: list[ConsumerRecord]) -> None:
+        for record in records:
+            nonce = unmetered_nonce(record.value)
+            if nonce is not None:
+                self.board.note_unmetered(nonce)
 
 
 def _seconds(ts: str) -> float:

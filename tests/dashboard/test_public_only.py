@@ -1,4 +1,4 @@
-"""The dashboard has no way to what is private: it loads no code for Redis and asks Kafka for two topics only."""
+"""The dashboard has no way to what is private: it loads no code for Redis and asks Kafka for public topics only."""
 
 import json
 import subprocess

@@ -7,8 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from stream_dp.config.settings import Settings
 from stream_dp.dashboard.board import Board
+from stream_dp.dashboard.promise import promise
 from stream_dp.dashboard.reader import Reader
+from stream_dp.engine.epoch import Epoch
+from stream_dp.epochs.journal import EpochOpened, EpochStarted
+from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.releases.topic import decode_whole_release
 from tests.example_releases import release
 
@@ -26,6 +31,23 @@ class Consumer:
 
     def highwater(self, _: object) -> int:
         return 2
+
+
+@pytest.mark.parametrize("unmetered", [True, False])
+def test_an_epoch_without_a_budget_is_said_beside_its_guarantee(unmetered: bool) -> None:
+    reader = Reader("fake:1", "flights.releases", "flights.results", Board())
+    epoch = Epoch.open(Settings(stream="flights"), 1, 0)
+    opened = EpochOpened(epoch, key_check(bytes(32)), 0, unmetered)
+    shown = msgspec.structs.replace(release(7, {"a": 300}), nonce=epoch.nonce.hex())
+    reader.board.take(shown, 0.0, 0.0, 0, time.monotonic(), live=True)
+    version = reader.board.version
+    values = [msgspec.json.encode(each) for each in (opened, EpochStarted(1))]
+    records: list[Any] = [SimpleNamespace(value=value) for value in (*values, *FOREIGN.values())]
+    reader._take_epochs(records)
+    assert reader.board.is_unmetered(shown) == unmetered
+    assert not reader.board.is_unmetered(release(7, {"a": 300}))
+    assert reader.board.version - version == unmetered
+    assert ("UNMETERED" in promise(shown, reader.board.is_unmetered(shown))) == unmetered
 
 
 @pytest.mark.parametrize("value", FOREIGN.values(), ids=FOREIGN)

@@ -6,6 +6,7 @@ import random
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ from stream_dp.config.settings import Settings
 from stream_dp.dashboard import archive as archive_module
 from stream_dp.dashboard.archive import Archive
 from stream_dp.dashboard.promise import promise
+from stream_dp.engine.epoch import Epoch
+from stream_dp.epochs.journal import EpochOpened
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
+from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.releases.estimates.intervals import whole_intervals
 from stream_dp.releases.release import Release, decode_release
 from tests.dashboard.running import Running, records, running
@@ -258,6 +262,22 @@ def test_results_appear_when_their_topic_does(dashboard: Running, stream: Stream
     assert [(each["id"], each["labels"]) for each in found] == [("job-1", ["a", "b"])]
     stream.write(stream.settings.releases, records(many(stream, 1, 3)))
     dashboard.wait_until_round(3)
+
+
+def test_an_epoch_without_a_budget_is_said_once_the_epochs_are_there(
+    dashboard: Running, stream: Stream
+) -> None:
+    stream.write(stream.settings.releases, records(many(stream, 1, 3)))
+    dashboard.wait_until_round(3)
+    shown = dashboard.get("/api/v1/release/latest")
+    assert "UNMETERED" not in shown["promise"]
+    log.create_topics(stream.settings.kafka, stream.settings.epochs)
+    epoch = replace(Epoch.open(stream.settings, 1, 0), nonce=bytes.fromhex(shown["nonce"]))
+    opened = EpochOpened(epoch, key_check(bytes(32)), 0, unmetered=True)
+    stream.write(stream.settings.epochs, [Record(0, 0, None, msgspec.json.encode(opened))])
+    wait_until(
+        lambda: "UNMETERED" in dashboard.get("/api/v1/release/latest")["promise"], dashboard.log.read_text
+    )
 
 
 def test_it_waits_for_the_topic_and_outlives_the_broker(own_kafka: KafkaOfOneTest, tmp_path: Path) -> None:
