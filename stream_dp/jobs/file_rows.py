@@ -1,28 +1,29 @@
-"""Files as rows: JSON Lines of events, CSV and Parquet, the first two also as .gz.
+"""Files as rows: JSON Lines of events, CSV (commas, semicolons or tabs between) and Parquet; the first two also as .gz.
 
 Only the name, the kind and the columns of a file may be refused, before anything is charged.  After that nothing in it
 is an error: rows that cannot be used are left out and counted, and where a file is damaged (cut off, or a page of
 Parquet that does not decode), reading ends.
 """
 
-import csv
 import gzip
 import logging
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import IO, Literal, cast
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stream_dp.config.file_kinds import kind_of
-from stream_dp.jobs.csv_rows import csv_tables
+from stream_dp.events.event import BadRecord, Event, decode_event
+from stream_dp.jobs.csv_rows import as_utf8, csv_header, csv_tables
 from stream_dp.jobs.request import BadRequest, Source, Unit
 from stream_dp.jobs.rows import RowCollector
 
@@ -32,20 +33,24 @@ Progress = Callable[[int, int], None]
 _ROWS_AT_ONCE = 1 << 20
 _BYTES_AT_ONCE = 1 << 20
 _LINES_AT_ONCE = 50_000
-_LONGEST_HEADER = 1 << 20
-_DAMAGE = (pa.ArrowException, OSError, EOFError, zlib.error)
+_SEPARATORS = (",", ";", "\t")
+_DAMAGE = (pa.ArrowException, OSError, EOFError, UnicodeError, zlib.error)
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RowFile:
-    """A file that can be read: its kind and the columns to read; JSON Lines have none."""
+    """A file that can be read: its kind and the columns to read; JSON Lines have none.
+
+    `separator` is that of CSV.
+    """
 
     path: Path
     kind: Literal["jsonl", "csv", "parquet"]
     user: str = ""
     item: str = ""
+    separator: str = ","
 
     @property
     def mark(self) -> str:
@@ -119,17 +124,17 @@ def _with_columns(path: Path, source: Source, unit: Unit) -> RowFile:
             raise BadRequest("a file of JSON Lines holds events, with user and items: leave the columns out")
         return RowFile(path, "jsonl")
     if kind == "csv":
-        columns = _csv_header(path)
-        item, user = _chosen(source, unit, columns)
-        return RowFile(path, "csv", user, item)
+        return _csv_file(path, source, unit)
     try:
         schema = pq.read_schema(path)
     except pa.ArrowException:
         raise BadRequest(f"the file {source.file!r} is not in the format Parquet") from None
-    item, user = _chosen(source, unit, schema.names)
-    _check_type(item, schema.field(item).type, may_be_list=True)
+    fields = _fields(schema)
+    item, user = _chosen(source, unit, [name for name, _ in fields])
+    kinds = dict(fields)
+    _check_type(item, kinds[item], may_be_list=True)
     if user:
-        _check_type(user, schema.field(user).type, may_be_list=False)
+        _check_type(user, kinds[user], may_be_list=False)
     return RowFile(path, "parquet", user, item)
 
 
@@ -142,16 +147,45 @@ def _chosen(source: Source, unit: Unit, columns: list[str]) -> tuple[str, str]:
             raise BadRequest(
                 f"the file {source.file!r} has no single column {name!r}: name the column with {option}"
             )
+    if item == user:
+        raise BadRequest(f"{item!r} cannot be the column of items and of users at once: name another one")
     return item, user
 
 
-def _csv_header(path: Path) -> list[str]:
-    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+def _csv_file(path: Path, source: Source, unit: Unit) -> RowFile:
+    """The columns by the first separator with which the header has those that are wanted."""
+    reasons = []
+    for separator in _SEPARATORS:
         try:
-            line = file.readline(_LONGEST_HEADER).decode("utf-8-sig")
-        except (EOFError, zlib.error, UnicodeDecodeError):
-            line = ""
-    return next(csv.reader([line.rstrip("\r\n")]), [])
+            item, user = _chosen(source, unit, _csv_columns(path, separator))
+        except BadRequest as refused:
+            reasons.append(refused)
+        else:
+            return RowFile(path, "csv", user, item, separator)
+    raise reasons[0]
+
+
+def _csv_columns(path: Path, separator: str) -> list[str]:
+    with path.open("rb") as raw:
+        try:
+            return csv_header(as_utf8(_unpacked(path, raw)), separator)
+        except (EOFError, UnicodeError, zlib.error):
+            return []
+
+
+def _unpacked(path: Path, raw: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if path.suffix.lower() == ".gz" else raw
+
+
+_NAMING = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_integer,
+)
 
 
 def _check_type(name: str, kind: pa.DataType, may_be_list: bool) -> None:
@@ -159,39 +193,81 @@ def _check_type(name: str, kind: pa.DataType, may_be_list: bool) -> None:
         kind = kind.value_type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    if not any(test(kind) for test in (*tests, pa.types.is_integer)):
+    if not any(test(kind) for test in _NAMING):
         raise BadRequest(f"the column {name!r} holds {kind}, which names nothing: it should hold text")
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _fields(fields: Iterable[pa.Field], above: str = "") -> list[tuple[str, pa.DataType]]:
+    """All columns with their types; the fields of a struct are columns too, such as `customer.id`."""
+    found = []
+    for each in fields:
+        found.append((above + each.name, each.type))
+        if pa.types.is_struct(each.type):
+            found += _fields(each.type, f"{above}{each.name}.")
+    return found
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column by its name, or by the names on the way to it in structs."""
+    if name in batch.schema.names:
+        return batch.column(name)
+    first, *rest = name.split(".")
+    return pc.struct_field(batch.column(first), rest)
 
 
 def _read_lines(file: RowFile, unit: Unit, collector: RowCollector, progress: Progress) -> None:
     total = file.path.stat().st_size
     with file.path.open("rb") as raw:
-        lines: Iterator[bytes] = gzip.GzipFile(fileobj=raw) if file.path.suffix.lower() == ".gz" else raw
+        lines: Iterator[bytes] = _unpacked(file.path, raw)
         while True:
             chunk: list[bytes] = []
             try:
                 chunk.extend(islice(lines, _LINES_AT_ONCE))
             finally:  # where the file is damaged, the lines before that count
-                collector.add_events(chunk, unit)
+                collector.add_events(chunk, unit, _decode_line)
             if not chunk:
                 return
             progress(raw.tell(), total)
 
 
+class _NumberedEvent(msgspec.Struct, gc=False):
+    """An event whose user is a number, as databases export them."""
+
+    items: list[str]
+    user: int
+
+
+_NUMBERED_DECODER = msgspec.json.Decoder(_NumberedEvent)
+
+
+def _decode_line(line: bytes | None) -> Event:
+    """An event; a user that is a number is the user of that name.  Raises `BadRecord`."""
+    try:
+        return decode_event(line)
+    except BadRecord:
+        try:
+            numbered = _NUMBERED_DECODER.decode(line or b"")
+        except (msgspec.DecodeError, UnicodeError):
+            numbered = None
+        if numbered is None:
+            raise
+        return decode_event(msgspec.json.encode({"items": numbered.items, "user": str(numbered.user)}))
+
+
 def _read_csv(file: RowFile, unit: Unit, collector: RowCollector, progress: Progress) -> None:
     total = file.path.stat().st_size
-    header = _csv_header(file.path)
     names = [name for name in (file.item, file.user) if name]
     with file.path.open("rb") as raw:
-        packed = file.path.suffix.lower() == ".gz"
-        text = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw
-        text.readline(_LONGEST_HEADER)
-        for table, left_out in csv_tables(text, len(header), [header.index(name) for name in names]):
+        text = as_utf8(_unpacked(file.path, raw))
+        header = csv_header(text, file.separator)
+        if not set(names) <= set(header):
+            raise EOFError("its header is gone")
+        wanted = [header.index(name) for name in names]
+        for table, left_out in csv_tables(text, len(header), wanted, file.separator):
             collector.malformed += left_out
             for batch in table.rename_columns(names).to_batches():
                 _add(batch, file, collector)
@@ -200,7 +276,8 @@ def _read_csv(file: RowFile, unit: Unit, collector: RowCollector, progress: Prog
 
 def _read_parquet(file: RowFile, unit: Unit, collector: RowCollector, progress: Progress) -> None:
     names = [name for name in (file.item, file.user) if name]
-    flat = [name for name in names if not _is_list(pq.read_schema(file.path).field(name).type)]
+    kinds = dict(_fields(pq.read_schema(file.path)))
+    flat = [name for name in names if not _is_list(kinds[name])]
     with pq.ParquetFile(file.path, read_dictionary=flat) as opened:
         total, done = opened.metadata.num_rows, 0
         for batch in opened.iter_batches(_ROWS_AT_ONCE, columns=names):
@@ -211,7 +288,7 @@ def _read_parquet(file: RowFile, unit: Unit, collector: RowCollector, progress: 
 
 def _add(batch: pa.RecordBatch, file: RowFile, collector: RowCollector) -> None:
     """One item a row, or a list of them; without a column of users every row is its own unit."""
-    items = batch.column(file.item)
+    items = _column(batch, file.item)
     owners: np.ndarray | None = None
     if _is_list(items.type):
         owners = pc.list_parent_indices(items).to_numpy()
@@ -220,5 +297,5 @@ def _add(batch: pa.RecordBatch, file: RowFile, collector: RowCollector) -> None:
         numbers = collector.new_units(len(batch))
         collector.add(numbers if owners is None else numbers[owners], items)
         return
-    users = batch.column(file.user)
+    users = _column(batch, file.user)
     collector.add(users if owners is None else users.take(pa.array(owners)), items)

@@ -1,6 +1,6 @@
 """Records as integer arrays: which user named which item.  Labels stay in Arrow; no Python object per row."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from stream_dp.batch.baskets import Baskets, baskets, distinct_users_per_item
-from stream_dp.events.event import LONGEST_LABEL, BadRecord, decode_event
+from stream_dp.events.event import LONGEST_LABEL, BadRecord, Event, decode_event
 from stream_dp.jobs.request import Unit
 
 Integers = NDArray[np.int64]
@@ -74,7 +74,12 @@ class RowCollector:
             self._users.append(users if numbered else _encoded(users))
             self._items.append(_encoded(items))
 
-    def add_events(self, values: Sequence[bytes | None], unit: Unit) -> None:
+    def add_events(
+        self,
+        values: Sequence[bytes | None],
+        unit: Unit,
+        decode: Callable[[bytes | None], Event] = decode_event,
+    ) -> None:
         """The records of an events topic, or lines of a file.  In the unit `event` each is a user of its own."""
         users: list[str | None] = []
         names: list[str] = []
@@ -82,7 +87,7 @@ class RowCollector:
         # Strings alone are kept: thousands of events would keep the garbage collector busy.
         for value in values:
             try:
-                event = decode_event(value)
+                event = decode(value)
             except BadRecord:
                 self.malformed += 1
                 continue

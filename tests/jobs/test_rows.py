@@ -1,5 +1,6 @@
 """What is read from files and records equals what plain Python counts, and nothing in them is an error."""
 
+import codecs
 import csv
 import gzip
 import io
@@ -168,6 +169,88 @@ def test_a_label_that_spans_lines_is_left_out_with_its_lines_only(tmp_path: Path
     assert (counts(rows), collector.malformed) == ({"tea": 2}, 2)
 
 
+def test_a_line_is_one_unit_also_where_it_holds_carriage_returns(tmp_path: Path) -> None:
+    """A parser that ends rows at a lone CR would let one line be 400 units of one event each."""
+    evil = b"u1,tea" + b"\ru1,tea" * 400
+    lines = [b"user,item", b"u2,milk\r", evil, b'u3,"a\rb"', b"u4,milk\r\r", b"u5,tea"]
+    (tmp_path / "x.csv").write_bytes(b"\n".join(lines) + b"\n")
+    rows, collector = rows_of(tmp_path / "x.csv", "event")
+    assert counts(rows) == {"milk": 1, "tea": 1}
+    assert collector.malformed == 3
+
+
+@given(st.lists(ROUGH.map(lambda line: line.replace(b"\n", b"")), max_size=6))
+def test_there_are_never_more_units_than_lines(lines: list[bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "x.csv").write_bytes(b"user,item\n" + b"\n".join(lines))
+        rows, _ = rows_of(Path(folder) / "x.csv", "event")
+    assert len(rows.items) <= len(lines)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+def test_csv_of_other_programs(separator: str, encoding: str, tmp_path: Path) -> None:
+    pairs = [*some_pairs(300), ("ü", f'a {separator} "large" one'), ("ß", "tea 長")]
+    text = io.StringIO()
+    csv.writer(text, delimiter=separator, lineterminator="\r\n").writerows([("user", "item"), *pairs])
+    mark = codecs.BOM_UTF16_LE if encoding == "utf-16-le" else b""
+    content = mark + text.getvalue().encode(encoding)
+    (tmp_path / "x.csv").write_bytes(content)
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(content))
+    for name in ("x.csv", "x.csv.gz"):
+        rows, collector = rows_of(tmp_path / name)
+        assert counts(rows) == holders(pairs)
+        assert collector.malformed == 0
+
+
+def test_what_is_no_text_in_utf_16_is_left_out(tmp_path: Path) -> None:
+    good = "user,item\nu1,tea\nu2,".encode("utf-16-le")
+    lone = b"\x00\xd8" + "\nu3,tea\n".encode("utf-16-le")
+    (tmp_path / "x.csv").write_bytes(codecs.BOM_UTF16_LE + good + lone)
+    rows, collector = rows_of(tmp_path / "x.csv")
+    assert (counts(rows), collector.malformed) == ({"tea": 2}, 1)
+    (tmp_path / "y.csv").write_bytes(codecs.BOM_UTF16_LE + good + lone + b"x")
+    assert counts(rows_of(tmp_path / "y.csv")[0]) == {"tea": 2}
+
+
+def test_parquet_of_other_programs(tmp_path: Path) -> None:
+    """Views of strings, lists of fixed size, and fields of structs."""
+    table = pa.table(
+        {
+            "user": pa.array(["a", "b"]).cast(pa.string_view()),
+            "item": pa.array(["tea", "tea"]).cast(pa.string_view()),
+            "pair": pa.array([["tea", "milk"], ["tea", "jam"]], pa.list_(pa.string(), 2)),
+            "views": pa.array([["tea"], ["tea", "jam"]], pa.list_(pa.string_view())),
+            "customer": pa.array([{"id": 1, "at": {"city": "x"}}, {"id": 1, "at": None}]),
+        }
+    )
+    pq.write_table(table, tmp_path / "x.parquet")
+    assert counts(rows_of(tmp_path / "x.parquet")[0]) == {"tea": 2}
+    assert counts(rows_of(tmp_path / "x.parquet", item="pair")[0]) == {"tea": 2, "milk": 1, "jam": 1}
+    assert counts(rows_of(tmp_path / "x.parquet", item="views")[0]) == {"tea": 2, "jam": 1}
+    assert counts(rows_of(tmp_path / "x.parquet", user="customer.id")[0]) == {"tea": 1}
+    rows, collector = rows_of(tmp_path / "x.parquet", item="customer.at.city")
+    assert (counts(rows), collector.malformed) == ({"x": 1}, 1)
+    with pytest.raises(BadRequest, match="holds struct"):
+        rows_of(tmp_path / "x.parquet", user="customer")
+
+
+def test_users_of_json_lines_may_be_numbers(tmp_path: Path) -> None:
+    lines = [
+        '{"user": 7, "items": ["tea"]}',
+        '{"user": "7", "items": ["tea", "jam"]}',
+        '{"user": 8, "items": ["tea"]}',
+    ]
+    bad = [
+        '{"user": 7.5, "items": ["tea"]}',
+        '{"user": true, "items": ["tea"]}',
+        '{"user": 9, "items": [""]}',
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines + bad))
+    rows, collector = rows_of(tmp_path / "x.jsonl")
+    assert (counts(rows), collector.malformed) == ({"tea": 2, "jam": 1}, 3)
+
+
 def test_a_user_who_goes_away_leaves_the_order_of_others_and_of_labels(tmp_path: Path) -> None:
     """Numbers may shift; what comes before what may not."""
     pairs = some_pairs(800)
@@ -191,6 +274,8 @@ def test_a_user_who_goes_away_leaves_the_order_of_others_and_of_labels(tmp_path:
         ("x.csv", b"customer,item\n", {}, "no single column 'user'"),
         ("x.csv", b"", {}, "no single column 'items'"),
         ("x.csv", b"user,user,item\n", {}, "no single column 'user'"),
+        ("x.csv", b"user,item\ra,tea\rb,tea\r", {}, "no single column 'items'"),
+        ("x.csv", b"user,item\n", {"user": "item"}, "cannot be the column of items and of users at once"),
         ("x.txt", b"", {}, "of no known kind"),
         ("x.ndjson", b"", {}, "of no known kind"),
         ("x.parquet.gz", b"", {}, "of no known kind"),
