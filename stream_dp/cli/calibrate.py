@@ -12,6 +12,7 @@ from rich.table import Table
 
 from stream_dp.cli import calibrate_plot, options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.pictures import check_picture
 from stream_dp.config.settings import Settings
 from stream_dp.counters import DISCRETE, MECHANISMS
 from stream_dp.counters.calibration import Guarantee, guarantee_of
@@ -85,7 +86,7 @@ def calibrate(
       stream-dp calibrate --epsilon 2 --delta 1e-6 --plot mechanisms.png
     """
     if plot is not None:
-        calibrate_plot.check_kind(plot)
+        check_picture(plot)
     asked = _rounds(rounds, horizon)
     calibrated, refused = _calibrated(
         mechanism, unit, (horizon, items_per_event), (epsilon, delta), (sigma_squared, threshold_delta), shown

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 Calibrated = tuple[CalibratedCounter, Guarantee]
 Values = Callable[[NDArray[np.int64]], NDArray[Any]]
 
-_KINDS = (".png", ".svg", ".pdf")
 _COLOURS = ("#b4532a", "#2f6690", "#4f8a4f", "#7b4f8a", "#b08a1e", "#333333")
 _INK, _QUIET = "#333333", "#777777"
 _STYLE: dict[Any, Any] = {
@@ -36,12 +35,6 @@ _FACTORS = [2 ** (step / 2) for step in range(-6, 7)]
 
 _ROUNDS_OF_OCTAVE = 2**14
 """At most so many rounds of each doubling are looked at, and of a whole horizon under another epsilon."""
-
-
-def check_kind(file: Path) -> None:
-    """Refuse a file whose name does not end in a known way, before anything is computed."""
-    if file.suffix.lower() not in _KINDS:
-        raise Mistake(f"cannot draw to {file}: let the name of the file end in .png, .svg or .pdf")
 
 
 def draw(calibrated: "list[Calibrated]", file: Path) -> None:

@@ -1,7 +1,10 @@
 """`stream-dp top-k`, `set-union` and `histogram`: one job over a topic or a file, charged to its source's ledger."""
 
 import json
+import logging
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +17,7 @@ from rich.progress import Progress
 from stream_dp.cli import one_shot_view as view
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.pictures import check_picture
 from stream_dp.cli.reach import require_kafka, require_redis
 from stream_dp.config.connections import redis_client
 from stream_dp.config.file_kinds import KINDS
@@ -295,6 +299,8 @@ def _run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
             raise Mistake(
                 f"the mechanism {request.mechanism} releases no counts to plot: choose one that does, such as gaussian"
             )
+        if plot is not None:
+            check_picture(plot)
         if job.dry_run:
             view.show_cost(request, calibrated, _forecast(request, settings, site), job.as_json)
             return
@@ -349,7 +355,8 @@ def _charged(
         )
         cost = cost_of(prepared.calibrated, ledger.ledger.budget())
         pay(prepared, charge_id, key, ledger, asked)
-        with Progress(console=Console(stderr=True), transient=True, disable=job.as_json) as bar:
+        bar = Progress(console=Console(stderr=True), transient=True, disable=job.as_json)
+        with _rows_on_stderr(), bar:
             task = bar.add_task("Reading")
             result = compute(
                 prepared,
@@ -360,6 +367,20 @@ def _charged(
             )
         settle(request, charge_id, key, result, ledger, asked)
     return result
+
+
+@contextmanager
+def _rows_on_stderr() -> Iterator[None]:
+    """Let the operator see how many rows the job read and left out: these numbers are private, and in no result."""
+    rows, shown = logging.getLogger("stream_dp.jobs.steps"), logging.StreamHandler()
+    before = rows.level
+    rows.setLevel(logging.INFO)
+    rows.addHandler(shown)
+    try:
+        yield
+    finally:
+        rows.removeHandler(shown)
+        rows.setLevel(before)
 
 
 def _lines(file: Path) -> list[str]:

@@ -82,8 +82,19 @@ def show_result(console: Console, result: JobResult) -> None:
         console.print("The mechanism found fewer labels than asked for.", style="dim")
     console.print()
     console.print(Text(result.guarantee or ""))
+    if (most := result.parameters.get("items_per_user")) is not None:
+        console.print(Text(_bounding(result.unit, most)), style="dim")
     if result.cost is not None:
         console.print(Text(_cost_line(result.cost, result.source or "")), style="dim")
+
+
+def _bounding(unit: str | None, most: int) -> str:
+    """What no interval covers."""
+    items = "1 item" if most == 1 else f"{most:,} items"
+    return (
+        f"Every {unit or 'user'} counts with at most {items}, a random choice where there are more; intervals do not "
+        "cover what that leaves out. --items-per-user sets it."
+    )
 
 
 def draw(result: JobResult, file: Path) -> None:

@@ -95,6 +95,28 @@ def test_a_set_union_of_a_file_and_a_picture_of_its_counts(words: list[str], tmp
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_people_are_told_what_no_interval_covers_and_operators_what_was_left_out(words: list[str]) -> None:
+    ran = command("histogram", *words, "--unmetered")
+    assert ran.exit_code == 0, ran.output
+    assert "Every user counts with at most 1 item, a random choice where there are more" in " ".join(
+        ran.stdout.split()
+    )
+    assert "malformed ones (private numbers)" in ran.stderr
+    assert "private numbers" not in ran.stdout
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_charge(tmp_path: Path) -> None:
+    (tmp_path / "there.png").mkdir()
+    for name, told in (
+        ("no/x.png", "there is no folder"),
+        ("x.txt", "end in .png"),
+        ("there.png", "cannot be written"),
+    ):
+        ran = command("histogram", "--file", "no.csv", "--source", "x", "--plot", str(tmp_path / name))
+        assert ran.exit_code == 2
+        assert told in " ".join(ran.stderr.split())
+
+
 def test_a_dry_run_needs_no_server_and_reads_nothing(tmp_path: Path) -> None:
     nowhere = ("--redis", "redis://127.0.0.1:1/0", "--file", str(tmp_path / "none.csv"), "--source", "x")
     result = command("top-k", *nowhere, "--dry-run", "--json")
