@@ -8,5 +8,9 @@ class StreamDpError(Exception):
     """Anything that this package raises on purpose."""
 
 
+class NotReady(StreamDpError):
+    """Something that another process of the stream is about to do, and that this one has to wait for."""
+
+
 class Refused(StreamDpError):
     """Going on would break the guarantee or give something wrong.  The message says why, and what to change."""

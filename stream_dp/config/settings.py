@@ -66,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pruning_rounds: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0
     release: Annotated[str, msgspec.Meta(pattern=r"^every-(round|[1-9][0-9]{0,6}(ms)?)\Z")] = "every-round"
     shown: Literal["kept", "each-round"] = "kept"
+    known_labels: Annotated[str, msgspec.Meta(pattern=r"^file:.+$")] | None = None
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
     shards: _Shards = 0

@@ -10,6 +10,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.counters import Mechanism
 from stream_dp.counters.calibration import Guarantee, calibrate
 from stream_dp.counters.golden import check_golden_noise
+from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels, read_list
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.release_schedule import ReleaseSchedule
 from stream_dp.errors import Refused
@@ -33,6 +34,7 @@ _UNLESS_FROZEN = {
     "rounds": "per-event",
     "pruning_rounds": 0,
     "release": "every-round",
+    "known_labels": None,
 }
 """What an epoch has of a setting that it does not name, because it was opened before there was one.
 
@@ -58,6 +60,7 @@ class Epoch:
     can change them.  `privacy` holds the settings by name; `nonce` is public and never used again.
     `release_version` says what its releases hold: from 2 on each has a tag and a link to the one before.
     `mapping` says what an event is in a record; None: an event of our own format, in `<stream>.events`.
+    `known` is the digest of the labels that it shows from its first round on, None where there are none.
     """
 
     number: int
@@ -73,6 +76,7 @@ class Epoch:
     after_barrier: Barrier | None = None
     further_offsets: Vector = ()
     mapping: Mapping | None = None
+    known: str | None = None
 
     @classmethod
     def open(
@@ -82,10 +86,12 @@ class Epoch:
         first_offset: int,
         horizon: int | None = None,
         further_offsets: Vector = (),
+        known: KnownLabels = NOTHING_KNOWN,
     ) -> "Epoch":
         """Calibrate and draw a fresh nonce.  Raises `SettingsError`, or `EpochRefused` where they promise nothing.
 
         `horizon`: rounds of this epoch, where they are not those of the settings, which `privacy` keeps in any case.
+        `known`: the labels that it shows from its first round on.
         """
         try:
             mechanism, guarantee = calibrate(
@@ -105,13 +111,14 @@ class Epoch:
             number,
             new_nonce(),
             first_offset,
-            settings.privacy,
+            {**settings.privacy, "known_labels": known.listed},
             mechanism,
             guarantee,
             largest_value=LARGEST_VALUE,
             release_version=RELEASE_VERSION,
             further_offsets=further_offsets,
             mapping=mapping,
+            known=known.digest,
         )
 
     @property
@@ -145,7 +152,7 @@ class Epoch:
         frozen = {**_UNLESS_FROZEN, **self.privacy}
         changed = [
             f"{name} is {frozen[name]} in the epoch and {value} in the settings"
-            for name, value in settings.privacy.items()
+            for name, value in frozen_settings(settings).items()
             if name in frozen and frozen[name] != value
         ]
         if self.mapping != (wanted := Mapping.of(settings.mapping)):
@@ -212,6 +219,11 @@ class Epoch:
     def noise(self, key: bytes) -> KeyedNoise:
         """The noise of this epoch under the noise key `key`."""
         return KeyedNoise(key, self.privacy["stream"], self.nonce)
+
+
+def frozen_settings(settings: Settings) -> dict[str, Any]:
+    """What an epoch that was opened with these settings now would freeze of them.  Raises `SettingsError`."""
+    return {**settings.privacy, "known_labels": read_list(settings.known_labels).listed}
 
 
 def _told(frozen: Any) -> dict[str, Any]:

@@ -70,7 +70,8 @@ class HistogramState:
     """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),).
 
     `block` is there where idle labels are pruned and a block has begun; `counter` then stands at the block's start.
-    `shown_since` is there where labels are kept: the round that showed each of them first, or 0; int32 as `counts`.
+    `shown_since` is there where labels are kept or known: the round that showed each of them first, or 0; int32 as
+    `counts`.  Where labels are not kept, only known ones are marked.
     """
 
     history: bytes
@@ -81,9 +82,15 @@ class HistogramState:
     shown_since: NDArray[np.int32] | None = None
 
     @classmethod
-    def before_any_round(cls, labels: Sequence[str] = ()) -> "HistogramState":
-        """The state that an epoch begins with; `labels`, where given, are known from the start without a count."""
-        return cls(EMPTY_HISTORY, list(labels), np.zeros(len(labels), np.int32), CounterState())
+    def before_any_round(cls, labels: Sequence[str] = (), shown: bool = False) -> "HistogramState":
+        """The state that an epoch begins with; `labels`, where given, are known from the start without a count.
+
+        `shown`: every round shows them, whatever their noisy counts.
+        """
+        since = np.ones(len(labels), np.int32) if shown and len(labels) else None
+        return cls(
+            EMPTY_HISTORY, list(labels), np.zeros(len(labels), np.int32), CounterState(), shown_since=since
+        )
 
     @property
     def round(self) -> int:
@@ -282,7 +289,9 @@ class RunningHistogram:
         self._register(state.labels[len(self._labels) :])
         self._counts[: len(state.labels)] = state.counts
         self._history = state.history
-        if self._shown_since is not None and state.shown_since is not None:
+        if state.shown_since is not None:
+            if self._shown_since is None:
+                self._shown_since = np.zeros(len(self._counts), np.int32)
             self._shown_since[: len(state.labels)] = state.shown_since
             self._newest_shown = int(state.shown_since.max(initial=0))
             shown = np.flatnonzero(state.shown_since)
@@ -334,12 +343,30 @@ class RunningHistogram:
 
     def _keep(self, rows: NDArray[np.int64], reached: NDArray[np.int64]) -> None:
         """Where labels are kept, remember that those in `rows` have reached their threshold in rounds `reached`."""
-        if self._shown_since is None:
+        if self._shown_since is None or self.mechanism.shown != "kept":
             return
         new = self._shown_since[rows] == 0
         self._shown_since[rows[new]] = reached[new]
         self._newest_shown = int(reached[new].max(initial=self._newest_shown))
         self._table.keep(rows[new])
+
+    def _hide_unshown(
+        self,
+        rows: NDArray[np.int64],
+        rounds: NDArray[np.int64],
+        tau: NDArray[np.int32],
+        noisy: NDArray[np.int32],
+    ) -> NDArray[np.int32] | None:
+        """Put what is not shown of the columns of labels in `rows` below all else; returns the least count that is.
+
+        None where all is shown.
+        """
+        assert self._shown_since is not None
+        if self.mechanism.shown != "kept":
+            return _hide_below(tau, self._shown_since[rows] > 0, noisy)
+        if np.any(self._newest_shown > rounds):
+            return _hide_until(self._shown_since[rows], rounds, noisy)
+        return None
 
     def _release(
         self,
@@ -367,9 +394,7 @@ class RunningHistogram:
             places[columns[drawn]] = places.copy()
         least: NDArray[np.int32] | None = tau
         if self._shown_since is not None:
-            least = None
-            if np.any(self._newest_shown > rounds):
-                least = _hide_until(self._shown_since[visible.rows[drawn[places]]], rounds, noisy)
+            least = self._hide_unshown(visible.rows[drawn[places]], rounds, tau, noisy)
         sizes, ranks, counts = _sorted_by_count(noisy, least, places)
         if len(drawn) < len(columns):
             ranks = drawn[ranks]
@@ -385,6 +410,15 @@ def _hide_until(
     early = rounds[:, np.newaxis] < since[late]
     noisy[:, late] = np.where(early, least - 1, noisy[:, late])
     return np.full(len(rounds), least)
+
+
+def _hide_below(
+    tau: NDArray[np.int32], known: NDArray[np.bool_], noisy: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """Put the cells below `tau` of columns that are not `known` below all others; returns the others' least count."""
+    least = noisy.min(initial=0)
+    noisy[(noisy < tau[:, np.newaxis]) & ~known] = least - 1
+    return np.full(len(tau), least)
 
 
 def _sorted_by_count(

@@ -1,8 +1,8 @@
 """Topics that remember what Redis may lose: `<stream>.epochs` here, `<source>.ledger` in journaled_ledger.py.
 
-Neither holds data.  Nonces, offsets and settings are public, and the noise key is only there as its check value.
-Nor do they tell how long counting takes: the time of a record is one of the log, or that of an operator's act, and not
-when the record was written.
+Neither holds data.  Nonces, offsets, settings and known labels are public, and the noise key is only there as its check
+value.  Nor do they tell how long counting takes: the time of a record is one of the log, or that of an operator's act,
+and not when the record was written.
 """
 
 import msgspec
@@ -11,6 +11,8 @@ from kafka import KafkaProducer
 from stream_dp.config.connections import Kafka
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels, cut, joined
+from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import borrowed, producer_client
 from stream_dp.privacy.keyed_noise import key_check
@@ -53,7 +55,16 @@ class EpochClosed(msgspec.Struct, frozen=True, tag="epoch-closed"):
     end_barrier: int | None = None
 
 
-EpochEntry = EpochOpened | EpochStarted | EpochClosed
+class KnownLabelsPart(msgspec.Struct, frozen=True, tag="known-labels"):
+    """One of `parts` parts of what an epoch knows of labels when it begins; all of them come before it is opened."""
+
+    nonce: bytes
+    part: int
+    parts: int
+    known: KnownLabels
+
+
+EpochEntry = EpochOpened | EpochStarted | EpochClosed | KnownLabelsPart
 """What a record of `<stream>.epochs` says."""
 
 _DECODER = msgspec.json.Decoder(EpochEntry)
@@ -75,6 +86,7 @@ class EpochJournal:
         self.closed: dict[int, EpochClosed] = {}
         self.opened_at: dict[int, int] = {}
         self.closed_at: dict[int, int] = {}
+        self._known: dict[bytes, dict[int, int]] = {}  # by nonce: the offset of each part
         self.read_on()
 
     @property
@@ -86,6 +98,30 @@ class EpochJournal:
     def last_is_open(self) -> bool:
         """Whether the epoch that was opened last may still release."""
         return self.last is not None and self.last.epoch.number not in self.closed
+
+    def known_labels(self, epoch: Epoch) -> KnownLabels:
+        """What `epoch` knew of labels when it began.  Raises `LogRefused` where that is not there as it was written."""
+        if epoch.known is None:
+            return NOTHING_KNOWN
+        places = self._known.get(epoch.nonce, {})
+        found = joined([self._part_at(offset) for _, offset in sorted(places.items())])
+        if found.digest != epoch.known:
+            raise log.LogRefused(
+                f"the topic {self._topic!r} does not hold the labels that epoch {epoch.number} knew when it began: it "
+                "was changed or cut off; restore it, or open a new epoch, which is charged, with --new-epoch"
+            )
+        return found
+
+    def _part_at(self, offset: int) -> KnownLabels:
+        records = log.read(self._kafka, self._topic, offset, offset + 1)
+        found = [_DECODER.decode(record.value or b"") for record in records]
+        return found[0].known if found and isinstance(found[0], KnownLabelsPart) else NOTHING_KNOWN
+
+    def append_known(self, epoch: Epoch, known: KnownLabels, at: int) -> None:
+        """Write down what `epoch`, which is about to be opened, knows of labels; `at`: see `append`."""
+        pieces = list(cut(known))
+        for number, piece in enumerate(pieces, 1):
+            self.append(KnownLabelsPart(epoch.nonce, number, len(pieces), piece), at)
 
     def append(self, entry: EpochEntry, at: int) -> None:
         """Write `entry` with this time, wait until the broker has it, and read what the topic holds by now."""
@@ -102,22 +138,29 @@ class EpochJournal:
         offsets = log.offsets(self._kafka, self._topic)
         for record in log.read(self._kafka, self._topic, max(self._read, offsets.first), offsets.end):
             try:
-                self._take(_DECODER.decode(record.value or b""), record.timestamp)
+                self._take(_DECODER.decode(record.value or b""), record)
             except (msgspec.DecodeError, UnicodeError):
                 raise log.LogRefused(
                     f"the topic {self._topic!r} holds a record that is no epoch: only stream_dp may write there"
                 ) from None
         self._read = offsets.end
 
-    def _take(self, entry: EpochEntry, at: int) -> None:
-        if isinstance(entry, EpochStarted):
+    def _take(self, entry: EpochEntry, record: Record) -> None:
+        if isinstance(entry, KnownLabelsPart):
+            self._known.setdefault(entry.nonce, {}).setdefault(entry.part, record.offset)
+        elif isinstance(entry, EpochStarted):
             self.started.add(entry.number)
         elif isinstance(entry, EpochClosed):
             self.closed.setdefault(entry.number, entry)
-            self.closed_at.setdefault(entry.number, at)
+            self.closed_at.setdefault(entry.number, record.timestamp)
         elif self.last is None or entry.epoch.number > self.last.epoch.number:
             self.opened.append(entry)
-            self.opened_at[entry.epoch.number] = at
+            self.opened_at[entry.epoch.number] = record.timestamp
+
+
+def known_labels_of(settings: Settings, epoch: Epoch) -> KnownLabels:
+    """What `epoch` knew of labels when it began, from the topic of the epochs.  Raises `LogRefused`."""
+    return NOTHING_KNOWN if epoch.known is None else EpochJournal(settings).known_labels(epoch)
 
 
 def check_key(opened: EpochOpened, key: bytes) -> None:

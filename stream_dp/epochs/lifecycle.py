@@ -1,8 +1,8 @@
 """Opening and closing the epochs of a stream, so that every promise is on record before its first release.
 
-Opening: write the epoch into `<stream>.epochs`, charge the data source's ledger, make the first checkpoint, then write
-down that the epoch has started.  Each step may be repeated after a crash: the nonce is drawn before the first, and
-nothing is released before the last.
+Opening: write the labels that the epoch knows, and the epoch, into `<stream>.epochs`, charge the data source's ledger,
+make the first checkpoint, then write down that the epoch has started.  Each step may be repeated after a crash: the
+nonce is drawn before the first, and nothing is released before the last.
 
 All that is put on record about one step carries one time, and not that of the writing, which would tell how long the
 events before it took to count: when the last round before it ended, by the log, or when this worker took over where
@@ -20,7 +20,9 @@ from stream_dp.config.times import clock
 from stream_dp.counters.calibration import LARGEST_HORIZON, program_delta
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.engine.histogram import HistogramState
+from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels, read_list
 from stream_dp.engine.release_schedule import NEVER
+from stream_dp.epochs.carrying import carried_on
 from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, check_key
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.published import sharding_now
@@ -91,7 +93,8 @@ class Epochs:
         The charge of the one that is open is taken to end at `end_offset`, or to stay as it is where that is None: this
         is asked before it is closed.
         """
-        self._require_room(self._following(first_offset, self._began), end_offset)
+        known = read_list(self._settings.known_labels)
+        self._require_room(self._following(first_offset, known, self._began), end_offset)
 
     def _require_room(self, following: Epoch, end_offset: int | None) -> None:
         ledger = self._ledger.ledger
@@ -132,9 +135,9 @@ class Epochs:
         barrier = counted.barrier if counted is not None else None
         if recount and barrier is not None:
             barrier = self._beginning_of(barrier.chain)
-        at = self._time_of(counted)
-        following = self._following(first_offset, at, after_barrier=barrier)
-        return self._open(following, key_check, at, None if recount else counted)
+        at, known = self._time_of(counted), read_list(self._settings.known_labels)
+        following = self._following(first_offset, known, at, after_barrier=barrier)
+        return self._open(following, known, key_check, at, None if recount else counted)
 
     def is_to_roll(self, ended: Checkpoint) -> bool:
         """Whether the epoch of `ended` is at its horizon, and no epoch after it has ever counted anything."""
@@ -149,20 +152,27 @@ class Epochs:
     def roll(self, ended: Checkpoint) -> Checkpoint:
         """Close the epoch of `ended`, which is at its horizon, and open the next one where it stopped to count.
 
-        The next one has as many rounds or, where the settings say so, twice as many.  May be repeated after a crash at
-        any step.  Raises `EpochRefused`, with nothing closed, where the budget has no room for it.
+        The next one has as many rounds or, where the settings say so, twice as many, and shows the labels of the last
+        release from its first round on.  May be repeated after a crash at any step.  Raises, with nothing closed,
+        `EpochRefused` where the budget has no room for it, and as `carried_on` does.
         """
+        known = carried_on(self._settings, ended)
         rounds, end = ended.epoch.mechanism.horizon, ended.position.next_offset
         doubled = self._settings.at_horizon == "double"
         horizon = min(2 * rounds, LARGEST_HORIZON) if doubled else rounds
         at = self._time_of(ended.position)
-        following = self._following(end, at, horizon, ended.position.barrier)
+        following = self._following(end, known, at, horizon, ended.position.barrier)
         self._require_room(following, end)
         self.close_last(end, ended.position)
-        return self._open(following, ended.key_check, at, ended.position)
+        return self._open(following, known, ended.key_check, at, ended.position)
 
     def _following(
-        self, first_offset: int, at: int, horizon: int | None = None, after_barrier: Barrier | None = None
+        self,
+        first_offset: int,
+        known: KnownLabels,
+        at: int,
+        horizon: int | None = None,
+        after_barrier: Barrier | None = None,
     ) -> Epoch:
         """The epoch that would be opened next; nothing is on record yet but whose budget it spends.
 
@@ -177,7 +187,7 @@ class Epochs:
             )
         self._require_account(at)
         number = self.journal.last.epoch.number + 1 if self.journal.last else 1
-        epoch = Epoch.open(self._settings, number, first_offset, horizon)
+        epoch = Epoch.open(self._settings, number, first_offset, horizon, known=known)
         if self._settings.rounds != TICKS:
             return epoch
         return replace(epoch, after_barrier=after_barrier or self._new_chain(epoch))
@@ -211,10 +221,13 @@ class Epochs:
         began = [opened.epoch for opened in self.journal.opened if opened.epoch.nonce.hex() == chain]
         return began[0].after_barrier if began else None
 
-    def _open(self, epoch: Epoch, key_check: str, at: int, counted: Position | None = None) -> Checkpoint:
+    def _open(
+        self, epoch: Epoch, known: KnownLabels, key_check: str, at: int, counted: Position | None = None
+    ) -> Checkpoint:
         releases = log.offsets(self._settings.kafka_address, self._settings.releases)
         self._store.check_hold()
         unmetered = self._ledger.ledger.budget() is None
+        self.journal.append_known(epoch, known, at)
         self.journal.append(EpochOpened(epoch, key_check, releases.end, unmetered), at)
         return self.finish_opening(counted)
 
@@ -239,7 +252,8 @@ class Epochs:
             raise EpochRefused(
                 f"epoch {epoch.number} of stream {self._settings.stream!r}: {refusal}"
             ) from None
-        state = HistogramState.before_any_round()
+        known = NOTHING_KNOWN if self._settings.shards else self.journal.known_labels(epoch)
+        state = HistogramState.before_any_round(known.labels, shown=True)
         position = Position.at_start_of(epoch)
         if counted is not None and counted.next_offset == epoch.first_offset:
             position = replace(position, log=LogDigest(last=counted.log.last))

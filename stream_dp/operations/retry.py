@@ -11,13 +11,14 @@ from kafka.errors import KafkaError as AdminError
 from redis.exceptions import RedisError
 
 from stream_dp.config.settings import Settings
+from stream_dp.errors import NotReady
 from stream_dp.operations.watch import Watch
 from stream_dp.store.ledger import NotDurable
 
 logger = logging.getLogger(__name__)
 
-OUTAGES = (KafkaError, AdminError, RedisError, OSError, NotDurable)
-"""What a server that is away, or too slow to be relied on, raises through the clients."""
+OUTAGES = (KafkaError, AdminError, RedisError, OSError, NotDurable, NotReady)
+"""What a server that is away, or too slow to be relied on, raises through the clients; and what others do soon."""
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
 
@@ -58,7 +59,8 @@ async def persevere(
             except OUTAGES as outage:
                 wait = backoff.seconds()
                 logger.warning("%s: %s; trying again in %.1f s", awaited(outage, settings), outage, wait)
-                watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
+                if not isinstance(outage, NotReady):
+                    watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
                 await pause(stopping, wait)
 
 
@@ -72,6 +74,8 @@ async def pause(stopping: asyncio.Event, seconds: float) -> None:
 
 def awaited(outage: Exception, settings: Settings) -> str:
     """Who does not serve, without the password that an address may hold."""
+    if isinstance(outage, NotReady):
+        return "waiting for the shards"
     if isinstance(outage, RedisError | NotDurable):
         return f"waiting for Redis at {urlsplit(settings.redis).hostname}"
     return f"waiting for Kafka at {settings.kafka}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState, ReleasedBlock, RoundChain, RunningHistogram
+from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.pipeline.intake import Intake, Position
@@ -48,6 +49,7 @@ class Pipeline:
 
     `position`, `state` and `pairs` are what an earlier one had at the end of a round: all of them, or none.
     `earlier`: a pipeline of the same epoch and key, which is used up; what it knows of labels need not be computed.
+    `known`: the labels that the epoch shows from its first round on; raises ValueError for any others.
     """
 
     def __init__(
@@ -59,18 +61,21 @@ class Pipeline:
         state: HistogramState | None = None,
         pairs: bytes | bytearray = b"",
         earlier: "Pipeline | None" = None,
+        known: KnownLabels = NOTHING_KNOWN,
     ) -> None:
-        if epoch.guarantee.unit == "user" and state is not None and state.labels and not pairs:
+        if state is None:
+            state = HistogramState.before_any_round(known.labels, shown=True)
+        if epoch.guarantee.unit == "user" and state.counts.any() and not pairs:
             raise ValueError("what the users have brought so far is missing: they would all count anew")
         self.epoch = epoch
         self.intake = Intake(epoch, key, topic, position, pairs)
-        known = earlier.histogram if earlier is not None and earlier.epoch == epoch else None
+        same = earlier.histogram if earlier is not None and earlier.epoch == epoch else None
         self.histogram: RunningHistogram = RunningHistogram(
-            epoch.mechanism, epoch.noise(key), state, epoch.pruning, known
+            epoch.mechanism, epoch.noise(key), state, epoch.pruning, same
         )
         heads = self.intake.position.heads
         self._chain = RoundChain(epoch.noise(key), self.histogram.history, heads)
-        self._releaser = Releaser(epoch, key, self.intake.position.released)
+        self._releaser = Releaser(epoch, key, self.intake.position.released, known)
 
     @property
     def round(self) -> int:
@@ -115,9 +120,21 @@ class Releaser:
     """Closes rounds in a histogram and encodes what the epoch releases of them.
 
     `released` is the last round that was released, 0 before any; `shard` which one of how many releases here.
+    `known` are the labels that the epoch shows from its first round on, of all shards.
     """
 
-    def __init__(self, epoch: Epoch, key: bytes, released: int, shard: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        epoch: Epoch,
+        key: bytes,
+        released: int,
+        known: KnownLabels = NOTHING_KNOWN,
+        shard: tuple[int, int] | None = None,
+    ) -> None:
+        if known.digest != epoch.known:
+            raise ValueError(
+                f"these are not the labels that epoch {epoch.number} knows from its beginning on"
+            )
         self.released = released
         self._horizon, self._schedule = epoch.mechanism.horizon, epoch.release_schedule
         self._encoder = ReleaseEncoder(
@@ -128,6 +145,7 @@ class Releaser:
             epoch.guarantee,
             shard,
             epoch.release_tags(key),
+            known,
         )
 
     def release(

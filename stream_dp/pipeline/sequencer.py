@@ -38,14 +38,18 @@ class Sequencer:
         self.epoch = epoch
         self.intake = Intake(epoch, key, topic, position, pairs)
         self.round = state.round if state else 0
+        self._released = self.intake.position.released
         history, noise = state.history if state else EMPTY_HISTORY, epoch.noise(key)
         self._chain = RoundChain(noise, history, self.intake.position.heads)
         self._writer = FrameWriter(epoch.number, epoch.nonce, shards, noise)
 
     @property
     def position(self) -> Position:
-        """How far the events topic has been applied, at the end of a round."""
-        return replace(self.intake.position, heads=self._chain.heads)
+        """How far the events topic has been applied, at the end of a round.
+
+        Its `released` is the last round that the shards are to release of those.
+        """
+        return replace(self.intake.position, heads=self._chain.heads, released=self._released)
 
     @property
     def finished(self) -> bool:
@@ -57,7 +61,12 @@ class Sequencer:
 
         What was taken before is skipped; what lies beyond the horizon is left.
         """
-        closed = self.intake.process(entries, self.epoch.mechanism.horizon - self.round)
+        closed_before, horizon = self.intake.position.closed, self.epoch.mechanism.horizon
+        closed = self.intake.process(entries, horizon - self.round)
+        schedule = self.epoch.release_schedule
+        wanted = schedule.wanted(self.round + 1, closed.timestamps, closed_before, horizon)
+        if wanted.any():
+            self._released = self.round + 1 + int(np.flatnonzero(wanted)[-1])
         before = self._chain.history
         heads = self._chain.extend(self.round + 1, closed.admitted, closed.parts)
         frames = list(self._writer.frames(self.round + 1, before, heads, closed))

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import compress
 
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
-from stream_dp.pipeline.frames import Frame, FrameRefused, FramesLost
+from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
+from stream_dp.pipeline.frames import Frame, FrameRefused, FramesLost, shards_of
 from stream_dp.pipeline.intake import Position
 from stream_dp.pipeline.pipeline import ReleasedPart, Releaser
 
@@ -21,13 +23,22 @@ class Shard:
         shards: int,
         position: Position | None = None,
         state: HistogramState | None = None,
+        known: KnownLabels = NOTHING_KNOWN,
     ) -> None:
-        """`position` is the place in the shard's partition of the frames topic; default: its beginning."""
+        """`position` is the place in the shard's partition of the frames topic; default: its beginning.
+
+        `known`: see `Pipeline`; those of all shards.
+        """
         self.epoch = epoch
         self.number, self.shards = number, shards
         self._position = position or Position(0)
-        self.histogram = RunningHistogram(epoch.mechanism, epoch.noise(key), state, epoch.pruning)
-        self._releaser = Releaser(epoch, key, self._position.released, (number, shards))
+        noise = epoch.noise(key)
+        if state is None:
+            owners = shards_of(noise.label_ids(label.encode() for label in known.labels), shards)
+            mine = list(compress(known.labels, owners == number))
+            state = HistogramState.before_any_round(mine, shown=True)
+        self.histogram = RunningHistogram(epoch.mechanism, noise, state, epoch.pruning)
+        self._releaser = Releaser(epoch, key, self._position.released, known, (number, shards))
         self._parts: dict[int, Frame] = {}
 
     @property

@@ -1,6 +1,6 @@
 """Writes releases as bytes: whole blocks of rounds at once, from the columns that the histogram gives."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -15,8 +15,12 @@ from stream_dp.config.times import iso_timestamp
 from stream_dp.counters.calibration import Guarantee
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.engine.histogram import ReleasedBlock
+from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.releases.release import LARGEST_PART, SHARD_FIELD, VERSION
+
+NO_COLUMNS: Mapping[str, NDArray[Any]] = {}
+_DIGITS = 3  # of the standard deviations of totals, after the point
 
 
 class ReleaseEncoder:
@@ -31,11 +35,14 @@ class ReleaseEncoder:
         guarantee: Guarantee,
         shard: tuple[int, int] | None = None,
         tags: ReleaseTags | None = None,
+        known: KnownLabels = NOTHING_KNOWN,
     ) -> None:
         """`shard`: which one of how many writes these releases; None for a worker that has the stream alone.
 
         `tags`: None for an epoch whose releases name neither their tag nor the release before them.
+        `known`: what the epoch knew of labels when it began, those of all shards.
         """
+        self._totals = _Totals(epoch, known)
         self._tags = tags
         self._mechanism = mechanism
         self._parts = PartEncoder()
@@ -62,15 +69,22 @@ class ReleaseEncoder:
         `previous`: the round that was released before the first of them, 0 if there was none.
         """
         rounds = block.rounds
-        sds, taus = self._mechanism.sds(rounds).tolist(), self._mechanism.taus(rounds).tolist()
+        sds = self._mechanism.sds(rounds)
+        taus = self._mechanism.taus(rounds).tolist()
         openings = [
             f'{{{self._epoch},"round":{number},{self._horizon},"ts":"{iso_timestamp(timestamp)}",{proof}'
-            f"{self._promise},{_noise_fields(sd, tau)}{self._shard}".encode()
-            for number, timestamp, proof, sd, tau in zip(
-                rounds.tolist(), timestamps, self._proofs(block, previous), sds, taus, strict=True
+            f"{self._promise},{_noise_fields(sd, tau)}{total_sds}{self._shard}".encode()
+            for number, timestamp, proof, sd, tau, total_sds in zip(
+                rounds.tolist(),
+                timestamps,
+                self._proofs(block, previous),
+                sds.tolist(),
+                taus,
+                self._totals.sds(sds),
+                strict=True,
             )
         ]
-        return self._parts.encode(block, openings)
+        return self._parts.encode(block, openings, self._totals.columns(block))
 
     def _proofs(self, block: ReleasedBlock, previous: int) -> list[str]:
         """The fields of each release that link it to the one before and to the log."""
@@ -101,6 +115,39 @@ def _integers(values: NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
+class _Totals:
+    """What releases say of epochs before their own, and of labels that were known before it began."""
+
+    def __init__(self, epoch: int, known: KnownLabels) -> None:
+        self._epoch, self._known = epoch, known
+        self._before = dict(zip(known.labels, zip(known.totals, known.since, strict=True), strict=True))
+        self._labels: NDArray[np.object_] | None = None
+        self._totals = self._since = np.empty(0, np.int64)
+
+    def sds(self, sds: NDArray[np.float64]) -> list[str]:
+        """The field `total_sds` of each round, whose counts have these standard deviations, behind a comma."""
+        variances = {**self._known.variances, self._epoch: 0.0} if self._known.variances else {}
+        if not variances:
+            return [""] * len(sds)
+        found = np.sqrt(np.array([*variances.values()]) + sds[:, np.newaxis] ** 2).round(_DIGITS).tolist()
+        names = [*map(str, variances)]
+        return [f",{_fields({'total_sds': dict(zip(names, row, strict=True))})}" for row in found]
+
+    def columns(self, block: ReleasedBlock) -> dict[str, NDArray[Any]]:
+        """The columns beside the counts of a block."""
+        if not self._known.labels:
+            return {}
+        if block.labels is not self._labels:
+            self._labels = block.labels
+            known = [self._before.get(label, (0, self._epoch)) for label in block.labels.tolist()]
+            pairs = np.array(known, np.int64).reshape(-1, 2)
+            self._totals, self._since = pairs[:, 0], pairs[:, 1]
+        columns: dict[str, NDArray[Any]] = {"since": self._since[block.ranks]}
+        if self._known.variances:
+            columns["totals"] = self._totals[block.ranks] + block.counts
+        return columns
+
+
 class PartEncoder:
     """Writes the labels and counts of releases behind openings that say everything else."""
 
@@ -108,9 +155,12 @@ class PartEncoder:
         self._labels: NDArray[np.object_] | None = None
         self._quoted = _binaries([])
 
-    def encode(self, block: ReleasedBlock, openings: Sequence[bytes]) -> list[list[bytes]]:
+    def encode(
+        self, block: ReleasedBlock, openings: Sequence[bytes], beside: Mapping[str, NDArray[Any]] = NO_COLUMNS
+    ) -> list[list[bytes]]:
         """The parts of each round's release; an opening is the JSON of a release up to the field `part`.
 
+        `beside`: integers by field name, in the order of the counts and as many.
         The labels' JSON is gathered for the whole block at once: each label is quoted once, with its comma.
         """
         if block.labels is not self._labels:
@@ -118,7 +168,8 @@ class PartEncoder:
             self._quoted = _binaries([orjson.dumps(label) + b"," for label in block.labels])
         gathered = pc.take(self._quoted, _integers(block.ranks), boundscheck=False)
         edges = np.frombuffer(gathered.buffers()[1], np.int64)
-        columns = _Columns(memoryview(gathered.buffers()[2] or b""), edges, block.counts)
+        numbers = {"counts": block.counts, **beside}
+        columns = _Columns(memoryview(gathered.buffers()[2] or b""), edges, numbers)
         ends = np.cumsum(block.sizes)
         places = zip(openings, (ends - block.sizes).tolist(), ends.tolist(), strict=True)
         return [_parts(opening, columns.pieces(start, end)) for opening, start, end in places]
@@ -133,12 +184,12 @@ def _parts(opening: bytes, pieces: Sequence[tuple[memoryview, bytes]]) -> list[b
                 opening,
                 b',"part":%d,"parts":%d,"labels":[' % (part, number),
                 labels,
-                b'],"counts":',
-                counts,
+                b"],",
+                numbers,
                 b"}",
             )
         )
-        for part, (labels, counts) in enumerate(pieces, 1)
+        for part, (labels, numbers) in enumerate(pieces, 1)
     ]
 
 
@@ -153,18 +204,24 @@ def _fields(values: dict[str, Any]) -> str:
 
 
 class _Columns(NamedTuple):
-    """The releases of a block: label i is `quoted[edges[i] : edges[i + 1]]`, a comma at its end, with `counts[i]`."""
+    """The releases of a block: label i is `quoted[edges[i] : edges[i + 1]]`, a comma at its end.
+
+    `numbers` has what stands beside the labels: place i of each array, by the name of its field.
+    """
 
     quoted: memoryview
     edges: NDArray[np.int64]
-    counts: NDArray[Any]
+    numbers: Mapping[str, NDArray[Any]]
 
     def pieces(self, start: int, end: int) -> list[tuple[memoryview, bytes]]:
-        """The two columns of labels `start` to before `end` as JSON, halved until each piece fits into a part."""
+        """The columns of labels `start` to before `end` as JSON, halved until each piece fits into a part."""
         first = self.edges.item(start)
         labels = self.quoted[first : max(first, self.edges.item(end) - 1)]
-        counts = orjson.dumps(self.counts[start:end], option=orjson.OPT_SERIALIZE_NUMPY)
-        if len(labels) + len(counts) <= LARGEST_PART or end - start == 1:
-            return [(labels, counts)]
+        numbers = b",".join(
+            b'"%s":%s' % (name.encode(), orjson.dumps(column[start:end], option=orjson.OPT_SERIALIZE_NUMPY))
+            for name, column in self.numbers.items()
+        )
+        if len(labels) + len(numbers) <= LARGEST_PART or end - start == 1:
+            return [(labels, numbers)]
         middle = (start + end) // 2
         return self.pieces(start, middle) + self.pieces(middle, end)

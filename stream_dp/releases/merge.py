@@ -15,7 +15,7 @@ from stream_dp.engine.histogram import ReleasedBlock
 from stream_dp.errors import Refused
 from stream_dp.releases.encoder import PartEncoder
 from stream_dp.releases.release import SHARD_FIELD, Release
-from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.whole import WholeReleases, joined_column
 
 _BYTES_OF_A_RELEASE, _BYTES_OF_A_LABEL = 900, 90
 """What the objects of a release, and of a label with its count, take in memory beyond what they take in the topic."""
@@ -138,8 +138,8 @@ class RoundMerger:
         self._ranks: dict[str, int] = {}
         self._encoder = PartEncoder()
 
-    def block(self, releases: Sequence[ShardRelease]) -> ReleasedBlock:
-        """The labels and counts of all shards, in the order of a release.
+    def joined(self, releases: Sequence[ShardRelease]) -> tuple[ReleasedBlock, dict[str, NDArray[np.int64]]]:
+        """The labels and counts of all shards, in the order of a release, and the columns beside them.
 
         Raises `ShardsRefused` where the releases do not belong together.
         """
@@ -153,17 +153,25 @@ class RoundMerger:
         counts = np.array(list(chain.from_iterable(release.counts for release in releases)), np.int64)
         ranks = self._ranked(labels)
         order = np.lexsort((ranks, -counts))
-        return ReleasedBlock(
+        block = ReleasedBlock(
             np.array([first.round]),
             np.array([len(labels)]),
             ranks[order].astype(np.uint32),
             counts[order],
             self._labels,
         )
+        columns = {"since": [each.since for each in releases], "totals": [each.totals for each in releases]}
+        beside = {
+            name: np.array(joined, np.int64)[order]
+            for name, column in columns.items()
+            if (joined := joined_column(column)) is not None
+        }
+        return block, beside
 
     def parts(self, releases: Sequence[ShardRelease]) -> list[bytes]:
         """The same as one worker writes it: the parts of the round's release."""
-        return self._encoder.encode(self.block(releases), [releases[0].opening])[0]
+        block, beside = self.joined(releases)
+        return self._encoder.encode(block, [releases[0].opening], beside)[0]
 
     def _ranked(self, labels: list[str]) -> NDArray[np.int64]:
         """The place of each label among all those that were released, in label order."""

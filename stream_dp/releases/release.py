@@ -45,6 +45,11 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     same number, because no event can bring more.
     `previous` is the round that the epoch released before, 0 if none, and `tag` shows from which log the release came
     (privacy/release_tags.py); both are missing in epochs that were opened before releases had them.
+
+    `since`, `totals` and `total_sds` are there in epochs that knew labels when they began.  `since` says of each label
+    which epoch showed it first, 0 for one that a list names.  `totals` are there where epochs before this one are
+    carried on: the last counts of each label in them and its count here, added up, from the epoch of its `since` on,
+    or where that is 0 from the first; `total_sds` are their standard deviations, by `since`.
     """
 
     v: int
@@ -70,6 +75,20 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     previous: int | None = None
     tag: str | None = None
     shown: Shown = "each-round"
+    since: list[int] | None = None
+    totals: list[int] | None = None
+    total_sds: dict[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for columns of different lengths."""
+        if any(
+            column is not None and len(column) != len(self.labels) for column in (self.since, self.totals)
+        ):
+            raise ValueError("since and totals must be as long as labels")
+
+    def is_known(self, label: int) -> bool:
+        """Whether the label in this place was known before its epoch began, so that it is shown whatever its count."""
+        return self.since is not None and self.since[label] < self.epoch
 
 
 _RELEASE_DECODER = msgspec.json.Decoder(Release)

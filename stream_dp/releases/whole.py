@@ -1,5 +1,6 @@
 """Putting the parts of a release together: the one place where that is done."""
 
+from itertools import chain
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -39,7 +40,15 @@ class WholeReleases:
             parts=1,
             labels=[label for each in ordered for label in each.labels],
             counts=[count for each in ordered for count in each.counts],
+            since=joined_column([each.since for each in ordered]),
+            totals=joined_column([each.totals for each in ordered]),
         )
         if isinstance(whole, WholeRelease):
             whole.follow(self._showings)
         return whole
+
+
+def joined_column(columns: list[list[int] | None]) -> list[int] | None:
+    """One after the other; None where the releases have none."""
+    found = [column for column in columns if column is not None]
+    return list(chain.from_iterable(found)) if len(found) == len(columns) else None

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
-from stream_dp.epochs.journal import EpochOpened
+from stream_dp.epochs.journal import EpochOpened, known_labels_of
 from stream_dp.epochs.last_release import check_last_release
 from stream_dp.epochs.published import anything_published, begin_after, published, published_of, value_digest
 from stream_dp.pipeline.pipeline import Output, Pipeline
@@ -120,7 +120,8 @@ class ReleasesOutlet:
         rounds = rounds_per_batch(checkpoint.epoch.privacy["rounds"], self._settings.batch_rounds)
         self._framing = Framing(rounds, len(self._settings.stream))
         place = checkpoint.position, checkpoint.state, checkpoint.pairs
-        return Pipeline(checkpoint.epoch, key, self._settings.events, *place, earlier)
+        known = known_labels_of(self._settings, checkpoint.epoch)
+        return Pipeline(checkpoint.epoch, key, self._settings.events, *place, earlier, known)
 
     def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline | Sequencer) -> None:
         """See `Outlet.check_state`."""

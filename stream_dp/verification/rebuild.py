@@ -11,6 +11,7 @@ from stream_dp.barriers.topic import read_barriers
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.engine.histogram import HistogramState
+from stream_dp.engine.known_labels import KnownLabels
 from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, check_key
 from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.epochs.published import published_of, start_of, value_digest
@@ -38,11 +39,12 @@ _RECORDS_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Promise:
-    """An epoch as it is on record, with its key and what closed it, if anything."""
+    """An epoch as it is on record, with its key, what it knew of labels, and what closed it, if anything."""
 
     opened: EpochOpened
     key: bytes
     closed: EpochClosed | None
+    known: KnownLabels
 
     @property
     def epoch(self) -> Epoch:
@@ -67,7 +69,8 @@ def find_promise(settings: Settings, redis: Redis, number: int | None = None) ->
     check_key(last, key)
     last.epoch.check_noise()
     last.epoch.check_rounds()
-    return Promise(last, key, journal.closed.get(last.epoch.number))
+    closed = journal.closed.get(last.epoch.number)
+    return Promise(last, key, closed, journal.known_labels(last.epoch))
 
 
 @kept_clients()
@@ -81,7 +84,8 @@ def verify_epoch(
     released = last_released(settings, promise, checkpoint)
     parts = (part for _, part in _parts(settings, promise))
     entries = epoch_entries(settings, promise, progress)
-    return verify(promise.epoch, promise.key, promise.epoch.topic, entries, parts, counted, released)
+    log_of = promise.epoch, promise.key, promise.epoch.topic
+    return verify(*log_of, entries, parts, counted, released, promise.known)
 
 
 def checkpoint_of(settings: Settings, redis: Redis, promise: Promise) -> Checkpoint | None:
@@ -95,7 +99,9 @@ def last_released(settings: Settings, promise: Promise, checkpoint: Checkpoint |
 
     Of a stream in shards it is not: checkpoints of its worker tell what was handed to the shards.
     """
-    if promise.closed is not None and not promise.closed.end_unknown and not settings.shards:
+    if settings.shards:
+        return 0
+    if promise.closed is not None and not promise.closed.end_unknown:
         return promise.epoch.mechanism.horizon
     return checkpoint.position.released if checkpoint is not None else 0
 
@@ -137,7 +143,7 @@ def rebuild(
         _forget_shards(settings, redis, promise.key)
         return _put_back(_start_of_sequencer(settings, promise, begin), promise.key, epochs, store)
     released = _Released(_parts(settings, promise), begin)
-    pipeline = Pipeline(promise.epoch, promise.key, promise.epoch.topic)
+    pipeline = Pipeline(promise.epoch, promise.key, promise.epoch.topic, known=promise.known)
     entries = epoch_entries(settings, promise, progress)
     while pipeline.round < released.rounds:
         batch = list(islice(entries, min(_RECORDS_AT_ONCE, released.rounds - pipeline.round)))

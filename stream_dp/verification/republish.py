@@ -112,7 +112,8 @@ def _missing(
     def compared(with_topic: str, released: int) -> Outcome:
         parts = last_part.of(_parts(settings, promise, with_topic) if with_topic in there else iter(()))
         entries = epoch_entries(settings, promise, progress)
-        outcome = verify(epoch, promise.key, epoch.topic, entries, parts, counted, released)
+        log_of = epoch, promise.key, epoch.topic
+        outcome = verify(*log_of, entries, parts, counted, released, promise.known)
         if not outcome.certificate.sound:
             raise EpochRefused(
                 f"nothing was written: epoch {epoch.number}, compared with the topic {with_topic!r}: "
@@ -216,7 +217,7 @@ async def _write(
 def _batches(settings: Settings, missing: Missing, progress: Progress) -> Iterator[list[ReleasedPart]]:
     """The releases that are missing, computed again, in batches that end where those of a worker with a backlog do."""
     promise, first, last = missing.promise, missing.rounds[0], missing.rounds[-1]
-    pipeline = Pipeline(promise.epoch, promise.key, promise.epoch.topic)
+    pipeline = Pipeline(promise.epoch, promise.key, promise.epoch.topic, known=promise.known)
     rounds = rounds_per_batch(promise.epoch.privacy["rounds"], settings.batch_rounds)
     framing = Framing(rounds, len(settings.stream))
     entries = epoch_entries(settings, promise, progress)

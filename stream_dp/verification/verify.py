@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.log_digest import NOTHING, LogDigest, LogDigester
 from stream_dp.events.merged_log import LogEntry
@@ -116,15 +117,17 @@ def verify(
     published: Iterable[ReleasedPart],
     counted: LogDigest = NOTHING,
     released: int = 0,
+    known: KnownLabels = NOTHING_KNOWN,
 ) -> Outcome:
     """Compare `published`, in the order of the releases topic, with what the log gives again.
 
     `entries` are that log, from the epoch's first offset on; `counted` is the commitment in the last
     checkpoint, by which an edited log is told from a reordered one and from changed releases.  `released` is a round up
     to which all releases are known to have been made; what is missing before the last one that is there is known too.
+    `known`: see `Pipeline`.
     """
     log = _Log(entries, LogDigester(key, epoch.reads_headers), counted)
-    pipeline = Pipeline(epoch, key, topic)
+    pipeline = Pipeline(epoch, key, topic, known=known)
     comparison = _Comparison(_recomputed(pipeline, log))
     for part in published:
         comparison.take(part)

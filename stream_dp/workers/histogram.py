@@ -163,6 +163,14 @@ class Worker:
             pipeline.round,
             pipeline.epoch.mechanism.horizon,
         )
+        if self.settings.known_labels is not None:
+            logger.info(
+                "stream %s: %s are known in advance, from %s, and are shown whatever their counts: the list must be "
+                "public, and must not come from the events",
+                self.settings.stream,
+                pipeline.epoch.privacy.get("known_labels"),
+                self.settings.known_labels.removeprefix("file:"),
+            )
         writes_barriers = (
             pipeline.position.barrier is not None and not closing and self.settings.write_barriers
         )

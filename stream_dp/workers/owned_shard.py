@@ -13,18 +13,18 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 from redis import Redis
 
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch, EpochRefused
-from stream_dp.epochs.journal import EpochJournal
+from stream_dp.engine.histogram import HistogramState
+from stream_dp.epochs.journal import EpochJournal, known_labels_of
 from stream_dp.epochs.last_release import check_last_release
 from stream_dp.epochs.published import begin_after, published, value_digest
 from stream_dp.kafka import log
 from stream_dp.pipeline.frames import Frame, FrameRefused, FramesLost, decode_frame
-from stream_dp.pipeline.pipeline import ReleasedPart
+from stream_dp.pipeline.pipeline import Position, ReleasedPart
 from stream_dp.pipeline.shard import Shard
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.sinks.framing import Framing, rounds_per_batch
@@ -202,8 +202,18 @@ class OwnedShard:
             topic = self._settings.shard_releases
             check_last_release(self._settings, checkpoint, self._shard, topic, self.number)
 
-    def _begin(self, epoch: Epoch, check: str, shards: int, *place: Any) -> None:
-        """Count an epoch from `place` on, or pass it over.  Raises `EpochRefused` or `NoKey`."""
+    def _begin(
+        self,
+        epoch: Epoch,
+        check: str,
+        shards: int,
+        position: Position | None = None,
+        state: HistogramState | None = None,
+    ) -> None:
+        """Count an epoch from its beginning or from a checkpoint on, or pass it over.
+
+        Raises `EpochRefused`, `LogRefused` or `NoKey`.
+        """
         self._epoch, self._key_check, self._shard = epoch.number, check, None
         self._key = key = self._noise_key()
         try:
@@ -215,7 +225,8 @@ class OwnedShard:
         except EpochRefused as refused:
             self._pass_over(epoch.number, refused)
         else:
-            self._shard = Shard(epoch, key, self.number, shards, *place)
+            known = known_labels_of(self._settings, epoch)
+            self._shard = Shard(epoch, key, self.number, shards, position, state, known)
             self._framing = self._new_framing(epoch.privacy["rounds"])
 
     def _new_framing(self, rounds: str) -> Framing:

@@ -9,7 +9,7 @@ import logging
 from redis import Redis
 
 from stream_dp.config.settings import Settings
-from stream_dp.engine.epoch import EpochRefused
+from stream_dp.engine.epoch import EpochRefused, frozen_settings
 from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.events.log_digest import LogDigester
 from stream_dp.kafka import log
@@ -119,7 +119,7 @@ class _Start:
         checkpoint, journal = self._loaded(), self._epochs.journal
         if journal.last_is_open and self._stopped_while_opening(checkpoint):
             opening = journal.opened[-1].epoch
-            if self._wish is not None and opening.privacy == self._settings.privacy:
+            if self._wish is not None and opening.privacy == frozen_settings(self._settings):
                 self._wish.instead_of = opening.number - 1
                 self._wish = None  # this is the one that is asked for
             return self._epochs.finish_opening(checkpoint.position if checkpoint is not None else None)
@@ -212,7 +212,9 @@ class _Start:
         ended.epoch.check_settings(settings)
         check_sharding(settings, ended)
         check_log(settings, ended, LogDigester(key, ended.epoch.reads_headers))
-        if self._outlet.published_since(ended):
+        past_the_end = self._outlet.published_since(ended)
+        self._restored(ended, key)
+        if past_the_end:
             raise EpochRefused(
                 f"the topic {settings.releases!r} holds rounds beyond the horizon of epoch {ended.epoch.number}: "
                 "somebody else has written there; nothing is sent"

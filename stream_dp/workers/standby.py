@@ -21,6 +21,7 @@ from redis import Redis
 
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.epochs.journal import known_labels_of
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.operations.retry import OUTAGES, pause
@@ -127,8 +128,10 @@ class Standby:
         if found is not None and found.sharding is None:
             place = found.position, found.state, found.pairs
             labels = self._store.known_labels(found)
-            known = earlier.pipeline if earlier is not None else None
-            self._copy = Rehearsed(labels, Pipeline(found.epoch, key, settings.events, *place, known))
+            before = earlier.pipeline if earlier is not None else None
+            known = known_labels_of(settings, found.epoch)
+            pipeline = Pipeline(found.epoch, key, settings.events, *place, before, known)
+            self._copy = Rehearsed(labels, pipeline)
 
 
 def _warm_up(settings: Settings) -> None:

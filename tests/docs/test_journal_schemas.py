@@ -13,7 +13,8 @@ from stream_dp.batch.gumbel_top_k import PayWhatYouGet
 from stream_dp.config.settings import Settings
 from stream_dp.counters import MECHANISMS
 from stream_dp.engine.epoch import Epoch
-from stream_dp.epochs.journal import EpochClosed, EpochEntry, EpochOpened, EpochStarted
+from stream_dp.engine.known_labels import KnownLabels
+from stream_dp.epochs.journal import EpochClosed, EpochEntry, EpochOpened, EpochStarted, KnownLabelsPart
 from stream_dp.privacy.composition import Budget, Charge
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.releases.merge import decode_shard_release
@@ -51,6 +52,9 @@ MAY_BE_MISSING = {
     "after_barrier",
     "0",
     "largest_value",
+    "variances",
+    "1",
+    "2",
 }
 
 
@@ -129,6 +133,14 @@ def test_epochs_are_written_as_their_schema_says(mechanism: Any, changes: dict[s
     assert set(value["epoch"]["mechanism"]) - {"type"} <= set(described["mechanism"]["properties"])
     assert list(value["epoch"]["privacy"]) == list(read_schema("epoch")["examples"][0]["epoch"]["privacy"])
     written("epoch", EpochStarted(2))
+    known = KnownLabels.of_list(["tea"]).carried_on(1, ["milk", "tea"], [7, 2], 4.0)
+    part = written("epoch", KnownLabelsPart(bytes(16), 1, 1, known))
+    assert list(part)[1:] == list(described["part"]["properties"])
+    assert list(part["known"]) == list(described["known"]["properties"])
+    whole = written(
+        "epoch", EpochOpened(Epoch.open(Settings(stream="shop"), 2, 17, known=known), "0" * 16, 3)
+    )
+    assert whole["epoch"]["known"] == known.digest
     assert list(written("epoch", EpochClosed(2, 17)))[1:] == list(described["closed"]["properties"])
 
 

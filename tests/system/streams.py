@@ -30,6 +30,7 @@ from redis import Redis
 from stream_dp.barriers.key import barrier_key
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
+from stream_dp.epochs.journal import known_labels_of
 from stream_dp.events.barrier_chain import PARTITION, Barrier, BarrierChain
 from stream_dp.events.merged_log import LogEntry, merged
 from stream_dp.events.record import Record
@@ -278,8 +279,13 @@ class Stream:
     def uninterrupted(self) -> tuple[Pipeline, Output]:
         """What one worker that never stops would have made of the log: its state and its output."""
         epoch = self.checkpoint().epoch
-        pipeline = Pipeline(epoch, self.key(), self.settings.events)
+        pipeline = self.pipeline(epoch)
         return pipeline, pipeline.process(self.log_of(epoch))
+
+    def pipeline(self, epoch: Epoch) -> Pipeline:
+        """That of an epoch at its beginning, with the labels that it knew."""
+        known = known_labels_of(self.settings, epoch)
+        return Pipeline(epoch, self.key(), self.settings.events, known=known)
 
     def log_of(self, epoch: Epoch) -> list[LogEntry]:
         """The events topic, with the barriers of the epoch and those after it among the events that they close."""

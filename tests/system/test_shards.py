@@ -19,7 +19,6 @@ from stream_dp.epochs.journal import EpochJournal
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import producer_client
 from stream_dp.pipeline.frames import decode_frame
-from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.releases.release import decode_release
 from stream_dp.releases.topic import BadPosition
 from stream_dp.verification.rebuild import rebuild, verify_epoch
@@ -272,7 +271,7 @@ def test_epochs_follow_one_another_in_all_shards(
         wait_until(lambda: len(stream.releases()) >= 150, stream.logged)
         expected = []
         for opened in EpochJournal(stream.settings).opened:
-            pipeline = Pipeline(opened.epoch, stream.key(), stream.settings.events)
+            pipeline = stream.pipeline(opened.epoch)
             expected += [part.value for part in pipeline.process(stream.events()).releases]
         assert expected == [record.value for record in stream.releases()]
         assert {1, 2, 3} == {decode_release(value).epoch for value in expected}
@@ -295,7 +294,7 @@ def test_another_epoch_may_have_another_number_of_shards(stream: ShardedStream) 
     for opened in journal.opened:
         number, first = opened.epoch.number, opened.epoch.first_offset
         end = journal.closed[number].end_offset if number in journal.closed else 300
-        pipeline = Pipeline(opened.epoch, stream.key(), stream.settings.events)
+        pipeline = stream.pipeline(opened.epoch)
         expected += [part.value for part in pipeline.process(stream.events()[first:end]).releases]
     assert len(journal.opened) == 3
     assert expected == [record.value for record in stream.releases()]

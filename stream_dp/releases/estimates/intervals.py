@@ -102,7 +102,6 @@ def _noise(showing: Showing, shape: NoiseShape) -> Noise:
     """What the label's noise was when it was first shown, computed once."""
     if showing.noise is None:
         count = showing.count if showing.first else showing.tau
-        known = showing.count < showing.tau and showing.first
         law = (shape, showing.round, showing.sd, showing.tau, count, showing.step)
-        showing.noise = _PLAIN if known else noise_when_shown(*law)
+        showing.noise = _PLAIN if showing.known else noise_when_shown(*law)
     return showing.noise

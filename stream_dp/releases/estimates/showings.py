@@ -15,7 +15,8 @@ class Showing:
     """The first release that was seen to hold a label; `count`, `sd` and `tau` are those of it.
 
     `first` says whether the label was first shown there: whoever begins to read later cannot know since when a label
-    is shown.  Every `step`-th round is released.  `noise` is computed when it is first asked for.
+    is shown.  Every `step`-th round is released.  `known`: the label was known before the epoch, which shows it from
+    its first round on without a test.  `noise` is computed when it is first asked for.
     """
 
     round: int
@@ -24,6 +25,7 @@ class Showing:
     tau: int
     step: int
     first: bool
+    known: bool = False
     noise: Noise | None = None
 
 
@@ -42,10 +44,11 @@ class Showings:
         previous = getattr(release, "previous", None)
         if release.shown == "kept" and len(release.labels) > len(self._showings):
             step = max(1, release.round - (previous or 0))
-            for label, count in zip(release.labels, release.counts, strict=False):
+            told = release.sd, release.tau, step
+            for place, (label, count) in enumerate(zip(release.labels, release.counts, strict=False)):
                 if label not in self._showings:
-                    self._showings[label] = Showing(
-                        release.round, count, release.sd, release.tau, step, previous == self._last
-                    )
+                    known = release.is_known(place)
+                    seen = (1, True) if known else (release.round, previous == self._last)
+                    self._showings[label] = Showing(seen[0], count, *told, seen[1], known)
         self._last = release.round
         return self._showings
