@@ -22,6 +22,7 @@ from stream_dp.releases.estimates.showings import Showing, Showings
 from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
 from stream_dp.releases.release import Release
+from stream_dp.releases.totals import Total, totals_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,6 +74,16 @@ class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
         if showing is None and label not in self.labels:
             raise KeyError(label)
         return showing.round if showing is not None and showing.first else None
+
+    def total(self, label: str) -> Total:
+        """The count of a label in all epochs that this one carries on, with its noise and since which epoch it counts.
+
+        In an epoch that carries nothing on, it is the count of the release.  In the user unit it adds up users of each
+        epoch.  Raises KeyError for a label that was not released.
+        """
+        if label not in self.labels:
+            raise KeyError(label)
+        return totals_of(self)[self.labels.index(label)]
 
     def interval(self, label: str, confidence: float = 0.95) -> tuple[float, float]:
         """Bounds that hold the true count with this probability, as an average over labels.

@@ -17,6 +17,7 @@ from stream_dp.pipeline.shard import Shard
 from stream_dp.releases import encoder
 from stream_dp.releases.release import decode_release
 from stream_dp.releases.topic import decode_whole_release
+from stream_dp.releases.totals import Total
 from stream_dp.releases.whole import WholeReleases
 from tests.docs.schemas import schema
 from tests.pipeline.pieces import KEY, TOPIC, Topics, log_of, release
@@ -134,3 +135,23 @@ def test_known_labels_were_never_tested_so_their_intervals_are_plain() -> None:
             assert plain == (label in CARRIED.labels)
             assert alone.first_shown(label) == (1 if plain else None)
     assert "milk" in alone.histogram
+
+
+def test_a_whole_release_gives_totals_in_every_epoch() -> None:
+    of = epoch(CARRIED)
+    last = decode_whole_release(Pipeline(of, KEY, TOPIC, known=CARRIED).process(LOG).releases[-1].value)
+    sds = last.total_sds or {}
+    assert last.total("tea") == Total(last.histogram["tea"] + 81, sds["0"], 0)
+    assert last.total("salt") == Total(last.histogram["salt"] + 9, sds["2"], 2)
+    assert last.total("milk") == Total(last.histogram["milk"], sds["3"], 3)
+    assert sds["3"] == pytest.approx(last.sd, abs=1e-3)
+    first = decode_whole_release(
+        Pipeline(epoch(LISTED, 1), KEY, TOPIC, known=LISTED).process(LOG).releases[-1].value
+    )
+    assert first.total("carrot") == Total(first.histogram["carrot"], first.sd, 0)
+    assert first.total("milk") == Total(first.histogram["milk"], first.sd, 1)
+    with pytest.raises(KeyError):
+        first.total("rice")
+    forged = msgspec.structs.replace(last, total_sds=None)
+    with pytest.raises(ValueError, match="does not tell the noise"):
+        forged.total("tea")

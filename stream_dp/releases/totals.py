@@ -1,0 +1,34 @@
+"""What a release says of epochs before its own: totals that go on, each with its noise and since when it counts."""
+
+from dataclasses import dataclass
+
+from stream_dp.releases.release import Release
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The noisy count of a label over several epochs, from the beginning of epoch `since` on.
+
+    `sd` is the standard deviation of its noise.  `since` is 0 for a label that a list names: its total misses nothing.
+    """
+
+    count: int
+    sd: float
+    since: int
+
+
+def totals_of(release: Release) -> list[Total]:
+    """Those of all labels, in the order of the release; where it carries nothing on, what it counts itself.
+
+    Raises ValueError where the release does not say how large their noise is.
+    """
+    since = release.since or [release.epoch] * len(release.labels)
+    if release.totals is None:
+        return [Total(count, release.sd, first) for count, first in zip(release.counts, since, strict=True)]
+    sds = release.total_sds or {}
+    try:
+        return [
+            Total(total, sds[str(first)], first) for total, first in zip(release.totals, since, strict=True)
+        ]
+    except KeyError as missing:
+        raise ValueError(f"the release does not tell the noise of totals since epoch {missing}") from None
