@@ -1,24 +1,18 @@
 """`stream-dp check`: would a worker start here, and would what it keeps survive?  It makes and changes nothing."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from stream_dp.cli import options
-from stream_dp.cli.checklist.finding import Finding
+from stream_dp.cli.checklist.finding import Finding, tell
 from stream_dp.cli.checklist.guarantee import noise, promise
 from stream_dp.cli.checklist.sample import Sample, sampled
 from stream_dp.cli.checklist.state import redis_and_state
 from stream_dp.cli.checklist.topics import topics
 from stream_dp.config.settings import Settings, SettingsError
-
-_MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failed": "[bold red]failed[/]"}
 
 
 @options.grouped
@@ -59,21 +53,7 @@ def check(
             findings.append(finding)
     except SettingsError as error:
         findings = [Finding("settings", "failed", str(error))]
-    failed = any(finding.state == "failed" for finding in findings)
-    if as_json:
-        told: dict[str, object] = {"ok": not failed, "checks": [asdict(finding) for finding in findings]}
-        typer.echo(json.dumps(told if taken is None else told | {"sample": asdict(taken)}))
-    else:
-        _print(findings)
-    if failed:
-        raise typer.Exit(2)
-
-
-def _print(findings: list[Finding]) -> None:
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for finding in findings:
-        table.add_row(_MARKS[finding.state], f"[bold]{finding.name}[/]", escape(finding.detail))
-    Console(highlight=False).print(table)
+    tell(findings, as_json, **({} if taken is None else {"sample": asdict(taken)}))
 
 
 def _findings(settings: Settings) -> Iterator[Finding]:

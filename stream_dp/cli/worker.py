@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from stream_dp.cli import options
+from stream_dp.cli.checklist.budget import next_charge
+from stream_dp.cli.checklist.finding import tell
 from stream_dp.cli.hosting import run_worker
 from stream_dp.cli.log_options import Log
 from stream_dp.cli.mistakes import Mistake
@@ -43,6 +45,10 @@ def worker(
         bool,
         typer.Option("--standby", help="Wait, ready to work, until no other worker of the stream is alive."),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only say what would be charged, and whether the budget has room."),
+    ] = False,
     unmetered: options.Unmetered = False,
     log: Log,
 ) -> None:
@@ -61,6 +67,8 @@ def worker(
 
       stream-dp worker --stream shop --new-epoch --from-last-release
 
+      stream-dp worker --stream shop --new-epoch --dry-run
+
       stream-dp worker --stream shop --standby
 
       stream-dp worker --stream shop --json
@@ -75,6 +83,11 @@ def worker(
             "--recount begins with the first record: leave --from-last-release and --from-log-end out"
         )
     settings, wish = options.metered(servers.load(), unmetered), None
+    if dry_run:
+        _require_servers(settings)
+        with redis_client(settings.redis_address) as redis:
+            tell(list(next_charge(settings, redis, new_epoch, recount)), log.for_machines)
+        return
     if new_epoch:
         if from_last_release is None and not recount and not log.for_machines and sys.stdin.isatty():
             from_last_release = _wants_the_gap_counted(settings)
@@ -83,10 +96,14 @@ def worker(
     run_worker(create_app(service), service, log)
 
 
-def _wants_the_gap_counted(settings: "Settings") -> bool:
-    """Ask, where the old epoch is lost, whether the records after its last release are to be counted."""
+def _require_servers(settings: Settings) -> None:
     require_kafka(settings.kafka)
     require_redis(settings.redis)
+
+
+def _wants_the_gap_counted(settings: "Settings") -> bool:
+    """Ask, where the old epoch is lost, whether the records after its last release are to be counted."""
+    _require_servers(settings)
     with redis_client(settings.redis_address) as redis:
         epoch = lost_epoch(settings, redis)
     gap = None if epoch is None else gap_of(settings, epoch)

@@ -1,23 +1,50 @@
-"""Whether the budget of the data source has room."""
+"""Whether the budget of the data source has room, as `stream-dp check` and `stream-dp worker --dry-run` say it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
+from kafka.errors import KafkaError
 from redis import Redis
 
 from stream_dp.cli.checklist.finding import Finding, not_passed
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.epochs.journal import EpochJournal
+from stream_dp.epochs.journaled_ledger import look
 from stream_dp.epochs.lifecycle import charge_of
+from stream_dp.kafka import log
 from stream_dp.privacy import composition
 from stream_dp.store.ledger import Ledger, LedgerRefused, require_room
 
 
-def room_in_budget(settings: Settings, redis: Redis) -> Iterator[Finding]:
-    """Whether the data source's ledger counts per the same unit, if it counts anything yet."""
+def next_charge(settings: Settings, redis: Redis, new_epoch: bool, recount: bool) -> Iterator[Finding]:
+    """What a worker that starts now, with these options, would charge, and whether the budget has room for it.
+
+    Raises KafkaError.
+    """
+    if not new_epoch and settings.epochs in log.topics(settings.kafka_address):
+        journal = EpochJournal(settings)
+        if journal.last is not None and journal.last_is_open:
+            number = journal.last.epoch.number
+            yield Finding(
+                "epoch", "ok", f"epoch {number} is open: a worker goes on with it, and charges nothing"
+            )
+            return
+    yield from room_in_budget(settings, redis, recount)
+
+
+def room_in_budget(settings: Settings, redis: Redis, recount: bool = False) -> Iterator[Finding]:
+    """Whether the data source's ledger counts per the same unit, if it counts anything yet, and has room.
+
+    `recount`: the next epoch begins with the first event, instead of where the last one ends.  Where Kafka does not
+    answer, which has the ledger's journal, Redis is believed alone.
+    """
     try:
-        ledger = Ledger(redis, settings.data_source)
+        try:
+            ledger = look(settings.kafka_address, redis, settings.data_source)
+        except KafkaError:
+            ledger = Ledger(redis, settings.data_source)
         unit = ledger.state().unit
     except LedgerRefused as error:
         yield not_passed("ledger", error)
@@ -30,13 +57,15 @@ def room_in_budget(settings: Settings, redis: Redis) -> Iterator[Finding]:
             f' instead of "{settings.unit}"',
         )
         return
-    yield _room(settings, ledger)
+    yield _room(settings, ledger, recount)
 
 
-def _room(settings: Settings, ledger: Ledger) -> Finding:
+def _room(settings: Settings, ledger: Ledger, recount: bool) -> Finding:
     """Whether the budget has room for an epoch of these settings, after those that are open or were charged."""
     state, own = ledger.state(), f"{settings.stream}/epoch/"
     end = max((charge.end_offset or charge.first_offset for charge in state.charges()), default=0)
+    if recount:  # what the open epoch has counted by then is counted again
+        end = max(end, log.offsets(settings.kafka_address, settings.events).end)
     if (
         state.unit == "event" and settings.data_source == settings.events
     ):  # an open epoch ends before the next
@@ -47,7 +76,7 @@ def _room(settings: Settings, ledger: Ledger) -> Finding:
         }
         state = replace(state, stored=state.stored | closed)
     try:
-        charge = charge_of(Epoch.open(settings, 0, end))
+        charge = charge_of(Epoch.open(settings, 0, 0 if recount else end))
         require_room(ledger.source, state, charge, metered=not settings.unmetered)
     except EpochRefused as refused:
         return not_passed("budget", refused)

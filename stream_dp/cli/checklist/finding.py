@@ -1,9 +1,18 @@
-"""One line of the checklist."""
+"""One line of the checklist, and how all of them are told."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Literal
 
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
 from stream_dp.cli.mistakes import sentence
+
+_MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failed": "[bold red]failed[/]"}
 
 
 @dataclass(frozen=True)
@@ -21,3 +30,18 @@ def not_passed(name: str, error: Exception) -> Finding:
     if told is None:
         raise error
     return Finding(name, "failed", told)
+
+
+def tell(findings: Sequence[Finding], as_json: bool, **more: object) -> None:
+    """Print the lines, and as JSON what there is `more`; ends with status 2 where one has failed."""
+    failed = any(finding.state == "failed" for finding in findings)
+    if as_json:
+        told = {"ok": not failed, "checks": [asdict(finding) for finding in findings]}
+        typer.echo(json.dumps(told | more))
+    else:
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+        for finding in findings:
+            table.add_row(_MARKS[finding.state], f"[bold]{finding.name}[/]", escape(finding.detail))
+        Console(highlight=False).print(table)
+    if failed:
+        raise typer.Exit(2)

@@ -80,7 +80,8 @@ function schedule() {
 }
 
 function draw(force = false) {
-  if (mode === "live" && heard.release && (!shown || shown.release !== heard.release)) {
+  const isShown = shown && shown.release === heard.release && shown.promise === heard.promise;
+  if (mode === "live" && heard.release && !isShown) {
     show(heard.release, heard.ids.map((id) => heard.names[id]), heard);
   }
   drawStatus();
