@@ -9,6 +9,7 @@ from tests import stacks
 from tests.apache_kafka.server import KafkaUnavailableError, jars
 from tests.kafka_connect.worker import parts
 from tests.real_events import REAL_EVENTS
+from tests.schema_registry.server import unpacked
 from tests.shared import NO_INVOICES, RETAIL
 
 # Examples are the same in every run, and a machine that stands still for a while fails no test.
@@ -64,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
         try:
             jars()
             parts()
+            unpacked()
         except KafkaUnavailableError as error:
             raise pytest.UsageError(str(error)) from error
 

@@ -104,7 +104,7 @@ def kafka_options(kafka: Kafka) -> dict[str, Any]:
         "security_protocol": address.security,
     }
     if address.security.endswith("SSL"):
-        options["ssl_context"] = _tls_context("kafka", address.tls)
+        options["ssl_context"] = tls_context("kafka", address.tls)
     elif address.tls != TlsFiles():
         raise SettingsError(
             "kafka_ca_file, kafka_client_cert and kafka_client_key are for TLS: set kafka_security to SSL or SASL_SSL"
@@ -136,7 +136,7 @@ def redis_client(address: RedisAddress, **options: Any) -> "Redis":
     if address.password is not None:
         options["password"] = read_secret("password for Redis", address.password)
     if address.url.startswith("rediss://"):
-        _tls_context("redis", address.tls)  # redis-py would only find out when it connects
+        tls_context("redis", address.tls)  # redis-py would only find out when it connects
         options |= {
             "ssl_ca_certs": address.tls.ca,
             "ssl_certfile": address.tls.client_cert,
@@ -152,7 +152,7 @@ def redis_client(address: RedisAddress, **options: Any) -> "Redis":
         raise SettingsError(_BAD_REDIS_ADDRESS) from None
 
 
-def _tls_context(server: str, files: TlsFiles) -> ssl.SSLContext:
+def tls_context(server: str, files: TlsFiles) -> ssl.SSLContext:
     """Verifies the server's certificate and its host name.  Raises `SettingsError`, which names the setting."""
     try:
         context = ssl.create_default_context(cafile=files.ca)

@@ -66,3 +66,11 @@ class EventsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def maps(self) -> bool:
         """Whether records are mapped; if not, they are events of our own format."""
         return self.items is not None or self.families is not None
+
+    @property
+    def names_schemas(self) -> bool:
+        """Whether a record can only be read by the schema that it names."""
+        by_file = (
+            self.format == "protobuf" and self.schema is not None
+        )  # its fields have numbers, which suffice
+        return self.schema_registry is not None and self.format in ("avro", "protobuf") and not by_file

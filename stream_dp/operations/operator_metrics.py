@@ -12,6 +12,10 @@ from stream_dp.releases.foreign import passed_over
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
+SERVERS = "kafka", "redis", "schema-registry"
+"""What a worker may have to wait for."""
+
+
 class OperatorMetrics:
     """One gauge, counter or histogram per attribute, all in `registry`."""
 
@@ -57,7 +61,7 @@ class OperatorMetrics:
         self.topic_changes = self._counter(
             "topic_changes", "Times that a topic was found to be another one, which ends the worker.", "topic"
         )
-        self.outages = {server: outages.labels(stream, server) for server in ("kafka", "redis")}
+        self.outages = {server: outages.labels(stream, server) for server in SERVERS}
 
     def _gauge(self, name: str, meaning: str, stream: str) -> Gauge:
         return Gauge(f"stream_dp_operator_{name}", meaning, ["stream"], registry=self.registry).labels(stream)

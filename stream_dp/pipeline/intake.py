@@ -21,6 +21,7 @@ from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
 from stream_dp.events.rounds import Round, RoundCutter, events_of
+from stream_dp.events.schema_book import SchemaBook
 from stream_dp.events.vector import Vector
 
 _partition = attrgetter("partition")
@@ -74,7 +75,8 @@ class ClosedRounds:
 class Intake:
     """What stands before the histogram of an events topic.
 
-    `position` is where an earlier one stood, and `pairs` what its bound remembered then.
+    `position` is where an earlier one stood, and `pairs` what its bound remembered then.  Where records are read by
+    schemas that they name, `schemas` must know those before `process` is given the records.
     """
 
     def __init__(
@@ -94,7 +96,8 @@ class Intake:
             self.position.further,
         )
         self._digester = LogDigester(key, epoch.reads_headers)
-        self._decode = decoder_of(epoch.mapping)
+        self.schemas = SchemaBook(key, epoch.nonce)
+        self._decode = decoder_of(epoch.mapping, self.schemas.schema)
         self._topic = topic
         self._by_barriers = events_of(epoch.privacy["rounds"]) is None
         self._check_value = epoch.check_value

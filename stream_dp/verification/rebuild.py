@@ -15,10 +15,12 @@ from stream_dp.engine.known_labels import KnownLabels
 from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, check_key
 from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.epochs.published import published_of, start_of, value_digest
+from stream_dp.epochs.schemas_topic import schema_records
 from stream_dp.events.barrier_chain import BarrierChain
 from stream_dp.events.log_digest import NOTHING
 from stream_dp.events.merged_log import LogEntry, merged
 from stream_dp.events.record import Record
+from stream_dp.events.schema_book import SchemaBook
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.pipeline.pipeline import Pipeline, Position, ReleasedPart
@@ -39,17 +41,27 @@ _RECORDS_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Promise:
-    """An epoch as it is on record, with its key, what it knew of labels, and what closed it, if anything."""
+    """An epoch as it is on record, with its key, what it knew of labels, and what closed it, if anything.
+
+    `schemas` are the records of the schemas topic, where its events name schemas.
+    """
 
     opened: EpochOpened
     key: bytes
     closed: EpochClosed | None
     known: KnownLabels
+    schemas: tuple[bytes | None, ...] = ()
 
     @property
     def epoch(self) -> Epoch:
         """What was promised."""
         return self.opened.epoch
+
+    def pipeline(self) -> Pipeline:
+        """One at the beginning of the epoch, which knows the schemas that its events name."""
+        pipeline = Pipeline(self.epoch, self.key, self.epoch.topic, known=self.known)
+        pipeline.intake.schemas.take(*self.schemas)
+        return pipeline
 
 
 def find_promise(settings: Settings, redis: Redis, number: int | None = None) -> Promise:
@@ -69,8 +81,10 @@ def find_promise(settings: Settings, redis: Redis, number: int | None = None) ->
     check_key(last, key)
     last.epoch.check_noise()
     last.epoch.check_rounds()
-    closed = journal.closed.get(last.epoch.number)
-    return Promise(last, key, closed, journal.known_labels(last.epoch))
+    closed, mapping = journal.closed.get(last.epoch.number), last.epoch.mapping
+    names_schemas = mapping is not None and mapping.needs_schemas
+    schemas = tuple(schema_records(settings)) if names_schemas else ()
+    return Promise(last, key, closed, journal.known_labels(last.epoch), schemas)
 
 
 @kept_clients()
@@ -85,7 +99,7 @@ def verify_epoch(
     parts = (part for _, part in _parts(settings, promise))
     entries = epoch_entries(settings, promise, progress)
     log_of = promise.epoch, promise.key, promise.epoch.topic
-    return verify(*log_of, entries, parts, counted, released, promise.known)
+    return verify(*log_of, entries, parts, counted, released, promise.known, promise.schemas)
 
 
 def checkpoint_of(settings: Settings, redis: Redis, promise: Promise) -> Checkpoint | None:
@@ -143,7 +157,7 @@ def rebuild(
         _forget_shards(settings, redis, promise.key)
         return _put_back(_start_of_sequencer(settings, promise, begin), promise.key, epochs, store)
     released = _Released(_parts(settings, promise), begin)
-    pipeline = Pipeline(promise.epoch, promise.key, promise.epoch.topic, known=promise.known)
+    pipeline = promise.pipeline()
     entries = epoch_entries(settings, promise, progress)
     while pipeline.round < released.rounds:
         batch = list(islice(entries, min(_RECORDS_AT_ONCE, released.rounds - pipeline.round)))
@@ -238,6 +252,8 @@ def epoch_entries(settings: Settings, promise: Promise, progress: Progress) -> I
     first = max(events.first, epoch.first_offset)
     end = events.end if closed is None else min(events.end, closed.end_offset)
     fetched = _events(settings, epoch.topic, first, end, progress)
+    if epoch.mapping is not None and epoch.mapping.needs_schemas:
+        fetched = _as_far_as_settled(fetched, SchemaBook(promise.key, epoch.nonce, promise.schemas))
     if epoch.after_barrier is None:
         return (record for _, batch in fetched for record in batch)
     chain = BarrierChain(barrier_key(promise.key), settings.stream, epoch.after_barrier)
@@ -255,3 +271,15 @@ def _events(
     for reached, batch in log.read_batches(settings.kafka_address, topic, first, end):
         yield reached, [Record.of(each) for each in batch]
         progress(reached - first, end - first)
+
+
+def _as_far_as_settled(
+    fetched: Iterator[tuple[int, list[Record]]], book: SchemaBook
+) -> Iterator[tuple[int, list[Record]]]:
+    """Events up to the first that names a schema which is not on record: nothing from there on was ever counted."""
+    for reached, batch in fetched:
+        for number, record in enumerate(batch):
+            if book.unsettled([record.value]):
+                yield record.offset, batch[:number]
+                return
+        yield reached, batch

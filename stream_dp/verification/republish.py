@@ -20,7 +20,7 @@ from stream_dp.events.log_digest import NOTHING
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.operations.watch import Watch
-from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
+from stream_dp.pipeline.pipeline import ReleasedPart
 from stream_dp.releases.lookup import newest_release
 from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.sinks.framing import LARGEST_BATCH, Framing, rounds_per_batch
@@ -113,7 +113,7 @@ def _missing(
         parts = last_part.of(_parts(settings, promise, with_topic) if with_topic in there else iter(()))
         entries = epoch_entries(settings, promise, progress)
         log_of = epoch, promise.key, epoch.topic
-        outcome = verify(*log_of, entries, parts, counted, released, promise.known)
+        outcome = verify(*log_of, entries, parts, counted, released, promise.known, promise.schemas)
         if not outcome.certificate.sound:
             raise EpochRefused(
                 f"nothing was written: epoch {epoch.number}, compared with the topic {with_topic!r}: "
@@ -217,7 +217,7 @@ async def _write(
 def _batches(settings: Settings, missing: Missing, progress: Progress) -> Iterator[list[ReleasedPart]]:
     """The releases that are missing, computed again, in batches that end where those of a worker with a backlog do."""
     promise, first, last = missing.promise, missing.rounds[0], missing.rounds[-1]
-    pipeline = Pipeline(promise.epoch, promise.key, promise.epoch.topic, known=promise.known)
+    pipeline = promise.pipeline()
     rounds = rounds_per_batch(promise.epoch.privacy["rounds"], settings.batch_rounds)
     framing = Framing(rounds, len(settings.stream))
     entries = epoch_entries(settings, promise, progress)

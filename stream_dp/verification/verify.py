@@ -118,16 +118,18 @@ def verify(
     counted: LogDigest = NOTHING,
     released: int = 0,
     known: KnownLabels = NOTHING_KNOWN,
+    schemas: Iterable[bytes | None] = (),
 ) -> Outcome:
     """Compare `published`, in the order of the releases topic, with what the log gives again.
 
     `entries` are that log, from the epoch's first offset on; `counted` is the commitment in the last
     checkpoint, by which an edited log is told from a reordered one and from changed releases.  `released` is a round up
     to which all releases are known to have been made; what is missing before the last one that is there is known too.
-    `known`: see `Pipeline`.
+    `known`: see `Pipeline`.  `schemas` are the records of the schemas topic, where events name schemas.
     """
     log = _Log(entries, LogDigester(key, epoch.reads_headers), counted)
     pipeline = Pipeline(epoch, key, topic, known=known)
+    pipeline.intake.schemas.take(*schemas)
     comparison = _Comparison(_recomputed(pipeline, log))
     for part in published:
         comparison.take(part)

@@ -108,7 +108,9 @@ class Worker:
             await self._take_turn()
         if self._stopping.is_set():
             return
-        topics = TopicWatch(self.settings, *_TOPICS, *(("frames",) if self.settings.shards else ()))
+        mapping = self.settings.mapping
+        schemas = ("schemas",) if mapping is not None and mapping.names_schemas else ()
+        topics = TopicWatch(self.settings, *_TOPICS, *schemas, *(("frames",) if self.settings.shards else ()))
         try:
             await topics.guard(self._resume_and_work(topics), self.watch)
         except OffsetOutOfRangeError as lost:

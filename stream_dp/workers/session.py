@@ -15,6 +15,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.events.barrier_chain import BarrierChain
 from stream_dp.events.merged_log import LogEntry
+from stream_dp.events.record import Record
 from stream_dp.kafka.consuming import consumer
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import Output
@@ -25,6 +26,7 @@ from stream_dp.store.checkpoints import CheckpointStore, PreparedCheckpoint
 from stream_dp.workers.counted_log import CountedLog
 from stream_dp.workers.events_reader import EventsReader
 from stream_dp.workers.resume import Resumed
+from stream_dp.workers.schemas import settler_of
 from stream_dp.workers.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
@@ -76,6 +78,8 @@ class Session:
         )
         self._producer = producer(settings.kafka_address, settings.compression)
         self._in_flight = InFlight(self._producer, settings.kafka, watch)
+        self._schemas = settler_of(settings, self.pipeline, watch)
+        self._unread: list[LogEntry] = []  # what was read and names a schema that is not settled yet
 
     async def __aenter__(self) -> "Session":
         try:
@@ -84,12 +88,16 @@ class Session:
         except BaseException:
             await self.__aexit__()
             raise
+        if self._schemas is not None:
+            await asyncio.to_thread(self._schemas.begin)
         self._reader.begin()
         self._log.begin()
         return self
 
     async def __aexit__(self, why: type[BaseException] | None = None, *_: object) -> None:
         self._in_flight.drop()
+        if self._schemas is not None:
+            self._schemas.close()
         if self._writing is not None:  # a thread: it cannot be called off
             await asyncio.wait({self._writing})
         for reader in (self._consumer, self._log.reader):
@@ -97,11 +105,19 @@ class Session:
         await stop_producer(self._producer, why)
 
     async def read(self) -> list[LogEntry]:
-        """What comes next in the log; nothing if that takes a while."""
+        """What comes next in the log; nothing if that takes a while, or needs a schema that nobody can tell now."""
         self._watch.beat()
-        rounds, at_once = self.pipeline.epoch.privacy["rounds"], self._settings.batch_rounds
-        open_records = self.pipeline.intake.open_records
-        return await self._reader.read(records_left(rounds, at_once, self.pipeline.round, open_records))
+        if not self._unread:
+            rounds, at_once = self.pipeline.epoch.privacy["rounds"], self._settings.batch_rounds
+            open_records = self.pipeline.intake.open_records
+            most = records_left(rounds, at_once, self.pipeline.round, open_records)
+            self._unread = await self._reader.read(most)
+        if self._schemas is not None:
+            values = [each.value for each in self._unread if isinstance(each, Record)]
+            if not await self._schemas.settle(values):
+                return []
+        entries, self._unread = self._unread, []
+        return entries
 
     @property
     def holds_back(self) -> bool:
@@ -110,11 +126,11 @@ class Session:
 
     async def ends_batch(self) -> bool:
         """Whether what is held back waits for nothing more, because the log ended here when the batch began."""
-        return self.holds_back and await self._reader.at_segment_end()
+        return self.holds_back and not self._unread and await self._reader.at_segment_end()
 
     async def caught_up(self) -> bool:
         """Whether all that the log held at the start has been read."""
-        return await self._reader.caught_up()
+        return not self._unread and await self._reader.caught_up()
 
     @property
     def barrier_lag(self) -> int:

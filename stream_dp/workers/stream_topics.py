@@ -5,6 +5,7 @@ import logging
 from stream_dp.barriers.topic import prepare_barriers
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.journal import check_journal, journal_topic
+from stream_dp.epochs.schemas_topic import check_schemas_topic
 from stream_dp.events.rounds import TICKS
 from stream_dp.kafka import log
 from stream_dp.kafka.time_limits import time_warnings
@@ -28,6 +29,10 @@ def prepare_topics(settings: Settings) -> None:
             logger.warning(warning)
     if settings.rounds == TICKS:
         prepare_barriers(settings)
+    if settings.mapping is not None and settings.mapping.names_schemas:
+        if settings.create_topics:
+            log.create_topics(settings.kafka_address, settings.schemas)
+        check_schemas_topic(settings)
     prepare_dead_letters(settings)
     if settings.shards:
         prepare_topics_of_shards(settings)

@@ -36,6 +36,7 @@ _DOUBT = {
     "releases": "may lack releases that were sent",
     "epochs": "may lack epochs that were opened or closed",
     "ledger": "may lack charges",
+    "schemas": "may lack schemas by which events were read",
     "frames": "may lack rounds that were handed to the shards",
     "shard_releases": "may lack releases of shards that were sent",
     "dead_letters": "may lack dead letters",

@@ -37,7 +37,10 @@ Of other files it leaves out the tests that are marked `same_on_any_broker`.
 """
 
 
-APACHE_ALONE = {"test_database": "Kafka Connect and PostgreSQL are there where Apache Kafka is"}
+APACHE_ALONE = {
+    "test_database": "Kafka Connect and PostgreSQL are there where Apache Kafka is",
+    "test_registry": "so is the schema registry",
+}
 """Files that only a run on Apache Kafka takes in, and why."""
 
 

@@ -31,6 +31,7 @@ from stream_dp.barriers.key import barrier_key
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.epochs.journal import known_labels_of
+from stream_dp.epochs.schemas_topic import schema_records
 from stream_dp.events.barrier_chain import PARTITION, Barrier, BarrierChain
 from stream_dp.events.merged_log import LogEntry, merged
 from stream_dp.events.record import Record
@@ -285,7 +286,9 @@ class Stream:
     def pipeline(self, epoch: Epoch) -> Pipeline:
         """That of an epoch at its beginning, with the labels that it knew."""
         known = known_labels_of(self.settings, epoch)
-        return Pipeline(epoch, self.key(), self.settings.events, known=known)
+        pipeline = Pipeline(epoch, self.key(), self.settings.events, known=known)
+        pipeline.intake.schemas.take(*schema_records(self.settings))
+        return pipeline
 
     def log_of(self, epoch: Epoch) -> list[LogEntry]:
         """The events topic, with the barriers of the epoch and those after it among the events that they close."""

@@ -25,6 +25,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.lifecycle import Epochs
+from stream_dp.epochs.schemas_topic import SchemasTopic
 from stream_dp.errors import Refused
 from stream_dp.operations import stacks
 from stream_dp.pipeline.pipeline import Pipeline
@@ -77,6 +78,10 @@ STEPS_OF_BARRIERS: dict[str, tuple[Any, str]] = {
     "read the log": (EventsReader, "read"),
 }
 """What is done where rounds end by ticks."""
+
+
+STEPS_OF_SCHEMAS: dict[str, tuple[Any, str]] = {"settle schemas": (SchemasTopic, "settle")}
+"""What is done where records name schemas."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,7 @@ async def _run(settings: Settings, new_epoch: NewEpoch | None, standby: bool) ->
 
 def arm(interruption: Interruption) -> None:
     """Replace the step by one that interrupts this process."""
-    owner, name = (STEPS | STEPS_OF_A_ROLL | STEPS_OF_BARRIERS)[interruption.step]
+    owner, name = (STEPS | STEPS_OF_A_ROLL | STEPS_OF_BARRIERS | STEPS_OF_SCHEMAS)[interruption.step]
     setattr(owner, name, _interrupted(getattr(owner, name), interruption))
 
 

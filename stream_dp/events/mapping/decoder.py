@@ -5,9 +5,12 @@ from functools import lru_cache
 
 from stream_dp.config.secret import SettingsError
 from stream_dp.events.event import LONGEST_LABEL, BadRecord, Event, decode_event, sized
+from stream_dp.events.mapping.avro_values import avro_reader
 from stream_dp.events.mapping.json_values import json_reader
 from stream_dp.events.mapping.mapping import Mapping
-from stream_dp.events.mapping.paths import Path, Value, compiled, fields_read, is_true, parsed
+from stream_dp.events.mapping.paths import Fields, Path, Value, compiled, fields_read, is_true, parsed
+from stream_dp.events.mapping.protobuf_values import protobuf_reader
+from stream_dp.events.mapping.schema import Schema, SchemaNotSettled, SchemaOf, UnusableSchema, framed
 from stream_dp.events.mapping.text import text_of, texts_of
 from stream_dp.events.record import Record
 
@@ -19,22 +22,88 @@ _FILTERED = Event([], "")
 """An event that holds nothing; in the user unit nobody's, which is no mistake of the record."""
 
 
-def decoder_of(mapping: Mapping | None) -> Decoder:
+_Read = Callable[[bytes], Value]
+_ReadFrom = Callable[[bytes, int], Value]
+"""Reads a value that begins at a place of the bytes."""
+
+
+def no_schemas(number: int) -> Schema | None:
+    """A `SchemaOf` for what needs none."""
+    raise SchemaNotSettled(number)
+
+
+def decoder_of(mapping: Mapping | None, schema_of: SchemaOf = no_schemas) -> Decoder:
     """The decoder of an epoch with this mapping.  Raises `SettingsError` for one that cannot be."""
     if mapping is None or not mapping.maps:
         return _own_format
-    return _mapped(mapping, _reader(mapping))
+    try:
+        return _mapped(mapping, _reader(mapping, schema_of))
+    except UnusableSchema as unusable:
+        raise SettingsError(f"[events] cannot use its schema: {unusable}") from None
 
 
 def _own_format(record: Record) -> Event:
     return decode_event(record.value)
 
 
-def _reader(mapping: Mapping) -> Callable[[bytes], Value]:
+def _reader(mapping: Mapping, schema_of: SchemaOf) -> _Read:
+    """What turns the bytes of a value into what it holds, at least where the mapping looks."""
     paths = [parsed(each) for each in mapping.expressions if not each.startswith("$")]
+    fields = fields_read(paths)
     if mapping.format == "json":
-        return json_reader(fields_read(paths))
-    raise SettingsError(f'[events] cannot read format = "{mapping.format}" yet')
+        return json_reader(fields)
+    if mapping.format == "json-schema":
+        read = json_reader(fields)
+        return lambda value: read(value[framed(value)[1] :])
+    if mapping.format == "text":
+        return _text
+    given = Schema(mapping.schema) if mapping.schema else None
+    if not mapping.needs_schemas:
+        assert given is not None
+        fixed = _reader_by(mapping, fields, given)
+        return lambda value: fixed(value, framed(value)[1] if mapping.framed else 0)
+    if given is not None:
+        avro_reader(given)  # so that what is wrong with it is told at once
+    return _by_number(lambda written_by: _reader_by(mapping, fields, written_by, given), schema_of)
+
+
+def _reader_by(mapping: Mapping, fields: Fields, schema: Schema, read_as: Schema | None = None) -> _ReadFrom:
+    if mapping.format == "avro":
+        return avro_reader(schema, read_as)
+    return protobuf_reader(schema, fields, mapping.message, mapping.framed)
+
+
+def _by_number(by_writer: Callable[[Schema], _ReadFrom], schema_of: SchemaOf) -> _Read:
+    """Reads each value by the schema that it names."""
+    readers: dict[int, _ReadFrom | BadRecord] = {}
+
+    def read(value: bytes) -> Value:
+        number, begin = framed(value)
+        reader = readers.get(number)
+        if reader is None:
+            reader = readers[number] = _for(number, by_writer, schema_of)
+        if isinstance(reader, BadRecord):
+            raise BadRecord(str(reader))
+        return reader(value, begin)
+
+    return read
+
+
+def _for(number: int, by_writer: Callable[[Schema], _ReadFrom], schema_of: SchemaOf) -> _ReadFrom | BadRecord:
+    schema = schema_of(number)
+    if schema is None:
+        return BadRecord(f"the registry does not know its schema, {number}")
+    try:
+        return by_writer(schema)
+    except UnusableSchema as unusable:
+        return BadRecord(f"its schema, {number}, cannot be used: {unusable}")
+
+
+def _text(value: bytes) -> Value:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise BadRecord("not valid UTF-8 text") from None
 
 
 def _mapped(mapping: Mapping, read: Callable[[bytes], Value]) -> Decoder:

@@ -58,7 +58,7 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_schemas(self) -> bool:
         """Whether a record can only be read by the schema that it names."""
-        return self.framed and self.format in ("avro", "protobuf")
+        return self.framed and (self.format == "avro" or (self.format == "protobuf" and not self.schema))
 
     @property
     def expressions(self) -> list[str]:

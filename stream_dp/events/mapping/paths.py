@@ -289,6 +289,13 @@ class Fields:
         self.named: dict[str, Fields] = {}
         self.elements: Fields | None = None
 
+    @classmethod
+    def all(cls) -> "Fields":
+        """All of a value."""
+        found = cls()
+        found.whole = True
+        return found
+
     def field(self, name: str) -> "Fields":
         return self.named.setdefault(name, Fields())
 

@@ -1,0 +1,119 @@
+"""Settles what schema numbers stand for before a worker counts the records that name them."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+from stream_dp.config.events_section import EventsSection
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.epochs.schemas_topic import SchemasTopic
+from stream_dp.events.mapping.schema import Schema
+from stream_dp.events.schema_book import SchemaBook
+from stream_dp.kafka.schema_registry import NoSchema, RegistryAway, SchemaRegistry
+from stream_dp.operations.watch import Watch
+from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.pipeline.sequencer import Sequencer
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_SECONDS = 1.0
+"""A number that the registry says it does not know is unknown when it still says so after this time."""
+
+ERROR_SECONDS = 30.0
+"""One for which it answers otherwise, and gives no schema, is after this time, or one record would stop the stream."""
+
+_ASK_AGAIN_SECONDS = 0.5
+
+
+def settler_of(settings: Settings, pipeline: Pipeline | Sequencer, watch: Watch) -> "SchemaSettler | None":
+    """What a session needs to read records by the schemas that they name; None where they name none.
+
+    Raises `EpochRefused` where the settings name no registry any more.
+    """
+    epoch, section = pipeline.epoch, settings.mapping
+    if epoch.mapping is None or not epoch.mapping.needs_schemas:
+        return None
+    if section is None or section.schema_registry is None:
+        raise EpochRefused(
+            f"epoch {epoch.number} reads records by a schema registry, and the settings name none"
+        )
+    return SchemaSettler(settings, section, pipeline.intake.schemas, watch)
+
+
+class SchemaSettler:
+    """Asks the registry and puts its answers on record, for one session of a worker."""
+
+    def __init__(self, settings: Settings, section: EventsSection, book: SchemaBook, watch: Watch) -> None:
+        self._book, self._watch = book, watch
+        self._topic = SchemasTopic(settings, book)
+        self._registry = SchemaRegistry(section)
+        self._since: dict[int, float] = {}
+        self._next = 0.0
+        self._outage: ExitStack | None = None
+
+    def begin(self) -> None:
+        """Read what is settled.  Raises `LogRefused`."""
+        self._topic.read_on()
+
+    def close(self) -> None:
+        """Leave the registry."""
+        self._end_outage()
+        self._registry.close()
+
+    async def settle(self, values: Iterable[bytes | None]) -> bool:
+        """Whether all numbers that these values name are settled.  If not, a little time has passed: ask again."""
+        unsettled = self._book.unsettled(values)
+        if not unsettled:
+            return True
+        wait = self._next - time.monotonic()
+        if wait > 0:
+            await asyncio.sleep(min(wait, _ASK_AGAIN_SECONDS))
+        try:
+            found = [each for number in unsettled if (each := await asyncio.to_thread(self._answer, number))]
+        except RegistryAway as away:
+            self._begin_outage(away)
+            return False
+        finally:
+            self._next = time.monotonic() + _ASK_AGAIN_SECONDS
+        self._end_outage()
+        if found:
+            await asyncio.to_thread(self._topic.settle, found)
+        return not self._book.unsettled(values)
+
+    def _answer(self, number: int) -> tuple[int, Schema | None, float] | None:
+        """What is to be put on record of a number; None while that is not clear."""
+        since = self._since.setdefault(number, time.monotonic())
+        try:
+            return number, self._registry.schema(number), 0.0
+        except NoSchema as none:
+            limit = UNKNOWN_SECONDS if none.sure else ERROR_SECONDS
+            if time.monotonic() - since < limit:
+                return None
+            logger.warning(
+                "the schema registry at %s gives no schema %d (%s): records that name it count as empty events",
+                self._registry.address,
+                number,
+                none,
+            )
+            return number, None, limit
+
+    def _begin_outage(self, why: RegistryAway) -> None:
+        self._since.clear()  # the time that it was away says nothing about a number
+        if self._outage is None:
+            logger.warning(
+                "the schema registry at %s cannot be asked (%s): the records that need it wait, and all behind them",
+                self._registry.address,
+                why,
+            )
+            self._outage = ExitStack()
+            self._outage.enter_context(self._watch.progress.waiting("schema-registry"))
+            self._watch.operator.outages["schema-registry"].inc()
+
+    def _end_outage(self) -> None:
+        outage, self._outage = self._outage, None
+        if outage is not None:
+            outage.close()
+            logger.info("the schema registry at %s answers", self._registry.address)
