@@ -26,6 +26,11 @@ COMMANDS = {
         "Watch private histograms of 336,776 real flights grow: everything runs here and ends with Ctrl-C.",
         "demo",
     ),
+    "connect": Entry(
+        "connect:connect",
+        "Propose a stream that reads a topic as it stands, show what it costs, and write its settings file.",
+        "worker",
+    ),
     "worker": Entry(
         "worker:worker",
         "Read a stream's events and release its histogram after each, until stopped with Ctrl-C or SIGTERM.",

@@ -180,13 +180,17 @@ def check_topic(
     return []
 
 
+def rights(kafka: Kafka, topic: str) -> set[str] | None:
+    """What this user may do with the topic, such as READ and WRITE; None where the broker does not tell."""
+    with borrowed(admin_client, kafka) as admin:
+        found = admin.describe_topics([topic])[0]["authorized_operations"]
+    return set(found) if found else None  # whoever is shown the topic may do something
+
+
 def may_write(kafka: Kafka, topic: str) -> bool:
     """Whether the broker lets this user write to the topic, as far as it tells.  Nothing is written to find out."""
-    with borrowed(admin_client, kafka) as admin:
-        rights = admin.describe_topics([topic])[0]["authorized_operations"]
-    return (
-        not rights or "WRITE" in rights
-    )  # a broker that does not know says none, though it has shown the topic
+    found = rights(kafka, topic)
+    return found is None or "WRITE" in found
 
 
 def topics(kafka: Kafka) -> set[str]:
@@ -218,9 +222,9 @@ def offsets(kafka: Kafka, topic: str, partition: int = 0) -> Offsets:
     return Offsets(first, end)
 
 
-def offset_at(kafka: Kafka, topic: str, moment: datetime) -> int | None:
-    """The first offset of a topic whose record is not from before `moment`; None if none is."""
-    place = TopicPartition(topic, 0)
+def offset_at(kafka: Kafka, topic: str, moment: datetime, partition: int = 0) -> int | None:
+    """The first offset of a partition whose record is not from before `moment`; None if none is."""
+    place = TopicPartition(topic, partition)
     with borrowed(_range_reader, kafka) as consumer:
         # kafka-python refuses times before 1970, and no record is from before
         found = consumer.offsets_for_times({place: max(0, milliseconds(moment))})[place]

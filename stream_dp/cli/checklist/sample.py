@@ -14,8 +14,8 @@ from stream_dp.events.bounding import Bound, EventBound, UserBound
 from stream_dp.events.event import BadRecord
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.mapping import Mapping
-from stream_dp.events.record import Record
 from stream_dp.kafka import log
+from stream_dp.planning.public_records import newest_records
 
 _PLACE_IN_A_LIST = re.compile(r"\[\d+\]")
 
@@ -50,7 +50,8 @@ def take_sample(settings: Settings, number: int) -> Sample:
     decode, bound = decoder_of(Mapping.of(settings.mapping)), _bound(settings)
     reasons: Counter[str] = Counter()
     records = events = filtered = 0
-    for record in _newest(settings, number):
+    kafka, topic = settings.kafka_address, settings.events
+    for record in newest_records(kafka, topic, log.partitions_of(kafka, topic), number):
         records += 1
         try:
             event = decode(record)
@@ -61,17 +62,6 @@ def take_sample(settings: Settings, number: int) -> Sample:
             events += bool(event.items)
             filtered += not event.items
     return Sample(records, events, filtered, dict(reasons.most_common()))
-
-
-def _newest(settings: Settings, number: int) -> list[Record]:
-    kafka, topic = settings.kafka_address, settings.events
-    partitions = log.partitions_of(kafka, topic)
-    found: list[Record] = []
-    for partition in range(partitions):
-        held = log.offsets(kafka, topic, partition)
-        share = number // partitions + (partition < number % partitions)
-        found += log.read(kafka, topic, max(held.first, held.end - share), held.end, partition)
-    return found
 
 
 def _bound(settings: Settings) -> Bound:

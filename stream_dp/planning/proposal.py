@@ -1,0 +1,81 @@
+"""From what is public of a topic to the settings of a stream that reads it, and what they cost."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from stream_dp.config.events_section import EventsSection
+from stream_dp.config.settings import Settings
+from stream_dp.planning.comparison import calibrate_each, sight
+from stream_dp.planning.topic_survey import TopicSurvey
+
+DAYS = 30
+"""How long an epoch should last."""
+
+_TICKS = (1.0, 10.0, 60.0, 600.0, 3_600.0)
+_MOST_EVENTS = 2**20 - 1
+_DAY_SECONDS = 86_400
+_SHORTEST, _LONGEST = 2**10 - 1, 2**24 - 1
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a mechanism lets people see: the standard deviation of its counts, and what a label needs to be shown.
+
+    `seen` is the count that is shown by the last round in 95% of cases, of a label whose events are spread evenly.
+    """
+
+    mechanism: str
+    sd: float
+    seen: int
+
+
+def horizon_for(rounds: int) -> int:
+    """The cheap horizon, 2^k - 1, that holds so many rounds.
+
+    >>> horizon_for(2_592_000)
+    4194303
+    """
+    return min(_LONGEST, max(_SHORTEST, 2 ** rounds.bit_length() - 1))
+
+
+def rounds_for(topic: TopicSurvey, tick_seconds: float | None) -> dict[str, Any]:
+    """When rounds end, and how many there may be.
+
+    Each event is a round where one partition brings few of them; else they end by a clock, as often as about one event
+    comes in, or every `tick_seconds`.
+    """
+    if topic.partitions == 1 and tick_seconds is None and topic.a_day * DAYS <= _MOST_EVENTS:
+        return {"rounds": "per-event", "horizon": horizon_for(max(2 * topic.a_day * DAYS, 2**16 - 1))}
+    busy = (each for each in _TICKS if topic.a_day * each >= _DAY_SECONDS)
+    seconds = tick_seconds or next(busy, _TICKS[-1] if topic.a_day else _TICKS[0])
+    horizon = horizon_for(int(DAYS * _DAY_SECONDS / seconds))
+    return {"rounds": "ticks", "tick_seconds": seconds, "horizon": horizon}
+
+
+def costs(settings: Settings) -> list[Cost]:
+    """What each mechanism would let people see under these settings, the one that shows most first."""
+    guarantee = settings.epsilon, settings.delta, settings.horizon, settings.items_per_unit
+    calibrated, _ = calibrate_each(*guarantee, unit=settings.unit, shown=settings.shown)
+    found = [(mechanism.name, sight(mechanism, each)) for mechanism, each in calibrated]
+    return sorted(
+        (Cost(name, seen.sd.mean, seen.seen_mostly) for name, seen in found), key=lambda each: each.seen
+    )
+
+
+def as_toml(settings: Settings, names: list[str]) -> str:
+    """Those settings that are named, and the section `[events]`, as the text of a settings file."""
+    told = msgspec.to_builtins(settings)
+    lines = [f"{name} = {_value(told[name])}" for name in names]
+    section = settings.mapping or EventsSection()
+    inner = msgspec.to_builtins(section)
+    lines += ["", "[events]"]
+    lines += [f"{name} = {_value(each)}" for name, each in inner.items() if each is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _value(content: Any) -> str:
+    """A value as TOML writes it: texts are escaped as in JSON."""
+    return json.dumps(content, ensure_ascii=False) if isinstance(content, str | bool) else repr(content)

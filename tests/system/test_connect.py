@@ -1,0 +1,187 @@
+"""`stream-dp connect`: from the name of a topic to a stream that releases, without an editor."""
+
+import json
+import threading
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from stream_dp.cli import app, connect
+from stream_dp.config.settings import load_settings
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from tests.system.streams import Stream, ended
+
+
+@pytest.fixture
+def orders(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A topic of somebody else's, with one partition; the settings file goes to an empty folder."""
+    topic = f"{topic_prefix}-orders"
+    log.create_topics(kafka, topic)
+    monkeypatch.chdir(tmp_path)
+    return topic
+
+
+def run(kafka: str, redis_url: str, topic: str, *words: str, **options: Any) -> Result:
+    places = ["--topic", topic, "--kafka", kafka, "--redis", redis_url]
+    return CliRunner().invoke(app, ["connect", *places, *words], **options)
+
+
+def proposed(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    told: dict[str, Any] = json.loads(result.stdout)
+    assert tomllib.loads(Path(told["written"]).read_text()) == told["settings"]
+    return told
+
+
+def sentence(result: Result) -> str:
+    assert result.exit_code == 2, result.output
+    return " ".join(result.output.split())
+
+
+def order(*skus: str) -> bytes:
+    return json.dumps({"customer": {"id": 7}, "lines": [{"sku": sku} for sku in skus]}).encode()
+
+
+@contextmanager
+def registry(answer: bytes, status: int = 200) -> Iterator[tuple[str, list[str]]]:
+    """A registry that gives this answer to every question, and what it was asked."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_from_a_topic_to_releases(kafka: str, redis_url: str, orders: str, tmp_path: Path) -> None:
+    result = run(kafka, redis_url, orders, "--items", "lines[*].sku", "--epsilon", "20", "--yes")
+    assert result.exit_code == 0, result.output
+    assert "1 partition" in result.output
+    settings = load_settings(tmp_path / "stream.toml", {})
+    stream = Stream(settings, tmp_path)
+    stream.write(settings.events, [Record(0, 1_769_860_800_000, b"c7", order("tea", "milk"))] * 40)
+    lines = [line.split()[1:] for line in result.output.splitlines() if line.strip().startswith("stream-dp ")]
+    assert [words[0] for words in lines] == ["budget", "check", "worker", "dashboard", "table"]
+    for words in lines[:2]:
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+    worker = stream.start()
+    stream.wait_until_round(40, worker)
+    worker.terminate()
+    assert ended(worker) == 0
+    assert {"tea", "milk"} == set(json.loads(stream.releases()[-1].value or b"")["labels"])
+
+
+def test_no_file_is_written_over_unless_forced(kafka: str, redis_url: str, orders: str) -> None:
+    file = Path("stream.toml")
+    file.write_text(f'stream = "old"\nkafka = "{kafka}"\nredis_ca_file = "ca.pem"\n')
+    assert "stream.toml exists" in sentence(run(kafka, redis_url, orders, "--items", "sku", "--yes"))
+    assert "old" in file.read_text()
+    told = proposed(run(kafka, redis_url, orders, "--items", "sku", "--force", "--json"))
+    assert told["settings"]["stream"] == orders
+    assert told["settings"]["redis_ca_file"] == "ca.pem"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (b"<html>", 200, "answers with something else than a schema"),
+        (b'{"schema": "{", "schemaType": "AVRO"}', 200, "answers with something else than a schema"),
+        (b"", 401, "answers with status 401"),
+        (b"", 404, "nothing tells where the items of a record are"),
+    ],
+)
+def test_what_a_registry_does_not_tell_is_a_sentence(
+    kafka: str, redis_url: str, orders: str, answer: bytes, status: int, words: str
+) -> None:
+    with registry(answer, status) as (address, _):
+        assert words in sentence(run(kafka, redis_url, orders, "--schema-registry", address, "--yes"))
+    assert not Path("stream.toml").exists()
+
+
+def test_records_are_looked_at_only_where_they_are_public(
+    kafka: str, redis_url: str, orders: str, tmp_path: Path
+) -> None:
+    stream = Stream(load_settings(Path("/dev/null"), {}, stream=orders, kafka=kafka), tmp_path)
+    now = 1_769_860_800_000
+    stream.write(orders, [Record(0, now, None, order(*map(str, range(7)))), Record(0, now, None, b"{")])
+    assert "look at the newest records with --public" in sentence(run(kafka, redis_url, orders, "--yes"))
+    told = proposed(run(kafka, redis_url, orders, "--public", "--json"))
+    assert told["candidates"] == {"items": ["lines[*].sku"], "user": ["customer.id"]}
+    assert told["settings"]["items_per_event"] == 7
+    told = proposed(run(kafka, redis_url, orders, "--public", "--unit", "user", "--force", "--json"))
+    assert (told["settings"]["events"]["user"], told["settings"]["items_per_user"]) == ("customer.id", 4)
+
+
+def test_several_partitions_end_rounds_by_a_clock(kafka: str, redis_url: str, orders: str) -> None:
+    topic = f"{orders}-12"
+    log.create_topics(kafka, topic, partitions=12)
+    told = proposed(run(kafka, redis_url, topic, "--items", "sku", "--tick-seconds", "10", "--json"))
+    assert (told["topic"]["partitions"], told["settings"]["rounds"]) == (12, "ticks")
+    assert told["settings"]["horizon"] == 2**18 - 1
+    seen = {each["mechanism"]: each["seen"] for each in told["costs"]}
+    assert seen["blt"] < seen["binary"]
+
+
+def test_a_compacted_topic_and_one_that_is_not_there_are_refused(
+    kafka: str, redis_url: str, orders: str
+) -> None:
+    log.create_topics(kafka, f"{orders}-c", configs={"cleanup.policy": "compact"})
+    assert "cannot be the log of a stream" in sentence(
+        run(kafka, redis_url, f"{orders}-c", "--items", "x", "--yes")
+    )
+    assert f"there is {orders}" in sentence(run(kafka, redis_url, orders[:-1], "--items", "x", "--yes"))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--items", "lines[*"], "lines[*"),
+        (["--items", "sku", "--unit", "household"], "unit"),
+        (["--items", "sku", "--unit", "user"], "name it with --user"),
+        (["--items", "sku", "--epsilon", "0"], "epsilon"),
+        (["--items", "sku", "--tick-seconds", "0"], "--tick-seconds"),
+    ],
+)
+def test_wishes_that_cannot_be_are_sentences(
+    kafka: str, redis_url: str, orders: str, words: list[str], told: str
+) -> None:
+    assert told in sentence(run(kafka, redis_url, orders, *words, "--yes"))
+    assert not Path("stream.toml").exists()
+
+
+def test_on_a_terminal_it_asks(
+    kafka: str, redis_url: str, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "is_terminal", lambda: True)
+    refused = run(kafka, redis_url, orders, input="lines[*].sku\nevent\n2\nn\n")
+    assert (refused.exit_code, Path("stream.toml").exists()) == (1, False)
+    done = run(kafka, redis_url, orders, input="lines[*].sku\nuser\n\n2\n\n")
+    assert done.exit_code == 0, done.output
+    settings = load_settings(Path("stream.toml"), {})
+    assert settings.mapping is not None
+    assert (settings.mapping.items, settings.mapping.user) == ("lines[*].sku", "$key")
+    assert (settings.unit, settings.epsilon) == ("user", 2.0)
