@@ -39,11 +39,12 @@ test: install ## run all tests; broker and Redis are started for you
 test-kafka: install ## run the system tests that a broker could change against Apache Kafka (needs Java 17, Maven, PostgreSQL and a Redis with TLS)
 	$(PYTEST) tests/system --kafka apache
 
-lint: .venv/.installed-lint ## check style, format, types, and which folder imports which
+lint: .venv/.installed-lint ## check style, format, types, which folder imports which, and the script of the page
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	.venv/bin/oxlint --deny-warnings stream_dp/dashboard/static
 
 docs: .venv/.installed-docs ## build the documents as a site in build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet

@@ -36,8 +36,8 @@ _STATIC = Path(__file__).parent / "static"
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/dashboard.css": ("dashboard.css", "text/css; charset=utf-8"),
-    "/dashboard.js": ("dashboard.js", "text/javascript; charset=utf-8"),
     "/openapi.json": ("openapi.json", "application/json"),
+    **{f"/{file.name}": (file.name, "text/javascript; charset=utf-8") for file in _STATIC.glob("*.js")},
 }
 
 

@@ -32,6 +32,12 @@ def rows(browser: Chrome) -> list[dict[str, Any]]:
     return found
 
 
+def of_page(browser: Chrome, module: str, expression: str) -> Any:
+    """The value of an expression over `page`, which is a module of the page's script, once that is loaded."""
+    address = f"new URL('{module}.js', location.origin + location.pathname)"
+    return browser.execute_script(f"return import({address}).then(page => {expression})")
+
+
 def wait_for(browser: Chrome, condition: Callable[[], bool]) -> None:
     wait_until(condition, lambda: str(browser.execute_script("return document.body.innerText")))
 

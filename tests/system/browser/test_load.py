@@ -8,6 +8,7 @@ from selenium.webdriver.common.by import By
 from tests.dashboard.chromium import heap_bytes
 from tests.dashboard.page import (
     expected_rows,
+    of_page,
     shown_rows,
     text,
     wait_for,
@@ -19,22 +20,34 @@ from tests.system.browser.published import many, write
 from tests.system.streams import Stream
 
 _MANY_RELEASES = """
-const done = arguments[arguments.length - 1], [first, last] = arguments;
-const release = { ...heard.release }, ids = Array.from(heard.ids);
-let number = first;
-function some() {
-  for (const end = Math.min(last, number + 500); number < end; number++) {
-    const fresh = number % 60 ? [] : [`come and gone ${number}`];
-    hear({ state: "open", age: 0, delay: 0, behind: 0, rate: 50, history: [1, 1],
-           release: { ...release, round: number, sd: 10 + number % 16 }, ids,
-           counts: ids.map((id, rank) => 9000 - rank + number % 7), labels: [],
-           new: fresh.map(label => [label, number]) }, false);
-    if (number % 25 === 0) draw(true);
+const [first, last, done] = arguments;
+const of_page = name => import(new URL(`${name}.js`, location.origin + location.pathname));
+Promise.all([of_page("connection"), of_page("state")]).then(([{ hear }, { changed, heard }]) => {
+  const release = { ...heard.release }, ids = Array.from(heard.ids);
+  let number = first;
+  function some() {
+    for (const end = Math.min(last, number + 500); number < end; number++) {
+      const fresh = number % 60 ? [] : [`come and gone ${number}`];
+      hear({ state: "open", age: 0, delay: 0, behind: 0, rate: 50, history: [1, 1],
+             release: { ...release, round: number, sd: 10 + number % 16 }, ids,
+             counts: ids.map((id, rank) => 9000 - rank + number % 7), labels: [],
+             new: fresh.map(label => [label, number]) }, false);
+      if (number % 25 === 0) changed(true);
+    }
+    if (number < last) setTimeout(some); else done();
   }
-  if (number < last) setTimeout(some); else done();
-}
-some();
+  some();
+});
 """
+
+
+_COUNT_FRAMES = """{
+  window.frames_heard = window.best_rate = 0;
+  page.source.addEventListener("update", event => {
+    frames_heard++;
+    best_rate = Math.max(best_rate, JSON.parse(event.data).rate ?? 0);
+  });
+}"""
 
 
 def test_half_an_hour_of_releases_leaves_the_page_as_small_as_it_was(
@@ -44,7 +57,8 @@ def test_half_an_hour_of_releases_leaves_the_page_as_small_as_it_was(
     write(stream, release(1, many(1_000)))
     browser.get(dashboard.url)
     wait_for_round(browser, 1)
-    browser.execute_script("source.close(); reconnect = () => {}")  # it hears of the server no more
+    browser.execute_script("window.EventSource = class extends EventTarget { close() {} }")
+    of_page(browser, "connection", "page.source.close()")  # it hears of the server no more
     browser.execute_async_script(_MANY_RELEASES, 1, 2_000)
     before, nodes = heap_bytes(browser), len(browser.find_elements(By.CSS_SELECTOR, "*"))
     browser.execute_async_script(_MANY_RELEASES, 2_000, 18_000)
@@ -63,10 +77,7 @@ def test_fifty_releases_a_second_of_a_thousand_labels_become_few_frames(
     write(stream, release(1, many(1_000)))
     browser.get(dashboard.url)
     wait_for_round(browser, 1)
-    browser.execute_script(
-        "window.frames_heard = window.best_rate = 0; const before = hear; hear = (frame, ...rest) => {"
-        "frames_heard++; best_rate = Math.max(best_rate, frame.rate ?? 0); before(frame, ...rest); }"
-    )
+    of_page(browser, "connection", _COUNT_FRAMES)
     nodes = len(browser.find_elements(By.CSS_SELECTOR, "*"))
     counts = many(1_000)
     began = time.monotonic()

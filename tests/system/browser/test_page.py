@@ -15,6 +15,7 @@ from stream_dp.kafka import log
 from tests.dashboard.chromium import complaints, size
 from tests.dashboard.page import (
     expected_rows,
+    of_page,
     pin_button,
     rows,
     shown_rows,
@@ -111,7 +112,7 @@ def test_it_survives_a_restart_of_the_server(dashboard: Running, stream: Stream,
     write(stream, release(1, {"a": 300}))
     browser.get(dashboard.url)
     wait_for_round(browser, 1)
-    wait_for(browser, lambda: browser.execute_script("return trends.size === 1 && !trendBusy"))
+    wait_for(browser, lambda: of_page(browser, "trends", "page.trends.size === 1 && !page.request.busy"))
     browser.execute_script("window.mark = 'the same page'")
     assert dashboard.stop() == 0
     wait_for_text(browser, "badge", "Reconnecting")
@@ -165,7 +166,7 @@ def test_labels_are_text_whatever_they_hold(dashboard: Running, stream: Stream, 
     assert browser.execute_script("return document.documentElement.scrollWidth") == 360
     assert browser.execute_script("return window.hacked") is None
     assert browser.find_elements(By.CSS_SELECTOR, "img, #rows script, #new script, iframe") == []
-    wait_for(browser, lambda: browser.execute_script("return trends.size") == len(HOSTILE))
+    wait_for(browser, lambda: of_page(browser, "trends", "page.trends.size") == len(HOSTILE))
     assert browser.execute_script("return {}.counts") is None
 
 
@@ -176,8 +177,8 @@ def test_behind_a_password_everything_works(
         write(stream, *(release(number, {"a": 300 + number}) for number in range(1, 4)))
         browser.get(dashboard.url.replace("://", "://anna:secret@"))
         wait_for_round(browser, 3)
-        wait_for(browser, lambda: browser.execute_script("return trends.size") == 1)
-        browser.execute_script("lookBack('round=2')")
+        wait_for(browser, lambda: of_page(browser, "trends", "page.trends.size") == 1)
+        of_page(browser, "past", "page.lookBack('round=2')")
         wait_for_round(browser, 2)
         assert dashboard.status("/api/v1/release/latest") == 401
         browser.get("about:blank")

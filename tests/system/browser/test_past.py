@@ -10,6 +10,7 @@ from stream_dp.events.record import Record
 from tests.dashboard.chromium import complaints
 from tests.dashboard.page import (
     expected_rows,
+    of_page,
     shown_rows,
     text,
     wait_for,
@@ -25,7 +26,7 @@ from tests.system.streams import Stream
 
 def wait_until_heard(browser: Chrome, number: int) -> None:
     """Return when the page has been told of this round's release, and would show it now if it meant to."""
-    wait_for(browser, lambda: browser.execute_script("return heard.release.round") == number)
+    wait_for(browser, lambda: of_page(browser, "state", "page.heard.release.round") == number)
     wait_until_drawn(browser)
 
 

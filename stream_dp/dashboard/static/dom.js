@@ -1,0 +1,26 @@
+/* Elements of the page.  Labels are text that strangers wrote: they reach the page through textContent only. */
+
+export const SVG = "http://www.w3.org/2000/svg";
+
+export function $(id) {
+  return document.getElementById(id);
+}
+
+export function element(tag, text = "", name = "") {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  made.className = name;
+  return made;
+}
+
+export function isolated(label) {
+  return element("bdi", label);
+}
+
+export function quiet(text) {
+  return element("p", text, "quiet");
+}
+
+export function put(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}

@@ -1,0 +1,39 @@
+/* What every release says of itself: its round, its noise and its guarantee. */
+
+import { $, put } from "./dom.js";
+import { small, when, whole } from "./format.js";
+import { askedRound, question } from "./past.js";
+import { NORMAL_95, heard, view } from "./state.js";
+
+export function drawFacts() {
+  const { release, counts, promise } = view.shown;
+  put($("stream"), release.stream);
+  document.title = `${release.stream} · stream-dp`;
+  put($("about"), `Private running histogram · epoch ${release.epoch}`);
+  put($("round"), whole(release.round));
+  put($("horizon"), whole(release.horizon));
+  $("progress").value = release.round / release.horizon;
+  put($("ts"), `at ${release.ts.slice(11, 19)} UTC`);
+  $("ts").title = when(release.ts);
+  put($("margin"), `± ${whole(Math.ceil(NORMAL_95 * release.sd))}`);
+  put($("sd"), `sd ${release.sd.toFixed(1)} in every count`);
+  put($("tau"), whole(release.tau));
+  put($("tau-note"), release.shown === "kept" ? "to be shown, and kept" : "least count released");
+  put($("released"), whole(counts.length));
+  put($("epsilon"), small(release.epsilon));
+  put($("delta"), small(release.delta));
+  put($("rho"), small(release.rho));
+  put($("promise"), promise);
+  put($("unit"), `one ${release.unit}`);
+  put($("mechanism"), release.mechanism);
+  drawSlider(release);
+}
+
+function drawSlider(release) {
+  $("travel").hidden = false;
+  $("slider").max = heard.release.round;
+  const asked = askedRound();
+  if (asked === null) $("slider").value = release.round;
+  const isAnswered = asked === null || !(question.busy || question.problem);
+  put($("slider-value"), `round ${whole(isAnswered ? release.round : asked)}`);
+}

@@ -1,0 +1,113 @@
+/* The table: which labels have rows, in which order, and on which scale.  At most MOST_ROWS, however many are released. */
+
+import { say } from "./announcer.js";
+import { $, put } from "./dom.js";
+import { rounded, whole } from "./format.js";
+import { remember, remembered } from "./memory.js";
+import { drawRow, newRow, rows } from "./rows.js";
+import { silence } from "./silence.js";
+import { NORMAL_95, ROWS_STEP, changed, view } from "./state.js";
+import { refreshTrends, trends } from "./trends.js";
+
+const MOST_ROWS = 200, MOST_PINS = 20, MOST_GLIDING = 60;
+const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
+const pins = new Set(remembered("pins", []).slice(0, MOST_PINS).filter((each) => typeof each === "string"));
+let scale = 1, hovering = false;
+
+export function drawRanking(force) {
+  if (force || !hovering || !rows.size) order(!force && !calm.matches && rows.size <= MOST_GLIDING);  // nothing moves away under a pointer
+  drawScale();
+  for (const [label, row] of rows) drawRow(label, row, pins.has(label), scale);
+  $("empty").hidden = view.shown.counts.length > 0 || rows.size > 0;
+  put($("empty"), silence(view.shown.release) || "No label has reached the threshold yet.");
+  $("table").dataset.round = view.shown.release.round;
+  refreshTrends(force);
+}
+
+/* Pinned labels first, then by count. */
+function order(glide) {
+  const { names, rank } = view.shown;
+  const wanted = view.query.toLocaleLowerCase();
+  const matches = (name) => !wanted || name.toLocaleLowerCase().includes(wanted);
+  const found = names.filter(matches);
+  const byRank = (a, b) => (rank.get(a) ?? Infinity) - (rank.get(b) ?? Infinity) || (a < b ? -1 : 1);
+  const pinned = [...pins].filter(matches).sort(byRank);
+  const unpinned = found.filter((name) => !pins.has(name));
+  const others = withFocus(unpinned.slice(0, view.limit));
+  const tops = new Map();
+  if (glide) for (const [label, row] of rows) tops.set(label, row.line.offsetTop);
+  place([...pinned, ...others]);
+  [...pinned, ...others].forEach((label, index) => {
+    rows.get(label).line.classList.toggle("last-pinned", index === pinned.length - 1 && others.length > 0);
+  });
+  slide(tops);
+  tellHowMany(found.length, unpinned.length - others.length);
+}
+
+/* Who walks along the rows with the keyboard does not lose the place. */
+function withFocus(labels) {
+  const focused = document.activeElement;
+  for (const [label, row] of rows) {
+    if (row.pin === focused && focused.matches(":focus-visible") && !pins.has(label) && !labels.includes(label)) labels.push(label);
+  }
+  return labels;
+}
+
+function place(visible) {
+  const keep = new Set(visible), focused = document.activeElement;
+  for (const [label, row] of rows) if (!keep.has(label)) { row.line.remove(); rows.delete(label); trends.delete(label); }
+  let next = $("rows").firstElementChild;
+  for (const label of visible) {
+    if (!rows.has(label)) rows.set(label, newRow(label, togglePin));
+    const { line } = rows.get(label);
+    if (line === next) next = next.nextElementSibling;
+    else $("rows").insertBefore(line, next);
+  }
+  if (focused && focused.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
+}
+
+function slide(tops) {
+  for (const [label, top] of tops) {
+    const row = rows.get(label);
+    const moved = row ? top - row.line.offsetTop : 0;
+    if (moved) row.line.animate([{ transform: `translateY(${moved}px)` }, { transform: "none" }], { duration: 220, easing: "ease-out" });
+  }
+}
+
+function tellHowMany(found, left) {
+  $("more").hidden = left <= 0 || view.limit >= MOST_ROWS;
+  put($("more"), `Show ${Math.min(ROWS_STEP, left)} more`);
+  $("matches").hidden = !view.query && !(left > 0 && view.limit >= MOST_ROWS);
+  put($("matches"), view.query
+    ? `${whole(found)} of ${whole(view.shown.names.length)} released labels match. One that is missing is not a zero.`
+    : `The ${MOST_ROWS} largest are shown; search for the others.`);
+}
+
+function drawScale() {
+  const { release, counts, rank } = view.shown;
+  let largest = release.tau;
+  for (const label of rows.keys()) if (rank.has(label)) largest = Math.max(largest, counts[rank.get(label)]);
+  largest += NORMAL_95 * release.sd;
+  if (largest > scale || largest < 0.6 * scale) scale = rounded(1.06 * largest);  // stands still between, for calm
+  $("table").style.setProperty("--tau-at", (release.tau / scale).toFixed(4));
+  put($("axis-end"), release.tau / scale > 0.75 ? "" : whole(scale));
+}
+
+function togglePin(label) {
+  if (pins.has(label)) pins.delete(label);
+  else if (pins.size < MOST_PINS) pins.add(label);
+  else return say(`No more than ${MOST_PINS} labels can be pinned.`);
+  remember("pins", [...pins]);
+  say(`${label} ${pins.has(label) ? "pinned" : "no longer pinned"}.`);
+  changed(true);
+}
+
+export function showMore() {
+  view.limit = Math.min(MOST_ROWS, view.limit + ROWS_STEP);
+  changed(true);
+}
+
+export function watchPointer() {
+  $("rows").addEventListener("pointerenter", (event) => { hovering = event.pointerType === "mouse"; });
+  $("rows").addEventListener("pointerleave", () => { hovering = false; });
+}

@@ -1,0 +1,71 @@
+/* The rows of the table: made once for each label that is visible, and filled anew with every release. */
+
+import { isFresh } from "./arrivals.js";
+import { SVG, element, isolated, put } from "./dom.js";
+import { whole } from "./format.js";
+import { view } from "./state.js";
+
+export const rows = new Map();  // label -> the elements of its row
+
+export function newRow(label, togglePin) {
+  const line = element("tr"), row = { line };
+  line.setAttribute("role", "row");
+  const cell = (name, ...children) => {
+    const made = element("td", "", name);
+    made.setAttribute("role", "cell");
+    made.append(...children);
+    line.append(made);
+    return made;
+  };
+  row.rank = cell("rank");
+  row.tag = element("span", "new", "tag");
+  cell("name", isolated(label), row.tag).title = label;
+  row.track = element("span", "", "track");
+  for (const name of ["spread", "solid", "tick"]) row.track.append(element("i", "", name));
+  cell("bar", row.track).setAttribute("aria-hidden", "true");
+  row.count = cell("count");
+  row.interval = cell("interval");
+  row.trend = drawing("0 0 100 24");
+  row.trend.setAttribute("preserveAspectRatio", "none");
+  row.trend.setAttribute("role", "img");
+  row.path = row.trend.firstChild;
+  cell("trend", row.trend);
+  row.pin = pinButton(label, togglePin);
+  cell("pin", row.pin);
+  return row;
+}
+
+function drawing(viewBox) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", viewBox);
+  svg.appendChild(document.createElementNS(SVG, "path"));
+  return svg;
+}
+
+function pinButton(label, togglePin) {
+  const button = element("button");
+  button.type = "button";
+  button.setAttribute("aria-label", `Pin ${label}`);
+  const icon = button.appendChild(drawing("0 0 16 16"));
+  icon.setAttribute("aria-hidden", "true");
+  icon.firstChild.setAttribute("d", "M5.5 2h5l-.6 4.6 2.1 2.4H4l2.1-2.4zM8 9v5");
+  button.addEventListener("click", () => togglePin(label));
+  return button;
+}
+
+export function drawRow(label, row, isPinned, scale) {
+  const { counts, low, high, rank } = view.shown;
+  const index = rank.get(label), fresh = isFresh(label);
+  row.line.classList.toggle("absent", index === undefined);
+  row.line.classList.toggle("fresh", fresh);
+  row.tag.hidden = !fresh;
+  row.pin.setAttribute("aria-pressed", String(isPinned));
+  put(row.rank, index === undefined ? "–" : whole(index + 1));
+  put(row.count, index === undefined ? "–" : whole(counts[index]));
+  put(row.interval, index === undefined ? "below threshold" : `${whole(low[index])} – ${whole(high[index])}`);
+  if (index === undefined) return;
+  const style = row.track.style;
+  style.setProperty("--low", (low[index] / scale).toFixed(4));
+  style.setProperty("--high", Math.min(1, high[index] / scale).toFixed(4));
+  style.setProperty("--at", Math.max(0, counts[index] / scale).toFixed(4));
+}

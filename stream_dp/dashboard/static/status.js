@@ -1,0 +1,46 @@
+/* Whether what is shown is live, and what to know about it if it is not. */
+
+import { $, put } from "./dom.js";
+import { ago, rate, span, when, whole } from "./format.js";
+import { askedRound, question } from "./past.js";
+import { heard, view } from "./state.js";
+
+const REPLAY_SECONDS = 60;
+
+export function drawStatus() {
+  const [kind, text, notice] = status();
+  put($("badge"), text);
+  $("badge").dataset.kind = kind;
+  put($("notice-text"), notice || "");
+  $("notice").hidden = !notice;
+  $("live").hidden = view.mode === "live";
+  put($("age"), heard.age == null ? "–" : ago(age()));
+  put($("rate"), heard.rate == null || !heard.connected ? "–" : rate(heard.rate));
+}
+
+function age() {
+  return heard.age + (Date.now() - heard.at) / 1000;
+}
+
+function status() {
+  const release = view.shown && view.shown.release;
+  if (!heard.connected) return ["warn", heard.at ? "Reconnecting" : "Connecting",
+    heard.at && "The server does not answer. What you see is the last release that came; the page goes on by itself."];
+  if (view.mode === "past") return ["past", "History", question.problem || `${notReleased(release)}You see round ${
+    whole(release.round)} of epoch ${release.epoch} as it was released, ${when(release.ts)}.`];
+  if (view.mode === "paused") return ["past", "Paused", `You see round ${whole(release.round)}. The stream goes on meanwhile.`];
+  if (heard.state === "unreachable") return ["warn", "Kafka unreachable", "The server cannot reach Kafka. It keeps trying."];
+  if (heard.state === "no-topic") return ["wait", "Waiting", "The stream has no releases topic yet: start its worker, or check the stream's name."];
+  if (!release) return ["wait", "Waiting", null];
+  if (release.round >= release.horizon) return ["wait", "Complete", "The horizon is reached: this epoch releases nothing more."];
+  if (heard.delay > REPLAY_SECONDS) return ["past", "Replay",
+    `Older than live: this release is about ${when(release.ts)} and was published ${span(heard.delay)} later.`];
+  if (heard.behind > 500) return ["past", "Catching up", `${whole(heard.behind)} newer releases are on their way.`];
+  return age() > 60 ? ["wait", "Idle", null] : ["live", "Live", null];
+}
+
+/* Not every round need be released: the answer for one that was not is an earlier release. */
+function notReleased(release) {
+  const asked = askedRound();
+  return asked === null || question.busy || asked === release.round ? "" : `Round ${whole(asked)} was not released. `;
+}
