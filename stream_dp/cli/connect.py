@@ -17,7 +17,6 @@ from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import require_kafka
 from stream_dp.config.events_section import EventsSection, Format
-from stream_dp.config.secret import read_secret
 from stream_dp.config.settings import Settings, load_settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.mapping.decoder import decoder_of
@@ -146,11 +145,7 @@ def _look(base: Settings, topic: str, registry: Registry, public: bool) -> _Foun
     shape: Shape = None
     form: Format = "json"
     if registry.schema_registry is not None:
-        login = None
-        if registry.registry_username is not None and registry.registry_password is not None:
-            secret = read_secret("password of the schema registry", registry.registry_password)
-            login = registry.registry_username, secret
-        told = registered_schema(registry.schema_registry, topic, login)
+        told = registered_schema(EventsSection(format="json-schema", items="*", **asdict(registry)), topic)
         if told is not None:
             form, shape = told
     if public and shape is None:

@@ -1,6 +1,7 @@
 """Schema registries that speak the protocol of Confluent's: what stands under a number."""
 
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 
@@ -58,6 +59,11 @@ class SchemaRegistry:
         known: dict[str, str] = {}
         self._follow(found, known)
         return Schema(found["schema"], tuple(known.items()))
+
+    def newest(self, subject: str) -> tuple[str, str]:
+        """What kind the newest schema of a subject is, such as AVRO, and its text; see `schema`."""
+        found = self._asked(f"subjects/{quote(subject, safe='')}/versions/latest")
+        return str(found.get("schemaType", "AVRO")), found["schema"]
 
     def _follow(self, found: dict[str, Any], known: dict[str, str]) -> None:
         """Note the references of what was found, each behind its own."""

@@ -18,6 +18,17 @@ from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from tests.system.streams import Stream, ended
 
+SCHEMA = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "customer", "type": {"type": "record", "name": "Customer", "fields": [
+            {"name": "id", "type": "long"}]}},
+        {"name": "lines", "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [
+            {"name": "sku", "type": "string"}]}}},
+    ],
+}  # fmt: skip
+
 
 @pytest.fixture
 def orders(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
@@ -105,12 +116,33 @@ def test_no_file_is_written_over_unless_forced(kafka: str, redis_url: str, order
     assert told["settings"]["redis_ca_file"] == "ca.pem"
 
 
+def test_a_registered_schema_is_looked_at_and_no_record(
+    kafka: str, redis_url: str, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_may_be_read(*_: object) -> None:
+        raise AssertionError("a record was read")
+
+    monkeypatch.setattr(log, "read_batches", none_may_be_read)
+    answer = {"subject": "x", "version": 1, "id": 1, "schema": json.dumps(SCHEMA)}
+    with registry(json.dumps(answer).encode()) as (address, asked):
+        told = proposed(run(kafka, redis_url, orders, "--schema-registry", address, "--json"))
+        assert asked == [f"/subjects/{orders}-value/versions/latest"]
+    assert told["candidates"] == {"items": ["lines[*].sku"], "user": ["customer.id"]}
+    assert told["settings"]["events"] == {
+        "topic": orders,
+        "format": "avro",
+        "items": "lines[*].sku",
+        "schema_registry": address,
+    }
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "words"),
     [
-        (b"<html>", 200, "answers with something else than a schema"),
-        (b'{"schema": "{", "schemaType": "AVRO"}', 200, "answers with something else than a schema"),
-        (b"", 401, "answers with status 401"),
+        (b"<html>", 200, "it answers with something that is no JSON"),
+        (b'{"schema": "{", "schemaType": "AVRO"}', 200, "it gives something else than a schema"),
+        (b"", 401, "it answers with status 401"),
+        (b"{}", 200, "it gives none"),
         (b"", 404, "nothing tells where the items of a record are"),
     ],
 )
