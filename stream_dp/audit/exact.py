@@ -23,7 +23,7 @@ from stream_dp.audit.exact_noise import enumerated
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.protocol import CalibratedCounter
-from stream_dp.engine.histogram import RunningHistogram
+from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.privacy.accounting import discrete_gaussian_delta, gaussian_delta
 from stream_dp.privacy.composition import Unit
 
@@ -80,14 +80,20 @@ def law(
     mechanism: CalibratedCounter,
     occurrences: Occurrences,
     histogram: type[RunningHistogram] = RunningHistogram,
+    known: bool = False,
 ) -> Law:
-    """What a label shows that occurs in these rounds, while the mechanism's whole horizon passes."""
-    run, enumerated_noise, probabilities = enumerated(mechanism, min(occurrences, default=None))
-    if not occurrences:
+    """What a label shows that occurs in these rounds, while the mechanism's whole horizon passes.
+
+    `known`: it is a known label of the epoch, and may occur in no round.
+    """
+    begins = 0 if known else min(occurrences, default=None)
+    run, enumerated_noise, probabilities = enumerated(mechanism, begins)
+    if not occurrences and not known:
         return Law(np.full((1, mechanism.horizon), HIDDEN, np.int32), np.ones(1))
     noise: Any = enumerated_noise
     labels = [f"{number:09d}" for number in range(len(probabilities))]
-    running = histogram(run, noise)
+    state = HistogramState.before_any_round(labels if known else (), shown=True)
+    running = histogram(run, noise, state)
     shown = np.full((mechanism.horizon, len(labels)), HIDDEN, np.int32)
     for number in range(1, mechanism.horizon + 1):
         [block] = running.blocks([labels if number in occurrences else []])

@@ -11,6 +11,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from stream_dp.audit.exact import guaranteed, worst
+from stream_dp.audit.exact_epochs import Carried, by_admission, by_release, worst_of_both
 from stream_dp.audit.exact_noise import EnumeratedNoise
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
@@ -27,7 +28,10 @@ _THRESHOLD_DELTA = 0.02
 
 @dataclass(frozen=True)
 class Case:
-    """One mechanism on a small horizon.  `broken`: what is wrong with it, of one that must be caught."""
+    """One mechanism on a small horizon.  `broken`: what is wrong with it, of one that must be caught.
+
+    `carried`: two epochs follow one another, and this decides what the second one knows of the first.
+    """
 
     mechanism: CalibratedCounter
     epsilon: float
@@ -35,6 +39,7 @@ class Case:
     broken: str = ""
     histogram: type[RunningHistogram] = RunningHistogram
     correct: CalibratedCounter | None = None
+    carried: Carried | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class Counted:
             "unit": self.case.unit,
             "items": mechanism.items_per_event,
             "rounds": mechanism.horizon,
+            "epochs": 1 if self.case.carried is None else 2,
             "epsilon": self.case.epsilon,
             "broken": self.case.broken,
             "delta": self.delta,
@@ -75,7 +81,10 @@ class Counted:
 
 def counted(case: Case) -> Counted:
     """Count one."""
-    delta, _ = worst(case.mechanism, case.epsilon, case.unit, case.histogram)
+    if case.carried is not None:
+        delta, _ = worst_of_both(case.mechanism, case.epsilon, case.carried)
+    else:
+        delta, _ = worst(case.mechanism, case.epsilon, case.unit, case.histogram)
     return Counted(case, delta, guaranteed(case.correct or case.mechanism, case.epsilon))
 
 
@@ -98,10 +107,18 @@ def _correct() -> Iterator[Case]:
                 yield Case(kind.of(2, 2, 1.0, _THRESHOLD_DELTA, rule), 1.0, unit)
             yield Case(HonakerMechanism.of(2, 2, 12.0, _THRESHOLD_DELTA, rule), 0.5, unit)
             yield Case(BltMechanism.of(2, 2, 0.5, _THRESHOLD_DELTA, rule), 1.0, unit)
+        for two_rounds in (
+            BinaryMechanism.of(2, 1, 1.0, _THRESHOLD_DELTA, rule),
+            BltMechanism.of(2, 1, 0.5, _THRESHOLD_DELTA, rule),
+        ):
+            yield Case(two_rounds, 1.0, carried=by_release)
 
 
 def _broken() -> Iterator[Case]:
     for rule in RULES:
+        admitted = BinaryMechanism.of(2, 1, 1.0, _THRESHOLD_DELTA, rule)
+        what = "labels carried on that were admitted and never shown"
+        yield Case(admitted, 1.0, broken=what, carried=by_admission)
         correct = BinaryMechanism.of(3, 1, 4.0, _THRESHOLD_DELTA, rule)
         alone = tuple(sum_tail_threshold(4.0, m + 1, _THRESHOLD_DELTA) for m in range(2))
         every = structs.replace(correct, thresholds=alone, thresholds_by_level=())
@@ -137,7 +154,7 @@ class KeepsTrueCounts(RunningHistogram):
 class CollectsLabels(RunningHistogram):
     """BROKEN: the labels of the log are taken for public ones, which are shown from the first round on."""
 
-    def __init__(self, mechanism: CalibratedCounter, noise: EnumeratedNoise) -> None:
-        state = HistogramState.before_any_round([f"{number:09d}" for number in range(len(noise.outcomes))])
-        state.shown_since = np.ones(len(state.labels), np.int32)
+    def __init__(self, mechanism: CalibratedCounter, noise: EnumeratedNoise, state: HistogramState) -> None:
+        labels = [f"{number:09d}" for number in range(len(noise.outcomes))]
+        state = HistogramState.before_any_round(labels, shown=True)
         super().__init__(mechanism, noise, state)  # type: ignore[arg-type]

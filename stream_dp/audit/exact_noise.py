@@ -17,7 +17,7 @@ from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.blt_parameters import output_weights
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.honaker import HonakerMechanism, level_of
-from stream_dp.counters.protocol import CalibratedCounter, Hits
+from stream_dp.counters.protocol import CalibratedCounter, CounterState, Hits
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
 
 REACH = 7.0
@@ -62,7 +62,7 @@ def enumerated(
 ) -> tuple[CalibratedCounter, EnumeratedNoise, NDArray[np.float64]]:
     """The mechanism to run, its noise with a label for each outcome, and their probabilities, shape (labels,).
 
-    `start`: the round that admits the label first, None for a label that never is.
+    `start`: the round that admits the label first, 0 for a label that is known before, None for one that never comes.
     """
     if start is None:
         return mechanism, EnumeratedNoise(np.empty((0, 0), np.int32), ()), np.empty(0)
@@ -164,6 +164,10 @@ class _LookedUp:
     def __init__(self, noise: EnumeratedNoise) -> None:
         self._noise = noise
         self.round = self.labels = 0
+
+    def restore(self, state: CounterState, labels: int) -> None:
+        """See `Counter.restore`."""
+        self.round, self.labels = state.round, labels
 
     def advance(
         self,

@@ -84,9 +84,7 @@ def run_block(
 ) -> tuple[NDArray[np.bool_], Counts]:
     """One real histogram over all labels of `runs` replicas: `shown` and `counts`, shape (rounds, runs, items)."""
     labels = _labels(known, items, runs)
-    state = HistogramState.before_any_round(labels)
-    if shown_at_once:
-        state.shown_since = np.ones(len(labels), np.int32)
+    state = HistogramState.before_any_round(labels, shown=shown_at_once)
     histogram = RunningHistogram(mechanism, noise, state)
     shape = (mechanism.horizon, runs * items)
     shown, counts = np.zeros(shape, bool), np.zeros(shape, np.int32)

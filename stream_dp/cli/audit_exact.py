@@ -61,9 +61,8 @@ def _table(title: str, rows: "Sequence[Counted]") -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for each in rows:
         case, mechanism = each.case, each.case.mechanism
-        what = (
-            (case.broken,) if broken else (case.unit, f"{mechanism.items_per_event}", f"{mechanism.horizon}")
-        )
+        rounds = " + ".join([f"{mechanism.horizon}"] * (1 if case.carried is None else 2))
+        what = (case.broken,) if broken else (case.unit, f"{mechanism.items_per_event}", rounds)
         colour = "green" if each.as_expected else "bold red"
         table.add_row(
             mechanism.name,
