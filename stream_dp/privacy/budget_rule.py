@@ -10,6 +10,7 @@ Which rule a ledger follows is known from its first charge alone, before anythin
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -31,6 +32,7 @@ CONVERTED = _MOSTLY_CONVERTED + _HALF_OR_LESS
 """The shares of delta that may be left to the conversion; which one, see `_rule_of`."""
 
 _FEW, _MANY = 12, 100
+_LEAST, _MOST, _MOST_DELTA = 1e-6, 1000.0, 0.5  # of the epsilon and the delta of a budget
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +45,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.unit not in ("event", "user"):
             raise ValueError(f"the unit of a budget is event or user, not {self.unit!r}")
-        if not 1e-6 <= self.epsilon <= 1000:
+        if not _LEAST <= self.epsilon <= _MOST:
             raise ValueError(f"the epsilon of a budget must lie between 1e-6 and 1000, not {self.epsilon:g}")
-        if not 1e-50 <= self.delta <= 0.5:
+        if not 1e-50 <= self.delta <= _MOST_DELTA:
             raise ValueError(f"the delta of a budget must lie between 1e-50 and 0.5, not {self.delta:g}")
 
     @property
@@ -75,21 +77,35 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     def least_epsilon(self, load: Load) -> float:
         """The epsilon that this budget would need, at its delta, to allow the load; infinite if none does."""
-        least, enough = 1e-6, 1000.0
         if load.first is None or load.first.loss is None:
             epsilon = math.inf
             if load.delta <= self.charged_delta * (1 + SLACK):
-                epsilon = max(least, zcdp_epsilon(load.rho, self.conversion_delta) * (1 + 1e-6))
+                epsilon = max(_LEAST, zcdp_epsilon(load.rho, self.conversion_delta) * (1 + 1e-6))
             return min(epsilon, load.own[0]) if load.own[1] <= self.delta else epsilon
-        if not msgspec.structs.replace(self, epsilon=enough).allows(load):
-            return math.inf
-        while enough > least * (1 + 1e-6):
-            middle = math.sqrt(least * enough)
-            if msgspec.structs.replace(self, epsilon=middle).allows(load):
-                enough = middle
-            else:
-                least = middle
-        return enough
+        return _least(
+            lambda epsilon: msgspec.structs.replace(self, epsilon=epsilon).allows(load), _LEAST, _MOST
+        )
+
+    def least_delta(self, load: Load) -> float:
+        """The delta from this one on at which a budget of some epsilon allows the load; infinite if none does."""
+        return _least(
+            lambda delta: msgspec.structs.replace(self, epsilon=_MOST, delta=delta).allows(load),
+            self.delta,
+            _MOST_DELTA,
+        )
+
+
+def _least(allows: Callable[[float], bool], least: float, enough: float) -> float:
+    """A value up to `enough` that is allowed, and less than a millionth above one that is not; infinite if none is."""
+    if not allows(enough):
+        return math.inf
+    while enough > least * (1 + 1e-6):
+        middle = math.sqrt(least * enough)
+        if allows(middle):
+            enough = middle
+        else:
+            least = middle
+    return enough
 
 
 @dataclass(frozen=True, slots=True)

@@ -316,8 +316,10 @@ def too_small(source: str, budget: Budget, exceeded: list[Load]) -> str:
     epsilon = max(budget.least_epsilon(load) for load in exceeded)
     if epsilon < math.inf:
         return told + f"with this delta, set epsilon to {_up(epsilon)} or more"
-    delta = max(2 * load.delta for load in exceeded)
-    return told + f"set delta to {_up(delta)} or more, for half of it must cover the charges' own deltas"
+    delta = max(budget.least_delta(load) for load in exceeded)
+    if delta < math.inf:
+        return told + f"no epsilon is enough with a delta that the charges use up: set delta to {_up(delta)}"
+    return told + "no budget covers it, because the charges' own deltas are too large"
 
 
 def _offsets(charge: Charge) -> str:

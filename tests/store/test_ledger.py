@@ -11,7 +11,7 @@ from redis import Redis
 
 from stream_dp.counters.calibration import calibrate
 from stream_dp.privacy.composition import Room
-from stream_dp.privacy.loss import gaussian
+from stream_dp.privacy.loss import Loss, gaussian, pure
 from stream_dp.store.ledger import (
     Budget,
     BudgetExceeded,
@@ -171,10 +171,31 @@ def test_a_budget_is_never_set_below_what_is_spent(ledger: Ledger, redis: Redis)
     assert ledger.spent().epsilon <= least
     with pytest.raises(BudgetExceeded, match="set epsilon to"):
         ledger.set_budget(least * 0.999, 1e-6, "event")
-    with pytest.raises(BudgetExceeded, match=r"set delta to 2\.0000\d*e-07 or more"):
+    with pytest.raises(BudgetExceeded, match=r"set delta to 2\.0000\d*e-07$"):
         ledger.set_budget(50.0, 1e-7, "event")
     with pytest.raises(ValueError, match="epsilon of a budget"):
         ledger.set_budget(0.0, 1e-7, "event")
+
+
+@pytest.mark.parametrize("loss", [None, pure(0.1)])
+@pytest.mark.parametrize("delta", [1e-9, 2e-8, 1e-7])
+def test_a_delta_that_is_told_is_enough_by_whatever_rule_the_first_charge_settled(
+    ledger: Ledger, loss: Loss | None, delta: float
+) -> None:
+    ledger.charge(charge("a", 0.001, delta=delta, loss=loss))
+    with pytest.raises(BudgetExceeded, match="no epsilon is enough") as refused:
+        ledger.set_budget(50.0, delta / 2, "event")
+    least = float(str(refused.value).rpartition(" ")[2])
+    ledger.set_budget(1000.0, least, "event")
+    with pytest.raises(BudgetExceeded):
+        ledger.set_budget(1000.0, least * 0.999, "event")
+
+
+def test_no_delta_is_told_where_none_is_enough(ledger: Ledger) -> None:
+    free = Ledger(ledger._redis, "free.events")
+    free.charge(charge("a", delta=0.9))
+    with pytest.raises(BudgetExceeded, match="no budget covers it"):
+        free.set_budget(50.0, 0.5, "event")
 
 
 def test_sources_do_not_share_budgets(ledger: Ledger, redis: Redis) -> None:
