@@ -17,6 +17,7 @@ from stream_dp.cli.reach import require_kafka, require_topic
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.config.settings import Settings, load_settings
 from stream_dp.config.times import iso_timestamp, parse_time
+from stream_dp.jobs.file_rows import digest_of
 from stream_dp.kafka import log
 from stream_dp.replay.replay import Held, check_held, held_by, missing, paced
 from stream_dp.replay.replay import replay as send_again
@@ -129,10 +130,9 @@ def _replay(
     require_kafka(settings.kafka)
     if topic is not None:
         require_topic(settings.kafka_address, topic)
-    check_target(settings, into, topic, name)
-    found: FileSource | TopicSource = (
-        FileSource(file) if file is not None else TopicSource(settings.kafka_address, topic or "", start, end)
-    )
+    read = FileSource(file) if file is not None else None
+    check_target(settings, into, topic, name, digest_of(file) if file is not None else None)
+    found = TopicSource(settings.kafka_address, topic or "", start, end) if read is None else read
     if settings.create_topics and not dry_run:
         log.create_topics(settings.kafka_address, into)
     held = (

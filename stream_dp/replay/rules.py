@@ -6,7 +6,7 @@ everything else would promise more than holds.  docs/replay.md tells the rules t
 
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.journal import EpochJournal
-from stream_dp.epochs.registry import Registry
+from stream_dp.epochs.registry import Registered, Registry
 from stream_dp.kafka import log
 from stream_dp.replay.source import ReplayRefused
 from stream_dp.store.ledger import LedgerRefused
@@ -14,8 +14,10 @@ from stream_dp.store.ledger import LedgerRefused
 _OURS = (".releases", ".epochs", ".barriers", ".ledger", ".dead-letters", ".results", ".jobs")
 
 
-def check_target(settings: Settings, into: str, topic: str | None, name: str | None) -> None:
-    """Refuse unless events of `topic`, or of a file (None), may go `into` a topic.
+def check_target(
+    settings: Settings, into: str, topic: str | None, name: str | None, file: str | None = None
+) -> None:
+    """Refuse unless events of `topic`, or of the `file` of this SHA-256, may go `into` a topic.
 
     `settings` are those of the target stream; `name` is the data source that the user named.
     """
@@ -38,7 +40,7 @@ def check_target(settings: Settings, into: str, topic: str | None, name: str | N
         registry = Registry(settings.kafka_address)
     except LedgerRefused as refused:
         raise ReplayRefused(str(refused)) from None
-    origin = _origin(registry, known, topic, name)
+    origin = _origin(registry, known, topic, file, name)
     if settings.data_source != origin:
         raise ReplayRefused(
             f"epochs of stream {settings.stream!r} are charged to {settings.data_source!r}, but these events are "
@@ -48,9 +50,14 @@ def check_target(settings: Settings, into: str, topic: str | None, name: str | N
         _check_charged(settings)
 
 
-def _origin(registry: Registry, known: set[str], topic: str | None, name: str | None) -> str:
-    """The data source that the events belong to."""
+def _origin(
+    registry: Registry, known: set[str], topic: str | None, file: str | None, name: str | None
+) -> str:
+    """The data source that the events belong to.  What is registered has the last word."""
+    registered = registry.owner("topic", topic) if topic is not None else registry.owner("file", file or "")
     if topic is None:
+        if registered is not None:
+            return _owner(registered, "file", name)
         if name is None:
             raise ReplayRefused(
                 "a file does not tell whose budget it spends: name its data source with --source, the events topic "
@@ -59,13 +66,8 @@ def _origin(registry: Registry, known: set[str], topic: str | None, name: str | 
         return name
     if f"{topic}.ledger" in known and name not in (None, topic):
         raise ReplayRefused(f"the topic {topic!r} is a data source of its own: leave --source {name} out")
-    registered = registry.owner("topic", topic)
     if registered is not None:
-        if name not in (None, registered.source):
-            raise ReplayRefused(
-                f"the topic {topic!r} spends the budget of {registered.source!r}, not of {name!r}: leave --source out"
-            )
-        return registered.source
+        return _owner(registered, f"topic {topic!r}", name)
     stream = topic.removesuffix(".events")
     if name is None and stream != topic and f"{stream}.epochs" in known and f"{topic}.ledger" not in known:
         raise ReplayRefused(
@@ -73,6 +75,14 @@ def _origin(registry: Registry, known: set[str], topic: str | None, name: str | 
             "setting source does"
         )
     return name or topic
+
+
+def _owner(registered: Registered, what: str, name: str | None) -> str:
+    if name not in (None, registered.source):
+        raise ReplayRefused(
+            f"the {what} spends the budget of {registered.source!r}, not of {name!r}: leave --source out"
+        )
+    return registered.source
 
 
 def _check_charged(settings: Settings) -> None:

@@ -15,6 +15,7 @@ from stream_dp.counters import MECHANISMS
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.known_labels import KnownLabels
 from stream_dp.epochs.journal import EpochClosed, EpochEntry, EpochOpened, EpochStarted, KnownLabelsPart
+from stream_dp.epochs.registry import Registered
 from stream_dp.privacy.composition import Budget, Charge
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.releases.merge import decode_shard_release
@@ -29,6 +30,7 @@ DECODED_AS: dict[str, Any] = {
     "charge": Entry,
     "budget": BudgetSet,
     "certificate": Certificate,
+    "source": Registered,
 }
 EXAMPLES = [(name, example) for name in DECODED_AS for example in read_schema(name)["examples"]]
 MAY_BE_MISSING = {
@@ -52,6 +54,7 @@ MAY_BE_MISSING = {
     "after_barrier",
     "0",
     "largest_value",
+    "called",
     "variances",
     "1",
     "2",
@@ -163,6 +166,12 @@ def test_charges_are_written_as_their_schema_says() -> None:
     assert set(written("charge", made_at)) == set(described) - {"marks"}
     written("budget", BudgetSet(FORMAT, "shop.events", budget, "anna", "2026-01-31T12:00:00Z"))
     assert set(value["charge"]) == set(described["charge"]["properties"])
+
+
+def test_sources_are_written_as_their_schema_says() -> None:
+    for called in (None, "orders.csv"):
+        record = Registered(1, "file", "00" * 32, "shop", "user", "anna", "2026-01-31T12:00:00Z", called)
+        assert set(written("source", record)) == set(read_schema("source")["properties"])
 
 
 def test_certificates_are_written_as_their_schema_says() -> None:

@@ -17,7 +17,9 @@ from redis import Redis
 from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
+from stream_dp.epochs.registry import Registry
 from stream_dp.events.record import Record
+from stream_dp.jobs.file_rows import digest_of
 from stream_dp.kafka import log
 from stream_dp.store.ledger import Ledger
 from tests.system.streams import Stream, ended, event, small_stream, wait_until
@@ -189,6 +191,27 @@ def test_a_file_must_name_its_source_and_the_stream_must_be_charged_to_it(new: N
         assert 'put source = "other.events" into the settings' in said
         assert 'put source = "x"' in refusal(again, file, "--source", "x")
         assert done(again, file, "--source", "shop.events", "--as-fast-as-possible")["replayed"] == 3
+
+
+@pytest.mark.same_on_any_broker("words before anything is sent")
+def test_a_file_that_is_registered_spends_its_source_and_no_other(
+    new: New, tmp_path: Path, topic_prefix: str
+) -> None:
+    """Whatever it is called; a file that differs in a byte is another one."""
+    origin = f"{topic_prefix}-origin"
+    with new("shop") as shop, new("again", source=origin) as again:
+        file, copy, other = (tmp_path / f"{name}.jsonl" for name in ("file", "copy", "other"))
+        file.write_bytes(event(topic_prefix))
+        copy.write_bytes(file.read_bytes())
+        other.write_bytes(event(topic_prefix + "!"))
+        Registry(shop.settings.kafka).register("file", digest_of(file), origin, "event")
+        said = refusal(shop, str(copy), "--source", shop.settings.events)
+        assert f"the file spends the budget of {origin!r}" in said
+        assert f'put source = "{origin}"' in refusal(shop, str(copy))
+        assert done(again, str(copy), "--as-fast-as-possible")["replayed"] == 1
+        assert (
+            done(shop, str(other), "--source", shop.settings.events, "--as-fast-as-possible")["replayed"] == 1
+        )
 
 
 def test_another_streams_topic_is_charged_to_that_stream(new: New) -> None:
