@@ -9,11 +9,6 @@ import numpy as np
 import pytest
 from redis import Redis
 
-from stream_dp.epochs.journal import EpochJournal, EpochOpened, EpochStarted
-from stream_dp.events.record import Record
-from stream_dp.kafka import log
-from stream_dp.pipeline.pipeline import Pipeline
-from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.releases.release import decode_release
 from stream_dp.sinks.sending import InFlight
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
@@ -21,7 +16,8 @@ from stream_dp.verification.rebuild import rebuild
 from stream_dp.workers.owned_shard import OwnedShard
 from stream_dp.workers.resume import NewEpoch, resume
 from tests import redis_contents
-from tests.format_3 import KEY, LEFT, put_back
+from tests.format_3 import LEFT, put_back
+from tests.system.old_stream import old_stream
 from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.streams import Stream, ended, event, small_stream, some_events
 
@@ -198,27 +194,13 @@ def test_a_stream_of_format_3_goes_on_where_its_program_stopped(
 ) -> None:
     """Its epoch, its charge and its releases stay as they are; a wrong count is noticed without digests too."""
     left = LEFT[name]
-    settings = left.settings_for(kafka=kafka, redis=redis_url, checkpoint_rounds=20)
-    stream = Stream(settings, tmp_path)
-    stream.create_topics()
-    log.create_topics(kafka, settings.epochs)
-    counted = Pipeline(left.opened, KEY, settings.events).process(left.records[: left.counted]).releases
-    stream.write(settings.events, left.records)
-    stream.write(settings.releases, [Record(0, 1, settings.stream.encode(), part.value) for part in counted])
-    journal = EpochJournal(settings)
-    journal.append(EpochOpened(left.opened, key_check(KEY), 0), at=1)
-    journal.append(EpochStarted(1), at=1)
-    try:
-        with stream.redis() as redis:
+    with old_stream(kafka, redis_url, tmp_path, left) as stream, stream.redis() as redis:
+        counts = f"stream_dp:{{{stream.settings.stream}}}:counts"
+        if decode_release(stream.releases()[-1].value or b"").labels:
+            redis.setbit(counts, 21, 1 - redis.getbit(counts, 21))
+            with pytest.raises(StateDamaged, match=f"what was published of round {left.counted}"):
+                start(stream, redis)
             put_back(redis, left)
-            counts = f"stream_dp:{{{settings.stream}}}:counts"
-            if decode_release(counted[-1].value).labels:
-                redis.setbit(counts, 21, 1 - redis.getbit(counts, 21))
-                with pytest.raises(StateDamaged, match=f"what was published of round {left.counted}"):
-                    start(stream, redis)
-                put_back(redis, left)
         assert stream.run(until_round=len(left.events)) == 0
         stream.check_everything()
         assert stream.checkpoint().epoch.fingerprint == left.fingerprint
-    finally:
-        stream.stop_all()
