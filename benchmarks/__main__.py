@@ -20,6 +20,7 @@ NAMES = (
     "scaling",
     "sizes",
     "shards",
+    "mapping",
     "hostile_records",
     "composition",
     "intervals",

@@ -16,7 +16,8 @@ from stream_dp.engine.release_schedule import ReleaseSchedule
 from stream_dp.errors import Refused
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.mapping.decoder import decoder_of
-from stream_dp.events.mapping.mapping import Mapping
+from stream_dp.events.mapping.golden import check_golden_mapping
+from stream_dp.events.mapping.mapping import MAPPING_VERSION, Mapping
 from stream_dp.events.record import LARGEST_VALUE, Record
 from stream_dp.events.rounds import TICKS, events_of
 from stream_dp.events.vector import Vector
@@ -107,6 +108,8 @@ class Epoch:
             raise EpochRefused(str(error)) from None
         mapping = Mapping.of(settings.mapping)
         decoder_of(mapping)  # a mistake in it is told before anything is charged
+        if mapping is not None and mapping.maps:
+            check_golden_mapping(mapping.format)
         return cls(
             number,
             new_nonce(),
@@ -165,9 +168,9 @@ class Epoch:
         self.check_noise()
 
     def check_noise(self) -> None:
-        """Raise `EpochRefused` if this program draws other noise than the one that opened the epoch.
+        """Raise `EpochRefused` if this program draws other noise than the one that opened it, or maps otherwise.
 
-        Raises `WrongNoise` if this machine does.
+        Raises `WrongNoise` or `WrongMapping` if this machine does.
         """
         if self.noise_version != NOISE_VERSION:
             raise EpochRefused(
@@ -176,6 +179,19 @@ class Epoch:
                 "--new-epoch"
             )
         check_golden_noise(self.mechanism.name)
+        self._check_mapping()
+
+    def _check_mapping(self) -> None:
+        """Raise `EpochRefused` if this program makes other events of records, `WrongMapping` if this machine does."""
+        if self.mapping is None or not self.mapping.maps:
+            return
+        if self.mapping.version != MAPPING_VERSION:
+            raise EpochRefused(
+                f"epoch {self.number} maps records by version {self.mapping.version} and this program by version "
+                f"{MAPPING_VERSION}: go on with the program that opened it, or open a new epoch, which is charged, "
+                "with --new-epoch"
+            )
+        check_golden_mapping(self.mapping.format)
 
     def check_value(self, record: Record) -> None:
         """Raise `EpochRefused` for a record that this program finds too large and the one that opened it would not."""

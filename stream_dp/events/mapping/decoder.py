@@ -132,8 +132,12 @@ def _user(found: Value) -> str | None:
 
 def _labels(mapping: Mapping) -> Callable[[Record, Value], list[str]]:
     if mapping.families is None:
-        items = _source(mapping.items or "")
-        return lambda record, found: texts_of(items(record, found))
+        expression = mapping.items or ""
+        if expression.startswith("$"):
+            items = _source(expression)
+            return lambda record, found: texts_of(items(record, found))
+        path = _path(expression)
+        return lambda _, found: texts_of(path(found))
     families = [(f"{name}:", _source(each)) for name, each in sorted(mapping.families.items())]
 
     def labels(record: Record, found: Value) -> list[str]:

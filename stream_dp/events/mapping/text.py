@@ -43,7 +43,13 @@ def texts_of(value: Any) -> list[str]:
     if type(value) is not list:
         text = text_of(value)
         return [] if text is None else [text]
-    return [text for each in value if (text := text_of(each)) is not None]
+    texts: list[str] = []
+    for each in value:
+        if type(each) is str and 0 < len(each) <= LONGEST_LABEL:  # nearly all of them
+            texts.append(each)
+        elif (text := text_of(each)) is not None:
+            texts.append(text)
+    return texts
 
 
 def _digits(value: int) -> str:
