@@ -1,11 +1,13 @@
 """A thousand attempts to spend more than a budget, and an account of its own of what was really spent on each event.
 
-Whoever attacks may ask for jobs under any name, lose Redis, restore any backup of it, keep ledgers open from any time,
-ask for the same again, ask from two threads at once, and set their clock.  Only the operator sets budgets.
+Whoever attacks may ask for jobs under any name, in a topic and on the command line, draw on pay-what-you-get budgets,
+lose Redis, restore any backup of it, keep ledgers open from any time, ask for the same again, ask from two threads at
+once, and set their clock.  Only the operator sets budgets.
 """
 
+import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,12 +17,16 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 from redis import Redis
+from typer.testing import CliRunner
 
+from stream_dp.batch.gumbel_top_k import PayWhatYouGet
+from stream_dp.cli import app
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.registry import FORMAT, Registered, Registry
 from stream_dp.jobs import steps
 from stream_dp.jobs.request import BadRequest, JobRequest, Source, request_from
-from stream_dp.jobs.steps import Site, pay, prepare
+from stream_dp.jobs.result import JobResult
+from stream_dp.jobs.steps import Site, pay, prepare, settle
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.privacy.composition import Budget, Charge
@@ -36,10 +42,27 @@ EPSILONS = (0.25, 0.5, 1.0)
 BUDGETS = (1.0, 1.5, 2.0, 3.0)
 DELTA = 1e-6
 KEY = bytes(32)
+PAID_BY_MARKS = {
+    "job": "top-k",
+    "mechanism": "pay-what-you-get",
+    "epsilon": 0.5,
+    "delta": 1e-7,
+    "kbar": 4,
+    "marks": 8,
+    "queries": 5,
+}
 
 
 class Overspent(AssertionError):
     """More was spent on one event than the budget that held."""
+
+
+@dataclass
+class Spending:
+    """Coins of these epsilons, and a delta."""
+
+    coins: list[float]
+    delta: float = 0.0
 
 
 @dataclass
@@ -50,15 +73,40 @@ class Account:
     """
 
     budget: float
-    paid: dict[str, tuple[float, range]] = field(default_factory=dict)
+    paid: dict[str, tuple[Spending, range]] = field(default_factory=dict)
 
     def release(self, id_: str, epsilon: float, events: range) -> None:
         """A job that reads these events was let through.  Raises `Overspent`."""
-        self.paid[id_] = epsilon, events
+        self.spend(id_, Spending([epsilon]), events)
+
+    def spend(self, id_: str, spending: Spending, events: range) -> None:
+        """Raises `Overspent`."""
+        self.paid[id_] = spending, events
         for event in events:
             found = [each for each, covered in self.paid.values() if event in covered]
-            if delta_of(found, self.budget) > DELTA * (1 + 1e-6):
+            coins, delta = [coin for each in found for coin in each.coins], sum(each.delta for each in found)
+            if delta_of(coins, self.budget) + delta > DELTA * (1 + 1e-6):
                 raise Overspent(f"event {event}: {found} is more than {self.budget}")
+
+
+@dataclass
+class Drawn:
+    """A pay-what-you-get budget: what was let through of it, by query.  Each mark may be a coin of half its epsilon."""
+
+    opened: PayWhatYouGet
+    marks: dict[str, int] = field(default_factory=dict)
+
+    def take(self, id_: str, marks: int) -> None:
+        """A query took so many.  Raises `Overspent`."""
+        self.marks[id_] = marks
+        if sum(self.marks.values()) > self.opened.marks or len(self.marks) > self.opened.queries:
+            raise Overspent(f"{self.marks} is more than {self.opened}")
+
+    @property
+    def spending(self) -> Spending:
+        """All of it: it is charged when it is opened."""
+        coins = [self.opened.epsilon / 2] * self.opened.marks
+        return Spending(coins, self.opened.queries * self.opened.threshold_delta)
 
 
 def delta_of(epsilons: list[float], epsilon: float) -> float:
@@ -68,8 +116,8 @@ def delta_of(epsilons: list[float], epsilon: float) -> float:
         likely = 1 / (1 + exp(-each))
         following: defaultdict[float, float] = defaultdict(float)
         for loss, chance in losses.items():
-            following[loss + each] += chance * likely
-            following[loss - each] += chance * (1 - likely)
+            following[round(loss + each, 9)] += chance * likely
+            following[round(loss - each, 9)] += chance * (1 - likely)
         losses = following
     return sum(chance * (1 - exp(epsilon - loss)) for loss, chance in losses.items() if loss > epsilon)
 
@@ -79,6 +127,8 @@ class Attack:
 
     def __init__(self, kafka: str, redis: Redis, name: str, seed: int) -> None:
         self.kafka, self.redis, self.random = kafka, redis, random.Random(seed)
+        place = redis.connection_pool.connection_kwargs
+        self.url = f"redis://{place['host']}:{place['port']}/{place.get('db', 0)}"
         self.master, self.copy, self.foreign = (
             f"{name}-{each}.events" for each in ("master", "copy", "foreign")
         )
@@ -95,6 +145,8 @@ class Attack:
         self.ledgers = [self.open(self.master) for _ in range(3)]
         self.asked: list[tuple[str, float, range]] = []
         self.at_once = 2
+        self.drawn: dict[str, Drawn] = {}
+        self.queries: list[JobRequest] = []
 
     def open(self, source: str) -> JournaledLedger:
         return JournaledLedger(self.kafka, self.redis, source)
@@ -102,13 +154,15 @@ class Attack:
     def keys(self) -> dict[bytes, bytes]:
         return redis_contents.dumps(self.redis, f"stream_dp:{{{self.master}}}:*")
 
-    def run(self, attempts: int) -> int:
-        """How many attempts were let through.  Raises `Overspent`."""
+    def run(self, attempts: int) -> Counter[str]:
+        """How many attempts were let through, by their way.  Raises `Overspent`."""
         ways: list[tuple[int, Callable[[], int]]] = [
             (50, self.charge),
             (10, self.charge_again),
             (6, self.charge_at_once),
             (5, self.request),
+            (3, self.command),
+            (15, self.draw),
             (8, self.restore),
             (6, self.lose),
             (3, self.back_up),
@@ -116,7 +170,11 @@ class Attack:
             (6, self.set_budget),
         ]
         weights = [weight for weight, _ in ways]
-        return sum(self.random.choices(ways, weights)[0][1]() for _ in range(attempts))
+        through = Counter[str]()
+        for _ in range(attempts):
+            [(_, way)] = self.random.choices(ways, weights)
+            through[way.__name__] += way()
+        return through
 
     def charge(self) -> int:
         events = self.some_events()
@@ -157,9 +215,7 @@ class Attack:
 
     def request(self) -> int:
         """What somebody who may only write `<stream>.jobs`, or call the command, can ask for."""
-        topic = self.random.choice([self.master, self.copy, self.foreign])
-        name = self.random.choice([None, self.master, self.copy, self.scratch])
-        events, epsilon = self.some_events(), self.random.choice(EPSILONS)
+        topic, name, events, epsilon = self.something()
         asked: dict[str, Any] = {"topic": topic, "from": events.start, "to": events.stop}
         if name is not None:
             asked["name"] = name
@@ -174,10 +230,70 @@ class Attack:
             pay(prepared, id_, KEY, site.ledger(self.redis, prepared.name))
         except (BadRequest, LedgerRefused):
             return 0
+        self.passed(id_, topic, epsilon, events)
+        return 1
+
+    def command(self) -> int:
+        """The same on the command line."""
+        topic, name, events, epsilon = self.something()
+        place = ["--kafka", self.kafka, "--redis", self.url, "--topic", topic, "--json"]
+        what = ["--mechanism", "gap", "-k", "2", "--epsilon", str(epsilon)]
+        where = ["--from", str(events.start), "--to", str(events.stop), *(["--source", name] if name else [])]
+        result = CliRunner().invoke(app, ["top-k", *place, *what, *where])
+        assert result.exit_code in (0, 2), result.output
+        if result.exit_code:
+            return 0
+        self.passed(json.loads(result.stdout)["id"], topic, epsilon, events)
+        return 1
+
+    def something(self) -> tuple[str, str | None, range, float]:
+        """A topic, the source that is named, events and an epsilon."""
+        topic = self.random.choice([self.master, self.copy, self.foreign])
+        name = self.random.choice([None, self.master, self.copy, self.scratch])
+        return topic, name, self.some_events(), self.random.choice(EPSILONS)
+
+    def passed(self, id_: str, topic: str, epsilon: float, events: range) -> None:
         self.account.release(id_, epsilon, events)
         if topic == self.foreign:
             raise Overspent("a topic that nobody registered was read")
+
+    def draw(self) -> int:
+        """A query of a pay-what-you-get budget, perhaps one that was asked before; some are settled."""
+        asked = {
+            "id": f"query-{len(self.queries)}",
+            "k": self.random.randint(1, 4),
+            "budget": self.random.choice(["anna", "ben"]),
+            "source": {"topic": self.master, "from": 0, "to": EVENTS},
+        }
+        request = request_from(PAID_BY_MARKS | asked)
+        assert isinstance(request, JobRequest)
+        self.queries.append(request)
+        if self.random.random() < 0.2:
+            request = self.random.choice(self.queries)
+        name, k, site = str(request.budget), int(request.k or 0), Site(self.kafka)
+        books = self.random.choice(self.ledgers)
+        prepared = prepare(request, site)
+        try:
+            pay(prepared, request.id, KEY, books)
+        except LedgerRefused:
+            return 0
+        assert prepared.calibrated.shared is not None
+        drawn = self.drawn.setdefault(name, Drawn(prepared.calibrated.shared.opened))
+        self.account.spend(f"budget {name}", drawn.spending, range(EVENTS))
+        if request.id not in drawn.marks:
+            drawn.take(request.id, k)
+            self.settle(request, drawn, self.random.randint(0, k), books)
         return 1
+
+    def settle(self, request: JobRequest, drawn: Drawn, marks: int, books: JournaledLedger) -> None:
+        """What the query did not return goes back to its budget."""
+        if self.random.random() < 0.5:
+            result = JobResult(id=request.id, status="done", labels=["tea"] * marks)
+            try:
+                settle(request, request.id, KEY, result, books)
+            except LedgerRefused:
+                return
+            drawn.take(request.id, marks)
 
     def restore(self) -> int:
         self.lose()
@@ -249,12 +365,14 @@ def attack(
 
 
 def test_a_thousand_attempts_spend_no_more_than_the_budget(attack: Callable[[int], Attack]) -> None:
-    assert attempts(attack) > 50
+    through = attempts(attack)
+    assert through.total() > 50
+    assert {"charge", "charge_again", "request", "command", "draw"} <= set(+through)
 
 
-def attempts(attack: Callable[[int], Attack], at_once: int = 2) -> int:
+def attempts(attack: Callable[[int], Attack], at_once: int = 2) -> Counter[str]:
     """All of them, with so many threads; how many were let through.  With one thread each run is the same."""
-    through = 0
+    through = Counter[str]()
     for seed in range(ROUNDS):
         running = attack(seed)
         running.at_once = at_once
@@ -284,8 +402,9 @@ def of_redis(one: Budget | None, other: Budget | None) -> Budget | None:
         (JournalFold, "take", unread),
         (journal_fold, "lower", of_redis),
         (JournaledLedger, "_require_its_place", lambda *_: None),
+        (JournaledLedger, "note_query", lambda *_: None),
     ],
-    ids=["registry-ignored", "journal-ignored", "lower-ignored", "last-word-ignored"],
+    ids=["registry-ignored", "journal-ignored", "lower-ignored", "last-word-ignored", "queries-forgotten"],
 )
 def test_a_broken_ledger_is_caught(
     attack: Callable[[int], Attack], monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Any
