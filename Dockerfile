@@ -6,7 +6,7 @@ WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY stream_dp stream_dp
 COPY topologies topologies
-RUN /opt/stream-dp/bin/pip install --no-cache-dir .
+RUN /opt/stream-dp/bin/pip install --no-cache-dir '.[worker,jobs,plot]'
 
 FROM python:3.12-slim
 RUN useradd --system --uid 10001 --home-dir /app stream-dp

@@ -71,15 +71,15 @@ clean: ## remove what make and the tools made; .stream-dp (state and privacy led
 	rm -rf .venv .kafka build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The demo needs no dependency group.  Each group has a stamp; a changed pyproject.toml installs it again.
+# The demo needs its extra alone.  Each group has a stamp; a changed pyproject.toml installs it again.
 .venv/.installed: pyproject.toml | .venv/.created
 	@echo "Installing stream_dp into .venv ..."
-	@$(call add,--editable .)
+	@$(call add,--editable '.[demo]')
 	@touch $@
 
 .venv/.installed-%: pyproject.toml | .venv/.created
 	@echo "Installing stream_dp and its $* dependencies into .venv ..."
-	@$(call add,--editable . --group $*)
+	@$(call add,--editable '.[all]' --group $*)
 	@.venv/bin/python -m compileall -qq -j 0 .venv/lib || true  # some packages hold files that are not to be compiled
 	@touch $@ .venv/.installed
 

@@ -25,7 +25,7 @@ from stream_dp.batch.histogram import GaussianHistogram, gaussian_histogram
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.binary import BinaryMechanism, levels
 from stream_dp.counters.calibration import calibrate
-from stream_dp.counters.protocol import CalibratedCounter, Hits, Shown
+from stream_dp.counters.protocol import CalibratedCounter, Hits
 from stream_dp.dev.flights import flight_events
 from stream_dp.engine import noise_table
 from stream_dp.engine.histogram import RunningHistogram
@@ -36,6 +36,7 @@ from stream_dp.planning.preview import PublicLog, Run, run, seen
 from stream_dp.privacy.accounting import zcdp_rho
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 from stream_dp.privacy.one_shot_noise import OneShotNoise
+from stream_dp.privacy.shown import Shown
 from tests.real_events import INVOICES, REAL_EVENTS, real_events
 from tests.shared import NO_INVOICES, RETAIL
 

@@ -7,6 +7,8 @@ first used, so that importing the package takes no time.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from stream_dp.errors import needs_extra
+
 if TYPE_CHECKING:
     from stream_dp.config.connections import KafkaAddress, TlsFiles
     from stream_dp.config.secret import SettingsError
@@ -62,7 +64,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"stream_dp.{home}"), name)
+            with needs_extra(f"stream_dp.{name}", "estimates"):
+                return getattr(import_module(f"stream_dp.{home}"), name)
     raise AttributeError(f"module 'stream_dp' has no attribute {name!r}")
 
 

@@ -3,6 +3,9 @@
 The kinds are defined where they are raised.  `stream_dp` has the names of those that its users may want to catch.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class StreamDpError(Exception):
     """Anything that this package raises on purpose."""
@@ -14,3 +17,21 @@ class NotReady(StreamDpError):
 
 class Refused(StreamDpError):
     """Going on would break the guarantee or give something wrong.  The message says why, and what to change."""
+
+
+class ExtraMissing(Refused):
+    """Something needs packages that only an extra of this one installs; the message says which."""
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """Around imports that `what` needs: says how to install the extra, where it is not.  Raises `ExtraMissing`."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package == __name__.partition(".")[0]:
+            raise
+        raise ExtraMissing(
+            f"{what} needs {package}, which is not installed: run pip install 'stream_dp[{extra}]'"
+        ) from None

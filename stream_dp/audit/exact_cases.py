@@ -16,10 +16,12 @@ from stream_dp.audit.exact_noise import EnumeratedNoise
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.honaker import HonakerMechanism
-from stream_dp.counters.protocol import CalibratedCounter, Shown
+from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.smooth import SmoothMechanism
-from stream_dp.engine.histogram import HistogramState, ReleasedBlock, RunningHistogram
+from stream_dp.engine.histogram import HistogramState, RunningHistogram
+from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.privacy.composition import Unit
+from stream_dp.privacy.shown import Shown
 from stream_dp.privacy.thresholds import sum_tail_threshold
 
 RULES: tuple[Shown, ...] = ("kept", "each-round")

@@ -20,7 +20,7 @@ from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.honaker import HonakerMechanism
-from stream_dp.counters.protocol import CalibratedCounter, Shown
+from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.smooth import SmoothMechanism, smooth_tree
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.events.bounding import EventBound
@@ -31,6 +31,7 @@ from stream_dp.privacy.accounting import (
     gaussian_epsilon,
     gaussian_rho,
 )
+from stream_dp.privacy.shown import Shown
 
 NAME = "running-histogram"
 _EVERYTHING = -(1 << 20)  # a threshold below every noisy count

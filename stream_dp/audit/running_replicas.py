@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import CalibratedCounter
-from stream_dp.engine.histogram import HistogramState, ReleasedBlock, RunningHistogram
+from stream_dp.engine.histogram import HistogramState, RunningHistogram
+from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.privacy.keyed_noise import NONCE_BYTES, KeyedNoise
 
 Situation = Mapping[int, Sequence[int]]

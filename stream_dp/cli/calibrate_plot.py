@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.counters.calibration import Guarantee, calibrate
 from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.errors import needs_extra
 from stream_dp.planning.comparison import OverRounds, over_rounds, spread
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ _ROUNDS_OF_OCTAVE = 2**14
 
 def draw(calibrated: "list[Calibrated]", file: Path) -> None:
     """Two panels: tau in every doubling of the rounds, and its mean under other epsilons; for one mechanism, sd too."""
-    import matplotlib  # takes half a second, which nobody should wait for who draws nothing
-
+    with needs_extra("--plot", "plot"):
+        import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import typer.main
 
-from stream_dp.cli.mistakes import Mistake
+from stream_dp.errors import needs_extra
 
 
 class Entry(NamedTuple):
@@ -52,7 +52,9 @@ COMMANDS = {
         "worker",
     ),
     "tail": Entry(
-        "tail:tail", "Show a stream's running histogram as it is released, until stopped with Ctrl-C."
+        "tail:tail",
+        "Show a stream's running histogram as it is released, until stopped with Ctrl-C.",
+        "estimates",
     ),
     "changes": Entry(
         "changes:changes",
@@ -77,7 +79,7 @@ COMMANDS = {
     "calibrate": Entry(
         "calibrate:calibrate",
         "Compare what the mechanisms show at a promise (epsilon, delta), or say what given noise promises.",
-        "worker",
+        "estimates",
     ),
     "preview": Entry(
         "preview:preview",
@@ -138,22 +140,14 @@ COMMANDS = {
 
 
 def loaded(name: str) -> Any:
-    """The command of this name, ready to be called.  Raises `Mistake` where the packages it needs are missing."""
+    """The command of this name, ready to be called.  Raises `ExtraMissing` where the packages it needs are missing."""
     place, _, extra = COMMANDS[name]
     module, _, function = place.partition(":")
-    try:
+    with needs_extra(f"stream-dp {name}", extra):
         home = import_module(f"stream_dp.cli.{module}")
-    except ModuleNotFoundError as missing:
-        raise Mistake(needs_extra(f"stream-dp {name}", str(missing.name), extra)) from None
     around = typer.Typer(rich_markup_mode="rich")
     if function:
         around.command(name)(getattr(home, function))
     else:
         around.add_typer(home.app, name=name)
     return typer.main.get_group(around).commands[name]
-
-
-def needs_extra(what: str, module: str, extra: str) -> str:
-    """What to tell somebody who has not installed an extra."""
-    package = module.partition(".")[0]
-    return f"{what} needs {package}, which is not installed: run pip install 'stream_dp[{extra}]'"

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from stream_dp.cli.histogram_view import printable
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.errors import needs_extra
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.forecast import Forecast
 from stream_dp.jobs.request import JobRequest
@@ -99,8 +100,8 @@ def _bounding(unit: str | None, most: int) -> str:
 
 def draw(result: JobResult, file: Path) -> None:
     """The largest counts with their 95% intervals as a bar chart."""
-    import matplotlib  # takes half a second, which nobody should wait for who draws nothing
-
+    with needs_extra("--plot", "plot"):
+        import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -57,10 +57,12 @@ from scipy.special import ndtr, ndtri
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights, squared_sensitivity
 from stream_dp.counters.blt_variances import growth_variances, row_variances
 from stream_dp.counters.escapes import equal_share
-from stream_dp.counters.protocol import CalibratedCounter, Shown
+from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.errors import needs_extra
 from stream_dp.privacy.gaussian_cells import DRAW_DISTANCE, DRAW_ERROR, LARGEST_DRAW, missing_chance
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.privacy.loss import Loss, gaussian
+from stream_dp.privacy.shown import Shown
 
 if TYPE_CHECKING:
     from stream_dp.counters.blt_counter import BltCounter
@@ -159,7 +161,8 @@ class BltMechanism(CalibratedCounter, frozen=True, tag="blt"):
 
     def counter(self, noise: KeyedNoise) -> "BltCounter":
         """A counter at round 0, without labels."""
-        from stream_dp.counters.blt_counter import BltCounter, law_of_state  # numba takes its time to import
+        with needs_extra('mechanism = "blt"', "worker"):  # numba takes its time to import
+            from stream_dp.counters.blt_counter import BltCounter, law_of_state
 
         return BltCounter(law_of_state(self.gaps, self.draw_sd, self.horizon), noise)
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from stream_dp.counters import DISCRETE, MECHANISMS, Mechanism
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
-from stream_dp.counters.protocol import Shown
 from stream_dp.privacy.accounting import (
     discrete_gaussian_epsilon,
     discrete_gaussian_sigma_squared,
@@ -13,6 +12,7 @@ from stream_dp.privacy.accounting import (
 from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.discrete_gaussian import LARGEST_SIGMA_SQUARED
 from stream_dp.privacy.keyed_noise import MOST_CELLS, collision_probability
+from stream_dp.privacy.shown import Shown
 
 LARGEST_HORIZON = 2**24
 

@@ -6,9 +6,10 @@ for each item of an event.
 
 from typing import ClassVar, Self
 
-from stream_dp.counters.protocol import CalibratedCounter, Shown
+from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.privacy.discrete_gaussian import LEAST_SIGMA_SQUARED
 from stream_dp.privacy.loss import Loss, discrete_gaussian
+from stream_dp.privacy.shown import Shown
 
 
 class DiscreteCounter(CalibratedCounter, frozen=True):

@@ -51,9 +51,10 @@ from scipy.special import ndtri
 from stream_dp.counters.binary import chain, levels
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.escapes import equal_share, level_shares
-from stream_dp.counters.protocol import Column, CounterState, Hits, Shown, grown
+from stream_dp.counters.protocol import Column, CounterState, Hits, grown
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
+from stream_dp.privacy.shown import Shown
 from stream_dp.privacy.wide_gaussian import LEAST_SIGMA_SQUARED, square_factors
 
 _FRACTION_BITS = 12

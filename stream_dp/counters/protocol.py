@@ -6,7 +6,7 @@ labels at once and turns rounds into noise.  A counter never sees a label's text
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.privacy.loss import Loss
+from stream_dp.privacy.shown import Shown
 
 
 class Hits(NamedTuple):
@@ -96,10 +97,6 @@ class Counter(Protocol):
     def restore(self, state: CounterState, labels: int) -> None:
         """Go on from `state`, which holds `labels` labels; a state of round 0 may lack their columns."""
         ...
-
-
-Shown = Literal["kept", "each-round"]
-"""Which labels a round shows: those that have reached their threshold in it or before it, or in it alone."""
 
 
 class _Rule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -39,10 +39,10 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.escapes import equal_share
-from stream_dp.counters.protocol import Shown
 from stream_dp.counters.tree import TreeCounter
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
+from stream_dp.privacy.shown import Shown
 from stream_dp.privacy.thresholds import sum_tail_threshold
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import CalibratedCounter, CounterState, Hits, grown
 from stream_dp.engine.noise_table import BlockState, PrunedTable, Pruning, WholeTable
+from stream_dp.engine.released_block import ReleasedBlock, Snapshot
 from stream_dp.errors import StreamDpError
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
@@ -28,41 +29,6 @@ Parts = Sequence[tuple[int, Sequence[str]]]
 
 class HorizonReached(StreamDpError):
     """More rounds were asked for than the epoch promised in advance."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What one round releases: `labels` (object) and `counts` (integers), largest count first, then by label."""
-
-    round: int
-    labels: NDArray[np.object_]
-    counts: NDArray[Any]
-
-
-@dataclass(frozen=True)
-class ReleasedBlock:
-    """The snapshots of some rounds, as columns: round `rounds[i]` released `sizes[i]` labels.
-
-    `ranks` and `counts` (integers) hold them one round after the other, each in the order of its release; a rank is a
-    position in `labels`, the labels released so far by this process in label order.  `labels` is replaced,
-    never changed, when another label is released for the first time.  `heads[i]` is the head of the hash chain after
-    the round, where this process knows it.
-    """
-
-    rounds: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    ranks: NDArray[Any]
-    counts: NDArray[Any]
-    labels: NDArray[np.object_]
-    heads: Sequence[bytes] = ()
-
-    def snapshots(self) -> list[Snapshot]:
-        """The same, a round at a time."""
-        ends = np.cumsum(self.sizes)
-        return [
-            Snapshot(int(number), self.labels[self.ranks[end - size : end]], self.counts[end - size : end])
-            for number, size, end in zip(self.rounds, self.sizes, ends, strict=True)
-        ]
 
 
 @dataclass

@@ -6,22 +6,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import cramjam
-import lz4.frame
 import zstandard
+
+from stream_dp.errors import needs_extra
 
 PIECE = 1 << 20
 """Most bytes of a piece, except of snappy, whose blocks hold up to `_SNAPPY_TIMES` times their size."""
 
-DAMAGE = (
-    EOFError,
-    OSError,
-    RuntimeError,
-    ValueError,
-    zlib.error,
-    zstandard.ZstdError,
-    cramjam.DecompressionError,
-)
+DAMAGE = (EOFError, OSError, RuntimeError, ValueError, zlib.error, zstandard.ZstdError)
 """What the codecs raise for bytes that are not theirs."""
 
 _XERIAL_MAGIC, _XERIAL_HEADER_BYTES = b"\x82SNAPPY\x00", 16
@@ -31,7 +23,7 @@ _SNAPPY_TIMES = 32
 def pieces(codec: int, payload: bytes | memoryview) -> Iterator[bytes]:
     """What `payload` decompresses to; `codec` is the number that record batches have for it.  Raises one of `DAMAGE`.
 
-    Raises KeyError for a codec that is not known.
+    Raises KeyError for a codec that is not known, and `ExtraMissing` for one that is not installed.
     """
     return _CODECS[codec](payload)
 
@@ -42,6 +34,8 @@ def _gzip(payload: bytes | memoryview) -> Iterator[bytes]:
 
 
 def _lz4(payload: bytes | memoryview) -> Iterator[bytes]:
+    with needs_extra("a topic compressed with lz4", "codecs"):
+        import lz4.frame
     with lz4.frame.LZ4FrameFile(io.BytesIO(payload)) as file:
         yield from iter(partial(file.read, PIECE), b"")
 
@@ -67,9 +61,14 @@ def _snappy(payload: bytes | memoryview) -> Iterator[bytes]:
 
 
 def _snappy_block(block: memoryview) -> bytes:
-    if cramjam.snappy.decompress_raw_len(block) > _SNAPPY_TIMES * len(block):
-        raise ValueError("a block claims to hold more than it can")
-    return bytes(cramjam.snappy.decompress_raw(block))
+    with needs_extra("a topic compressed with snappy", "codecs"):
+        import cramjam
+    try:
+        if cramjam.snappy.decompress_raw_len(block) > _SNAPPY_TIMES * len(block):
+            raise ValueError("a block claims to hold more than it can")
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as damaged:
+        raise ValueError(str(damaged)) from None
 
 
 _CODECS: dict[int, Callable[[bytes | memoryview], Iterator[bytes]]] = {

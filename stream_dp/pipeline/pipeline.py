@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from stream_dp.engine.epoch import Epoch
-from stream_dp.engine.histogram import HistogramState, ReleasedBlock, RoundChain, RunningHistogram
+from stream_dp.engine.histogram import HistogramState, RoundChain, RunningHistogram
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
+from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.pipeline.intake import Intake, Position

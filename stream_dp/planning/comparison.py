@@ -17,9 +17,10 @@ from scipy.special import ndtr
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.binary import levels
 from stream_dp.counters.calibration import Guarantee, calibrate
-from stream_dp.counters.protocol import CalibratedCounter, Shown
+from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.discrete_gaussian import variance
+from stream_dp.privacy.shown import Shown
 
 ROUNDS_LOOKED_AT = 2**18
 """Up to this horizon means and maxima are over every round; beyond it over so many, spread evenly."""

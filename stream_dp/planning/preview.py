@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import CalibratedCounter
-from stream_dp.engine.histogram import ReleasedBlock, RunningHistogram
+from stream_dp.engine.histogram import RunningHistogram
+from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.events.bounding import EventBound, UserBound
 from stream_dp.events.event import BadRecord, Event, decode_event
 from stream_dp.privacy.composition import Unit

@@ -1,25 +1,23 @@
 """Writes releases as bytes: whole blocks of rounds at once, from the columns that the histogram gives."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import orjson
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from stream_dp.config.times import iso_timestamp
 from stream_dp.counters.calibration import Guarantee
 from stream_dp.counters.protocol import CalibratedCounter
-from stream_dp.engine.histogram import ReleasedBlock
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
+from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.privacy.release_tags import ReleaseTags
-from stream_dp.releases.release import LARGEST_PART, SHARD_FIELD, VERSION
+from stream_dp.releases.part_encoder import PartEncoder
+from stream_dp.releases.release import SHARD_FIELD, VERSION
 
-NO_COLUMNS: Mapping[str, NDArray[Any]] = {}
 _DIGITS = 3  # of the standard deviations of totals, after the point
 
 
@@ -97,24 +95,6 @@ class ReleaseEncoder:
         ]
 
 
-def _binaries(values: list[bytes]) -> pa.LargeBinaryArray:
-    """An Arrow column of these values.
-
-    From buffers, like `_integers`: `pa.array` would import pandas where there is one, and every worker would wait.
-    """
-    edges = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=edges[1:])
-    return pa.Array.from_buffers(
-        pa.large_binary(), len(values), [None, pa.py_buffer(edges), pa.py_buffer(b"".join(values))]
-    )
-
-
-def _integers(values: NDArray[Any]) -> pa.Array:
-    """An Arrow column of these integers, shape (n,)."""
-    kind = pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-
 class _Totals:
     """What releases say of epochs before their own, and of labels that were known before it began."""
 
@@ -148,51 +128,6 @@ class _Totals:
         return columns
 
 
-class PartEncoder:
-    """Writes the labels and counts of releases behind openings that say everything else."""
-
-    def __init__(self) -> None:
-        self._labels: NDArray[np.object_] | None = None
-        self._quoted = _binaries([])
-
-    def encode(
-        self, block: ReleasedBlock, openings: Sequence[bytes], beside: Mapping[str, NDArray[Any]] = NO_COLUMNS
-    ) -> list[list[bytes]]:
-        """The parts of each round's release; an opening is the JSON of a release up to the field `part`.
-
-        `beside`: integers by field name, in the order of the counts and as many.
-        The labels' JSON is gathered for the whole block at once: each label is quoted once, with its comma.
-        """
-        if block.labels is not self._labels:
-            self._labels = block.labels
-            self._quoted = _binaries([orjson.dumps(label) + b"," for label in block.labels])
-        gathered = pc.take(self._quoted, _integers(block.ranks), boundscheck=False)
-        edges = np.frombuffer(gathered.buffers()[1], np.int64)
-        numbers = {"counts": block.counts, **beside}
-        columns = _Columns(memoryview(gathered.buffers()[2] or b""), edges, numbers)
-        ends = np.cumsum(block.sizes)
-        places = zip(openings, (ends - block.sizes).tolist(), ends.tolist(), strict=True)
-        return [_parts(opening, columns.pieces(start, end)) for opening, start, end in places]
-
-
-def _parts(opening: bytes, pieces: Sequence[tuple[memoryview, bytes]]) -> list[bytes]:
-    """The parts of one release, each with its piece of the columns."""
-    number = len(pieces)
-    return [
-        b"".join(
-            (
-                opening,
-                b',"part":%d,"parts":%d,"labels":[' % (part, number),
-                labels,
-                b"],",
-                numbers,
-                b"}",
-            )
-        )
-        for part, (labels, numbers) in enumerate(pieces, 1)
-    ]
-
-
 @lru_cache(maxsize=1024)
 def _noise_fields(sd: float, tau: int) -> str:
     return _fields({"sd": sd, "tau": tau})
@@ -201,27 +136,3 @@ def _noise_fields(sd: float, tau: int) -> str:
 def _fields(values: dict[str, Any]) -> str:
     """The inside of a JSON object."""
     return orjson.dumps(values).decode()[1:-1]
-
-
-class _Columns(NamedTuple):
-    """The releases of a block: label i is `quoted[edges[i] : edges[i + 1]]`, a comma at its end.
-
-    `numbers` has what stands beside the labels: place i of each array, by the name of its field.
-    """
-
-    quoted: memoryview
-    edges: NDArray[np.int64]
-    numbers: Mapping[str, NDArray[Any]]
-
-    def pieces(self, start: int, end: int) -> list[tuple[memoryview, bytes]]:
-        """The columns of labels `start` to before `end` as JSON, halved until each piece fits into a part."""
-        first = self.edges.item(start)
-        labels = self.quoted[first : max(first, self.edges.item(end) - 1)]
-        numbers = b",".join(
-            b'"%s":%s' % (name.encode(), orjson.dumps(column[start:end], option=orjson.OPT_SERIALIZE_NUMPY))
-            for name, column in self.numbers.items()
-        )
-        if len(labels) + len(numbers) <= LARGEST_PART or end - start == 1:
-            return [(labels, numbers)]
-        middle = (start + end) // 2
-        return self.pieces(start, middle) + self.pieces(middle, end)

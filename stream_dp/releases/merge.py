@@ -11,9 +11,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.engine.histogram import ReleasedBlock
+from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.errors import Refused
-from stream_dp.releases.encoder import PartEncoder
 from stream_dp.releases.release import SHARD_FIELD, Release
 from stream_dp.releases.whole import WholeReleases, joined_column
 
@@ -136,7 +135,6 @@ class RoundMerger:
     def __init__(self) -> None:
         self._labels: NDArray[np.object_] = np.empty(0, object)
         self._ranks: dict[str, int] = {}
-        self._encoder = PartEncoder()
 
     def joined(self, releases: Sequence[ShardRelease]) -> tuple[ReleasedBlock, dict[str, NDArray[np.int64]]]:
         """The labels and counts of all shards, in the order of a release, and the columns beside them.
@@ -167,11 +165,6 @@ class RoundMerger:
             if (joined := joined_column(column)) is not None
         }
         return block, beside
-
-    def parts(self, releases: Sequence[ShardRelease]) -> list[bytes]:
-        """The same as one worker writes it: the parts of the round's release."""
-        block, beside = self.joined(releases)
-        return self._encoder.encode(block, [releases[0].opening], beside)[0]
 
     def _ranked(self, labels: list[str]) -> NDArray[np.int64]:
         """The place of each label among all those that were released, in label order."""

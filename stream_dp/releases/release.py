@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from stream_dp.config.times import milliseconds, parse_time
-from stream_dp.counters.protocol import Shown
+from stream_dp.privacy.shown import Shown
 
 VERSION: Literal[1] = 1
 LARGEST_PART = 900_000

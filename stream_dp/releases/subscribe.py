@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from stream_dp.config.connections import Kafka
+from stream_dp.releases.sharded_subscription import ShardsSubscription
 from stream_dp.releases.subscription import Subscription
 from stream_dp.releases.table_topic import Table
 
@@ -32,8 +33,6 @@ def subscribe(
     releases of the stream are passed over with a warning.
     """
     if shards:
-        from stream_dp.releases.sharded_subscription import ShardsSubscription
-
         return ShardsSubscription(kafka, f"{stream}.shards", start, epoch, position)
     return Subscription(kafka, f"{stream}.releases", start, epoch, position)
 

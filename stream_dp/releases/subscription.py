@@ -12,6 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from stream_dp.config.connections import Kafka
+from stream_dp.errors import needs_extra
 from stream_dp.releases.lookup import beginning
 from stream_dp.releases.topic import ReleasesTopic, WholeRelease
 from stream_dp.releases.whole import WholeReleases
@@ -118,7 +119,8 @@ class Subscription:
         Raises ValueError at an epoch whose labels are not kept.  `stream_dp.Smoother` does the
         same for releases that come from an asynchronous loop.
         """
-        from stream_dp.releases.estimates.smoothing import Smoother
+        with needs_extra("smoothing", "estimates"):
+            from stream_dp.releases.estimates.smoothing import Smoother
 
         smoother = Smoother()
         return (smoother.add(release) for release in self)
@@ -138,7 +140,8 @@ class Subscription:
 
         Further readers of the topic follow at those distances.  Raises ValueError for any other span or share.
         """
-        from stream_dp.releases.windows import Span, windows_of
+        with needs_extra("a window", "estimates"):
+            from stream_dp.releases.windows import Span, windows_of
 
         return windows_of(self, Span.of(span), false_discoveries)
 

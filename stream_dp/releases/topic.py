@@ -16,7 +16,7 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaTimeoutError
 
 from stream_dp.config.connections import Kafka
-from stream_dp.errors import StreamDpError
+from stream_dp.errors import StreamDpError, needs_extra
 from stream_dp.kafka.log import LogRefused, read_only_consumer
 from stream_dp.releases.estimates.showings import Showing, Showings
 from stream_dp.releases.foreign import Place as RecordPlace
@@ -93,13 +93,15 @@ class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
         before looking.  Raises KeyError for a label that was not released, whose count is not zero but unknown, and
         ValueError.
         """
-        from stream_dp.releases.estimates.intervals import interval
+        with needs_extra("an interval", "estimates"):
+            from stream_dp.releases.estimates.intervals import interval
 
         return interval(self, self.showings, label, confidence)
 
     def intervals(self, confidence: float = 0.95) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
         """The lower and the upper ends of the intervals of all labels, in the order of `labels`.  Raises ValueError."""
-        from stream_dp.releases.estimates.intervals import intervals
+        with needs_extra("an interval", "estimates"):
+            from stream_dp.releases.estimates.intervals import intervals
 
         return intervals(self, self.showings, confidence)
 

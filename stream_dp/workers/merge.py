@@ -34,6 +34,7 @@ from stream_dp.releases.merge import (
     WholeRounds,
     decode_shard_release,
 )
+from stream_dp.releases.part_encoder import PartEncoder
 from stream_dp.releases.release import decode_release
 from stream_dp.releases.topic import ReleasesTopic, WholeRelease
 from stream_dp.releases.whole import WholeReleases
@@ -252,7 +253,7 @@ class _Rounds:
         self._newest = newest  # to be merged again, and compared
         self.last: Place = (newest.epoch, newest.round) if newest else (0, 0)
         self.whole = WholeRounds(shards, (newest.epoch, newest.round - 1) if newest else (0, 0))
-        self._merger = RoundMerger()
+        self._merger, self._encoder = RoundMerger(), PartEncoder()
         self.merged = 0
         self.merged_last: ShardRelease | None = None
 
@@ -272,7 +273,8 @@ class _Rounds:
         `ends`: the last one has, in any case.  Raises `ShardsRefused`.
         """
         for releases in self.whole.take():
-            values = self._merger.parts(releases)
+            block, beside = self._merger.joined(releases)
+            [values] = self._encoder.encode(block, [releases[0].opening], beside)
             newest, self._newest = self._newest, None
             if newest is not None and newest.epoch == releases[0].epoch:
                 self._compare(values, newest)

@@ -15,8 +15,8 @@ from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.honaker import HonakerMechanism
-from stream_dp.counters.protocol import Shown
 from stream_dp.counters.smooth import SmoothMechanism
+from stream_dp.privacy.shown import Shown
 from stream_dp.privacy.thresholds import sum_tail_threshold
 
 KINDS = [BinaryMechanism, SmoothMechanism]

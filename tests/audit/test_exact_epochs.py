@@ -13,7 +13,8 @@ from stream_dp.audit.exact_epochs import (
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.honaker import HonakerMechanism
-from stream_dp.counters.protocol import CalibratedCounter, Shown
+from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.privacy.shown import Shown
 
 RULES: list[Shown] = ["kept", "each-round"]
 NOWHERE, FIRST, LAST = frozenset[int](), frozenset({1}), frozenset({2})

@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from stream_dp.counters.binary import BinaryMechanism
-from stream_dp.engine.histogram import (
-    HistogramState,
-    HorizonReached,
-    RunningHistogram,
-    Snapshot,
-    _sorted_by_count,
-)
+from stream_dp.engine.histogram import HistogramState, HorizonReached, RunningHistogram, _sorted_by_count
+from stream_dp.engine.released_block import Snapshot
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from tests import naive
 from tests.nodes import live_nodes

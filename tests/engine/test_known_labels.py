@@ -12,7 +12,7 @@ from msgspec import structs
 
 from stream_dp.config.secret import SettingsError
 from stream_dp.config.settings import Settings
-from stream_dp.counters.protocol import CalibratedCounter, Shown
+from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.engine.histogram import HistogramState, RunningHistogram, chain_heads
 from stream_dp.engine.known_labels import (
@@ -28,6 +28,7 @@ from stream_dp.engine.known_labels import (
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.events.event import LONGEST_LABEL
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
+from stream_dp.privacy.shown import Shown
 from tests.engine.test_kept_labels import copied
 from tests.engine.test_pruning import HORIZON, LABELS, NO_HITS, NONE, TREES, Releases, mechanism, noise
 

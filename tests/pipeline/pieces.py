@@ -13,6 +13,7 @@ from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.pipeline.shard import Shard
 from stream_dp.releases.merge import RoundMerger, WholeRounds, decode_shard_release
+from stream_dp.releases.part_encoder import PartEncoder
 
 KEY = bytes(range(32))
 TOPIC = "s.events"
@@ -62,14 +63,15 @@ class Topics:
 
     def merged(self) -> list[ReleasedPart]:
         """Whole rounds, as they would be written to the releases topic; the shards are read in turns."""
-        rounds, merger = WholeRounds(len(self.released)), RoundMerger()
+        rounds, merger, encoder = WholeRounds(len(self.released)), RoundMerger(), PartEncoder()
         parts: list[ReleasedPart] = []
         for turn in range(max(map(len, self.released))):
             for shard, values in enumerate(self.released):
                 if turn < len(values):
                     rounds.add(decode_shard_release(values[turn]), shard, len(values[turn]))
             for whole in rounds.take():
-                values_of_round = merger.parts(whole)
+                block, beside = merger.joined(whole)
+                [values_of_round] = encoder.encode(block, [whole[0].opening], beside)
                 parts += [
                     ReleasedPart(whole[0].round, part, value) for part, value in enumerate(values_of_round, 1)
                 ]

@@ -12,7 +12,7 @@ from stream_dp.engine.epoch import Epoch
 from stream_dp.pipeline import frames as frames_module
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.pipeline.shard import Shard
-from stream_dp.releases import encoder as release_encoder
+from stream_dp.releases import part_encoder
 from stream_dp.releases.release import decode_release
 from tests.pipeline.pieces import (
     EPOCH,
@@ -153,7 +153,7 @@ def test_rounds_and_releases_too_large_for_one_message_come_in_parts(
 ) -> None:
     """A zombie writes its parts of the same rounds in between, and a shard dies between two parts of a round."""
     monkeypatch.setattr(frames_module, "LARGEST_FRAME", 40)
-    monkeypatch.setattr(release_encoder, "LARGEST_PART", 20)
+    monkeypatch.setattr(part_encoder, "LARGEST_PART", 20)
     records = log_of(many_values(100, seed=2))
     expected = one_worker(records)
     assert max(part.part for part in expected) > 4

