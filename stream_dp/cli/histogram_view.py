@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from math import e
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -11,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from stream_dp.privacy.wording import in_words, unit_in_words
 from stream_dp.releases.estimates.intervals import intervals_of
 from stream_dp.releases.release import Release
 from stream_dp.releases.silence import silence
@@ -189,13 +189,11 @@ def bar(solid: float, light: float, width: int) -> str:
 
 def _notes(release: Release) -> list[Text]:
     """What is promised for whom, and how to read the counts."""
-    items = f"{release.items_per_event:,} item{'s' if release.items_per_event > 1 else ''}"
-    odds = f" ({e**release.epsilon:,.1f})" if release.epsilon < 10 else ""
+    unit = unit_in_words(release.unit, release.items_per_event)
     return [
         Text(
-            f"Privacy: epsilon {release.epsilon:g}, delta {release.delta:g}, for every {release.unit} of up to "
-            f"{items}: taking any one out changes the probability of what all rounds release by at most a factor of "
-            f"e^{release.epsilon:g}{odds}, except with probability {release.delta:g}."
+            f"Privacy: epsilon {release.epsilon:g}, delta {release.delta:g}. "
+            + in_words(unit, "all rounds together show", release.epsilon, release.delta)
         ),
         Text(f"{_SHOWN[release.shown]} sd {release.sd:,.1f}.", style="dim"),
     ]

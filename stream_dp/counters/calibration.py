@@ -13,6 +13,7 @@ from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.discrete_gaussian import LARGEST_SIGMA_SQUARED
 from stream_dp.privacy.keyed_noise import MOST_CELLS, collision_probability
 from stream_dp.privacy.shown import Shown
+from stream_dp.privacy.wording import in_words, unit_in_words
 
 LARGEST_HORIZON = 2**24
 
@@ -24,8 +25,6 @@ _FRESH = 1 - MOST_CELLS**2 / 2.0**128
 
 _USERS_ALIKE = 2.0**40 / 2.0**128
 """At most this chance that one user's 128 bits (bounding.py) are another's: no state has room for 2^40 users."""
-
-_IN_WORDS = {"event": "any one event was", "user": "any one user, with all of their events, was"}
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,7 @@ class Guarantee:
     @property
     def sentence(self) -> str:
         """The guarantee in words, for people who read a release."""
-        return (
-            f"Whether {_IN_WORDS[self.unit]} in the stream changes the probability of whatever is released by "
-            f"at most a factor of e^{self.epsilon:g}, except with probability {self.delta:g}."
-        )
+        return in_words(unit_in_words(self.unit), "all rounds together show", self.epsilon, self.delta)
 
 
 def calibrate(

@@ -12,6 +12,7 @@ import msgspec
 from stream_dp.jobs.calibrated import Calibrated, Outcome
 from stream_dp.jobs.request import VERSION, JobRequest, Unit
 from stream_dp.privacy.composition import Budget
+from stream_dp.privacy.wording import UNMETERED, in_words, unit_in_words
 
 Status = Literal["done", "refused", "cancelled", "scheduled"]
 
@@ -21,14 +22,7 @@ LARGEST_PART = 900_000
 LONGEST_REASON = 1_000
 """Most characters of a reason.  It may quote what others wrote, and a result has to fit into a message."""
 
-_PROTECTED = {
-    "user": "one user, with all that is theirs,",
-    "event": "one event",
-    None: "one unit of the source (an event, or a user with all that is theirs)",
-}
-_UNMETERED = (
-    " UNMETERED: the source has no budget, so nothing bounds what all releases from it reveal together."
-)
+_EITHER_UNIT = "one unit of the source (an event, or a user with all of their events)"
 
 
 class ResultCost(msgspec.Struct, frozen=True):
@@ -140,15 +134,13 @@ def cost_of(calibrated: Calibrated, budget: Budget | None) -> ResultCost:
 
 
 def guarantee(unit: Unit | None, calibrated: Calibrated) -> str:
-    """The promise in words, for people who read a result."""
-    shared, delta = calibrated.shared, calibrated.delta
+    """The guarantee in words, for people who read a result."""
+    shared = calibrated.shared
     released = (
         "this job releases" if shared is None else f"all jobs of the budget {shared.name} release together"
     )
-    except_for = f", except with probability {delta:g}" if delta else ""
-    return (
-        f"Whether the data of any {_PROTECTED[unit]} were read changes the probability of whatever {released} "
-        f"by at most a factor of e^{calibrated.epsilon:g}{except_for}."
+    return in_words(
+        unit_in_words(unit) if unit else _EITHER_UNIT, released, calibrated.epsilon, calibrated.delta
     )
 
 
@@ -159,7 +151,7 @@ def done(
     return msgspec.structs.replace(
         of_request(request, "done"),
         cost=cost,
-        guarantee=guarantee(request.unit, calibrated) + (_UNMETERED if cost.unmetered else ""),
+        guarantee=guarantee(request.unit, calibrated) + (UNMETERED if cost.unmetered else ""),
         labels=labels,
         counts=None if found.counts is None else found.counts.tolist(),
         sd=found.sd,

@@ -29,7 +29,7 @@ def test_a_picture_says_count_interval_threshold_round_and_promise() -> None:
         "dest:LAX          112           81–143",
         "tau               112",
         "epsilon 2, delta 1e-06",
-        "every event of up to 3 items",
+        "Taking any one event (up to 3 labels) out of",
         "small ones lean upward",
         "sd 15.9",
         "12 flights fed",

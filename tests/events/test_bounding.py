@@ -101,7 +101,9 @@ def test_the_noise_of_the_user_unit_is_that_of_as_many_items_of_an_event() -> No
     assert coupling_delta(65_535, 4, "user") - coupling_delta(65_535, 4, "event") == pytest.approx(
         2.0**-88, rel=1e-6
     )
-    assert of_user.sentence.startswith("Whether any one user, with all of their events, was in the stream")
+    assert of_user.sentence.startswith(
+        "Taking any one user, with all of their events, out of the data changes"
+    )
     with pytest.raises(ValueError, match="items_per_user must be between"):
         calibrate(1.0, 1e-6, 65_535, 0, unit="user")
 

@@ -262,10 +262,12 @@ def test_a_guarantee_names_its_unit_and_what_it_covers() -> None:
     gumbel = calibrate(request_for("top-k", "gumbel"))
     assert "any one user" in guarantee("user", gumbel)
     assert "any one event" in guarantee("event", gumbel)
-    assert "whatever this job releases by at most a factor of e^1, except" in guarantee("event", gumbel)
+    assert "that this job releases by at most a factor of e^1 (about 2.7), except" in guarantee(
+        "event", gumbel
+    )
     assert "except" not in guarantee("event", calibrate(request_for("top-k", "gap")))
     shared = calibrate(request_for("top-k", "pay-what-you-get"))
-    assert "whatever all jobs of the budget anna release together" in guarantee("user", shared)
+    assert "anything that all jobs of the budget anna release together" in guarantee("user", shared)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, 1e-6), (20.0, 1e-6)])

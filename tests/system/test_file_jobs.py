@@ -87,7 +87,7 @@ def test_a_set_union_of_a_file_and_a_picture_of_its_counts(words: list[str], tmp
     union = command("set-union", *words, "--items-per-user", "20")
     assert union.exit_code == 0, union.output
     assert "Whether the data of any one user" in " ".join(union.stdout.split())
-    assert "UNMETERED: the source has no budget" in " ".join(union.stdout.split())
+    assert "UNMETERED: the source had no budget when this was charged" in " ".join(union.stdout.split())
     picture = tmp_path / "counts.png"
     counts = command("histogram", *words, "--items-per-user", "10", "--plot", str(picture))
     assert counts.exit_code == 0, counts.output

@@ -133,7 +133,7 @@ def test_a_job_that_was_not_metered_says_so(place: Place) -> None:
     [result] = place.answers({"id": "q", **TOP})
     assert result.cost is not None
     assert result.cost.unmetered
-    assert "UNMETERED: the source has no budget" in str(result.guarantee)
+    assert "UNMETERED: the source had no budget when this was charged" in str(result.guarantee)
 
 
 @pytest.mark.same_on_any_broker("what Redis holds")

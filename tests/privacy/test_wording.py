@@ -1,0 +1,63 @@
+"""Whoever reads of the guarantee, in a release, a result, a terminal or on the page, reads the same sentence."""
+
+import io
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from stream_dp.cli.histogram_view import picture
+from stream_dp.counters.calibration import calibrate
+from stream_dp.dashboard.promise import promise
+from stream_dp.jobs import mechanisms
+from stream_dp.jobs.result import guarantee
+from stream_dp.privacy.wording import UNMETERED, in_words, unit_in_words
+from tests.example_releases import release
+from tests.jobs.test_request import request_for
+
+
+@pytest.mark.parametrize(
+    ("unit", "items", "said"),
+    [
+        ("event", None, "one event"),
+        ("event", 1, "one event (up to 1 label)"),
+        ("event", 1_200, "one event (up to 1,200 labels)"),
+        ("user", None, "one user, with all of their events,"),
+        ("user", 5, "one user, with all of their events (up to 5 labels),"),
+    ],
+)
+def test_a_unit_is_named_with_what_counts_of_it(unit: str, items: int | None, said: str) -> None:
+    assert unit_in_words(unit, items) == said
+
+
+def test_the_sentence_says_what_is_protected_by_how_much_and_how_often_not() -> None:
+    assert in_words("one event", "all rounds together show", 0.5, 1e-6) == (
+        "Taking any one event out of the data changes the probability of anything that all rounds together show by at "
+        "most a factor of e^0.5 (about 1.6), except with probability 1e-06."
+    )
+
+
+def test_pure_guarantees_have_no_exception_and_huge_factors_are_not_spelt_out() -> None:
+    said = in_words("one event", "this job releases", 12, 0.0)
+    assert said.endswith("by at most a factor of e^12.")
+
+
+def test_terminal_page_calibration_and_result_say_it_with_the_same_words() -> None:
+    shown = msgspec.structs.replace(release(7, {"tea": 300}), epsilon=1.0)
+    console = Console(width=1_000, file=io.StringIO(), record=True)
+    console.print(picture(shown, 1_000, 10))
+    factor = "by at most a factor of e^1 (about 2.7), except with probability 1e-06."
+    of_rounds = (
+        "Taking any one event (up to 3 labels) out of the data changes the probability of anything that all"
+    )
+    assert f"{of_rounds} rounds together show {factor}" in console.export_text()
+    assert promise(shown) == f"{of_rounds} 65,535 rounds together show {factor}"
+    assert promise(shown, unmetered=True) == f"{promise(shown)}{UNMETERED}"
+    assert calibrate(1.0, 1e-6, 1_023, 3)[1].sentence == (
+        "Taking any one event out of the data changes the probability of anything that all rounds together show "
+        f"{factor}"
+    )
+    job = mechanisms.calibrate(request_for("top-k", "gumbel"))
+    assert guarantee("event", job).replace("this job releases", "all rounds together show") == (
+        calibrate(1.0, job.delta, 1_023, 3)[1].sentence
+    )
