@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
@@ -23,6 +23,7 @@ from rich.console import Console
 
 from stream_dp.cli.histogram_view import HistogramView
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.window_view import WindowView, span_of
 from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import ENVIRONMENT_PREFIX, Settings
 from stream_dp.counters.binary import BinaryMechanism
@@ -33,8 +34,10 @@ from stream_dp.dev.servers import Servers, embedded
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import producer_client
-from stream_dp.releases.release import Release
 from stream_dp.releases.subscription import Subscription
+from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.window_lookup import FALSE_DISCOVERIES
+from stream_dp.releases.windows import Span, Windows
 
 STREAM = "flights"
 EPSILON, DELTA, HORIZON = 2.0, 1e-6, 65_535
@@ -74,6 +77,12 @@ def demo(
     dashboard: Annotated[
         bool, typer.Option("--dashboard/--no-dashboard", help="Show it on a web page too; not with --json.")
     ] = True,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN", help="Show what happened in the last 90s, 5m or 1h, or in so many rounds."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="With --rounds: print only a JSON summary.")
     ] = False,
@@ -86,6 +95,8 @@ def demo(
 
       stream-dp demo
 
+      stream-dp demo --window 5m
+
       stream-dp demo --rounds 2000 --json
     """
     if as_json and rounds is None:
@@ -96,6 +107,9 @@ def demo(
         raise Mistake(
             f"the demo promises privacy for {HORIZON:,} rounds in all: ask for no more with --rounds"
         )
+    if as_json and window is not None:
+        raise Mistake("--window changes what is shown, and --json shows nothing: leave one of them out")
+    span = None if window is None else span_of(window)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as cleanly as Ctrl-C
     speed = rate if rate is not None else _RATE if rounds is None else 0.0
     try:
@@ -103,7 +117,7 @@ def demo(
             place = folder or Path(
                 running.enter_context(tempfile.TemporaryDirectory(prefix="stream-dp-demo-"))
             )
-            _run(running, place, rounds, speed, as_json, dashboard and not as_json)
+            _run(running, place, rounds, speed, as_json, dashboard and not as_json, span)
     except KeyboardInterrupt:
         if as_json:
             raise Mistake("stopped before all rounds were released, so there is no summary") from None
@@ -112,7 +126,13 @@ def demo(
 
 
 def _run(
-    running: ExitStack, folder: Path, rounds: int | None, rate: float, as_json: bool, dashboard: bool
+    running: ExitStack,
+    folder: Path,
+    rounds: int | None,
+    rate: float,
+    as_json: bool,
+    dashboard: bool,
+    span: Span | None,
 ) -> None:
     """Start everything, feed and show until the end; `running` stops it all, the last started first."""
     # People read what is going on from standard output, machines read nothing but the summary there.
@@ -132,9 +152,10 @@ def _run(
         children.append(running.enter_context(_child("dashboard", settings, folder, "--port", str(port))))
     feed = running.enter_context(_feed(settings, rounds, rate))
     subscription = running.enter_context(_subscription(settings, feed.already))
-    introduction = _introduction(settings, folder, rounds, port)
+    page = None if port is None else f"http://127.0.0.1:{port}/{f'?window={span}' if span else ''}"
+    introduction = _introduction(settings, folder, rounds, page)
     console.print(introduction, highlight=False, markup=False, soft_wrap=True)
-    view = None if as_json else running.enter_context(HistogramView(console, introduction.count("\n") + 2))
+    view = None if as_json else _View(running, console, introduction.count("\n") + 2, subscription, span)
     tally = Tally(started)
     while rounds is None or tally.releases < rounds:
         _advance(feed, subscription, tally, view)
@@ -276,12 +297,12 @@ class Tally:
 
     started: float
     releases: int = 0
-    last: "Release | None" = None
+    last: WholeRelease | None = None
     taus: set[int] = field(default_factory=set)
     first_at: float = 0.0
     last_at: float = 0.0
 
-    def count(self, releases: "Sequence[Release]") -> None:
+    def count(self, releases: Sequence[WholeRelease]) -> None:
         """Take note of what one poll brought."""
         self.last_at = time.monotonic()
         self.first_at = self.first_at or self.last_at
@@ -324,7 +345,34 @@ class Tally:
         }
 
 
-def _advance(feed: Feed, subscription: "Subscription", tally: Tally, view: "HistogramView | None") -> None:
+class _View:
+    """The newest release in the terminal, or the window behind it."""
+
+    def __init__(
+        self,
+        running: ExitStack,
+        console: Console,
+        lines_above: int,
+        subscription: Subscription,
+        span: Span | None,
+    ) -> None:
+        if span is None:
+            self._show: Callable[[WholeRelease | None, str], None] = running.enter_context(
+                HistogramView(console, lines_above)
+            ).show
+            return
+        view = running.enter_context(WindowView(console, lines_above))
+        windows = running.enter_context(Windows(subscription.again, span, FALSE_DISCOVERIES))
+        self._show = lambda release, status: view.show(
+            None if release is None else windows.window(release), status
+        )
+
+    def show(self, newest: WholeRelease | None, status: str) -> None:
+        """As `LiveView.show`."""
+        self._show(newest, status)
+
+
+def _advance(feed: Feed, subscription: Subscription, tally: Tally, view: _View | None) -> None:
     """Feed what is due, read what was released, show it."""
     feed.advance(tally.releases)
     releases = subscription.poll(_POLL_SECONDS)
@@ -337,10 +385,10 @@ def _advance(feed: Feed, subscription: "Subscription", tally: Tally, view: "Hist
         view.show(tally.last if releases else None, status if tally.last else "")
 
 
-def _introduction(settings: Settings, folder: Path, rounds: int | None, port: int | None) -> str:
+def _introduction(settings: Settings, folder: Path, rounds: int | None, page: str | None) -> str:
     """Where to look, and how to read the releases from elsewhere while the demo runs."""
     snippet = _SNIPPET.format(topic=settings.releases, kafka=settings.kafka)
     logs = f" Worker's log: {folder / 'worker.log'}" if folder.exists() else ""
     end = "Ctrl-C ends everything." if rounds is None else f"It ends after {rounds:,} rounds."
-    page = f"Dashboard: http://127.0.0.1:{port}/\n" if port is not None else ""
-    return f"{end}{logs}\n{page}Subscribe from another terminal, with Python:\n\n{snippet}\n"
+    dashboard = f"Dashboard: {page}\n" if page is not None else ""
+    return f"{end}{logs}\n{dashboard}Subscribe from another terminal, with Python:\n\n{snippet}\n"

@@ -13,19 +13,19 @@ from stream_dp.cli import options
 from stream_dp.cli.histogram_view import HistogramView, LiveView
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import await_topic, require_kafka, require_topic
-from stream_dp.cli.window_view import WindowView
+from stream_dp.cli.window_view import WindowView, span_of
 from stream_dp.config.settings import Settings, load_settings
 from stream_dp.config.times import parse_time
 from stream_dp.releases.lookup import history_begins, release_at
 from stream_dp.releases.release import Release
 from stream_dp.releases.subscription import Subscription
 from stream_dp.releases.topic import ReleasesTopic, WholeRelease
+from stream_dp.releases.window_lookup import FALSE_DISCOVERIES
+from stream_dp.releases.window_record import record_of
 from stream_dp.releases.windows import Span, Window, Windows
 
 Shown = TypeVar("Shown")
 _POLL_SECONDS = 0.1
-_FALSE_DISCOVERIES = 0.1
-"""The share of labels marked as rising or falling that may be wrong, on average."""
 
 
 def tail(
@@ -80,7 +80,7 @@ def tail(
     )
     if at is not None and (start != "latest" or rounds is not None or window is not None):
         raise Mistake("--at shows one release: leave --from, --rounds and --window out")
-    span = None if window is None else _span(window)
+    span = None if window is None else span_of(window)
     moment = None if at is None else _round_or_time(at, "--at")
     found = load_settings(settings, stream=stream, kafka=kafka)
     try:
@@ -102,13 +102,6 @@ def _round_or_time(text: str, option: str, others: str = "") -> int | datetime:
         raise Mistake(
             f"{option} takes {others}a round such as 1000 or a time such as 2026-01-31T12:00:00Z, not {text!r}"
         ) from None
-
-
-def _span(text: str) -> "Span":
-    try:
-        return Span.of(text)
-    except ValueError as error:
-        raise Mistake(f"--window: {error}") from None
 
 
 def _reach_releases(settings: Settings, may_wait: bool) -> None:
@@ -162,8 +155,12 @@ def _follow(
         if span is None:
             _show_all(subscription, rounds, _itself, _line, _histogram_view, as_json)
             return
-        with Windows(subscription.again, span, _FALSE_DISCOVERIES) as windows:
-            _show_all(subscription, rounds, windows.window, _window_line, _window_view, as_json)
+        with Windows(subscription.again, span, FALSE_DISCOVERIES) as windows:
+
+            def window_line(window: Window) -> bytes:
+                return msgspec.json.encode(record_of(window, span))
+
+            _show_all(subscription, rounds, windows.window, window_line, _window_view, as_json)
 
 
 def _show_all(
@@ -208,28 +205,3 @@ def _line(release: "WholeRelease") -> bytes:
         "first_shown": [release.first_shown(label) for label in release.labels],
     }
     return msgspec.json.encode(msgspec.to_builtins(release) | known)
-
-
-def _window_line(window: "Window") -> bytes:
-    """A window as JSON: `since_round` is 0 where it begins with the epoch, and `since` is then null."""
-    release, since = window.release, window.since
-    return msgspec.json.encode(
-        {
-            "stream": release.stream,
-            "epoch": release.epoch,
-            "nonce": release.nonce,
-            "round": release.round,
-            "ts": release.ts,
-            "since_round": since.round if since else 0,
-            "since": since.ts if since else None,
-            "complete": window.complete,
-            "sd": window.sd,
-            "labels": window.labels,
-            "counts": window.counts.tolist(),
-            "low": window.low.round(1).tolist(),
-            "high": window.high.round(1).tolist(),
-            "new": window.new,
-            "rising": window.rising,
-            "falling": window.falling,
-        }
-    )

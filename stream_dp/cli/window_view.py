@@ -5,7 +5,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli.histogram_view import LiveView, bar, heading, printable, with_interval
-from stream_dp.releases.windows import Window
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.releases.windows import Span, Window
 
 _WIDEST_LABEL = 28
 _PLAIN_LABELS = 5
@@ -14,9 +15,17 @@ _PLAIN_LABELS = 5
 class WindowView(LiveView[Window]):
     """Shows the newest window."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, lines_above: int = 0) -> None:
         """See `LiveView`."""
-        super().__init__(console, line, picture)
+        super().__init__(console, line, picture, lines_above)
+
+
+def span_of(text: str) -> Span:
+    """What --window says; raises `Mistake`."""
+    try:
+        return Span.of(text)
+    except ValueError as error:
+        raise Mistake(f"--window: {error}") from None
 
 
 def line(window: Window) -> str:
@@ -46,6 +55,9 @@ def _reach(window: Window) -> str:
     if window.since is None:
         return f"rounds 1 to {last:,}, since the epoch began"
     short = "" if window.complete else ", as far back as releases are kept"
+    if window.since.epoch != window.release.epoch:
+        begins = f"round {window.since.round:,} of epoch {window.since.epoch}"
+        return f"from after {begins} to round {last:,}, since {window.since.ts[:19]}Z{short}"
     return f"rounds {window.since.round + 1:,} to {last:,}, since {window.since.ts[:19]}Z{short}"
 
 

@@ -1,7 +1,7 @@
 """The web application: one page, a stream of frames, and a small JSON API (static/openapi.json describes it)."""
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -23,9 +23,11 @@ from stream_dp.dashboard.frames import Frames
 from stream_dp.dashboard.promise import promise
 from stream_dp.dashboard.protection import BasicAuth, SafeHeaders
 from stream_dp.dashboard.reader import Reader
+from stream_dp.dashboard.windows import TooManySpans, Windows
 from stream_dp.kafka.log import LogRefused
 from stream_dp.releases.estimates.intervals import whole_intervals
 from stream_dp.releases.release import Release
+from stream_dp.releases.windows import Span
 
 MOST_VIEWERS = 1_000
 MOST_LABELS = 100
@@ -47,6 +49,7 @@ class Dashboard:
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.frames = Frames(reader.board)
+        self.windows = Windows(reader.board, reader.archive)
         self._lookups = 0
 
     def app(self, login: tuple[str, str] | None = None) -> Starlette:
@@ -55,6 +58,7 @@ class Dashboard:
         routes += [
             Route("/api/v1/release/latest", self.latest),
             Route("/api/v1/release", self.release),
+            Route("/api/v1/window", self.window),
             Route("/api/v1/history", self.history),
             Route("/api/v1/results", self.results),
             Route("/api/v1/stream", self.stream),
@@ -87,19 +91,41 @@ class Dashboard:
             at, epoch = _place(request.query_params)
         except ValueError as mistake:
             return _problem(400, str(mistake))
+        return await self._looked_up(at, epoch, self._released)
+
+    async def window(self, request: Request) -> Response:
+        """How often each label occurred lately and what rises and falls, up to now or to a release of the past."""
+        asked = request.query_params
+        try:
+            span = Span.of(asked.get("span", ""))
+            place = _place(asked) if "round" in asked or "at" in asked else None
+        except ValueError as mistake:
+            return _problem(400, str(mistake))
+        if place is not None:
+            return await self._looked_up(*place, lambda release: _raw(self.windows.behind(release, span)))
+        try:
+            body = await self.windows.newest(span)
+        except TooManySpans:
+            return _problem(503, "too many different windows at once: ask again in a moment")
+        except (KafkaError, LogRefused) as failure:
+            return _unread(failure)
+        return _problem(404, "nothing has been released yet") if body is None else _raw(body)
+
+    async def _looked_up(
+        self, at: int | datetime, epoch: int | None, answer: Callable[[Release], Response]
+    ) -> Response:
+        """What a release of the past gives; both are found in a thread."""
         if self._lookups >= _MOST_LOOKUPS:
             return _problem(503, "too many questions at once: ask again in a moment")
         self._lookups += 1
         try:
             found = await run_in_threadpool(self.reader.archive.find, at, epoch)
-        except KafkaError:
-            return _problem(503, "Kafka does not answer: ask again in a moment")
-        except LogRefused as refused:
-            return _problem(404, str(refused))
+            if found is not None:
+                return await run_in_threadpool(answer, found)
+        except (KafkaError, LogRefused) as failure:
+            return _unread(failure)
         finally:
             self._lookups -= 1
-        if found is not None:
-            return self._released(found)
         what = f"a release of {f'round {at}' if isinstance(at, int) else at.isoformat()} or before"
         of = "" if epoch is None else f" of epoch {epoch}"
         return _problem(404, f"the topic does not hold {what}{of}")
@@ -189,8 +215,17 @@ def _file_route(path: str, name: str, media_type: str) -> Route:
 
 
 def _json(value: object) -> Response:
-    body = orjson.dumps(msgspec.to_builtins(value))
+    return _raw(orjson.dumps(msgspec.to_builtins(value)))
+
+
+def _raw(body: bytes) -> Response:
     return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def _unread(failure: KafkaError | LogRefused) -> Response:
+    if isinstance(failure, LogRefused):
+        return _problem(404, str(failure))
+    return _problem(503, "Kafka does not answer: ask again in a moment")
 
 
 def _problem(status: int, sentence: str) -> Response:

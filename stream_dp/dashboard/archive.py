@@ -6,7 +6,10 @@ from threading import Lock
 from stream_dp.config.connections import Kafka
 from stream_dp.releases.lookup import find_release, release_near
 from stream_dp.releases.release import Release
-from stream_dp.releases.topic import ReleasesTopic
+from stream_dp.releases.topic import ReleasesTopic, WholeRelease
+from stream_dp.releases.window_lookup import find_window
+from stream_dp.releases.window_record import WindowRecord, record_of
+from stream_dp.releases.windows import Span
 
 _ANSWER_SECONDS = 5.0
 _FETCH_WAIT = (
@@ -43,6 +46,12 @@ class Archive:
         """A whole release at or soon after this round, by few reads: see `release_near`.  Raises as `find`."""
         with self._lock:
             return release_near(self._looked(), (epoch, round_number))
+
+    def window(self, release: Release, span: Span) -> WindowRecord:
+        """What happened in the window of this span that ends with a release of the topic.  Raises as `find`."""
+        assert isinstance(release, WholeRelease)
+        with self._lock:
+            return record_of(find_window(self._looked(), release, span), span)
 
     def _looked(self) -> ReleasesTopic:
         """The topic as it is now."""

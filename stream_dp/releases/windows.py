@@ -1,7 +1,8 @@
-"""What happened lately: the counts of the last hour, or of the last thousand rounds, from two releases of one epoch.
+"""What happened lately: the counts of the last hour, or of the last thousand rounds, from two releases.
 
-A second reader of the same topic follows the first at the distance of the window, so that memory stays flat and every
-window is exact, however many releases lie within it.  Releases are all that is read, so windows cost no privacy.
+Where an epoch carries on the totals of the one before, a window may begin there.  A second reader of the same topic
+follows the first at the distance of the window, so that memory stays flat and every window is exact, however many
+releases lie within it.  Releases are all that is read, so windows cost no privacy.
 """
 
 from __future__ import annotations
@@ -16,9 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.config.times import milliseconds, parse_time
-from stream_dp.releases.estimates.differences import moved, window_intervals, window_sd
+from stream_dp.releases.estimates.differences import (
+    intervals_across,
+    moved,
+    sd_across,
+    window_intervals,
+    window_sd,
+)
 from stream_dp.releases.estimates.showings import Showing
 from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.totals import totals_of
 
 if TYPE_CHECKING:
     from stream_dp.releases.subscription import Subscription
@@ -51,6 +59,14 @@ class Span:
         number, unit = int(found[1]), found[2]
         return cls(milliseconds=number * _UNITS[unit] * 1000) if unit else cls(rounds=number)
 
+    def __str__(self) -> str:
+        """As it is written, in the largest unit that fits: 5m, and not 300s."""
+        seconds, rest = divmod(self.milliseconds, 1000)
+        if self.rounds or rest:
+            return f"{self.rounds}" if self.rounds else f"{self.milliseconds}ms"
+        unit = next(unit for unit in reversed(_UNITS) if seconds % _UNITS[unit] == 0)
+        return f"{seconds // _UNITS[unit]}{unit}"
+
     def twice(self) -> Span:
         """Two such windows, one after the other."""
         return Span(2 * self.rounds, 2 * self.milliseconds)
@@ -66,7 +82,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Window:
-    """How often each label occurred since an older release of the same epoch, with noise; largest count first.
+    """How often each label occurred since an older release, with noise; largest count first.
 
     `counts`, `low` and `high`, the 95% interval, are of shape (labels,), and `sd` is that of the noise in every count.
     `since` is the older release, None where the window begins with the epoch.  `complete`: the window reaches as far
@@ -119,11 +135,9 @@ class Windows:
         """That which ends with this release, which is later than the one before."""
         (older, complete), *before = [trail.behind(release) for trail in self._trails]
         window = window_between(release, older, complete)
-        if self._share is not None and older is not None:
-            [(oldest, both_complete)] = before
-            if both_complete and oldest is not None:
-                return with_movers(window, oldest, self._share)
-        return window
+        if self._share is None or not before[0][1]:
+            return window
+        return with_movers(window, before[0][0], self._share)
 
     def close(self) -> None:
         """Leave the broker."""
@@ -158,9 +172,9 @@ class _Trail:
         while self._is_before(self._peek(), release, begins):
             self._last, self._next = self._next, None
         older, complete = self._last, self._last is not None
-        if older is None and not _begins_epoch(oldest := self._peek()):
+        if older is None and not begins_epoch(oldest := self._peek()):
             older = oldest
-        if older is not None and (older.nonce != release.nonce or older.round >= release.round):
+        if older is None or not may_be_between(older, release, self._span):
             return None, False
         return older, complete
 
@@ -190,25 +204,41 @@ class _Trail:
         return self._next
 
     def _is_before(self, earlier: WholeRelease, release: WholeRelease, begins: int) -> bool:
-        if earlier.epoch != release.epoch:
+        if earlier.epoch != release.epoch and not may_be_between(earlier, release, self._span):
             return earlier.epoch < release.epoch
         return self._span.clock(earlier) <= begins
 
 
-def _begins_epoch(release: WholeRelease) -> bool:
+def may_be_between(older: WholeRelease, release: WholeRelease, span: Span) -> bool:
+    """Whether a window may begin with one release and end with the other: both of one epoch, the older one first.
+
+    One by time may also begin in the epoch before, if the newer one carries its totals on.
+    """
+    if older.nonce == release.nonce:
+        return older.round < release.round
+    return bool(span.milliseconds) and _carries_on(release, older)
+
+
+def _carries_on(release: WholeRelease, older: WholeRelease) -> bool:
+    return release.totals is not None and older.epoch == release.epoch - 1
+
+
+def begins_epoch(release: WholeRelease) -> bool:
     """Is no release of its epoch before this one?  Those of old epochs do not say which one was."""
     return release.previous == 0 or (release.previous is None and release.round == 1)
 
 
 def window_between(release: WholeRelease, older: WholeRelease | None, complete: bool = True) -> Window:
-    """The counts from `older`, an earlier release of the same epoch, or from the epoch's beginning, to `release`.
+    """The counts from `older`, an earlier release, or from the epoch's beginning, to `release`.
 
-    Raises ValueError where the two are of different epochs.
+    Raises ValueError where the two are of different epochs, unless the newer one carries on the totals of the older.
     """
     if older is None:
         low, high = release.intervals()
         counts = np.array(release.counts, np.int64)
         return Window(release, None, complete, list(release.labels), counts, release.sd, low, high, [])
+    if older.nonce != release.nonce and _carries_on(release, older):
+        return _across(release, older, complete)
     if older.nonce != release.nonce or older.round > release.round:
         raise ValueError("a window is between two releases of one epoch, the older one first")
     before = older.histogram
@@ -216,29 +246,57 @@ def window_between(release: WholeRelease, older: WholeRelease | None, complete: 
     now = release.histogram
     counts = np.array([now[label] - before[label] for label in labels], np.int64)
     shown = _shown_at(release, labels, older)
-    low, high = window_intervals(release, older, shown, counts, 0.95)
+    ends = window_intervals(release, older, shown, counts, 0.95)
+    return _ranked(release, older, complete, labels, counts, window_sd(release, older.round), ends)
+
+
+def _across(release: WholeRelease, older: WholeRelease, complete: bool) -> Window:
+    """The window from a release of the epoch before: the difference of the totals."""
+    before = dict(zip(older.labels, totals_of(older), strict=True))
+    totals = zip(release.labels, totals_of(release), strict=True)
+    known = [(label, now) for label, now in totals if label in before and now.since == before[label].since]
+    labels = [label for label, _ in known]
+    counts = np.array([now.count - before[label].count for label, now in known], np.int64)
+    sd = sd_across(older, before[labels[0]].sd, known[0][1].sd) if known else release.sd
+    ends = intervals_across(older, labels, counts, sd, 0.95)
+    return _ranked(release, older, complete, labels, counts, sd, ends)
+
+
+def _ranked(
+    release: WholeRelease,
+    older: WholeRelease,
+    complete: bool,
+    labels: list[str],
+    counts: NDArray[np.int64],
+    sd: float,
+    ends: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> Window:
+    """A window whose labels stand by their counts."""
     order = np.argsort(-counts, kind="stable")
+    known = set(labels)
     return Window(
         release,
         older,
         complete,
         [labels[place] for place in order],
         counts[order],
-        window_sd(release, older.round),
-        low[order],
-        high[order],
-        [label for label in release.labels if label not in before],
+        sd,
+        ends[0][order],
+        ends[1][order],
+        [label for label in release.labels if label not in known],
     )
 
 
-def with_movers(window: Window, oldest: WholeRelease, false_discoveries: float = 0.1) -> Window:
+def with_movers(window: Window, oldest: WholeRelease | None, false_discoveries: float = 0.1) -> Window:
     """The window, with what is rising and falling since the window before it, which begins with `oldest`.
 
-    Only labels that were shown all the time can be named.  Raises ValueError for a window that begins with its epoch.
+    Only labels that were shown all the time can be named, and none where the three releases are not of one epoch.
     """
     middle, newest = window.since, window.release
-    if middle is None or oldest.nonce != newest.nonce or oldest.round >= middle.round:
-        raise ValueError("two windows of one epoch have to follow one another")
+    if middle is None or oldest is None or not oldest.nonce == middle.nonce == newest.nonce:
+        return window
+    if oldest.round >= middle.round:
+        return window
     before = oldest.histogram
     known = [place for place, label in enumerate(window.labels) if label in before]
     labels = [window.labels[place] for place in known]

@@ -1,5 +1,6 @@
 """The HTTP side: what is answered, in which form, to whom, and under which protection."""
 
+import asyncio
 import base64
 import json
 import re
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from kafka.errors import KafkaTimeoutError
+from msgspec import convert, to_builtins
 from starlette.testclient import TestClient
 
+from stream_dp.dashboard import windows
 from stream_dp.dashboard.app import MOST_LABELS, Dashboard
 from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.promise import promise
@@ -19,6 +22,9 @@ from stream_dp.dashboard.results import read_result
 from stream_dp.kafka.log import LogRefused
 from stream_dp.releases.estimates.intervals import whole_intervals
 from stream_dp.releases.release import Release
+from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.window_record import WindowRecord, record_of
+from stream_dp.releases.windows import Span, window_between
 from tests.dashboard.viewer import Viewer
 from tests.example_releases import release
 
@@ -36,6 +42,7 @@ class Topic:
         self.held: dict[int, Release] = {}
         self.ready, self.running = True, False
         self.broken: Exception | None = None
+        self.looks: list[tuple[int, str]] = []
 
     def start(self) -> None:
         self.running = True
@@ -53,6 +60,16 @@ class Topic:
         asked = at if isinstance(at, int) else at.minute
         held = [number for number in self.held if number <= asked]
         return self.held[max(held)] if held and epoch in (None, 1) else None
+
+    def window(self, made: Release, span: Span) -> WindowRecord:
+        """That from the round before."""
+        if self.broken is not None:
+            raise self.broken
+        self.looks.append((made.round, str(span)))
+        whole = [
+            convert(to_builtins(self.held[number]), WholeRelease) for number in (made.round - 1, made.round)
+        ]
+        return record_of(window_between(whole[1], whole[0]), span)
 
     def release(self, round_number: int, counts: dict[str, int]) -> Release:
         self.held[round_number] = release(round_number, counts)
@@ -103,6 +120,65 @@ def test_releases_history_and_results_are_answered_as_described(topic: Topic, cl
     told = client.get("/api/v1/results").json()
     check_form("/api/v1/results", told)
     assert told[0]["labels"] == ["x"]
+
+
+def test_windows_are_answered_as_described_and_the_newest_is_found_once(
+    topic: Topic, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client.get("/api/v1/window?span=5m").status_code == 404
+    for number in range(1, 4):
+        topic.release(number, {"a": 300 + 10 * number, "b": 120})
+    for _ in range(3):
+        told = client.get("/api/v1/window?span=5m").json()
+        check_form("/api/v1/window", told)
+        assert (told["window"], told["since_round"], told["round"]) == ("5m", 2, 3)
+        assert dict(zip(told["labels"], told["counts"], strict=True)) == {"a": 10, "b": 0}
+    assert topic.looks == [(3, "5m")]
+    topic.release(4, {"a": 400, "b": 120})
+    assert client.get("/api/v1/window?span=5m").json()["round"] == 3, "half a second has not passed"
+    monkeypatch.setattr(windows, "_SECONDS_BETWEEN", 0.0)
+    assert client.get("/api/v1/window?span=5m").json()["round"] == 4
+    past = client.get("/api/v1/window?span=1h&round=2&epoch=1").json()
+    assert (past["window"], past["since_round"], past["round"]) == ("1h", 1, 2)
+    assert client.get("/api/v1/window?span=1h&round=2&epoch=7").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "asked", ["", "span=", "span=soon", "span=5m&round=0", "span=5m&round=1&at=2026-01-31"]
+)
+def test_what_is_no_window_is_told(topic: Topic, client: TestClient, asked: str) -> None:
+    topic.release(1, {"a": 300})
+    answer = client.get(f"/api/v1/window?{asked}")
+    assert answer.status_code == 400
+    assert topic.looks == []
+
+
+def test_without_kafka_there_is_no_window_and_the_next_question_looks_again(
+    topic: Topic, client: TestClient
+) -> None:
+    for number in (1, 2):
+        topic.release(number, {"a": 300})
+    topic.broken = KafkaTimeoutError()
+    assert client.get("/api/v1/window?span=5m").status_code == 503
+    topic.broken = LogRefused("there is no such topic")
+    assert client.get("/api/v1/window?span=5m").status_code == 404
+    topic.broken = None
+    assert client.get("/api/v1/window?span=5m").status_code == 200
+
+
+async def test_few_different_windows_are_looked_for_at_once_and_all_who_ask_for_one_wait_for_it(
+    topic: Topic,
+) -> None:
+    for number in (1, 2):
+        topic.release(number, {"a": 300})
+    found = windows.Windows(topic.board, topic)  # type: ignore[arg-type]
+    many = [asyncio.create_task(found.newest(Span.of("5m"))) for _ in range(100)]
+    others = [asyncio.create_task(found.newest(Span.of(number))) for number in range(1, 20)]
+    answers = await asyncio.gather(*many, *others, return_exceptions=True)
+    assert len(set(answers[:100])) == 1
+    refused = [each for each in answers[100:] if isinstance(each, windows.TooManySpans)]
+    assert len(refused) == 19 - 7
+    assert len(topic.looks) == 8
 
 
 def test_the_description_is_openapi_and_names_every_address(client: TestClient) -> None:

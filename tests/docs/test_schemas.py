@@ -19,6 +19,7 @@ from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.releases.changes import Change, derive
 from stream_dp.releases.release import decode_release
 from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.window_record import WindowRecord
 from tests.docs.schemas import SCHEMAS, read_schema, schema
 
 
@@ -246,3 +247,11 @@ def test_dead_letters_carry_the_headers_that_the_page_lists_and_no_part_of_the_r
     assert "1234567" not in letter.reason
     _, [empty] = worked_off(None)
     assert f"`{empty.reason}`" in page
+
+
+def test_windows_are_as_their_schema_says() -> None:
+    Draft202012Validator.check_schema(read_schema("window"))
+    assert set(read_schema("window")["properties"]) == set(WindowRecord.__struct_fields__)
+    for value in read_schema("window")["examples"]:
+        assert schema("window").is_valid(value)
+        assert msgspec.convert(value, WindowRecord)

@@ -221,6 +221,69 @@ def test_a_window_does_not_reach_into_the_epoch_before() -> None:
             assert window.complete
 
 
+def carried_on() -> list[WholeRelease]:
+    """Two epochs of which the second carries the first on: tea in both, milk shown from the second on."""
+    first = stream(range(1, 101), {"tea": (1, 3)})
+    second = stream(range(1, 21), {"tea": (1, 5), "milk": (1, 9)}, epoch=2)
+    end = first[-1].histogram["tea"]
+    sd = first[-1].sd
+    total_sds = [{"1": float(np.hypot(sd, each.sd)), "2": each.sd} for each in second]
+    return first + [
+        replace(
+            each,
+            since=[1 if label == "tea" else 2 for label in each.labels],
+            totals=[count + end * (label == "tea") for label, count in each.histogram.items()],
+            total_sds=sds,
+        )
+        for each, sds in zip(second, total_sds, strict=True)
+    ]
+
+
+def test_a_window_reaches_into_the_epoch_before_where_totals_go_on() -> None:
+    releases = carried_on()
+    for window in windows(releases, "100s", 95):
+        number = window.release.round
+        if window.release.epoch == 1 or number > 10:
+            assert window.since is not None
+            assert window.since.epoch == window.release.epoch
+            continue
+        assert window.complete
+        assert window.since is releases[90 + number - 1]
+        # Until the end of epoch 1 three a round; of epoch 2, whose counts begin with 500 here, five.
+        assert window.histogram == {"tea": 3 * (10 - number) + 500 + 5 * number}
+        assert window.new == ["milk"]
+        assert (window.low < window.counts).all()
+        assert (window.high > window.counts).all()
+        assert not window.rising
+
+
+def test_by_rounds_a_window_begins_with_the_epoch_even_where_totals_go_on() -> None:
+    for window in windows(carried_on(), 10, 100)[:10]:
+        assert window.since is None
+        assert not window.complete
+
+
+def test_the_noise_of_a_window_over_two_epochs_is_no_less_than_it_is_said_to_be() -> None:
+    """Against the rows of the matrix of blt: the end of one epoch, a release before it, and one of the next epoch."""
+    matrix = ROWS["blt"]() * 30
+    end, now = matrix[HORIZON - 1], matrix[9]
+    for since in range(1, HORIZON):
+        then = matrix[since - 1]
+        older = replace(release_of(mechanism("blt"), since, EPSILON, None), sd=float(np.linalg.norm(then)))
+        really = np.sqrt(np.sum((end - then) ** 2) + np.sum(now**2))
+        total = np.sqrt(np.sum(end**2) + np.sum(now**2))
+        told = differences.sd_across(older, older.sd, float(total))
+        assert told >= really
+        assert told <= np.sqrt(3) * np.hypot(np.linalg.norm(end), np.linalg.norm(now))
+
+
+def test_the_interval_over_two_epochs_allows_for_noise_that_had_lifted_the_label() -> None:
+    [window] = windows(carried_on(), "100s", 100)[:1]
+    reach = 1.96 * window.sd
+    assert window.low[0] == pytest.approx(window.counts[0] - reach, rel=1e-3)
+    assert window.high[0] > window.counts[0] + reach + 0.1 * window.sd
+
+
 def test_where_the_past_is_no_longer_kept_a_window_begins_with_the_oldest_release() -> None:
     releases = stream(range(1, 41), {"tea": (1, 3)})[15:]
     found = windows(releases, 10, 2)
@@ -323,5 +386,5 @@ def test_a_window_names_no_mover_before_there_are_two() -> None:
     assert "milk       ▲" in console.export_text()
     with pytest.raises(ValueError, match="between 0 and 1"):
         Windows(readers.again, Span(rounds=10), 1.0)
-    with pytest.raises(ValueError, match="follow one another"):
-        with_movers(windows[5], releases[0])
+    assert with_movers(windows[5], releases[0]) is windows[5]
+    assert with_movers(windows[34], windows[34].since) is windows[34]

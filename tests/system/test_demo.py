@@ -113,6 +113,26 @@ def test_headless_it_says_what_was_released_and_before_people_it_goes_on_until_c
     wait_until_all_ended(folder)
 
 
+def test_one_option_turns_it_into_what_happened_in_the_last_minutes(tmp_path: Path) -> None:
+    with started(tmp_path / "demo", "--window", "5m") as demo:
+        try:
+            text = read_until(demo, "rounds 1 to ")
+            assert re.search(r"Dashboard: http://127\.0\.0\.1:\d+/\?window=5m\n", text)
+            assert ", since the epoch began: " in text
+            demo.send_signal(signal.SIGINT)
+            _, errors = demo.communicate(timeout=GIVE_UP_SECONDS)
+        finally:
+            demo.kill()
+    assert (demo.returncode, errors) == (0, "")
+
+
+def test_what_is_no_window_is_told_before_anything_starts() -> None:
+    for words in (["--window", "soon"], ["--window", "5m", "--rounds", "10", "--json"]):
+        found = CliRunner().invoke(app, ["demo", *words])
+        assert found.exit_code == 2
+        assert "--window" in found.output
+
+
 def check_summary(told: dict[str, Any]) -> None:
     """It says what 2,048 rounds released, and counts are the true ones and noise."""
     mechanism, _ = calibrate(2, 1e-6, 65_535, 3)

@@ -1,6 +1,7 @@
 """What happened lately, by a subscriber and by `stream-dp tail --window`, from the releases that a worker wrote."""
 
 import json
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -9,7 +10,12 @@ from typer.testing import CliRunner
 import stream_dp
 from stream_dp.cli import app
 from stream_dp.events.record import Record
+from stream_dp.releases.lookup import find_release
 from stream_dp.releases.release import decode_release
+from stream_dp.releases.topic import ReleasesTopic
+from stream_dp.releases.window_lookup import FALSE_DISCOVERIES, find_window
+from stream_dp.releases.window_record import record_of
+from stream_dp.releases.windows import Span, Windows
 from tests.system.streams import Stream, event, small_stream
 
 ROUNDS = 120
@@ -51,6 +57,24 @@ def test_windows_by_time_and_by_rounds_are_differences_of_releases(
             by_rounds = [window.histogram for window in islice(subscription.windows(30), ROUNDS)]
         assert by_rounds == [dict(zip(each["labels"], each["counts"], strict=True)) for each in windows]
         assert tail(stream, "--window", "30")[-1].startswith("rounds 91 to 120, since 1970-01-01T00:15:00Z: ")
+
+
+def test_one_release_alone_has_the_same_window_as_in_a_row(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, shown="kept") as stream:
+        fed(stream)
+        assert stream.run(until_round=ROUNDS) == 0
+        releases = ReleasesTopic(stream.settings.kafka_address, stream.settings.releases)
+        with closing(releases), stream_dp.subscribe(kafka, topic_prefix, "earliest") as subscription:
+            for span in ("5m", "30", "1h"):
+                with Windows(subscription.again, Span.of(span), FALSE_DISCOVERIES) as windows:
+                    for number in (1, 20, 30, 31, 75, ROUNDS):
+                        release = find_release(releases, number)
+                        assert release is not None
+                        alone = find_window(releases, release, Span.of(span))
+                        row = windows.window(release)
+                        assert record_of(alone, Span.of(span)) == record_of(row, Span.of(span))
 
 
 def test_what_is_no_window_is_a_mistake() -> None:

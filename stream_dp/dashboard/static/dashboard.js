@@ -10,6 +10,7 @@ import { onKey, search } from "./search.js";
 import { heard, show, view, whenChanged } from "./state.js";
 import { drawStatus } from "./status.js";
 import { nextTheme, restoreTheme } from "./theme.js";
+import { drawWindow, pickWindow, refreshWindow, restoreWindow } from "./windows.js";
 
 const TABLE_MS = 400, LOOK_MS = 500;
 let drawing = false, tableAt = 0;
@@ -30,6 +31,8 @@ function draw(force) {
   drawStatus();
   if (!view.shown) return;
   drawFacts();
+  drawWindow();
+  refreshWindow();
   const now = performance.now();
   if (force || now - tableAt >= TABLE_MS) {  // slower than the facts above: order and numbers are of one release
     tableAt = now;
@@ -40,6 +43,8 @@ function draw(force) {
 
 whenChanged((atOnce) => (atOnce ? draw(true) : schedule()));
 restoreTheme();
+restoreWindow();
+$("window").addEventListener("change", pickWindow);
 $("theme").addEventListener("click", nextTheme);
 $("pause").addEventListener("click", () => view.shown && setMode(view.mode === "live" ? "paused" : "live"));
 $("live").addEventListener("click", () => {

@@ -6,7 +6,7 @@ import { rounded, whole } from "./format.js";
 import { remember, remembered } from "./memory.js";
 import { drawRow, newRow, rows } from "./rows.js";
 import { silence } from "./silence.js";
-import { NORMAL_95, ROWS_STEP, changed, view } from "./state.js";
+import { NORMAL_95, ROWS_STEP, changed, ranked, view } from "./state.js";
 import { refreshTrends, trends } from "./trends.js";
 
 const MOST_ROWS = 200, MOST_PINS = 20, MOST_GLIDING = 60;
@@ -18,15 +18,16 @@ export function drawRanking(force) {
   if (force || !hovering || !rows.size) order(!force && !calm.matches && rows.size <= MOST_GLIDING);  // nothing moves away under a pointer
   drawScale();
   for (const [label, row] of rows) drawRow(label, row, pins.has(label), scale);
-  $("empty").hidden = view.shown.counts.length > 0 || rows.size > 0;
-  put($("empty"), silence(view.shown.release) || "No label has reached the threshold yet.");
-  $("table").dataset.round = view.shown.release.round;
+  $("empty").hidden = ranked().counts.length > 0 || rows.size > 0;
+  put($("empty"), silence(view.shown.release) || (view.window ? "No label is shown at both ends." : "No label has reached the threshold yet."));
+  put($("count-title"), view.window ? "In window" : "Count");
+  $("table").dataset.round = (view.window ? ranked() : view.shown.release).round;
   refreshTrends(force);
 }
 
 /* Pinned labels first, then by count. */
 function order(glide) {
-  const { names, rank } = view.shown;
+  const { names, rank } = ranked();
   const wanted = view.query.toLocaleLowerCase();
   const matches = (name) => !wanted || name.toLocaleLowerCase().includes(wanted);
   const found = names.filter(matches);
@@ -79,18 +80,20 @@ function tellHowMany(found, left) {
   put($("more"), `Show ${Math.min(ROWS_STEP, left)} more`);
   $("matches").hidden = !view.query && !(left > 0 && view.limit >= MOST_ROWS);
   put($("matches"), view.query
-    ? `${whole(found)} of ${whole(view.shown.names.length)} released labels match. One that is missing is not a zero.`
+    ? `${whole(found)} of ${whole(ranked().names.length)} released labels match. One that is missing is not a zero.`
     : `The ${MOST_ROWS} largest are shown; search for the others.`);
 }
 
 function drawScale() {
-  const { release, counts, rank } = view.shown;
-  let largest = release.tau;
+  const { counts, rank, sd = view.shown.release.sd } = ranked();
+  const tau = view.window ? -1 : view.shown.release.tau;  // the threshold is one of all counts since the beginning
+  let largest = Math.max(1, tau);
   for (const label of rows.keys()) if (rank.has(label)) largest = Math.max(largest, counts[rank.get(label)]);
-  largest += NORMAL_95 * release.sd;
+  largest += NORMAL_95 * sd;
   if (largest > scale || largest < 0.6 * scale) scale = rounded(1.06 * largest);  // stands still between, for calm
-  $("table").style.setProperty("--tau-at", (release.tau / scale).toFixed(4));
-  put($("axis-end"), release.tau / scale > 0.75 ? "" : whole(scale));
+  $("table").style.setProperty("--tau-at", (tau / scale).toFixed(4));
+  $("table").classList.toggle("of-window", Boolean(view.window));
+  put($("axis-end"), tau / scale > 0.75 ? "" : whole(scale));
 }
 
 function togglePin(label) {

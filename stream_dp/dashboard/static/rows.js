@@ -3,7 +3,8 @@
 import { isFresh } from "./arrivals.js";
 import { SVG, element, isolated, put } from "./dom.js";
 import { whole } from "./format.js";
-import { view } from "./state.js";
+import { ranked, view } from "./state.js";
+import { moved } from "./windows.js";
 
 export const rows = new Map();  // label -> the elements of its row
 
@@ -23,7 +24,9 @@ export function newRow(label, togglePin) {
   row.track = element("span", "", "track");
   for (const name of ["spread", "solid", "tick"]) row.track.append(element("i", "", name));
   cell("bar", row.track).setAttribute("aria-hidden", "true");
-  row.count = cell("count");
+  row.count = element("span");
+  row.move = element("span", "", "move");
+  cell("count", row.move, row.count);
   row.interval = cell("interval");
   row.trend = drawing("0 0 100 24");
   row.trend.setAttribute("preserveAspectRatio", "none");
@@ -54,7 +57,7 @@ function pinButton(label, togglePin) {
 }
 
 export function drawRow(label, row, isPinned, scale) {
-  const { counts, low, high, rank } = view.shown;
+  const { counts, low, high, rank } = ranked();
   const index = rank.get(label), fresh = isFresh(label);
   row.line.classList.toggle("absent", index === undefined);
   row.line.classList.toggle("fresh", fresh);
@@ -62,10 +65,24 @@ export function drawRow(label, row, isPinned, scale) {
   row.pin.setAttribute("aria-pressed", String(isPinned));
   put(row.rank, index === undefined ? "–" : whole(index + 1));
   put(row.count, index === undefined ? "–" : whole(counts[index]));
-  put(row.interval, index === undefined ? "below threshold" : `${whole(low[index])} – ${whole(high[index])}`);
+  drawMove(row.move, index === undefined ? 0 : moved(label));
+  put(row.interval, index === undefined ? absence(label) : `${whole(low[index])} – ${whole(high[index])}`);
   if (index === undefined) return;
   const style = row.track.style;
   style.setProperty("--low", (low[index] / scale).toFixed(4));
   style.setProperty("--high", Math.min(1, high[index] / scale).toFixed(4));
   style.setProperty("--at", Math.max(0, counts[index] / scale).toFixed(4));
+}
+
+function drawMove(mark, sign) {
+  put(mark, sign ? (sign > 0 ? "▲" : "▼") : "");
+  mark.dataset.sign = sign;
+  if (sign) mark.setAttribute("aria-label", sign > 0 ? "rising" : "falling");
+  else mark.removeAttribute("aria-label");
+  mark.setAttribute("role", sign ? "img" : "none");
+}
+
+function absence(label) {
+  if (!view.shown.rank.has(label)) return "below threshold";
+  return view.recent ? "new in window" : "–";
 }

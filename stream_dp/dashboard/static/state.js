@@ -9,8 +9,10 @@ export const heard = {
   connected: false, at: 0,
 };
 
-/* `mode` is live, paused, or past: a release that was looked up.  `shown` is the release on the page. */
-export const view = { mode: "live", shown: null, limit: ROWS_STEP, query: "" };
+/* `mode` is live, paused, or past: a release that was looked up.  `shown` is the release on the page; `window` is the
+   span that the ranking is of, empty for all since the epoch began, and `recent` that window, once it was found. */
+export const view = { mode: "live", shown: null, window: "", recent: null, limit: ROWS_STEP, query: "" };
+const NOTHING = { names: [], counts: [], low: [], high: [], rank: new Map(), sd: 0 };
 
 let listener = () => {};
 
@@ -21,6 +23,12 @@ export function whenChanged(draw) {
 /* Have the page drawn: at once if the viewer did something, else with its next frame. */
 export function changed(atOnce = false) {
   listener(atOnce);
+}
+
+/* What the ranking shows: the release, or the window behind it. */
+export function ranked() {
+  if (!view.window) return view.shown;
+  return view.recent && !view.recent.problem ? view.recent : NOTHING;
 }
 
 export function show(release, names, { counts, low, high, promise }) {

@@ -71,6 +71,35 @@ def window_intervals(
     )
 
 
+def sd_across(older: Release, then: float, now: float) -> float:
+    """The most that the standard deviation of a difference of totals can be, from one epoch into the next.
+
+    `then` and `now` are the deviations of the totals, that of `older` first.  Both hold the noise of the epochs before.
+    The last count of the older epoch and its count in `older` share some noise too, which is not taken off: where the
+    older epoch ended nobody need know.
+    """
+    return float(np.sqrt(max(0.0, now**2 - then**2) + 2 * older.sd**2))
+
+
+def intervals_across(
+    older: Release, labels: Sequence[str], counts: NDArray[np.int64], sd: float, confidence: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The ends of the intervals of windows that begin with `older` and end in the next epoch.
+
+    Nobody need know since when the older epoch shows the labels: they hold both ends of what is possible.
+    """
+    reach = NormalDist().inv_cdf((1 + confidence) / 2) * sd
+    plain = counts.astype(np.float64)
+    if older.shown != "kept":
+        return plain - reach, plain + reach
+    place = {label: place for place, label in enumerate(older.labels)}
+    shown = [
+        Showing(older.round, older.counts[found], older.sd, older.tau, 1, False, older.is_known(found))
+        for found in (place[label] for label in labels)
+    ]
+    return plain - reach, plain + noise_since(shown, older)[0] * older.sd + reach
+
+
 def moved(
     ends: Sequence[Release], shown: Sequence[Showing], changes: NDArray[np.int64], false_discoveries: float
 ) -> NDArray[np.int64]:

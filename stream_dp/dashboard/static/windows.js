@@ -1,0 +1,101 @@
+/* What happened lately: the ranking by a window, fetched anew while the stream goes on. */
+
+import { say } from "./announcer.js";
+import { $, put } from "./dom.js";
+import { when, whole } from "./format.js";
+import { API, changed, heard, ranked, view } from "./state.js";
+
+const LOOK_MS = 1000, SHARE_OF_TIME = 5;  // a large answer is asked for the less often
+const SPAN = /^[1-9][0-9]{0,8}[smhd]?$/;
+const UNITS = { s: "second", m: "minute", h: "hour", d: "day" };
+const request = { busy: false, at: 0, took: 0, key: "", failed: false };
+
+/* The window that the address names is picked at first, also one that the picker does not have. */
+export function restoreWindow() {
+  const named = new URLSearchParams(location.search).get("window") || "";
+  if (!SPAN.test(named)) return;
+  if (![...$("window").options].some((option) => option.value === named)) $("window").add(new Option(inWords(named), named));
+  $("window").value = named;
+  view.window = named;
+}
+
+function inWords(span) {
+  const unit = UNITS[span.at(-1)], number = unit ? span.slice(0, -1) : span;
+  return number === "1" ? `last ${unit || "round"}` : `last ${whole(number)} ${unit || "round"}s`;
+}
+
+export function pickWindow() {
+  view.window = $("window").value;
+  view.recent = null;
+  Object.assign(request, { key: "", at: 0, failed: false });
+  const address = new URL(location);
+  if (view.window) address.searchParams.set("window", view.window);
+  else address.searchParams.delete("window");
+  history.replaceState(null, "", address);
+  changed(true);
+}
+
+/* Ask for the window behind the release on show, unless it is there or was asked for just now. */
+export async function refreshWindow() {
+  if (!view.window) return;
+  const { release } = view.shown, span = view.window, isLive = view.mode === "live";
+  const key = `${span} ${release.nonce} ${release.round}`;
+  const isTooSoon = (isLive || request.failed) && Date.now() - request.at < Math.max(LOOK_MS, SHARE_OF_TIME * request.took);
+  if (request.busy || key === request.key || isTooSoon || !heard.connected) return;
+  request.busy = true;
+  request.at = Date.now();
+  request.key = key;
+  try {
+    const answer = await fetch(`${API}/window?span=${span}${isLive ? "" : `&round=${release.round}&epoch=${release.epoch}`}`);
+    const found = await answer.json();
+    request.failed = !answer.ok;
+    if (span === view.window) take(answer.ok ? found : { problem: found.error });
+    if (!answer.ok || found.round < release.round) request.key = "";  // ask again
+  } catch {
+    request.failed = true;  // the connection is watched elsewhere
+    request.key = "";
+  } finally {
+    request.busy = false;
+    request.took = Date.now() - request.at;
+  }
+  changed();
+}
+
+function take(found) {
+  const first = !view.recent;
+  if (found.problem) {
+    view.recent = { problem: found.problem };
+    return;
+  }
+  const moves = new Map([...found.rising.map((label) => [label, 1]), ...found.falling.map((label) => [label, -1])]);
+  view.recent = {
+    ...found, names: found.labels, moves, rank: new Map(found.labels.map((label, index) => [label, index])),
+    low: found.low.map((end) => Math.max(0, Math.floor(end))), high: found.high.map((end) => Math.max(0, Math.ceil(end))),
+  };
+  if (first) say(reach(view.recent));
+}
+
+/* What the ranking is of, in words. */
+export function drawWindow() {
+  $("window-note").hidden = !view.window;
+  if (!view.window) return;
+  const { recent } = view;
+  if (!recent) return put($("window-note"), "Looking for where the window begins …");
+  if (recent.problem) return put($("window-note"), `There is no window to show: ${recent.problem}.`);
+  const others = recent.new.length ? ` ${whole(recent.new.length)} labels were first shown within it and have no count of it.` : "";
+  const movers = recent.moves.size ? " ▲ and ▼: rose or fell since the window before by more than noise explains." : "";
+  put($("window-note"), `${reach(recent)} Noise sd ${recent.sd.toFixed(1)}.${others}${movers}`);
+}
+
+function reach(recent) {
+  if (!recent.since) return `Rounds 1 to ${whole(recent.round)}: the epoch is younger than this window.`;
+  const begins = recent.since_epoch === recent.epoch ? `Rounds ${whole(recent.since_round + 1)}`
+    : `From after round ${whole(recent.since_round)} of epoch ${recent.since_epoch}`;
+  const short = recent.complete ? "" : ", as far back as releases are kept";
+  return `${begins} to ${whole(recent.round)}, since ${when(recent.since)}${short}.`;
+}
+
+/* What became of a label since the window before: 1, -1, or 0 where noise may explain it. */
+export function moved(label) {
+  return ranked().moves?.get(label) || 0;
+}

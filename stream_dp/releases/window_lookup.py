@@ -1,0 +1,56 @@
+"""The window behind one release, found in the topic by few reads."""
+
+from datetime import UTC, datetime, timedelta
+
+from stream_dp.releases.lookup import find_release
+from stream_dp.releases.topic import ReleasesTopic, WholeRelease
+from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.windows import (
+    Span,
+    Window,
+    begins_epoch,
+    may_be_between,
+    window_between,
+    with_movers,
+)
+
+FALSE_DISCOVERIES = 0.1
+"""The share of labels named as rising or falling that may be wrong, on average."""
+
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def find_window(
+    releases: ReleasesTopic, release: WholeRelease, span: Span, false_discoveries: float = FALSE_DISCOVERIES
+) -> Window:
+    """The window of this span that ends with a release of the topic, and what rises and falls in it.
+
+    Windows of one release after the other are had at less cost from `windows.Windows`.  Raises KafkaError.
+    """
+    older, complete = _older(releases, release, span)
+    window = window_between(release, older, complete)
+    oldest, both_complete = _older(releases, release, span.twice())
+    return with_movers(window, oldest, false_discoveries) if both_complete else window
+
+
+def _older(releases: ReleasesTopic, release: WholeRelease, span: Span) -> tuple[WholeRelease | None, bool]:
+    """Where the window begins, as `windows.Windows` finds it, and whether it reaches as far back as was asked for."""
+    begins = span.begins(release)
+    found = None
+    if span.milliseconds:
+        found = find_release(releases, _START + timedelta(milliseconds=max(0, begins)))
+    elif begins > 0:
+        found = find_release(releases, begins, release.epoch)
+    if found is not None:
+        return (found, True) if may_be_between(found, release, span) else (None, False)
+    oldest = _oldest(releases)
+    if oldest is None or begins_epoch(oldest) or not may_be_between(oldest, release, span):
+        return None, False
+    return oldest, False
+
+
+def _oldest(releases: ReleasesTopic) -> WholeRelease | None:
+    """The first whole release that the topic still holds."""
+    merged = WholeReleases()
+    wholes = map(merged.add, releases.parts_from(releases.first))
+    return next((whole for whole in wholes if whole is not None), None)

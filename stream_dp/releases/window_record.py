@@ -1,0 +1,62 @@
+"""A window as JSON: what `stream-dp tail --window` prints, the dashboard answers and `<stream>.windows` holds."""
+
+import msgspec
+
+from stream_dp.releases.release import VERSION
+from stream_dp.releases.windows import Span, Window
+
+
+class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How often each label occurred in the `window` that ends with the release of `round`; largest count first.
+
+    It begins after the release of `since_round`, of epoch `since_epoch` and time `since`; these are 0, the epoch's own
+    number and null where it begins with its epoch.  `left_out`: how many labels with small counts are not named,
+    because the record would be too large.  The other fields are those of `windows.Window`.
+    """
+
+    v: int
+    stream: str
+    window: str
+    epoch: int
+    nonce: str
+    round: int
+    ts: str
+    since_epoch: int
+    since_round: int
+    since: str | None
+    complete: bool
+    sd: float
+    labels: list[str]
+    counts: list[int]
+    low: list[float]
+    high: list[float]
+    new: list[str]
+    rising: list[str]
+    falling: list[str]
+    left_out: int = 0
+
+
+def record_of(window: Window, span: Span) -> WindowRecord:
+    """The record of a whole window, however large."""
+    release, since = window.release, window.since
+    return WindowRecord(
+        v=VERSION,
+        stream=release.stream,
+        window=str(span),
+        epoch=release.epoch,
+        nonce=release.nonce,
+        round=release.round,
+        ts=release.ts,
+        since_epoch=since.epoch if since else release.epoch,
+        since_round=since.round if since else 0,
+        since=since.ts if since else None,
+        complete=window.complete,
+        sd=window.sd,
+        labels=window.labels,
+        counts=window.counts.tolist(),
+        low=window.low.round(1).tolist(),
+        high=window.high.round(1).tolist(),
+        new=window.new,
+        rising=window.rising,
+        falling=window.falling,
+    )

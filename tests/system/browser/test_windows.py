@@ -1,0 +1,114 @@
+"""The page ranks by what happened lately, and marks what rises and falls beyond what noise explains."""
+
+import msgspec
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
+
+from stream_dp.config.times import iso_timestamp
+from stream_dp.releases.release import Release
+from tests.dashboard.page import rows, text, wait_for, wait_for_round, wait_for_text
+from tests.dashboard.running import Running, records
+from tests.example_releases import release
+from tests.system.browser.published import write
+from tests.system.streams import Stream
+
+NOON = 1_769_860_800_000
+MINUTE = 60_000
+MOVES = "return [...document.querySelectorAll('#rows tr')].map(row => row.querySelector('.move').textContent)"
+
+
+def each_minute(stream: Stream, first: int, last: int) -> list[Release]:
+    """A release a minute: tea 30 a minute, milk 10 and from round 26 on 300, and cake from round 28 on."""
+    found = []
+    for number in range(first, last + 1):
+        counts = {"tea": 2_000 + 30 * number, "milk": 500 + 10 * number + 290 * max(0, number - 25)}
+        if number >= 28:
+            counts["cake"] = 200
+        ranked = dict(sorted(counts.items(), key=lambda found: -found[1]))
+        made = release(number, ranked, stream.settings.stream)
+        found.append(
+            msgspec.structs.replace(made, ts=iso_timestamp(NOON + MINUTE * number), previous=number - 1)
+        )
+    return found
+
+
+def publish(stream: Stream, releases: list[Release]) -> None:
+    times = [NOON + MINUTE * each.round for each in releases]
+    written = zip(records(releases), times, strict=True)
+    stream.write(stream.settings.releases, [each._replace(timestamp=time) for each, time in written])
+
+
+def pick(browser: Chrome, words: str) -> None:
+    Select(browser.find_element(By.ID, "window")).select_by_visible_text(words)
+
+
+def ranking(browser: Chrome) -> list[tuple[str, str]]:
+    return [(row["label"], row["count"]) for row in rows(browser)]
+
+
+def test_the_ranking_is_that_of_the_window_that_is_picked(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    publish(stream, each_minute(stream, 1, 30))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 30)
+    since_start = ranking(browser)
+    assert since_start == [("tea", "2,900"), ("milk", "2,250"), ("cake", "200")]
+    pick(browser, "last 5 minutes")
+    wait_for(browser, lambda: ranking(browser) == [("milk", "▲1,500"), ("tea", "150")])
+    assert text(browser, "window-note").startswith(
+        "Rounds 26 to 30, since 2026-01-31 12:25:00 UTC. Noise sd "
+    )
+    assert "1 labels were first shown within it and have no count of it. ▲ and ▼" in text(
+        browser, "window-note"
+    )
+    milk = rows(browser)[0]
+    low, high = (int(end.replace(",", "")) for end in milk["interval"].split(" – "))
+    assert low < 1_500 < high < 1_600
+    assert browser.current_url.endswith("/?window=5m")
+    assert text(browser, "count-title") == "In window"
+    publish(stream, each_minute(stream, 31, 32))
+    wait_for(
+        browser,
+        lambda: (
+            ranking(browser) == [("milk", "▲1,500"), ("tea", "150")]
+            and "28 to 32" in text(browser, "window-note")
+        ),
+    )
+    pick(browser, "last hour")
+    wait_for_text(
+        browser,
+        "window-note",
+        "Rounds 1 to 32: the epoch is younger than this window. Noise sd 15.9.",
+    )
+    pick(browser, "since the start")
+    wait_for(browser, lambda: ranking(browser)[0] == ("tea", "2,960"))
+    assert browser.execute_script(MOVES) == ["", "", ""]
+    assert browser.current_url.endswith("/")
+
+
+def test_an_address_may_name_the_window_and_the_past_has_windows_too(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    publish(stream, each_minute(stream, 1, 30))
+    browser.get(f"{dashboard.url}/?window=10m")
+    wait_for(browser, lambda: "Rounds 21 to 30" in text(browser, "window-note"))
+    assert Select(browser.find_element(By.ID, "window")).first_selected_option.text == "last 10 minutes"
+    browser.execute_script(
+        "const it = document.getElementById('slider'); it.value = 24; it.dispatchEvent(new Event('input'))"
+    )
+    wait_for(browser, lambda: "Rounds 15 to 24" in text(browser, "window-note"))
+    wait_for(browser, lambda: ranking(browser) == [("tea", "300"), ("milk", "100")])
+    assert browser.execute_script(MOVES) == ["", ""]
+
+
+def test_an_address_that_names_no_window_is_passed_over(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    write(stream, release(1, {"a": 300}))
+    browser.get(f"{dashboard.url}/?window=<img src=x onerror=window.hacked=1>")
+    wait_for_round(browser, 1)
+    assert ranking(browser) == [("a", "300")]
+    assert browser.execute_script("return window.hacked") is None
+    assert Select(browser.find_element(By.ID, "window")).first_selected_option.text == "since the start"
