@@ -14,6 +14,7 @@ NAMES = (
     "standby",
     "batch",
     "jobs",
+    "defaults",
     "dashboard",
     "pruning",
     "checkpoint",

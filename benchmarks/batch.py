@@ -34,7 +34,7 @@ from stream_dp.batch.set_union_thresholds import tokens_at_no_cost
 from stream_dp.batch.sips import Sips, sips
 from stream_dp.batch.stable_top_k import StableFixedK, StableTopK, stable_fixed_k, stable_top_k
 from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK, gaussian_top_k, laplace_top_k
-from stream_dp.privacy.accounting import zcdp_rho
+from stream_dp.privacy.accounting import gaussian_rho, zcdp_rho
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 from tests.shared import RETAIL
 
@@ -161,7 +161,7 @@ def union_table(everyone: Baskets, epsilon: float) -> None:
 
 
 def ranking_table(everyone: Baskets, epsilon: float) -> None:
-    print(f"  epsilon {epsilon:g}: recall of the true top k (kbar = 2 k)")
+    print(f"  epsilon {epsilon:g}: recall of the true top k (kbar = 50 k)")
     print(f"    {'':26s}" + "".join(f"{k:>8d}" for k in TOPS))
     for name, find in rankings(everyone, epsilon).items():
         shares = [mean(partial(find, k)) for k in TOPS]
@@ -178,7 +178,7 @@ def mean(run: Callable[[OneShotNoise], float]) -> float:
 
 
 def unions(everyone: Baskets, epsilon: float) -> dict[str, Callable[[int, OneShotNoise], BatchResult]]:
-    rho = zcdp_rho(epsilon, DELTA / 2)
+    rho = gaussian_rho(epsilon, DELTA / 2)
     return {
         "count laplace": lambda d, n: laplace_count(everyone, LaplaceCount(epsilon, DELTA, d), n),
         "count gaussian": lambda d, n: gaussian_count(everyone, GaussianSetUnion(epsilon, DELTA, d), n),
@@ -210,7 +210,7 @@ def rankings(everyone: Baskets, epsilon: float) -> dict[str, Callable[[int, OneS
         def find(k: int, noise: OneShotNoise) -> float:
             kept = sample(everyone, limit, noise)
             return recall(
-                run(np.bincount(kept.items, minlength=len(counts)), kind(each, half, limit, 2 * k), noise), k
+                run(np.bincount(kept.items, minlength=len(counts)), kind(each, half, limit, 50 * k), noise), k
             )
 
         return find
@@ -224,11 +224,11 @@ def rankings(everyone: Baskets, epsilon: float) -> dict[str, Callable[[int, OneS
             for limit in (10, 50)
         },
         "gumbel": lambda k, n: recall(
-            gumbel_top_k(counts, GumbelTopK(max(epsilon_per_pick(rho, k), epsilon / k), half, k, 2 * k), n),
+            gumbel_top_k(counts, GumbelTopK(max(epsilon_per_pick(rho, k), epsilon / k), half, k, 50 * k), n),
             k,
         ),
         "stable (its own k)": lambda k, n: recall(stable_top_k(counts, StableTopK(rho, half, 2 * k), n), k),
         "stable-fixed-k": lambda k, n: recall(
-            stable_fixed_k(counts, StableFixedK(rho, half, k, 2 * k), n), k
+            stable_fixed_k(counts, StableFixedK(rho, half, k, 50 * k), n), k
         ),
     }

@@ -6,8 +6,16 @@ items of POSITIVE weight get N(0, sigma_i^2) with sigma_i = 1 / sqrt(2 rho_i), a
 T_i = max over t of 1 / sqrt(t) + sigma_i Phi^-1((1 - d_i)^(1/t)) are released. Cheap first rounds take the frequent
 items out, so that later ones spend everything on the rest.
 
-Guarantee, for adding or removing one user: delta-approximate rho-zCDP. Each round sees the releases before it, and one
-user moves its weights by at most 1 in l2; at most items_per_user items of weight 1 / sqrt(t) are novel in it.
+Guarantee, for adding or removing one user: delta-approximate rho-zCDP, and exactly the (epsilon, d0 + delta) that ONE
+Gaussian of mu^2 = 2 rho gives at d0. Proof. Let V be the same three rounds with noise on the labels of both neighbours,
+absent ones at weight 0. Fix all samples and what the rounds before have released: then the weights of a round differ
+by at most 1 in l2, since the user's n_u shares of 1 / sqrt(n_u), rounded down, have squares that sum to at most 1, and
+no other user's sample or basket depends on this one. So given the past round i of V is a Gaussian mechanism of
+mu_i = 1 / sigma_i, a number fixed in advance, with sampling beside it that presence does not move. An adaptive
+composition of such rounds tells no more than one Gaussian of mu^2 = sum of mu_i^2 = 2 rho (Dong, Roth and Su 2022,
+"Gaussian differential privacy": composition), whose (epsilon, d0) is known exactly. What is released is
+what V releases, unless one of the user's novel items passes: at most items_per_user of weight 1 / sqrt(t) in a round,
+so with a chance of at most d_i given the past, and of delta in all. By the restriction lemma the deltas add.
 Source: Swanberg, Desfontaines and Haney 2023, "DP-SIPS: A simpler, more scalable mechanism for differentially private
 partition selection". Made exact: weights are whole numbers of 2^-20, rounded down.
 """
@@ -23,6 +31,7 @@ from stream_dp.batch.result import BatchResult
 from stream_dp.batch.set_union import released_by_gaussian, square_root_weights
 from stream_dp.batch.set_union_thresholds import shared_budget_gaussian
 from stream_dp.privacy import loss
+from stream_dp.privacy.accounting import gaussian_epsilon
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 _PARTS = (1 / 13, 3 / 13, 9 / 13)
@@ -43,7 +52,8 @@ class Sips:
 
     @property
     def cost(self) -> Cost:
-        return Cost(self.rho, self.delta, loss=loss.gaussian(2 * self.rho))
+        alone = (gaussian_epsilon(self.rho, self.delta), 2 * self.delta)
+        return Cost(self.rho, self.delta, alone, loss.gaussian(2 * self.rho))
 
     @property
     def rounds(self) -> tuple[tuple[float, float], ...]:

@@ -25,18 +25,32 @@ from stream_dp.config.settings import Settings
 from stream_dp.config.times import clock
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.jobs.forecast import Forecast, forecast
-from stream_dp.jobs.mechanisms import calibrate
+from stream_dp.jobs.mechanisms import (
+    GAUSSIAN_ALPHA,
+    GAUSSIAN_COUNT_ITEMS,
+    GAUSSIAN_UNION_ITEMS,
+    LAPLACE_ITEMS,
+    calibrate,
+)
 from stream_dp.jobs.request import BadRequest, JobRequest, request_from
 from stream_dp.jobs.result import JobResult, cost_of
 from stream_dp.jobs.steps import Prepared, Site, compute, pay, prepare, settle
 from stream_dp.privacy.keyed_noise import new_key
+
+MOST_BY_GUMBEL = 100
+"""Up to so many labels Gumbel noise finds more of the largest than Gaussian noise; docs/jobs.md has the table."""
 
 _READ, _PROMISE, _SHOW = "What to read", "What to promise", "What to show"
 
 Epsilon = Annotated[float, typer.Option(help="Promise for the whole job.", rich_help_panel=_PROMISE)]
 ItemsPerUser = Annotated[
     int | None,
-    typer.Option(help="A user of more items counts with a sample of so many.", rich_help_panel=_PROMISE),
+    typer.Option(
+        help="A user of more items counts with a sample of so many.",
+        show_default=f"{GAUSSIAN_UNION_ITEMS} for unions with Gaussian noise, {GAUSSIAN_COUNT_ITEMS} for counts with "
+        f"it, {LAPLACE_ITEMS} with Laplace noise",
+        rich_help_panel=_PROMISE,
+    ),
 ]
 Plot = Annotated[
     Path | None, typer.Option(metavar="FILE.png", help="Draw the counts.", rich_help_panel=_SHOW)
@@ -136,16 +150,30 @@ class Job(options.Servers):
 def top_k(
     *,
     mechanism: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="laplace, gaussian, gumbel, pay-what-you-get, stable, stable-fixed-k, gap or gap-gaussian."
+            help="laplace, gaussian, gumbel, pay-what-you-get, stable, stable-fixed-k, gap or gap-gaussian.",
+            show_default=f"gumbel up to k = {MOST_BY_GUMBEL}, then gaussian",
         ),
-    ] = "gumbel",
+    ] = None,
     k: Annotated[int, typer.Option("-k", "--k", help="The most labels to release.")] = 10,
     kbar: Annotated[
-        int | None, typer.Option(help="How many labels are looked at, k or more.", rich_help_panel=_PROMISE)
+        int | None,
+        typer.Option(
+            help="How many labels are looked at, k or more.",
+            show_default="50 k, at least 5000",
+            rich_help_panel=_PROMISE,
+        ),
     ] = None,
     items_per_user: ItemsPerUser = None,
+    penalty: Annotated[
+        float | None,
+        typer.Option(
+            help="stable-fixed-k: what each rank away from k weighs.",
+            show_default="1",
+            rich_help_panel=_PROMISE,
+        ),
+    ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -169,7 +197,8 @@ def top_k(
 ) -> None:
     """Release the labels that most users hold, of a topic or a file.
 
-    laplace and gaussian release counts too and need --items-per-user; the others let users hold any number of items.
+    laplace and gaussian release counts too, and a user counts with at most --items-per-user items; the others let users
+    hold any number of items.
 
     [bold]Examples[/]
 
@@ -181,12 +210,14 @@ def top_k(
 
       stream-dp top-k --stream shop --mechanism pay-what-you-get --budget anna --marks 200 --queries 20 -k 10
     """
+    mechanism = mechanism or ("gumbel" if k <= MOST_BY_GUMBEL else "gaussian")
     delta = None if mechanism == "gap" else job.delta
     asked = {
         "delta": delta,
         "k": k,
         "kbar": kbar,
         "items_per_user": items_per_user,
+        "penalty": penalty,
         "budget": budget,
         "marks": marks,
         "queries": queries,
@@ -203,8 +234,16 @@ def set_union(
             help="sips, policy, policy-gaussian, weighted, weighted-gaussian, count, count-gaussian, greedy or "
             "greedy-transfer."
         ),
-    ] = "sips",
+    ] = "policy-gaussian",
     items_per_user: ItemsPerUser = None,
+    alpha: Annotated[
+        float | None,
+        typer.Option(
+            help="policy and greedy: how many noise scales above the threshold a label is filled up to.",
+            show_default=f"{GAUSSIAN_ALPHA:g} for policy-gaussian, else 3",
+            rich_help_panel=_PROMISE,
+        ),
+    ] = None,
     tokens: Annotated[
         int | None,
         typer.Option(help="greedy: how many items a user may help.", rich_help_panel=_PROMISE),
@@ -221,7 +260,7 @@ def set_union(
 ) -> None:
     """Release as many as possible of the labels that users hold, without counts.
 
-    All but greedy and greedy-transfer let a user count with a sample of --items-per-user items, 10 unless given.
+    All but greedy and greedy-transfer let a user count with a sample of --items-per-user items.
 
     [bold]Examples[/]
 
@@ -229,10 +268,14 @@ def set_union(
 
       stream-dp set-union --file orders.csv --source shop.events --mechanism greedy --json
     """
-    if items_per_user is None and not mechanism.startswith("greedy"):
-        items_per_user = 10
     public = None if frequencies is None else _json_object(frequencies)
-    asked = {"delta": job.delta, "items_per_user": items_per_user, "tokens": tokens, "frequencies": public}
+    asked = {
+        "delta": job.delta,
+        "items_per_user": items_per_user,
+        "alpha": alpha,
+        "tokens": tokens,
+        "frequencies": public,
+    }
     _run({"job": "set-union", "mechanism": mechanism, **asked}, job)
 
 
@@ -269,8 +312,6 @@ def histogram(
 
       stream-dp histogram --file orders.csv --source orders --mechanism known --bins labels.txt --plot counts.png
     """
-    if items_per_user is None and mechanism != "sparse-vector":
-        items_per_user = 1
     asked = {
         "delta": None if mechanism in ("known", "sparse-vector") else job.delta,
         "items_per_user": items_per_user,

@@ -1,7 +1,8 @@
 """A mechanism whose parameters are fixed: what it costs is known before any data is read."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,7 @@ class Calibrated:
 
     `releases_counts`: whether labels come with noisy counts.  `run` is called with rows of any content.
     `shared`: where `cost` is that of a budget, which is charged once for all jobs that name it.
+    `parameters`: what the request gave, and what was chosen where it gave nothing.
     """
 
     cost: Cost
@@ -61,6 +63,7 @@ class Calibrated:
     run: Callable[[Rows, OneShotNoise], Outcome]
     bins: list[str] | None = None
     shared: SharedBudget | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
 
     @property
     def epsilon(self) -> float:

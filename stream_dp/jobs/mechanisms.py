@@ -2,6 +2,8 @@
 
 Half of delta goes to the threshold and half to the conversion of rho, except where a pure epsilon is the cheaper
 promise: then all of it goes to the threshold.  The mechanisms themselves, with their sources: stream_dp/batch/.
+
+What a request leaves open is chosen without looking at data: docs/jobs.md, "What is chosen where you say nothing".
 """
 
 import inspect
@@ -44,6 +46,7 @@ from stream_dp.batch.sips import Sips, sips
 from stream_dp.batch.stable_top_k import StableFixedK, StableTopK, stable_fixed_k, stable_top_k
 from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK, gaussian_top_k, laplace_top_k
 from stream_dp.jobs.calibrated import (
+    MOST_ITEMS,
     Calibrated,
     Outcome,
     SharedBudget,
@@ -55,19 +58,39 @@ from stream_dp.jobs.calibrated import (
 )
 from stream_dp.jobs.request import BadRequest, JobRequest, nearest
 from stream_dp.jobs.rows import Rows
-from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared, zcdp_rho
+from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared, gaussian_rho, zcdp_rho
 from stream_dp.privacy.discrete_gaussian import LEAST_SIGMA_SQUARED
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 _DOWN = 1 - 1e-12
 
+GAUSSIAN_UNION_ITEMS = 200
+"""Items of a user that count by default where their number moves only the threshold, and that hardly."""
 
-def _laplace_top_k(epsilon: float, delta: float, k: int, items_per_user: int, kbar: int = 0) -> Calibrated:
+GAUSSIAN_COUNT_ITEMS = 30
+"""The same where noise grows with the square root of their number."""
+
+LAPLACE_ITEMS = 10
+"""The same where noise, or what is left for each item, goes with their number itself."""
+
+GAUSSIAN_ALPHA = 30.0
+"""Noise scales above the threshold up to which weights are filled by default.
+
+Less finds more where users are many and loses much where they are few; nobody knows which without looking.
+"""
+
+_RANKS_PER_LABEL, _LEAST_RANKS = 50, 5_000
+
+
+def _laplace_top_k(
+    epsilon: float, delta: float, k: int, kbar: int, items_per_user: int = LAPLACE_ITEMS
+) -> Calibrated:
     """Labels with counts; every user counts with at most items_per_user items."""
     check_promise(epsilon, delta)
-    check_sizes(k=k, kbar=kbar or None, items_per_user=items_per_user)
+    _check_ranks(k, kbar)
+    check_sizes(items_per_user=items_per_user)
     each, d = _laplace_share(epsilon, delta, items_per_user)
-    parameters = LaplaceTopK(each, d, items_per_user, max(k, kbar))
+    parameters = LaplaceTopK(each, d, items_per_user, kbar)
 
     def run(rows: Rows, noise: OneShotNoise) -> Outcome:
         return outcome(laplace_top_k(sampled_counts(rows, items_per_user, noise), parameters, noise), k)
@@ -75,12 +98,15 @@ def _laplace_top_k(epsilon: float, delta: float, k: int, items_per_user: int, kb
     return Calibrated(parameters.cost, delta, True, run)
 
 
-def _gaussian_top_k(epsilon: float, delta: float, k: int, items_per_user: int, kbar: int = 0) -> Calibrated:
+def _gaussian_top_k(
+    epsilon: float, delta: float, k: int, kbar: int, items_per_user: int = GAUSSIAN_COUNT_ITEMS
+) -> Calibrated:
     """Labels with counts and Gaussian noise; every user counts with at most items_per_user items."""
     check_promise(epsilon, delta)
-    check_sizes(k=k, kbar=kbar or None, items_per_user=items_per_user)
+    _check_ranks(k, kbar)
+    check_sizes(items_per_user=items_per_user)
     each = _gaussian_share(epsilon, delta, items_per_user)
-    parameters = GaussianTopK(each, delta / 2, items_per_user, max(k, kbar))
+    parameters = GaussianTopK(each, delta / 2, items_per_user, kbar)
 
     def run(rows: Rows, noise: OneShotNoise) -> Outcome:
         return outcome(gaussian_top_k(sampled_counts(rows, items_per_user, noise), parameters, noise), k)
@@ -88,13 +114,13 @@ def _gaussian_top_k(epsilon: float, delta: float, k: int, items_per_user: int, k
     return Calibrated(replace(parameters.cost, alone=(epsilon, delta)), delta, True, run)
 
 
-def _gumbel_top_k(epsilon: float, delta: float, k: int, kbar: int = 0) -> Calibrated:
+def _gumbel_top_k(epsilon: float, delta: float, k: int, kbar: int) -> Calibrated:
     """Labels in noisy order, no counts; users may hold any number of items."""
     check_promise(epsilon, delta)
-    check_sizes(k=k, kbar=kbar or None)
+    _check_ranks(k, kbar)
     pure, converted = epsilon / k, epsilon_per_pick(zcdp_rho(epsilon, delta / 2), k)
     d = delta if pure >= converted else delta / 2
-    parameters = GumbelTopK(max(pure, converted), d, k, kbar or 2 * k)
+    parameters = GumbelTopK(max(pure, converted), d, k, kbar)
     return Calibrated(
         parameters.cost,
         delta,
@@ -104,18 +130,19 @@ def _gumbel_top_k(epsilon: float, delta: float, k: int, kbar: int = 0) -> Calibr
 
 
 def _pay_what_you_get(
-    epsilon: float, delta: float, k: int, budget: str, marks: int, queries: int, kbar: int = 0
+    epsilon: float, delta: float, k: int, budget: str, marks: int, queries: int, kbar: int
 ) -> Calibrated:
     """One of the `queries` of a budget that may release `marks` labels in all, in noisy order, without counts.
 
     epsilon and delta are those of the budget: of all its queries together.
     """
     check_promise(epsilon, delta)
-    check_sizes(k=k, kbar=kbar or None, marks=marks, queries=queries)
+    _check_ranks(k, kbar)
+    check_sizes(marks=marks, queries=queries)
     pure, converted = epsilon / marks, epsilon_per_pick(zcdp_rho(epsilon, delta / 2), marks)
     d = (delta if pure >= converted else delta / 2) / queries * _DOWN
     opened = PayWhatYouGet(max(pure, converted), d, marks, queries)
-    parameters = opened.query(k, kbar or 2 * k)
+    parameters = opened.query(k, kbar)
     return Calibrated(
         opened.cost,
         delta,
@@ -138,11 +165,11 @@ def _stable_top_k(epsilon: float, delta: float, k: int) -> Calibrated:
     )
 
 
-def _stable_fixed_k(epsilon: float, delta: float, k: int, kbar: int = 0, penalty: float = 1.0) -> Calibrated:
+def _stable_fixed_k(epsilon: float, delta: float, k: int, kbar: int, penalty: float = 1.0) -> Calibrated:
     """At most k labels: a stable set of about that size, completed by Gumbel noise."""
     check_promise(epsilon, delta)
-    check_sizes(k=k, kbar=kbar or None)
-    parameters = StableFixedK(zcdp_rho(epsilon, delta / 2), delta / 2, k, kbar or 2 * k, penalty)
+    _check_ranks(k, kbar)
+    parameters = StableFixedK(zcdp_rho(epsilon, delta / 2), delta / 2, k, kbar, penalty)
     return Calibrated(
         parameters.cost,
         delta,
@@ -184,7 +211,7 @@ def _gap_gaussian(epsilon: float, delta: float, k: int) -> Calibrated:
     return Calibrated(parameters.cost, delta, False, run)
 
 
-def _laplace_histogram(epsilon: float, delta: float, items_per_user: int) -> Calibrated:
+def _laplace_histogram(epsilon: float, delta: float, items_per_user: int = LAPLACE_ITEMS) -> Calibrated:
     """All labels whose noisy count reaches a threshold, with their counts."""
     check_promise(epsilon, delta)
     check_sizes(items_per_user=items_per_user)
@@ -197,7 +224,9 @@ def _laplace_histogram(epsilon: float, delta: float, items_per_user: int) -> Cal
     return Calibrated(parameters.cost, delta, True, run)
 
 
-def _gaussian_histogram(epsilon: float, delta: float, items_per_user: int) -> Calibrated:
+def _gaussian_histogram(
+    epsilon: float, delta: float, items_per_user: int = GAUSSIAN_COUNT_ITEMS
+) -> Calibrated:
     """The same with Gaussian noise, which is less where a user counts with many items."""
     check_promise(epsilon, delta)
     check_sizes(items_per_user=items_per_user)
@@ -211,7 +240,7 @@ def _gaussian_histogram(epsilon: float, delta: float, items_per_user: int) -> Ca
 
 
 def _known_histogram(
-    epsilon: float, bins: list[str], items_per_user: int = 1, eta: float = 0.0
+    epsilon: float, bins: list[str], items_per_user: int = LAPLACE_ITEMS, eta: float = 0.0
 ) -> Calibrated:
     """A noisy count of every one of the public bins; with eta, those below the high-pass threshold become 0."""
     check_epsilon(epsilon)
@@ -239,10 +268,10 @@ def _sparse_vector(epsilon: float, bins: list[str], threshold: int, most: int) -
     return Calibrated(parameters.cost, 0.0, True, run, bins)
 
 
-def _union(run: Callable[..., Any], kind: Callable[..., Any]) -> Callable[[float, float, int], Calibrated]:
-    """A set union in one round of weights, where a user counts with a sample of items_per_user items."""
+def _union(run: Callable[..., Any], kind: Callable[..., Any], items: int) -> Callable[..., Calibrated]:
+    """A set union in one round of weights, where a user counts with a sample of `items` items unless told otherwise."""
 
-    def calibrated(epsilon: float, delta: float, items_per_user: int) -> Calibrated:
+    def calibrated(epsilon: float, delta: float, items_per_user: int = items) -> Calibrated:
         check_promise(epsilon, delta)
         check_sizes(items_per_user=items_per_user)
         parameters = kind(epsilon, delta, items_per_user)
@@ -257,11 +286,13 @@ def _union(run: Callable[..., Any], kind: Callable[..., Any]) -> Callable[[float
 
 
 def _policy(
-    run: Callable[..., Any], kind: Callable[..., Any]
-) -> Callable[[float, float, int, float], Calibrated]:
+    run: Callable[..., Any], kind: Callable[..., Any], items: int, fill: float
+) -> Callable[..., Calibrated]:
     """A set union in which users come one after the other and fill up what still needs weight."""
 
-    def calibrated(epsilon: float, delta: float, items_per_user: int, alpha: float = 3.0) -> Calibrated:
+    def calibrated(
+        epsilon: float, delta: float, items_per_user: int = items, alpha: float = fill
+    ) -> Calibrated:
         check_promise(epsilon, delta)
         check_sizes(items_per_user=items_per_user)
         parameters = kind(epsilon, delta, items_per_user, alpha)
@@ -275,7 +306,7 @@ def _policy(
     return calibrated
 
 
-def _greedy(epsilon: float, delta: float, tokens: int = 0, alpha: float = 3.0) -> Calibrated:
+def _greedy(epsilon: float, delta: float, tokens: int, alpha: float = 3.0) -> Calibrated:
     """Users spend tokens on the items they name most; they may hold any number of items."""
     parameters = _greedy_parameters(epsilon, delta, tokens, alpha)
     return Calibrated(
@@ -287,7 +318,7 @@ def _greedy(epsilon: float, delta: float, tokens: int = 0, alpha: float = 3.0) -
 
 
 def _greedy_transfer(
-    epsilon: float, delta: float, frequencies: dict[str, int], tokens: int = 0, alpha: float = 3.0
+    epsilon: float, delta: float, frequencies: dict[str, int], tokens: int, alpha: float = 3.0
 ) -> Calibrated:
     """Users spend tokens on the items that are most frequent in PUBLIC data."""
     parameters = _greedy_parameters(epsilon, delta, tokens, alpha)
@@ -304,13 +335,16 @@ def _greedy_transfer(
     return Calibrated(parameters.cost, delta, False, run)
 
 
-def _sips(epsilon: float, delta: float, items_per_user: int) -> Calibrated:
-    """Three rounds of weights: the fastest, and the first choice."""
+def _sips(epsilon: float, delta: float, items_per_user: int = GAUSSIAN_UNION_ITEMS) -> Calibrated:
+    """Three rounds of weights that need no order of users: the fastest of those that find much."""
     check_promise(epsilon, delta)
     check_sizes(items_per_user=items_per_user)
-    parameters = Sips(zcdp_rho(epsilon, delta / 2), delta / 2, items_per_user)
+    parameters = Sips(gaussian_rho(epsilon, delta / 2) * _DOWN, delta / 2, items_per_user)
     return Calibrated(
-        parameters.cost, delta, False, lambda rows, noise: outcome(sips(rows.baskets(), parameters, noise))
+        parameters.cost,
+        delta,
+        False,
+        lambda rows, noise: outcome(sips(rows.baskets(), parameters, noise)),
     )
 
 
@@ -327,12 +361,12 @@ MECHANISMS: dict[str, dict[str, Callable[..., Calibrated]]] = {
     },
     "set-union": {
         "sips": _sips,
-        "policy": _policy(laplace_policy, LaplacePolicy),
-        "policy-gaussian": _policy(gaussian_policy, GaussianPolicy),
-        "weighted": _union(laplace_weighted, LaplaceSetUnion),
-        "weighted-gaussian": _union(gaussian_weighted, GaussianSetUnion),
-        "count": _union(laplace_count, LaplaceCount),
-        "count-gaussian": _union(gaussian_count, GaussianSetUnion),
+        "policy": _policy(laplace_policy, LaplacePolicy, LAPLACE_ITEMS, 3.0),
+        "policy-gaussian": _policy(gaussian_policy, GaussianPolicy, GAUSSIAN_UNION_ITEMS, GAUSSIAN_ALPHA),
+        "weighted": _union(laplace_weighted, LaplaceSetUnion, LAPLACE_ITEMS),
+        "weighted-gaussian": _union(gaussian_weighted, GaussianSetUnion, GAUSSIAN_UNION_ITEMS),
+        "count": _union(laplace_count, LaplaceCount, LAPLACE_ITEMS),
+        "count-gaussian": _union(gaussian_count, GaussianSetUnion, GAUSSIAN_COUNT_ITEMS),
         "greedy": _greedy,
         "greedy-transfer": _greedy_transfer,
     },
@@ -343,7 +377,13 @@ MECHANISMS: dict[str, dict[str, Callable[..., Calibrated]]] = {
         "sparse-vector": _sparse_vector,
     },
 }
-"""Job, then mechanism.  Parameters without a default are required; 0 stands for "let the mechanism choose"."""
+"""Job, then mechanism.  Parameters without a default, and not in `_CHOSEN`, are required."""
+
+_CHOSEN: dict[str, Callable[[dict[str, Any]], int]] = {
+    "kbar": lambda given: _kbar(given["k"]),
+    "tokens": lambda given: tokens_at_no_cost(min(given["epsilon"], 4.0)),  # more would only make it slower
+}
+"""Parameters that are chosen by the others where a request does not give them."""
 
 
 def calibrate(request: JobRequest) -> Calibrated:
@@ -359,15 +399,26 @@ def calibrate(request: JobRequest) -> Calibrated:
             raise BadRequest(
                 f"the mechanism {request.mechanism} takes no {name}; it takes {', '.join(taken)}"
             )
-    for name, parameter in taken.items():
-        if parameter.default is parameter.empty and name not in given:
+    values = {name: each.default for name, each in taken.items() if each.default is not each.empty} | given
+    for name in taken:
+        if name not in values and name not in _CHOSEN:
             raise BadRequest(f"the mechanism {request.mechanism} needs {name}: give it")
-        if given.get(name) == 0 and name in ("kbar", "tokens"):
-            raise BadRequest(f"{name} must be a whole number of at least 1, not 0")
     try:
-        return mechanism(**given)
+        values |= {name: _CHOSEN[name](values) for name in taken if name not in values}
+        return replace(mechanism(**values), parameters=values)
     except (ValueError, OverflowError) as error:
         raise BadRequest(str(error).rstrip(".")) from None
+
+
+def _kbar(k: int) -> int:
+    """The ranks that are looked at for k labels: the threshold lies above the count behind them, so far down."""
+    return max(k, _LEAST_RANKS, min(_RANKS_PER_LABEL * k, MOST_ITEMS))
+
+
+def _check_ranks(k: int, kbar: int) -> None:
+    check_sizes(k=k, kbar=kbar)
+    if kbar < k:
+        raise ValueError(f"k = {k} asks for more than the kbar = {kbar} items: raise kbar.")
 
 
 def _laplace_share(epsilon: float, delta: float, items_per_user: int) -> tuple[float, float]:
@@ -387,10 +438,8 @@ def _gaussian_share(epsilon: float, delta: float, items_per_user: int) -> float:
 
 def _greedy_parameters(epsilon: float, delta: float, tokens: int, alpha: float) -> Greedy:
     check_promise(epsilon, delta)
-    if epsilon > 50:
-        raise ValueError(f"epsilon must be at most 50, not {epsilon}.")
-    free = tokens_at_no_cost(min(epsilon, 4.0))  # 50 at epsilon 4; more would only make the job slower
-    return Greedy(epsilon, delta, tokens or free, alpha)
+    check_sizes(tokens=tokens)
+    return Greedy(epsilon, delta, tokens, alpha)
 
 
 def _check_bins(bins: list[str]) -> None:

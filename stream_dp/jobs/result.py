@@ -108,10 +108,6 @@ def whole(parts: list[bytes]) -> JobResult:
 
 def of_request(request: JobRequest, status: Status, reason: str | None = None) -> JobResult:
     """The result of a request that released nothing."""
-    parameters = request.parameters
-    for long in ("bins", "frequencies"):
-        if long in parameters:
-            parameters[long] = len(parameters[long])  # the request has them, and the digest stands for it
     return JobResult(
         id=request.id,
         status=status,
@@ -119,9 +115,16 @@ def of_request(request: JobRequest, status: Status, reason: str | None = None) -
         digest=request.digest,
         job=request.job,
         mechanism=request.mechanism,
-        parameters=parameters,
+        parameters=_short(request.parameters),
         unit=request.unit,
     )
+
+
+def _short(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters, and of long ones only how long: the request has them, and the digest stands for it."""
+    return {
+        name: len(value) if name in ("bins", "frequencies") else value for name, value in parameters.items()
+    }
 
 
 def cost_of(calibrated: Calibrated, budget: Budget | None) -> ResultCost:
@@ -150,6 +153,7 @@ def done(
     """The result of a job that released `found`."""
     return msgspec.structs.replace(
         of_request(request, "done"),
+        parameters=_short(calibrated.parameters),
         cost=cost,
         guarantee=guarantee(request.unit, calibrated) + (UNMETERED if cost.unmetered else ""),
         labels=labels,

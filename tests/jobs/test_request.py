@@ -108,6 +108,29 @@ def test_every_mechanism_finds_what_many_users_hold(job: str, mechanism: str) ->
         assert 6_000 < int(found.counts[names.index("a")]) < 9_000 + 8 * found.sd
 
 
+def test_a_result_tells_what_was_given_and_what_was_chosen() -> None:
+    def told(**fields: Any) -> dict[str, Any]:
+        request = decode_request(json.dumps({"v": 1, "id": "q", "epsilon": 1.0, **fields}).encode())
+        assert isinstance(request, JobRequest)
+        calibrated = calibrate(request)
+        cost = cost_of(calibrated, None)
+        return done(
+            request, calibrated, cost, calibrated.run(rows_of({}), OneShotNoise(bytes(32))), []
+        ).parameters
+
+    promise = {"epsilon": 1.0, "delta": 1e-6}
+    top = {"job": "top-k", "mechanism": "gumbel", "delta": 1e-6}
+    assert told(**top, k=3) == {**promise, "k": 3, "kbar": 5_000}
+    assert told(**top, k=200)["kbar"] == 10_000
+    assert told(**top, k=3, kbar=7) == {**promise, "k": 3, "kbar": 7}
+    assert told(**top, k=500_000)["kbar"] == 1_000_000
+    union = {"job": "set-union", "mechanism": "policy-gaussian", "delta": 1e-6}
+    assert told(**union) == {**promise, "items_per_user": 200, "alpha": 30.0}
+    assert told(**union, alpha=2.5, items_per_user=4) == {**promise, "items_per_user": 4, "alpha": 2.5}
+    bins = {"job": "histogram", "mechanism": "known", "bins": ["a", "b"]}
+    assert told(**bins) == {"epsilon": 1.0, "bins": 2, "items_per_user": 10, "eta": 0.0}
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
@@ -123,7 +146,8 @@ def test_every_mechanism_finds_what_many_users_hold(job: str, mechanism: str) ->
         ({"delta": 9e-16}, "delta must lie between 1e-15 and 0.1, not 9e-16"),
         ({"mechanism": "gumble"}, "did you mean 'gumbel'"),
         ({"tokens": 2}, "takes no tokens"),
-        ({"mechanism": "laplace"}, "needs items_per_user"),
+        ({"job": "histogram", "mechanism": "known", "k": None, "delta": None}, "needs bins"),
+        ({"mechanism": "laplace", "kbar": 2}, "raise kbar"),
         ({"budget": "anna"}, "takes no budget"),
         ({"mechanism": "pay-what-you-get"}, "needs budget"),
         (
