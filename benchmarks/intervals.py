@@ -20,8 +20,8 @@ from stream_dp.counters import MECHANISMS, Mechanism
 from stream_dp.counters.calibration import calibrate
 from stream_dp.releases.estimates.showings import Showings
 from stream_dp.releases.estimates.smoothing import Smoother
-from stream_dp.releases.topic import WholeRelease
 from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.whole_release import WholeRelease
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 AFTER = (0, 100, 1_000, 10_000)

@@ -12,22 +12,31 @@ from stream_dp.errors import needs_extra
 if TYPE_CHECKING:
     from stream_dp.config.connections import KafkaAddress, TlsFiles
     from stream_dp.config.secret import SettingsError
+    from stream_dp.engine.histogram import HorizonReached
     from stream_dp.errors import Refused, StreamDpError
     from stream_dp.kafka.log import LogRefused
+    from stream_dp.local.calibration import Calibration, calibrate
+    from stream_dp.local.histogram import Histogram, run
+    from stream_dp.local.key_file import KeyFileRefused
     from stream_dp.releases.estimates.smoothing import Smoother
     from stream_dp.releases.lookup import release_at
     from stream_dp.releases.merge import ShardsRefused
     from stream_dp.releases.subscribe import read_table, subscribe
     from stream_dp.releases.subscription import Subscription
     from stream_dp.releases.table_topic import Table
-    from stream_dp.releases.topic import BadPosition, WholeRelease
+    from stream_dp.releases.topic import BadPosition
+    from stream_dp.releases.whole_release import WholeRelease
     from stream_dp.releases.windows import Window
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BadPosition",
+    "Calibration",
+    "Histogram",
+    "HorizonReached",
     "KafkaAddress",
+    "KeyFileRefused",
     "LogRefused",
     "Refused",
     "SettingsError",
@@ -40,23 +49,30 @@ __all__ = [
     "WholeRelease",
     "Window",
     "__version__",
+    "calibrate",
     "read_table",
     "release_at",
+    "run",
     "subscribe",
 ]
 
 _HOMES = {
     "config.connections": ("KafkaAddress", "TlsFiles"),
     "config.secret": ("SettingsError",),
+    "engine.histogram": ("HorizonReached",),
     "errors": ("Refused", "StreamDpError"),
     "kafka.log": ("LogRefused",),
+    "local.calibration": ("Calibration", "calibrate"),
+    "local.histogram": ("Histogram", "run"),
+    "local.key_file": ("KeyFileRefused",),
     "releases.estimates.smoothing": ("Smoother",),
     "releases.lookup": ("release_at",),
     "releases.merge": ("ShardsRefused",),
     "releases.subscribe": ("read_table", "subscribe"),
     "releases.subscription": ("Subscription",),
     "releases.table_topic": ("Table",),
-    "releases.topic": ("BadPosition", "WholeRelease"),
+    "releases.topic": ("BadPosition",),
+    "releases.whole_release": ("WholeRelease",),
     "releases.windows": ("Window",),
 }
 
@@ -64,7 +80,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
-            with needs_extra(f"stream_dp.{name}", "estimates"):
+            with needs_extra(f"stream_dp.{name}", "estimates" if home.startswith("releases.") else "local"):
                 return getattr(import_module(f"stream_dp.{home}"), name)
     raise AttributeError(f"module 'stream_dp' has no attribute {name!r}")
 

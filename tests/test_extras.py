@@ -74,7 +74,7 @@ def run(program: str, hidden: tuple[str, ...] = ()) -> str:
         ("import stream_dp", set()),
         ("import stream_dp; stream_dp.subscribe, stream_dp.read_table, stream_dp.release_at", CLIENT),
         ("from stream_dp.events.event import decode_event", {"msgspec", "numpy"}),
-        ("from stream_dp.releases.merge import RoundMerger, WholeRounds", CLIENT),
+        ("from stream_dp.releases.merge import RoundMerger, WholeRounds", {"msgspec", "numpy"}),
     ],
 )
 def test_each_part_loads_what_it_needs_and_no_more(program: str, expected: set[str]) -> None:
@@ -90,9 +90,12 @@ for name in stream_dp.__all__:
     try:
         getattr(stream_dp, name)
     except ExtraMissing as error:
-        assert "stream_dp[estimates]" in str(error)
-        missing.add(name)
-assert missing == {"Smoother", "Window"}, missing
+        missing.add((name, str(error).rpartition("[")[2]))
+assert missing == {
+    ("Smoother", "estimates]'"), ("Window", "estimates]'"),
+    *((name, "local]'") for name in ("Calibration", "Histogram", "HorizonReached", "calibrate", "run")),
+    ("KeyFileRefused", "local]'"),
+}, missing
 """
     assert set(run(program, NOT_THE_CLIENTS + ONLY_POSIX).split()) >= CLIENT
 
@@ -132,7 +135,7 @@ def test_the_client_names_the_extra_that_it_misses(program: str, missing: str, w
         f"""
 from stream_dp.errors import ExtraMissing
 from stream_dp.kafka.inflation import pieces
-from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.whole_release import WholeRelease
 whole = WholeRelease(
     v=1, stream="s", epoch=1, nonce="0", round=1, horizon=7, ts="2026-01-01T00:00:00.000Z", unit="event",
     mechanism="binary", epsilon=1.0, delta=1e-6, rho=0.1, items_per_event=1, sd=1.0, tau=9, part=1, parts=1,
@@ -168,7 +171,7 @@ def test_the_wheel_says_what_it_needs_and_holds_what_it_uses(wheel: zipfile.ZipF
     names = wheel.namelist()
     [metadata] = [name for name in names if name.endswith(".dist-info/METADATA")]
     facts = email.message_from_bytes(wheel.read(metadata))
-    extras = {"codecs", "estimates", "dashboard", "core", "worker", "jobs", "plot", "demo", "all"}
+    extras = {"codecs", "estimates", "local", "dashboard", "core", "worker", "jobs", "plot", "demo", "all"}
     assert set(facts.get_all("Provides-Extra", [])) == extras
     bare = [line for line in facts.get_all("Requires-Dist", []) if "extra ==" not in line]
     packages = {re.split("[<>=]", line)[0] for line in bare}

@@ -35,7 +35,7 @@ from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import producer_client
 from stream_dp.releases.subscription import Subscription
-from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.window_lookup import FALSE_DISCOVERIES
 from stream_dp.releases.windows import Span, Windows
 

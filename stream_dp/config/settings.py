@@ -226,11 +226,17 @@ def load_settings(
         file = Path("stream.toml")
     if file is not None:
         values.update(_read(file))
-    known = {field.encode_name: field for field in msgspec.structs.fields(Settings)}
     for name, value in environment.items():
         if name.startswith(ENVIRONMENT_PREFIX) and name != OPERATOR_TOKEN:
             values[name.removeprefix(ENVIRONMENT_PREFIX).lower()] = value
     values.update((name, value) for name, value in overrides.items() if value is not None)
+    return settings_of(values)
+
+
+def settings_of(values: Mapping[str, Any]) -> Settings:
+    """Settings from their values by name; one in text is read as in the environment.  Raises `SettingsError`."""
+    values = dict(values)
+    known = {field.encode_name: field for field in msgspec.structs.fields(Settings)}
     for name in values:
         if name not in known:
             raise SettingsError(f"unknown setting {name!r}{_suggestion(name, list(known))}")

@@ -6,7 +6,8 @@ from threading import Lock
 from stream_dp.config.connections import Kafka
 from stream_dp.releases.lookup import find_release, release_near
 from stream_dp.releases.release import Release
-from stream_dp.releases.topic import ReleasesTopic, WholeRelease
+from stream_dp.releases.topic import ReleasesTopic
+from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.window_lookup import find_window
 from stream_dp.releases.window_record import WindowRecord, record_of
 from stream_dp.releases.windows import Span

@@ -18,8 +18,8 @@ from stream_dp.kafka.log import LogRefused, read_only_consumer
 from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
 from stream_dp.releases.release import Release
-from stream_dp.releases.topic import decode_whole_release
 from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.whole_release import decode_whole_release
 
 _POLL_SECONDS = 0.1
 _RETRY_SECONDS = 1.0

@@ -12,7 +12,8 @@ from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.epochs.journal import known_labels_of
 from stream_dp.errors import NotReady
 from stream_dp.releases.lookup import find_release
-from stream_dp.releases.topic import ReleasesTopic, WholeRelease
+from stream_dp.releases.topic import ReleasesTopic
+from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.store.checkpoints import Checkpoint
 
 

@@ -36,13 +36,14 @@ class Output:
     """What one batch gives: the releases of the rounds that it closed, and their records that were no events.
 
     A stream in shards releases elsewhere: its worker gives the rounds themselves, in frames.  `records` is how many
-    records the rounds held, events or not.
+    records the rounds held, events or not, and `heads` the heads of the hash chain after each round; both are private.
     """
 
     releases: list[ReleasedPart] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     frames: "list[Frame]" = field(default_factory=list)
     records: int = 0
+    heads: list[bytes] = field(default_factory=list)
 
 
 class Pipeline:
@@ -108,8 +109,8 @@ class Pipeline:
         """
         before = self.intake.position.closed
         closed = self.intake.process(entries, self.histogram.rounds_left)
-        output = Output(dead_letters=closed.dead_letters, records=closed.records)
         heads = self._chain.extend(self.round + 1, closed.admitted, closed.parts)
+        output = Output(dead_letters=closed.dead_letters, records=closed.records, heads=heads)
         for parts in self._releaser.release(
             self.histogram, closed.admitted, closed.timestamps, before, heads
         ):

@@ -15,7 +15,8 @@ from stream_dp.kafka.clients import producer_client
 from stream_dp.releases.lookup import release_at
 from stream_dp.releases.release import LARGEST_PART, VERSION
 from stream_dp.releases.subscription import Subscription
-from stream_dp.releases.topic import BadPosition, WholeRelease
+from stream_dp.releases.topic import BadPosition
+from stream_dp.releases.whole_release import WholeRelease
 
 _ANSWER_SECONDS = 30
 _BYTES_BESIDE_LABEL = 16

@@ -4,8 +4,9 @@ import logging
 from datetime import UTC, datetime
 
 from stream_dp.config.connections import Kafka
-from stream_dp.releases.topic import BadPosition, ReleasesTopic, WholeRelease, read_position
+from stream_dp.releases.topic import BadPosition, ReleasesTopic, read_position
 from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.whole_release import WholeRelease
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,8 @@ from stream_dp.releases.lookup import beginning
 from stream_dp.releases.merge import Place, RoundMerger, ShardRelease, WholeRounds, decode_shard_release
 from stream_dp.releases.release import Release
 from stream_dp.releases.subscription import Subscription
-from stream_dp.releases.topic import ReleasesTopic, WholeRelease
+from stream_dp.releases.topic import ReleasesTopic
+from stream_dp.releases.whole_release import WholeRelease
 
 
 class ShardsSubscription(Subscription):

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from stream_dp.config.connections import Kafka
 from stream_dp.errors import needs_extra
 from stream_dp.releases.lookup import beginning
-from stream_dp.releases.topic import ReleasesTopic, WholeRelease
+from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.whole_release import WholeRelease
 
 if TYPE_CHECKING:
     from stream_dp.releases.estimates.smoothing import Smoothed

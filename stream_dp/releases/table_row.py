@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.whole_release import WholeRelease
 
 _LARGEST_ROW = 900_000  # key and value, to stay below Kafka's default limit of a message
 _LARGEST_COUNT = 2**63 - 1

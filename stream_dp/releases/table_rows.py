@@ -2,8 +2,9 @@
 
 from stream_dp.config.connections import Kafka
 from stream_dp.releases.lookup import newest_release
-from stream_dp.releases.topic import LONGEST_REPETITION, ReleasesTopic, WholeRelease
+from stream_dp.releases.topic import LONGEST_REPETITION, ReleasesTopic
 from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.whole_release import WholeRelease
 
 
 class NewestRelease:

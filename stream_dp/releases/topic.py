@@ -10,23 +10,20 @@ from collections.abc import Iterator
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from kafka import TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaTimeoutError
 
 from stream_dp.config.connections import Kafka
-from stream_dp.errors import StreamDpError, needs_extra
+from stream_dp.errors import StreamDpError
 from stream_dp.kafka.log import LogRefused, read_only_consumer
-from stream_dp.releases.estimates.showings import Showing, Showings
 from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
 from stream_dp.releases.release import Release
-from stream_dp.releases.totals import Total, totals_of
+from stream_dp.releases.whole_release import WholeRelease, decode_whole_release
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    pass
 
 LONGEST_REPETITION = 2_000
 """Records that a worker may send again: the batch that it sends and two on their way, each of at most
@@ -35,75 +32,6 @@ LONGEST_REPETITION = 2_000
 _POLL_MILLISECONDS = 500
 Place = tuple[int, int]
 """An epoch and a round of it."""
-
-
-class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
-    """A release with all its parts: `part` and `parts` are 1, `labels` and `counts` are complete.
-
-    One that comes from a subscription knows since when its labels are shown, as far as the subscription has seen it.
-    """
-
-    @property
-    def histogram(self) -> dict[str, int]:
-        """The noisy count of each released label, largest first."""
-        return dict(zip(self.labels, self.counts, strict=True))
-
-    @property
-    def position(self) -> str:
-        """What `subscribe(position=...)` takes to go on after this release."""
-        return f"{self.epoch}.{self.round}.{self.nonce}"
-
-    @property
-    def showings(self) -> dict[str, Showing]:
-        """Since when the labels are shown, where they are kept; of a release that stands alone nobody knows."""
-        if "_showings" not in self.__dict__:
-            self.follow(Showings())
-        found: dict[str, Showing] = self.__dict__["_showings"]
-        return found
-
-    def follow(self, showings: Showings) -> None:
-        """Take this release for the one after those that `showings` has followed."""
-        self.__dict__["_showings"] = showings.follow(self)
-
-    def first_shown(self, label: str) -> int | None:
-        """The round since which the epoch shows a label; None where nobody who began to read then can know it.
-
-        Raises KeyError for a label that was not released.
-        """
-        showing = self.showings.get(label)
-        if showing is None and label not in self.labels:
-            raise KeyError(label)
-        return showing.round if showing is not None and showing.first else None
-
-    def total(self, label: str) -> Total:
-        """The count of a label in all epochs that this one carries on, with its noise and since which epoch it counts.
-
-        In an epoch that carries nothing on, it is the count of the release.  In the user unit it adds up users of each
-        epoch.  Raises KeyError for a label that was not released.
-        """
-        if label not in self.labels:
-            raise KeyError(label)
-        return totals_of(self)[self.labels.index(label)]
-
-    def interval(self, label: str, confidence: float = 0.95) -> tuple[float, float]:
-        """Bounds that hold the true count with this probability, as an average over labels.
-
-        Where labels are kept they allow for the noise that lifted the label over its threshold, and where it is not
-        known since when it is shown, they are wider (estimates/intervals.py).  Elsewhere they hold for a label chosen
-        before looking.  Raises KeyError for a label that was not released, whose count is not zero but unknown, and
-        ValueError.
-        """
-        with needs_extra("an interval", "estimates"):
-            from stream_dp.releases.estimates.intervals import interval
-
-        return interval(self, self.showings, label, confidence)
-
-    def intervals(self, confidence: float = 0.95) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
-        """The lower and the upper ends of the intervals of all labels, in the order of `labels`.  Raises ValueError."""
-        with needs_extra("an interval", "estimates"):
-            from stream_dp.releases.estimates.intervals import intervals
-
-        return intervals(self, self.showings, confidence)
 
 
 class BadPosition(StreamDpError):
@@ -117,10 +45,6 @@ def read_position(position: str) -> tuple[Place, str]:
     if not (epoch.isdecimal() and number.isdecimal() and nonce):
         raise BadPosition(f"{position!r} is no position: give what a release's .position was")
     return (int(epoch), int(number)), nonce
-
-
-decode_whole_release = msgspec.json.Decoder(WholeRelease).decode
-"""The release in a record's value, one part of it or all.  Raises msgspec.ValidationError or msgspec.DecodeError."""
 
 
 class ReleasesTopic:

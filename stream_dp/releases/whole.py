@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from stream_dp.releases.estimates.showings import Showings
 from stream_dp.releases.release import Release
-from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.whole_release import WholeRelease
 
 AnyRelease = TypeVar("AnyRelease", bound=Release)
 

@@ -3,8 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 from stream_dp.releases.lookup import find_release
-from stream_dp.releases.topic import ReleasesTopic, WholeRelease
+from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.windows import (
     Span,
     Window,

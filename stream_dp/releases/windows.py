@@ -25,8 +25,8 @@ from stream_dp.releases.estimates.differences import (
     window_sd,
 )
 from stream_dp.releases.estimates.showings import Showing
-from stream_dp.releases.topic import WholeRelease
 from stream_dp.releases.totals import totals_of
+from stream_dp.releases.whole_release import WholeRelease
 
 if TYPE_CHECKING:
     from stream_dp.releases.subscription import Subscription

@@ -36,8 +36,9 @@ from stream_dp.releases.merge import (
 )
 from stream_dp.releases.part_encoder import PartEncoder
 from stream_dp.releases.release import decode_release
-from stream_dp.releases.topic import ReleasesTopic, WholeRelease
+from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.sinks.framing import Framing, rounds_per_batch
 from stream_dp.sinks.segments import Reading, Segments
 from stream_dp.sinks.sending import (

@@ -22,7 +22,7 @@ from stream_dp.kafka.time_limits import time_warnings
 from stream_dp.releases.table_row import NoRows, is_foreign, removal, rows_of
 from stream_dp.releases.table_rows import NewestRelease
 from stream_dp.releases.table_topic import Table, prepare_table
-from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.workers.topic_watch import TopicChanged, TopicWatch
 
 logger = logging.getLogger(__name__)

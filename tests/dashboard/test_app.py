@@ -22,7 +22,7 @@ from stream_dp.dashboard.results import read_result
 from stream_dp.kafka.log import LogRefused
 from stream_dp.releases.estimates.intervals import whole_intervals
 from stream_dp.releases.release import Release
-from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.window_record import WindowRecord, record_of
 from stream_dp.releases.windows import Span, window_between
 from tests.dashboard.viewer import Viewer

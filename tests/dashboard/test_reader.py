@@ -14,7 +14,7 @@ from stream_dp.dashboard.reader import Reader
 from stream_dp.engine.epoch import Epoch
 from stream_dp.epochs.journal import EpochOpened, EpochStarted
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.releases.topic import decode_whole_release
+from stream_dp.releases.whole_release import decode_whole_release
 from tests.example_releases import release
 
 FOREIGN = {

@@ -18,7 +18,7 @@ from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.releases.changes import Change, derive
 from stream_dp.releases.release import decode_release
-from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.window_record import WindowRecord
 from tests.docs.schemas import SCHEMAS, read_schema, schema
 

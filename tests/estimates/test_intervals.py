@@ -10,8 +10,8 @@ from benchmarks.intervals import checked, release_of
 from stream_dp.counters import MECHANISMS
 from stream_dp.releases.estimates.intervals import whole_intervals
 from stream_dp.releases.estimates.showings import Showings
-from stream_dp.releases.topic import WholeRelease
 from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.whole_release import WholeRelease
 from tests.estimates.labels import EPSILON, even_paths, mechanism
 from tests.example_releases import release as plain_release
 

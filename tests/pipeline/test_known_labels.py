@@ -16,9 +16,9 @@ from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.pipeline.shard import Shard
 from stream_dp.releases import part_encoder
 from stream_dp.releases.release import decode_release
-from stream_dp.releases.topic import decode_whole_release
 from stream_dp.releases.totals import Total
 from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.whole_release import decode_whole_release
 from tests.docs.schemas import schema
 from tests.pipeline.pieces import KEY, TOPIC, Topics, log_of, release
 

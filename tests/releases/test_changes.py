@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from stream_dp.releases.changes import Change, derive
 from stream_dp.releases.release import LARGEST_PART
-from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.whole_release import WholeRelease
 
 Counts = dict[str, int]
 

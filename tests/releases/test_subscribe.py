@@ -19,8 +19,9 @@ from stream_dp.releases import topic as releases_topic
 from stream_dp.releases.lookup import release_at
 from stream_dp.releases.release import Release
 from stream_dp.releases.subscription import Subscription
-from stream_dp.releases.topic import LONGEST_REPETITION, BadPosition, WholeRelease
+from stream_dp.releases.topic import LONGEST_REPETITION, BadPosition
 from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.whole_release import WholeRelease
 from tests.example_releases import release
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.releases.table_row import NoRows, decode_row, is_foreign, removal, rows_of
-from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.workers.table import TableWriter, _follow, corrections
 from tests.docs.schemas import schema
 from tests.releases.test_changes import release

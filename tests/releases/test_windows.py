@@ -18,8 +18,8 @@ from stream_dp.counters import MECHANISMS
 from stream_dp.releases.estimates import differences
 from stream_dp.releases.estimates.differences import window_sd
 from stream_dp.releases.estimates.showings import Showings
-from stream_dp.releases.topic import WholeRelease
 from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.windows import Span, Window, Windows, window_between, with_movers
 from tests.estimates.labels import EPSILON, even_paths, mechanism
 from tests.estimates.test_noise_shapes import HORIZON, ROWS

@@ -22,7 +22,8 @@ from stream_dp.kafka import log
 from stream_dp.releases.release import Release, decode_release
 from stream_dp.releases.table_row import removal, rows_of
 from stream_dp.releases.table_topic import COMPACTED
-from stream_dp.releases.topic import LONGEST_REPETITION, WholeRelease
+from stream_dp.releases.topic import LONGEST_REPETITION
+from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.workers.resume import NewEpoch
 from stream_dp.workers.table import TableWriter, corrections, keep_table
 from tests.example_releases import release

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stream_dp.releases.estimates.intervals import noise_since
 from stream_dp.releases.estimates.noise_states import NoiseState, noise_state
-from stream_dp.releases.topic import WholeRelease
+from stream_dp.releases.whole_release import WholeRelease
 
 _RATE_AT_FIRST = 0.5
 _RATE_CHANGE = 2.0

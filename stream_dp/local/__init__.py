@@ -1,0 +1,1 @@
+"""Histograms in your own program: the numbers of a worker, without any server."""

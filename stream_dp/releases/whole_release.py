@@ -1,0 +1,117 @@
+"""A release with all its parts, as subscribers get it."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from stream_dp.errors import needs_extra
+from stream_dp.releases.estimates.showings import Showing, Showings
+from stream_dp.releases.release import Release
+from stream_dp.releases.totals import Total, totals_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas
+    import polars
+    import pyarrow
+    from numpy.typing import NDArray
+
+
+class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
+    """A release with all its parts: `part` and `parts` are 1, `labels` and `counts` are complete.
+
+    One that comes from a subscription knows since when its labels are shown, as far as the subscription has seen it.
+    """
+
+    @property
+    def histogram(self) -> dict[str, int]:
+        """The noisy count of each released label, largest first."""
+        return dict(zip(self.labels, self.counts, strict=True))
+
+    @property
+    def position(self) -> str:
+        """What `subscribe(position=...)` takes to go on after this release."""
+        return f"{self.epoch}.{self.round}.{self.nonce}"
+
+    @property
+    def showings(self) -> dict[str, Showing]:
+        """Since when the labels are shown, where they are kept; of a release that stands alone nobody knows."""
+        if "_showings" not in self.__dict__:
+            self.follow(Showings())
+        found: dict[str, Showing] = self.__dict__["_showings"]
+        return found
+
+    def follow(self, showings: Showings) -> None:
+        """Take this release for the one after those that `showings` has followed."""
+        self.__dict__["_showings"] = showings.follow(self)
+
+    def first_shown(self, label: str) -> int | None:
+        """The round since which the epoch shows a label; None where nobody who began to read then can know it.
+
+        Raises KeyError for a label that was not released.
+        """
+        showing = self.showings.get(label)
+        if showing is None and label not in self.labels:
+            raise KeyError(label)
+        return showing.round if showing is not None and showing.first else None
+
+    def total(self, label: str) -> Total:
+        """The count of a label in all epochs that this one carries on, with its noise and since which epoch it counts.
+
+        In an epoch that carries nothing on, it is the count of the release.  In the user unit it adds up users of each
+        epoch.  Raises KeyError for a label that was not released.
+        """
+        if label not in self.labels:
+            raise KeyError(label)
+        return totals_of(self)[self.labels.index(label)]
+
+    def interval(self, label: str, confidence: float = 0.95) -> tuple[float, float]:
+        """Bounds that hold the true count with this probability, as an average over labels.
+
+        Where labels are kept they allow for the noise that lifted the label over its threshold, and where it is not
+        known since when it is shown, they are wider (estimates/intervals.py).  Elsewhere they hold for a label chosen
+        before looking.  Raises KeyError for a label that was not released, whose count is not zero but unknown, and
+        ValueError.
+        """
+        with needs_extra("an interval", "estimates"):
+            from stream_dp.releases.estimates.intervals import interval
+
+        return interval(self, self.showings, label, confidence)
+
+    def intervals(self, confidence: float = 0.95) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
+        """The lower and the upper ends of the intervals of all labels, in the order of `labels`.  Raises ValueError."""
+        with needs_extra("an interval", "estimates"):
+            from stream_dp.releases.estimates.intervals import intervals
+
+        return intervals(self, self.showings, confidence)
+
+    def to_arrow(self, confidence: float = 0.95) -> "pyarrow.Table":
+        """A table of Arrow with a row a label, largest count first: `label`, `count`, `low` and `high`.
+
+        `low` and `high` are the ends of its interval; see `intervals`.  Raises `ExtraMissing` without pyarrow.
+        """
+        with needs_extra("to_arrow", "local"):
+            import pyarrow
+        low, high = self.intervals(confidence)
+        return pyarrow.table(
+            {
+                "label": pyarrow.array(self.labels, pyarrow.string()),
+                "count": pyarrow.array(self.counts, pyarrow.int64()),
+                "low": low,
+                "high": high,
+            }
+        )
+
+    def to_pandas(self, confidence: float = 0.95) -> "pandas.DataFrame":
+        """The same as a DataFrame of pandas, which must be installed."""
+        return self.to_arrow(confidence).to_pandas()
+
+    def to_polars(self, confidence: float = 0.95) -> "polars.DataFrame":
+        """The same as a DataFrame of Polars, which must be installed."""
+        import polars
+
+        return polars.DataFrame(self.to_arrow(confidence))
+
+
+decode_whole_release = msgspec.json.Decoder(WholeRelease).decode
+"""The release in a record's value, one part of it or all.  Raises msgspec.ValidationError or msgspec.DecodeError."""

@@ -1,0 +1,307 @@
+"""A histogram in one's own program releases what a worker would, and its key releases one log only."""
+
+import os
+import stat
+import warnings
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas
+import polars
+import pyarrow as pa
+import pytest
+
+import stream_dp
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.record import Record
+from stream_dp.local.key_file import KeyFile
+from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.releases.whole_release import WholeRelease
+
+LOOSE: dict[str, Any] = {"epsilon": 30.0, "delta": 1e-2, "horizon": 1023, "items_per_event": 3}
+"""Much is shown after few events."""
+
+AT = datetime(2026, 1, 31, tzinfo=UTC)
+EVENTS = [["tea", "milk"], ["tea"], ["tea", "bread"], ["milk", "tea"]] * 20
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    return tmp_path / "shop.key"
+
+
+def released(events: Any, key: Path, **settings: Any) -> list[WholeRelease]:
+    return list(stream_dp.run(events, LOOSE, key_file=key, **settings))
+
+
+def shown(releases: list[WholeRelease]) -> list[dict[str, int]]:
+    return [release.histogram for release in releases]
+
+
+@pytest.mark.parametrize("mechanism", ["binary", "honaker", "smooth", "blt"])
+@pytest.mark.parametrize("unit", ["event", "user"])
+def test_releases_are_the_bytes_of_a_worker(key: Path, mechanism: str, unit: str) -> None:
+    users = unit == "user"
+    given = {**LOOSE, "mechanism": mechanism, "unit": unit} | ({"items_per_user": 3} if users else {})
+    given = {name: value for name, value in given.items() if not users or name != "items_per_event"}
+    with stream_dp.Histogram(given, key_file=key) as histogram:
+        mine = [
+            histogram.observe(items, user=f"u{place % 7}" if users else None, at=AT)
+            for place, items in enumerate(EVENTS)
+        ]
+    with KeyFile.open(key, histogram._pipeline.epoch) as file:
+        worker = Pipeline(file.epoch, file.key, "histogram.events")
+    records = [
+        Record(
+            offset,
+            1_769_817_600_000,
+            None,
+            msgspec.json.encode({"items": items, **({"user": f"u{offset % 7}"} if users else {})}),
+        )
+        for offset, items in enumerate(EVENTS)
+    ]
+    theirs = [msgspec.json.decode(part.value, type=WholeRelease) for part in worker.process(records).releases]
+    assert mine == theirs
+    assert users or any(release.labels for release in theirs)
+
+
+def test_the_same_events_give_the_same_releases_and_more_go_on(key: Path) -> None:
+    first = released(EVENTS, key)
+    assert shown(released(iter(EVENTS), key)) == shown(first)
+    longer = released([*EVENTS, ["tea"]], key)
+    assert shown(longer[:-1]) == shown(first)
+    assert longer[-1].round == len(EVENTS) + 1
+
+
+def test_other_events_under_the_same_key_are_refused_before_their_round_is_released(key: Path) -> None:
+    released(EVENTS, key)
+    other = [*EVENTS[:10], ["coffee"], *EVENTS[11:]]
+    releases = stream_dp.run(iter(other), LOOSE, key_file=key)
+    assert [next(releases).round for _ in range(10)] == [*range(1, 11)]
+    with pytest.raises(stream_dp.KeyFileRefused, match="round 11 holds other events"):
+        next(releases)
+    assert shown(released(EVENTS, key)) == shown(released(EVENTS, key))  # what stands there is untouched
+
+
+def test_two_programs_with_one_key_cannot_release_two_logs(key: Path) -> None:
+    with stream_dp.Histogram(LOOSE, key_file=key) as one, stream_dp.Histogram(LOOSE, key_file=key) as two:
+        one.observe("tea")
+        with pytest.raises(stream_dp.KeyFileRefused, match="round 1 "):
+            two.observe("milk")
+
+
+def test_a_refusal_leaves_a_histogram_of_no_more_use(key: Path) -> None:
+    released(EVENTS, key)
+    with stream_dp.Histogram(LOOSE, key_file=key) as histogram:
+        with pytest.raises(stream_dp.KeyFileRefused):
+            histogram.observe("coffee")
+        with pytest.raises(stream_dp.KeyFileRefused):
+            histogram.observe(EVENTS[1])
+
+
+def test_other_settings_under_the_same_key_are_refused(key: Path) -> None:
+    released(EVENTS[:1], key)
+    with pytest.raises(stream_dp.KeyFileRefused, match=r"epsilon was 30.0 and is 2"):
+        stream_dp.Histogram({**LOOSE, "epsilon": 2.0}, key_file=key)
+    with pytest.raises(stream_dp.Refused, match="items"):
+        stream_dp.Histogram(LOOSE, key_file=key, events={"items": "basket"})
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "text", "folder"])
+def test_a_damaged_key_file_is_refused(key: Path, damage: str) -> None:
+    released(EVENTS[:1], key)
+    whole = key.read_bytes()
+    if damage == "folder":
+        key.unlink()
+        key.mkdir()
+    else:
+        damaged = {
+            "flip": bytes([whole[0] ^ 1]) + whole[1:],
+            "cut": whole[:100],
+            "empty": b"",
+            "text": b"{}\n",
+        }
+        key.write_bytes(damaged[damage])
+    with pytest.raises(stream_dp.KeyFileRefused):
+        stream_dp.Histogram(LOOSE, key_file=key)
+
+
+@pytest.mark.parametrize("bit", range(0, 128, 17))
+def test_a_flipped_bit_in_the_digests_releases_nothing(key: Path, bit: int) -> None:
+    released(EVENTS, key)
+    whole = bytearray(key.read_bytes())
+    whole[-16 * len(EVENTS) + bit // 8] ^= 1 << bit % 8
+    key.write_bytes(whole)
+    with pytest.raises(stream_dp.KeyFileRefused, match="round 1 "):
+        released(iter(EVENTS), key)
+
+
+def test_a_digest_that_was_cut_off_is_written_again(key: Path) -> None:
+    first = released(EVENTS, key)
+    whole = key.read_bytes()
+    key.write_bytes(whole[:-5])
+    assert shown(released(EVENTS, key)) == shown(first)
+    assert key.read_bytes() == whole
+
+
+def test_the_key_file_is_its_owners_alone_and_without_a_name_it_has_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "umask", lambda mask: mask)
+    first = list(stream_dp.run(EVENTS, {**LOOSE, "stream": "shop"}))
+    file = tmp_path / ".stream-dp" / "shop.key"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert shown(first) == shown(list(stream_dp.run(EVENTS, {**LOOSE, "stream": "shop"})))
+    assert [each.name for each in file.parent.iterdir()] == ["shop.key"]
+
+
+def test_a_run_without_a_key_file_says_what_that_means() -> None:
+    with pytest.warns(UserWarning, match="spends \\(epsilon, delta\\) once more"):
+        first = list(stream_dp.run(EVENTS, LOOSE, key_file=None))
+    with pytest.warns(UserWarning, match="key_file"):
+        second = list(stream_dp.run(EVENTS, LOOSE, key_file=None))
+    assert first[-1].nonce != second[-1].nonce
+
+
+def test_a_bad_event_counts_as_one_without_items_and_is_warned_of_once(key: Path) -> None:
+    events = [["tea"], {"no": "items"}, [""], ["tea"], 7]
+    with pytest.warns(UserWarning, match="event 2 counts as one without items") as caught:
+        mine = released([*events[:4], []], key)
+    assert len(caught) == 1
+    assert [release.round for release in mine] == [1, 2, 3, 4, 5]
+    worker = released([["tea"], [], [], ["tea"], []], key.with_name("other"))
+    assert len(mine) == len(worker)
+
+
+def test_events_end_at_the_horizon(key: Path) -> None:
+    with stream_dp.Histogram(LOOSE, horizon=3, key_file=key) as histogram:
+        for left in (3, 2, 1):
+            assert histogram.rounds_left == left
+            histogram.observe("tea")
+        with pytest.raises(stream_dp.HorizonReached, match="larger horizon"):
+            histogram.observe("tea")
+        assert histogram.round == 3
+    releases = stream_dp.run(["tea"] * 4, LOOSE, horizon=3, key_file=key)
+    assert [next(releases).round for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(stream_dp.HorizonReached):
+        next(releases)
+
+
+def test_rounds_of_many_events_release_when_they_are_full(key: Path) -> None:
+    with stream_dp.Histogram(LOOSE, rounds="every-10", key_file=key) as histogram:
+        found = [histogram.observe(items) for items in EVENTS]
+    assert [place for place, release in enumerate(found, 1) if release is not None] == [*range(10, 81, 10)]
+
+
+async def test_events_that_come_one_after_another(key: Path) -> None:
+    async def stream() -> AsyncIterator[list[str]]:
+        for items in EVENTS:
+            yield items
+
+    found = [release async for release in stream_dp.run(stream(), LOOSE, key_file=key)]
+    assert shown(found) == shown(released(EVENTS, key))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array(["tea", "milk", "tea"]),
+        pa.array(["tea", "milk", "tea"]),
+        pa.chunked_array([["tea"], ["milk", "tea"]]),
+        pandas.Series(["tea", "milk", "tea"]),
+        polars.Series(["tea", "milk", "tea"]),
+        ("tea" if place != 1 else "milk" for place in range(3)),
+    ],
+    ids=["numpy", "arrow", "chunks", "pandas", "polars", "generator"],
+)
+def test_a_column_is_a_stream_of_items(key: Path, column: Any) -> None:
+    released(["tea", "milk", "tea"], key)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(released(column, key)) == 3
+
+
+ROWS: dict[str, Any] = {
+    "sku": ["tea", "milk", "tea"],
+    "customer": ["u1", "u2", "u1"],
+    "price": [1.5, 2.5, None],
+}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [pa.table(ROWS), pandas.DataFrame(ROWS), polars.DataFrame(ROWS)],
+    ids=["arrow", "pandas", "polars"],
+)
+def test_a_table_is_read_by_row_and_mapped(key: Path, table: Any) -> None:
+    mapping = {"items": "sku", "user": "customer"}
+    plain = [{"items": [sku], "user": user} for sku, user in zip(ROWS["sku"], ROWS["customer"], strict=True)]
+    users = {name: value for name, value in LOOSE.items() if name != "items_per_event"}
+    users |= {"unit": "user", "items_per_user": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = list(stream_dp.run(table, users, events=mapping, key_file=key))
+        assert len(found) == 3
+    with KeyFile.open(key, Epoch.open(Settings(stream="histogram"), 1, 0)) as file:
+        worker = Pipeline(replace(file.epoch, mapping=None), file.key, "histogram.events")
+    worker.process([Record(place, 0, None, msgspec.json.encode(row)) for place, row in enumerate(plain)])
+    assert worker.histogram.history[:16] == key.read_bytes()[-16:]
+
+
+def test_a_release_becomes_a_table(key: Path) -> None:
+    release = released(EVENTS, key)[-1]
+    table = release.to_arrow()
+    assert table.column_names == ["label", "count", "low", "high"]
+    assert dict(zip(table["label"].to_pylist(), table["count"].to_pylist(), strict=True)) == release.histogram
+    for row in table.to_pylist():
+        assert (row["low"], row["high"]) == pytest.approx(release.interval(row["label"]))
+    assert release.to_pandas()["label"].tolist() == release.labels
+    assert release.to_polars()["label"].to_list() == release.labels
+    narrow = release.to_arrow(0.5).to_pylist()
+    assert all(mine["high"] < wide["high"] for mine, wide in zip(narrow, table.to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rounds": "ticks"}, "needs the clock of a worker"),
+        ({"at_horizon": "roll"}, "ends at its horizon"),
+        ({"epsilom": 1}, "did you mean 'epsilon'"),
+        ({"epsilon": 0}, "epsilon"),
+        ({"mechanism": "magic"}, "mechanism"),
+        ({"events": {"format": "avro", "schema": "x.avsc", "items": "a"}}, "json"),
+        ({"unit": "user"}, "items_per_user"),
+    ],
+)
+def test_settings_that_cannot_be_are_told(key: Path, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(stream_dp.Refused, match=message):
+        stream_dp.Histogram(settings, key_file=key)
+    assert not key.exists()
+
+
+def test_settings_come_from_a_file_too(key: Path, tmp_path: Path) -> None:
+    file = tmp_path / "stream.toml"
+    file.write_text('stream = "shop"\nepsilon = 30.0\ndelta = 1e-2\nhorizon = 1023\nmechanism = "blt"\n')
+    with stream_dp.Histogram(file, key_file=key) as histogram:
+        assert histogram.observe("tea").stream == "shop"  # type: ignore[union-attr]
+        assert "factor of e^30" in histogram.guarantee.sentence
+
+
+def test_calibration_tells_the_noise_that_releases_tell(key: Path) -> None:
+    calibration = stream_dp.calibrate(LOOSE, mechanism="blt")
+    for release in released(EVENTS, key, mechanism="blt"):
+        assert release.sd == pytest.approx(calibration.sd(release.round))
+        assert release.tau == calibration.threshold(release.round)
+    assert calibration.sd() == calibration.sd(1023)
+    with pytest.raises(ValueError, match="round 1024"):
+        calibration.sd(1024)
+    with pytest.raises(stream_dp.Refused, match="epsilon"):
+        stream_dp.calibrate(epsilon=-1)
