@@ -1,19 +1,22 @@
 """Avro as values, read by fastavro: by the schema that wrote them and, where there is one, as another schema says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 import fastavro
 import msgspec
-from fastavro.schema import SchemaParseException
 
-from stream_dp.events.event import BadRecord
+from stream_dp.events.event import BadRecord, json_text
 from stream_dp.events.mapping.paths import Value
 from stream_dp.events.mapping.schema import Schema, UnusableSchema
 
 _Parsed = Any
-_EMPTY = frozenset(("null",))
+
+_DEEPEST = 100
+_MOST_VALUES = 10_000
+"""Most values that a schema may stand for with each of its types written out: those that take no bytes are made of
+nothing, and doubled with each type that holds the one before it twice."""
 
 
 def avro_reader(writer: Schema, reader: Schema | None = None) -> Callable[[bytes, int], Value]:
@@ -41,26 +44,26 @@ def _parsed(schema: Schema) -> _Parsed:
     """The schema as fastavro takes it, without logical types: a date is the integer that it is written as.
 
     One that refers to itself is refused, because fastavro would follow a record of it as deep as its bytes say.  So is
-    an array of what takes no bytes, of which a few bytes could announce billions.
+    an array of what takes no bytes, of which a few bytes could announce billions, and what is too large or too deep
+    when it is written out.
     """
     named: dict[str, Any] = {}
     try:
         for _, text in schema.references:
-            fastavro.parse_schema(_plain(msgspec.json.decode(text)), named)
-        parsed = fastavro.parse_schema(_plain(msgspec.json.decode(schema.text)), named)
-        _least_bytes(parsed, named, ())
+            fastavro.parse_schema(_plain(_decoded(text)), named)
+        parsed = fastavro.parse_schema(_plain(_decoded(schema.text)), named)
+        _extent(parsed, named, (), {})
     except UnusableSchema:
         raise
-    except (
-        msgspec.DecodeError,
-        SchemaParseException,
-        ValueError,
-        KeyError,
-        TypeError,
-        RecursionError,
-    ) as error:
+    except BadRecord as bad:
+        raise UnusableSchema(f"it is no Avro schema: {bad}") from None
+    except Exception as error:  # fastavro raises whatever a broken schema brings it to
         raise UnusableSchema(f"it is no Avro schema ({type(error).__name__})") from None
     return parsed
+
+
+def _decoded(text: str) -> Any:
+    return msgspec.json.decode(json_text(text.encode()))
 
 
 def _plain(schema: Any) -> Any:
@@ -71,29 +74,49 @@ def _plain(schema: Any) -> Any:
     return schema
 
 
-def _least_bytes(schema: _Parsed, named: dict[str, Any], around: tuple[str, ...]) -> int:
-    """The least that a value of this schema takes.  Raises `UnusableSchema`; `around`: the types that it stands in."""
+class _Extent(NamedTuple):
+    """Of a type, written out: the least bytes of a value, of how many values it is made, and how deep they lie."""
+
+    least_bytes: int
+    values: int
+    depth: int
+
+
+def _extent(
+    schema: _Parsed, named: dict[str, Any], around: tuple[str, ...], known: dict[str, _Extent]
+) -> _Extent:
+    """Raises `UnusableSchema`.  `around`: the types that it stands in; `known`: those that were looked at."""
     if isinstance(schema, str):
-        if schema not in named:
-            return 0 if schema in _EMPTY else 1
         if schema in around:
             raise UnusableSchema(f"the Avro type {schema} refers to itself")
-        return _least_bytes(named[schema], named, around)
+        if schema in named:
+            return known.get(schema) or _extent(named[schema], named, around, known)
+        return _Extent(int(schema != "null"), 1, 1)
     if isinstance(schema, list):
-        for each in schema:
-            _least_bytes(each, named, around)
-        return 1
+        return _joined(1, [_extent(each, named, around, known) for each in schema])
     kind = schema["type"]
     if kind in ("record", "error"):
         inside = (*around, schema["name"])
-        return sum(_least_bytes(each["type"], named, inside) for each in schema["fields"])
-    if kind == "array":
-        if not _least_bytes(schema["items"], named, around):
+        fields = [_extent(each["type"], named, inside, known) for each in schema["fields"]]
+        found = known[schema["name"]] = _joined(sum(each.least_bytes for each in fields), fields)
+        return found
+    if kind in ("array", "map"):
+        element = _extent(schema["items" if kind == "array" else "values"], named, around, known)
+        if kind == "array" and not element.least_bytes:
             raise UnusableSchema("it has an array of what takes no bytes")
-        return 1
-    if kind == "map":
-        _least_bytes(schema["values"], named, around)
-        return 1
+        return _joined(1, [element])
     if kind == "fixed":
-        return int(schema["size"])
-    return 1 if kind == "enum" else _least_bytes(kind, named, around)
+        return _Extent(int(schema["size"]), 1, 1)
+    return _Extent(1, 1, 1) if kind == "enum" else _extent(kind, named, around, known)
+
+
+def _joined(least_bytes: int, parts: Sequence[_Extent]) -> _Extent:
+    values, depth = (
+        1 + sum(each.values for each in parts),
+        1 + max((each.depth for each in parts), default=0),
+    )
+    if values > _MOST_VALUES:
+        raise UnusableSchema(f"written out it has more than {_MOST_VALUES} values")
+    if depth > _DEEPEST:
+        raise UnusableSchema(f"its types are nested more than {_DEEPEST} deep")
+    return _Extent(least_bytes, values, depth)

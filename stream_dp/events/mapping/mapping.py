@@ -6,12 +6,10 @@ import msgspec
 
 from stream_dp.config.events_section import EventsSection, Format
 from stream_dp.config.secret import SettingsError
+from stream_dp.events.mapping.schema import LARGEST_SCHEMA
 
 MAPPING_VERSION = 1
 """Of what a mapping makes of a record; golden.py shows it.  It changes whenever one of those answers does."""
-
-LARGEST_SCHEMA = 256 << 10
-"""Most bytes of a schema file: the epoch holds its text."""
 
 
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):

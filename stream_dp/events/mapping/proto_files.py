@@ -1,5 +1,6 @@
 """The text of .proto files as descriptors: what protoc does, as far as it matters for reading messages."""
 
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -20,6 +21,8 @@ _SCALARS: dict[str, Any] = {
     if name not in ("TYPE_GROUP", "TYPE_MESSAGE", "TYPE_ENUM")
 }
 _WELL_KNOWN = "google/protobuf/"
+_DEEPEST = 32
+"""Most braces and brackets around anything: the parser goes down once for each."""
 
 
 def top_level_messages(schema: Schema) -> list[Descriptor]:
@@ -40,6 +43,8 @@ def top_level_messages(schema: Schema) -> list[Descriptor]:
 
 
 def _add(pool: DescriptorPool, known: set[str], name: str, text: str) -> None:
+    if _nesting(text) > _DEEPEST:
+        raise UnusableSchema(f"it is nested more than {_DEEPEST} deep")
     file = _file(name, Parser(setup_lexer=_strictly, setup_parser=_strictly).parse(text))
     imports = list(file.dependency)
     del file.dependency[:]
@@ -50,6 +55,19 @@ def _add(pool: DescriptorPool, known: set[str], name: str, text: str) -> None:
             file.dependency.append(each)
     pool.Add(file)
     known.add(name)
+
+
+_BESIDE = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?""", re.DOTALL)
+"""Comments and texts.  What is never closed matches too, or each quote would be read on from to the end."""
+
+
+def _nesting(text: str) -> int:
+    """How many braces, brackets and angles lie around what lies deepest."""
+    deepest = depth = 0
+    for mark in re.findall(r"[][{}<>]", _BESIDE.sub("", text)):
+        depth += 1 if mark in "[{<" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 class _Strict(ErrorListener):
@@ -152,7 +170,8 @@ def _field(
 
 
 def _map_entry(parsed: ast.MapField) -> described.DescriptorProto:
-    entry = described.DescriptorProto(name=f"{parsed.name.title().replace('_', '')}Entry")
+    words = "".join(word[:1].upper() + word[1:] for word in parsed.name.split("_"))
+    entry = described.DescriptorProto(name=f"{words}Entry")  # as protoc calls it
     entry.options.map_entry = True
     entry.field.append(_field("key", 1, parsed.key_type))
     entry.field.append(_field("value", 2, parsed.value_type))

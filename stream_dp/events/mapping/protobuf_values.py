@@ -1,6 +1,6 @@
 """Protobuf as values: the fields that are read, by name; maps in the order of their keys."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -17,6 +17,7 @@ from stream_dp.events.mapping.schema import Schema, UnusableSchema
 _Convert = Callable[[Any], Value]
 _Get = Callable[[Message], Value]
 _MOST_INDEXES = 100
+_DEEPEST = 200
 _ALL = Fields.all()
 
 
@@ -33,6 +34,7 @@ def protobuf_reader(
             "Protobuf is read by its compiled implementation alone: install protobuf with its extension"
         )
     messages = top_level_messages(schema)
+    _make_classes(messages)
     if not framed or message is not None:
         chosen = _reader_of(_named(messages, message), fields)
         return lambda value, begin: chosen(value[_after_indexes(value, begin)[1] if framed else begin :])
@@ -46,6 +48,33 @@ def protobuf_reader(
         return reader(value[start:])
 
     return read
+
+
+def _make_classes(messages: list[Descriptor]) -> None:
+    """All in one order: protobuf goes down once for each message that it meets first inside another.
+
+    So where it would go down too far is the same for everybody.  Raises `UnusableSchema`.
+    """
+    met: set[str] = set()
+
+    def meet(descriptor: Descriptor, depth: int) -> None:
+        if depth > _DEEPEST:
+            raise UnusableSchema(f"its messages lead from one to the next more than {_DEEPEST} times")
+        met.add(descriptor.full_name)
+        for field in descriptor.fields:
+            if field.message_type is not None and field.message_type.full_name not in met:
+                meet(field.message_type, depth + 1)
+
+    for message in _with_nested(messages):
+        if message.full_name not in met:
+            meet(message, 0)
+            GetMessageClass(message)
+
+
+def _with_nested(messages: list[Descriptor]) -> Iterator[Descriptor]:
+    for message in messages:
+        yield message
+        yield from _with_nested(list(message.nested_types))
 
 
 def _reader_of(descriptor: Descriptor, fields: Fields) -> Callable[[bytes], Value]:
@@ -105,12 +134,22 @@ def _at(messages: list[Descriptor], place: tuple[int, ...]) -> Descriptor:
 
 
 def _converter(descriptor: Descriptor, fields: Fields, known: dict[str, _Convert]) -> _Convert:
-    """What is read of a message, as a dict of those fields that are set.  `known`: those that convert all of one."""
+    """What is read of a message, as a dict of those fields that are set.  `known`: those that convert all of one.
+
+    It is made for a message when the first one of its kind is met: how deep a schema goes costs nothing.
+    """
     if fields.whole and descriptor.full_name in known:
         return known[descriptor.full_name]
-    parts: list[tuple[str, _Get]] = []
+    parts: list[tuple[str, _Get]] | None = None
 
     def convert(message: Any) -> Value:
+        nonlocal parts
+        if parts is None:
+            parts = [
+                (field.name, _getter(field, _ALL if fields.whole else fields.named[field.name], known))
+                for field in descriptor.fields
+                if fields.whole or field.name in fields.named
+            ]
         found = {}
         for name, get in parts:
             value = get(message)
@@ -119,12 +158,7 @@ def _converter(descriptor: Descriptor, fields: Fields, known: dict[str, _Convert
         return found
 
     if fields.whole:
-        known[descriptor.full_name] = convert  # before its fields: a message may hold one of its own kind
-    for field in descriptor.fields:
-        if fields.whole or field.name in fields.named:
-            parts.append(
-                (field.name, _getter(field, _ALL if fields.whole else fields.named[field.name], known))
-            )
+        known[descriptor.full_name] = convert
     return convert
 
 

@@ -7,6 +7,9 @@ import msgspec
 from stream_dp.errors import StreamDpError
 from stream_dp.events.event import BadRecord
 
+LARGEST_SCHEMA = 256 << 10
+"""Most bytes of a schema, as an epoch or the log holds it."""
+
 _MAGIC = 0
 _HEADER_BYTES = 5
 

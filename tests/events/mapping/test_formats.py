@@ -145,13 +145,35 @@ def test_any_bytes_are_an_event_or_a_bad_record_in_every_format(value: bytes) ->
                 assert isinstance(found, list) or (0 < len(found) < 200 and "\n" not in found)
 
 
+def chained(types: int, fields: str) -> str:
+    """As many types of Avro, of which each has these fields of the one before it; the first one takes no bytes."""
+    first = {"type": "record", "name": "T0", "fields": []}
+    others = [
+        {
+            "type": "record",
+            "name": f"T{n}",
+            "fields": [{"name": name, "type": f"T{n - 1}"} for name in fields],
+        }
+        for n in range(1, types)
+    ]
+    return json.dumps([first, *others])
+
+
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
         ('{"type":"array","items":"null"}', "array of what takes no bytes"),
         ('{"type":"array","items":{"type":"record","name":"E","fields":[]}}', "array of what takes no bytes"),
         ('{"type":"record","name":"N","fields":[{"name":"n","type":["null","N"]}]}', "N refers to itself"),
+        (chained(40, "lr"), "written out it has more than 10000 values"),
+        (chained(200, "l"), "its types are nested more than 100 deep"),
+        (
+            '{"type":"array","items":' * 101 + '"int"' + "}" * 101,
+            "arrays and objects are nested more than 100",
+        ),
         ('{"type":"record"}', "no Avro schema"),
+        ('{"type":"record","name":"A","fields":"abc"}', "no Avro schema"),
+        ('{"type":"fixed","name":"A","size":"large"}', "no Avro schema"),
         ("[", "no Avro schema"),
         ('"' + "x" * 10, "no Avro schema"),
     ],
@@ -162,6 +184,22 @@ def test_a_schema_by_which_a_few_bytes_could_cost_hours_is_refused(schema: str, 
     decode = decoder_of(Mapping(format="avro", items="n", framed=True), lambda _: Schema(schema))
     with pytest.raises(BadRecord, match=f"its schema, 7, cannot be used: .*{why}"):
         decode(record(b"\0\0\0\0\x07" + b"\x01" * 20))
+
+
+def test_avro_types_that_lie_as_deep_as_they_may_are_read() -> None:
+    decode = decoder_of(Mapping(format="avro", items="type(@)", schema=chained(98, "l")))
+    assert decode(record(b"\xc2\x01")).items == ["object"]  # branch 97
+
+
+def test_avro_with_references_is_read_by_them() -> None:
+    line = '{"type":"record","name":"shop.Line","fields":[{"name":"sku","type":"string"}]}'
+    order = '{"type":"record","name":"Order","fields":[{"name":"lines","type":{"type":"array","items":"shop.Line"}}]}'
+    schemas = {7: Schema(order, (("shop.Line", line),)), 8: Schema(order)}
+    decode = decoder_of(Mapping(format="avro", items="lines[*].sku", framed=True), schemas.get)
+    value = b"\x02\x06tea\x00"
+    assert decode(record(b"\0\0\0\0\x07" + value)).items == ["tea"]
+    with pytest.raises(BadRecord, match="its schema, 8, cannot be used: it is no Avro schema"):
+        decode(record(b"\0\0\0\0\x08" + value))
 
 
 def test_lengths_that_an_avro_record_lies_about_cost_nothing() -> None:
@@ -176,6 +214,23 @@ def test_lengths_that_an_avro_record_lies_about_cost_nothing() -> None:
         assert isinstance(told(mapping, value), str)
 
 
+def led_on(messages: int) -> str:
+    """As many messages of Protobuf, of which each holds the next one."""
+    chain = "".join(f"message M{n} {{ optional M{n + 1} m = 1; }}" for n in range(messages - 1))
+    return f"{chain} message M{messages - 1} {{ optional string s = 1; }}"
+
+
+def test_protobuf_messages_that_lead_on_as_far_as_they_may_are_read() -> None:
+    mapping = Mapping(format="protobuf", items="keys(@)", schema=led_on(200), message="M0")
+    assert told(mapping, b"\x0a\0") == ["m"]
+
+
+def test_maps_whose_names_differ_in_capitals_are_read() -> None:
+    schema = "message A { map<string, string> aB = 1; map<string, string> ab = 2; }"
+    value = b"\x0a\x06\x0a\x01k\x12\x01v" + b"\x12\x06\x0a\x01k\x12\x01w"
+    assert told(Mapping(format="protobuf", items="[aB.k, ab.k]", schema=schema), value) == ["v", "w"]
+
+
 @pytest.mark.parametrize(
     ("schema", "message", "why"),
     [
@@ -186,6 +241,13 @@ def test_lengths_that_an_avro_record_lies_about_cost_nothing() -> None:
         ("message A { string a = 1; string b = 1; }", None, "no Protobuf schema"),
         ("message A { group G = 1 { } }", None, "it has a group|no Protobuf schema"),
         ('edition = "2023"; message A {}', None, "edition"),
+        ("message A {" * 40 + "}" * 40, None, "it is nested more than 32 deep"),
+        (
+            'option a = "}}}"; /* }}} */ // }}}\n' + "message A {" * 33 + "}" * 33,
+            None,
+            "nested more than 32 deep",
+        ),
+        (led_on(300), "M0", "its messages lead from one to the next more than 200 times"),
         ('syntax = "proto3";', None, "it has no message"),
     ],
 )
