@@ -1,15 +1,16 @@
 """Schema registries that speak the protocol of Confluent's: what stands under a number."""
 
-from typing import Any
+import time
 from urllib.parse import quote
 
 import httpx2
+import msgspec
 
 from stream_dp.config.connections import TlsFiles, tls_context
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.secret import read_secret
 from stream_dp.errors import StreamDpError
-from stream_dp.events.mapping.schema import Schema
+from stream_dp.events.mapping.schema import LARGEST_SCHEMA, Schema
 
 _ANSWER_SECONDS = 5.0
 _LARGEST_ANSWER = 1 << 20
@@ -17,16 +18,43 @@ _MOST_REFERENCES = 100
 _NOT_FOUND, _OK = 404, 200
 
 
+class _Reference(msgspec.Struct):
+    name: str
+    subject: str
+    version: int
+
+
+class _Registered(msgspec.Struct):
+    """What an answer says of a schema."""
+
+    schema: str
+    kind: str = msgspec.field(default="AVRO", name="schemaType")
+    references: list[_Reference] | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Registered)
+
+
 class RegistryAway(StreamDpError):
     """The registry does not answer, or not us; the message says why."""
 
 
 class NoSchema(StreamDpError):
-    """The registry answers, and gives no schema under this number; `sure`: because it says that there is none."""
+    """The registry answers, and gives no schema under this number that can be taken.
+
+    `sure`: that is what it says, and no failure of its own.
+    """
 
     def __init__(self, why: str, sure: bool) -> None:
         super().__init__(why)
         self.sure = sure
+
+
+class NotRegistered(NoSchema):
+    """The registry says that there is none."""
+
+    def __init__(self) -> None:
+        super().__init__("it knows none", sure=True)
 
 
 class SchemaRegistry:
@@ -45,6 +73,7 @@ class SchemaRegistry:
             base_url=self.address.rstrip("/") + "/",
             auth=login,
             verify=tls_context("registry", files) if secure else True,
+            headers={"Accept-Encoding": "identity"},  # so that no answer is larger than what is received
             timeout=_ANSWER_SECONDS,
             trust_env=False,
         )
@@ -57,48 +86,69 @@ class SchemaRegistry:
         """The schema under a number, with those that it refers to.  Raises `NoSchema` or `RegistryAway`."""
         found = self._asked(f"schemas/ids/{number}")
         known: dict[str, str] = {}
-        self._follow(found, known)
-        return Schema(found["schema"], tuple(known.items()))
+        self._follow(found, known, set())
+        schema = Schema(found.schema, tuple(known.items()))
+        if len(msgspec.json.encode(schema)) > LARGEST_SCHEMA:
+            raise NoSchema(
+                f"it gives one that has more than {LARGEST_SCHEMA} bytes with its references", sure=True
+            )
+        return schema
+
+    def schema_or_none(self, number: int) -> Schema | None:
+        """The same; None where there is none.  Raises `RegistryAway`."""
+        try:
+            return self.schema(number)
+        except NoSchema:
+            return None
 
     def newest(self, subject: str) -> tuple[str, str]:
         """What kind the newest schema of a subject is, such as AVRO, and its text; see `schema`."""
         found = self._asked(f"subjects/{quote(subject, safe='')}/versions/latest")
-        return str(found.get("schemaType", "AVRO")), found["schema"]
+        return found.kind, found.schema
 
-    def _follow(self, found: dict[str, Any], known: dict[str, str]) -> None:
-        """Note the references of what was found, each behind its own."""
-        for each in found.get("references") or ():
-            try:
-                name, place = each["name"], f"subjects/{each['subject']}/versions/{int(each['version'])}"
-            except (KeyError, TypeError, ValueError):
-                raise NoSchema("it gives a reference that leads nowhere", sure=False) from None
-            if name not in known:
-                if len(known) == _MOST_REFERENCES:
-                    raise NoSchema(f"it gives more than {_MOST_REFERENCES} references", sure=False)
-                referred = self._asked(place)
-                self._follow(referred, known)
-                known[name] = referred["schema"]
+    def _follow(self, found: _Registered, known: dict[str, str], begun: set[str]) -> None:
+        """Note the references of what was found, each behind its own; `begun`: those that are noted, or about to be."""
+        for each in found.references or ():
+            if each.name in known:
+                continue
+            if each.name in begun:
+                raise NoSchema("it gives one whose references lead back to themselves", sure=True)
+            if len(begun) == _MOST_REFERENCES:
+                raise NoSchema(f"it gives one with more than {_MOST_REFERENCES} references", sure=True)
+            begun.add(each.name)
+            referred = self._asked(f"subjects/{quote(each.subject, safe='')}/versions/{each.version}")
+            self._follow(referred, known, begun)
+            known[each.name] = referred.schema
 
-    def _asked(self, place: str) -> dict[str, Any]:
-        answer = self._get(place)
-        if answer.status_code == _NOT_FOUND:
-            raise NoSchema("it knows none", sure=True)
-        if answer.status_code != _OK:
-            if (probe := self._get("schemas/types").status_code) != _OK:
+    def _asked(self, place: str) -> _Registered:
+        status, content = self._get(place)
+        if status == _NOT_FOUND:
+            raise NotRegistered
+        if status != _OK:
+            if (probe := self._get("schemas/types")[0]) != _OK:
                 raise RegistryAway(f"it answers with status {probe}")
-            raise NoSchema(f"it answers with status {answer.status_code}", sure=False)
-        if len(answer.content) > _LARGEST_ANSWER:
-            raise NoSchema(f"it gives one of more than {_LARGEST_ANSWER} bytes", sure=False)
+            raise NoSchema(f"it answers with status {status}", sure=False)
+        if len(content) > _LARGEST_ANSWER:
+            raise NoSchema(f"it gives one of more than {_LARGEST_ANSWER} bytes", sure=True)
         try:
-            found = answer.json()
-        except ValueError:
+            return _DECODER.decode(content)
+        except msgspec.ValidationError:
+            raise NoSchema("it gives none", sure=False) from None
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             raise RegistryAway("it answers with something that is no JSON") from None
-        if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
-            raise NoSchema("it gives none", sure=False)
-        return found
 
-    def _get(self, place: str) -> httpx2.Response:
+    def _get(self, place: str) -> tuple[int, bytes]:
+        """Status and content; of a large content, the beginning, which is more than may be taken."""
+        until = time.monotonic() + _ANSWER_SECONDS
+        content = bytearray()
         try:
-            return self._client.get(place)
+            with self._client.stream("GET", place) as answer:
+                for part in answer.iter_raw():
+                    content += part
+                    if len(content) > _LARGEST_ANSWER:
+                        break
+                    if time.monotonic() > until:
+                        raise RegistryAway("its answer takes too long")
+                return answer.status_code, bytes(content)
         except httpx2.HTTPError as error:
             raise RegistryAway(type(error).__name__) from None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from stream_dp.config.events_section import EventsSection, Format
 from stream_dp.errors import Refused
-from stream_dp.kafka.schema_registry import NoSchema, RegistryAway, SchemaRegistry
+from stream_dp.kafka.schema_registry import NoSchema, NotRegistered, RegistryAway, SchemaRegistry
 from stream_dp.planning.record_shapes import Shape, shape_of_avro, shape_of_json_schema
 
 _FORMATS: dict[str, Format] = {"AVRO": "avro", "JSON": "json-schema", "PROTOBUF": "protobuf"}
@@ -33,12 +33,10 @@ def registered_schema(section: EventsSection, topic: str) -> RegisteredSchema | 
             kind, text = registry.newest(f"{topic}-value")
         form = _FORMATS[kind]
         schema = None if form == "protobuf" else json.loads(text)
-    except NoSchema as none:
-        if none.sure:
-            return None
-        raise _refused(section, str(none)) from None
-    except RegistryAway as away:
-        raise _refused(section, str(away)) from None
+    except NotRegistered:
+        return None
+    except (NoSchema, RegistryAway) as error:
+        raise _refused(section, str(error)) from None
     except (ValueError, KeyError, RecursionError):
         raise _refused(section, "it gives something else than a schema") from None
     return RegisteredSchema(form, shape_of_avro(schema) if form == "avro" else shape_of_json_schema(schema))

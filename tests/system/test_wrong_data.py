@@ -13,6 +13,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from tests.example_releases import release
+from tests.schema_registry.front import front, scripted
 from tests.system.streams import Stream
 
 TIME = 1_769_860_800_000
@@ -56,6 +57,37 @@ def test_a_sample_counts_reasons_and_shows_no_content(orders: Stream) -> None:
     shown = check(orders, "--sample", "1000").output
     assert "52 newest records" in " ".join(shown.split())
     assert "secret" not in result.output + shown
+
+
+def test_a_sample_of_records_that_name_schemas_asks_the_registry(
+    kafka: str, redis_url: str, topic_prefix: str
+) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
+    answers = scripted({"/schemas/ids/7": {"schema": json.dumps(schema)}, "/schemas/types": []})
+    topic = f"{topic_prefix}.orders"
+    log.create_topics(kafka, topic)
+    stream = Stream(Settings(stream=topic_prefix, kafka=kafka, redis=redis_url), Path())
+    named = [b"\0" + number.to_bytes(4) + b"\x06tea" for number in (7, 7, 9)]
+    stream.write(topic, [Record(0, TIME, None, value) for value in named])
+    words = ["check", "--stream", topic_prefix, "--kafka", kafka, "--redis", redis_url, "--sample", "9"]
+
+    def checked(*more: str) -> Result:
+        how = f'topic = "{topic}", format = "avro", items = "a", schema_registry = "{registry.address}"'
+        return CliRunner().invoke(app, [*words, *more], env={"STREAM_DP_EVENTS": f"{{ {how} }}"})
+
+    with front(answers) as registry:
+        told = json.loads(checked("--json").stdout)["sample"]
+        assert told == {
+            "records": 3,
+            "events": 2,
+            "filtered": 0,
+            "reasons": {"the registry does not know its schema, 9": 1},
+        }
+    told = " ".join(checked().output.split())
+    assert (
+        f"the schema registry at {registry.address} cannot be asked (ConnectError): check schema_registry"
+        in told
+    )
 
 
 def test_a_sample_is_of_the_newest_records_of_all_partitions(orders: Stream) -> None:
