@@ -5,6 +5,8 @@ value.  Nor do they tell how long counting takes: the time of a record is one of
 and not when the record was written.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 from kafka import KafkaProducer
 
@@ -187,8 +189,14 @@ def journal_topic(source: str) -> str:
 
 def append(kafka: Kafka, topic: str, value: bytes, at: int) -> int:
     """Write a record with this time, in milliseconds, and wait until the broker has it; returns its offset."""
+    return append_all(kafka, topic, [value], at)[0]
+
+
+def append_all(kafka: Kafka, topic: str, values: Iterable[bytes], at: int) -> list[int]:
+    """The same for several, which are on their way at the same time."""
     with borrowed(_appender, kafka) as producer:
-        return int(producer.send(topic, value, timestamp_ms=at).get(timeout=_ANSWER_SECONDS).offset)
+        sent = [producer.send(topic, value, timestamp_ms=at) for value in values]
+        return [int(each.get(timeout=_ANSWER_SECONDS).offset) for each in sent]
 
 
 def _appender(kafka: Kafka) -> KafkaProducer:

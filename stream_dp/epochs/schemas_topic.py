@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from stream_dp.config.settings import Settings
-from stream_dp.epochs.journal import append
+from stream_dp.epochs.journal import append_all
 from stream_dp.events.mapping.schema import Schema
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.kafka import log
@@ -31,8 +31,7 @@ class SchemasTopic:
     def settle(self, found: Iterable[tuple[int, Schema | None, float]]) -> None:
         """Put on record what these numbers stand for, and read what counts: somebody else may have been faster."""
         now = time.time_ns() // 1_000_000
-        for number, schema, waited in found:
-            append(self._kafka, self._name, self._book.encode(number, schema, waited), now)
+        append_all(self._kafka, self._name, (self._book.encode(*each) for each in found), now)
         self.read_on()
 
 

@@ -26,6 +26,11 @@ ERROR_SECONDS = 30.0
 """One for which it answers otherwise, and gives no schema, is after this time, or one record would stop the stream."""
 
 _ASK_AGAIN_SECONDS = 0.5
+_AT_ONCE = 16
+"""Numbers that are asked for at the same time: a record of somebody who wants to do harm may name any."""
+
+_MOST_TOLD = 20
+"""Unknown numbers that a session logs."""
 
 
 def settler_of(settings: Settings, pipeline: Pipeline | Sequencer, watch: Watch) -> "SchemaSettler | None":
@@ -52,6 +57,7 @@ class SchemaSettler:
         self._registry = SchemaRegistry(section)
         self._since: dict[int, float] = {}
         self._next = 0.0
+        self._told = 0
         self._outage: ExitStack | None = None
 
     def begin(self) -> None:
@@ -71,34 +77,46 @@ class SchemaSettler:
         wait = self._next - time.monotonic()
         if wait > 0:
             await asyncio.sleep(min(wait, _ASK_AGAIN_SECONDS))
-        try:
-            found = [each for number in unsettled if (each := await asyncio.to_thread(self._answer, number))]
-        except RegistryAway as away:
-            self._begin_outage(away)
-            return False
-        finally:
+        for begin in range(0, len(unsettled), _AT_ONCE):
+            asked = [
+                asyncio.to_thread(self._answer, number) for number in unsettled[begin : begin + _AT_ONCE]
+            ]
+            answers = await asyncio.gather(*asked)
             self._next = time.monotonic() + _ASK_AGAIN_SECONDS
-        self._end_outage()
-        if found:
-            await asyncio.to_thread(self._topic.settle, found)
+            away = next((each for each in answers if isinstance(each, RegistryAway)), None)
+            if away is not None:
+                self._begin_outage(away)
+                return False
+            self._end_outage()
+            if found := [each for each in answers if isinstance(each, tuple)]:
+                await asyncio.to_thread(self._topic.settle, found)
         return not self._book.unsettled(values)
 
-    def _answer(self, number: int) -> tuple[int, Schema | None, float] | None:
+    def _answer(self, number: int) -> tuple[int, Schema | None, float] | RegistryAway | None:
         """What is to be put on record of a number; None while that is not clear."""
         since = self._since.setdefault(number, time.monotonic())
         try:
             return number, self._registry.schema(number), 0.0
+        except RegistryAway as away:
+            return away
         except NoSchema as none:
             limit = UNKNOWN_SECONDS if none.sure else ERROR_SECONDS
             if time.monotonic() - since < limit:
                 return None
-            logger.warning(
-                "the schema registry at %s gives no schema %d (%s): records that name it count as empty events",
-                self._registry.address,
-                number,
-                none,
-            )
+            self._tell_unknown(number, none)
             return number, None, limit
+
+    def _tell_unknown(self, number: int, why: NoSchema) -> None:
+        self._told += 1
+        if self._told > _MOST_TOLD:
+            return
+        logger.warning(
+            "the schema registry at %s gives no schema %d (%s): records that name it count as empty events%s",
+            self._registry.address,
+            number,
+            why,
+            "; of further numbers only the dead letters tell" if self._told == _MOST_TOLD else "",
+        )
 
     def _begin_outage(self, why: RegistryAway) -> None:
         self._since.clear()  # the time that it was away says nothing about a number
