@@ -303,40 +303,28 @@ class CheckpointStore:
 
         `key` is the noise key of that one.
         """
-        while True:
-            try:
-                with self._redis.pipeline(transaction=True) as transaction:
-                    transaction.watch(self._key("fence"), self._key("meta"))
-                    self._check_fence(transaction.get(self._key("fence")))
-                    columns = [
-                        name
-                        for kind in ("column:*", "active:*")
-                        for name in transaction.scan_iter(match=self._key(kind))
-                    ]
-                    transaction.multi()
-                    transaction.delete(
-                        *map(self._key, ("closing", "meta", "labels", "pairs", "counts")), *columns
-                    )
-                    transaction.execute()
-                break
-            except WatchError:  # another worker's write, or only a lost connection: the next look tells
-                continue
+
+        def forget(transaction: Transaction) -> None:
+            columns = [
+                name
+                for kind in ("column:*", "active:*")
+                for name in transaction.scan_iter(match=self._key(kind))
+            ]
+            transaction.multi()
+            transaction.delete(*map(self._key, ("closing", "meta", "labels", "pairs", "counts")), *columns)
+
+        self._unless_fenced(forget)
         self._seals, self._held = Seals(key, self._stream), _Held()
 
     def mark_closing(self, closing: Closing, key: bytes) -> None:
         """Say that an epoch is about to be closed, so that whoever takes over from now on knows.  Raises `Fenced`."""
         packed = pack("closing", msgspec.msgpack.encode(closing), Seals(key, self._stream), {})
-        while True:
-            try:
-                with self._redis.pipeline(transaction=True) as transaction:
-                    transaction.watch(self._key("fence"))
-                    self._check_fence(transaction.get(self._key("fence")))
-                    transaction.multi()
-                    transaction.set(self._key("closing"), packed)
-                    transaction.execute()
-                return
-            except WatchError:  # somebody takes over, or only a lost connection: the next look tells
-                continue
+
+        def mark(transaction: Transaction) -> None:
+            transaction.multi()
+            transaction.set(self._key("closing"), packed)
+
+        self._unless_fenced(mark)
 
     def is_closing(self) -> bool:
         """Whether `mark_closing` has said anything that `start_over` has not made needless."""
@@ -379,18 +367,8 @@ class CheckpointStore:
         Raises `Fenced` when another worker has taken over or has written since.  A commit whose answer was
         lost may be repeated.
         """
-        while True:
-            try:
-                self._commit_unless_changed(prepared)
-                break
-            except WatchError:  # another worker's write, or only a lost connection: the next look tells
-                continue
-        self._held = prepared.after
 
-    def _commit_unless_changed(self, prepared: PreparedCheckpoint) -> None:
-        with self._redis.pipeline(transaction=True) as transaction, _damage_of("fence, meta"):
-            transaction.watch(self._key("fence"), self._key("meta"))
-            self._check_fence(transaction.get(self._key("fence")))
+        def write_unless_written(transaction: Transaction) -> None:
             packed: Any = transaction.get(self._key("meta")) or b""
             if packed == prepared.after.packed:
                 return
@@ -398,11 +376,26 @@ class CheckpointStore:
                 raise Fenced("Redis holds a checkpoint that this worker did not write; it stops")
             transaction.multi()
             self._write(transaction, prepared)
-            try:
-                transaction.execute()
-            except ResponseError as error:  # the client's text quotes the command, and so labels and noise
-                answer = str(error).rpartition(" of pipeline caused error: ")[2]
-                raise type(error)(answer) from None
+
+        with _damage_of("fence, meta"):
+            self._unless_fenced(write_unless_written)
+        self._held = prepared.after
+
+    def _unless_fenced(self, change: Callable[[Transaction], None]) -> None:
+        """Do this in one transaction, again where another worker or a lost connection came between.  Raises `Fenced`.
+
+        `change` gets a transaction that watches `fence` and `meta`, may read, and calls `multi()` before it writes.
+        """
+
+        def guarded(transaction: Transaction) -> None:
+            self._check_fence(transaction.get(self._key("fence")))
+            change(transaction)
+
+        try:
+            self._redis.transaction(guarded, self._key("fence"), self._key("meta"))
+        except ResponseError as error:  # the client's text quotes the command, and so labels and noise
+            answer = str(error).rpartition(" of pipeline caused error: ")[2]
+            raise type(error)(answer) from None
 
     def _write(self, transaction: Transaction, prepared: PreparedCheckpoint) -> None:
         for start in range(0, len(prepared.new_labels), _LABELS_PER_COMMAND):

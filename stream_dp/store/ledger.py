@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from redis import Redis
 from redis.client import Pipeline as Transaction
-from redis.exceptions import ResponseError, WatchError
+from redis.exceptions import ResponseError
 
 from stream_dp.config.times import clock, iso_second, now
 from stream_dp.privacy import composition
@@ -231,18 +231,19 @@ class Ledger:
         `change` may run several times.  Where it changes nothing, an earlier call may have ended before it knew
         that its change is durable: so this one waits for it all the same.
         """
-        while True:
-            try:
-                with self._redis.pipeline(transaction=True) as transaction:
-                    transaction.watch(self._prefix + "budget", self._prefix + "charges")
-                    held = self.held()  # both keys at one moment, which two reads here would not be
-                    state = self.journal.completed(held)
-                    self._write(transaction, held, change(state).applied(state))
-                break
-            except WatchError:  # another process was faster, or the answer was lost: look again
-                continue
+
+        before: list[State] = []
+
+        def write_changed(transaction: Transaction) -> None:
+            held = self.held()  # both keys at one moment, which two reads here would not be
+            state = self.journal.completed(held)
+            self._write(transaction, held, change(state).applied(state))
+            before[:] = [state]
+
+        # Runs again where another process was faster, or the answer was lost.
+        self._redis.transaction(write_changed, self._prefix + "budget", self._prefix + "charges")
         self._make_durable()
-        return state
+        return before[0]
 
     def _write(self, transaction: Transaction, held: State, wanted: State) -> None:
         """Have Redis hold `wanted` in the place of `held`."""
@@ -254,7 +255,6 @@ class Ledger:
         for stored in changed:
             packed: Any = msgspec.msgpack.encode(stored)
             transaction.hset(self._prefix + "charges", stored.made.id, packed)
-        transaction.execute()
 
     def _make_durable(self) -> None:
         """Wait until all that was written before is on the disk of Redis.
