@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
@@ -24,7 +25,11 @@ _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
 
 
 class Backoff:
-    """How long to wait after an attempt that failed: twice as long each time, unless the attempt had lasted."""
+    """How long to wait after an attempt that failed: up to twice as long each time, unless the attempt had lasted.
+
+    Each wait is drawn from the upper half of what it may be, so that workers which lost the same server at the same
+    moment do not all come back at the same moment.
+    """
 
     def __init__(self) -> None:
         self._wait = _FIRST_WAIT_SECONDS
@@ -39,7 +44,7 @@ class Backoff:
         if time.monotonic() - self._began > _LONGEST_WAIT_SECONDS:
             self._wait = _FIRST_WAIT_SECONDS
         wait, self._wait = self._wait, min(2 * self._wait, _LONGEST_WAIT_SECONDS)
-        return wait
+        return random.uniform(wait / 2, wait)
 
 
 async def persevere(

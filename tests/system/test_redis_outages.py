@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from stream_dp.operations import retry as patience
+from stream_dp.operations import retry
 from tests.system.own_redis import PASSWORD, OwnRedis, own_redis_server
 from tests.system.streams import Stream, ended, small_stream, some_events
 from tests.system.test_outages import check_that_it_goes_on
@@ -77,7 +77,7 @@ def test_a_redis_that_goes_and_comes_at_every_moment_is_no_takeover(
 
 def run_quick_worker(*arguments: Any) -> None:
     """A worker that never waits longer than at first before it tries again."""
-    patience._LONGEST_WAIT_SECONDS = patience._FIRST_WAIT_SECONDS
+    retry._LONGEST_WAIT_SECONDS = retry._FIRST_WAIT_SECONDS
     run_worker(*arguments)
 
 
