@@ -1,6 +1,5 @@
 """The web application: one page, a stream of frames, and a small JSON API (static/openapi.json describes it)."""
 
-import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -16,7 +15,8 @@ from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from stream_dp.config.times import parse_time
 from stream_dp.dashboard.frames import Frames
@@ -35,12 +35,6 @@ MOST_LABELS = 100
 
 _MOST_LOOKUPS = 8  # questions for a past round that wait for their turn
 _STATIC = Path(__file__).parent / "static"
-_FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/dashboard.css": ("dashboard.css", "text/css; charset=utf-8"),
-    "/openapi.json": ("openapi.json", "application/json"),
-    **{f"/{file.name}": (file.name, "text/javascript; charset=utf-8") for file in _STATIC.glob("*.js")},
-}
 
 
 class Dashboard:
@@ -54,8 +48,7 @@ class Dashboard:
 
     def app(self, login: tuple[str, str] | None = None) -> Starlette:
         """The ASGI application, behind `login` (name and password) if there is one."""
-        routes = [_file_route(path, *_FILES[path]) for path in _FILES]
-        routes += [
+        routes = [
             Route("/api/v1/release/latest", self.latest),
             Route("/api/v1/release", self.release),
             Route("/api/v1/window", self.window),
@@ -64,6 +57,7 @@ class Dashboard:
             Route("/api/v1/stream", self.stream),
             Route("/livez", self.alive),
             Route("/readyz", self.ready),
+            Mount("/", StaticFiles(directory=_STATIC, html=True)),
         ]
         middleware = [Middleware(SafeHeaders)]
         if login is not None:
@@ -199,19 +193,6 @@ def _number(asked: QueryParams, name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) > 0):
         raise ValueError(f"{name} is a whole number from 1 on, not {text[:40]!r}")
     return int(text)
-
-
-def _file_route(path: str, name: str, media_type: str) -> Route:
-    """One static file, read once; browsers ask again but get it only when it has changed."""
-    body = (_STATIC / name).read_bytes()
-    headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()[:16]}"', "Cache-Control": "no-cache"}
-
-    async def serve(request: Request) -> Response:
-        if request.headers.get("if-none-match") == headers["ETag"]:
-            return Response(status_code=304, headers=headers)
-        return Response(body, media_type=media_type, headers=headers)
-
-    return Route(path, serve)
 
 
 def _json(value: object) -> Response:

@@ -23,7 +23,7 @@ _OPEN_PATHS = ("/livez", "/readyz")  # probes have no password, and these say no
 
 
 class SafeHeaders:
-    """ASGI middleware: sets the security headers on every answer."""
+    """ASGI middleware: sets the security headers on every answer, and that browsers ask again for what they keep."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -36,6 +36,9 @@ class SafeHeaders:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers[name] = value
+                headers.setdefault(
+                    "Cache-Control", "no-cache"
+                )  # files: ask again, get them when they have changed
             await send(message)
 
         await self._app(scope, receive, send_safely)

@@ -184,9 +184,15 @@ async def test_few_different_windows_are_looked_for_at_once_and_all_who_ask_for_
 def test_the_description_is_openapi_and_names_every_address(client: TestClient) -> None:
     assert client.get("/openapi.json").json() == API
     served = {route.path for route in Dashboard(Topic()).app().routes}  # type: ignore[arg-type, attr-defined]
-    assert served == API["paths"].keys() | {"/", "/dashboard.css", "/openapi.json"} | {
-        f"/{file.name}" for file in SCRIPTS
-    }
+    files = ""  # everything in the folder `static`, and nothing else
+    assert served == API["paths"].keys() | {files}
+    names = {"index.html", "dashboard.css", "openapi.json"} | {file.name for file in SCRIPTS}
+    assert {file.name for file in STATIC.iterdir()} == names
+    for name in names:
+        assert client.get(f"/{name}").content == (STATIC / name).read_bytes()
+    assert client.get("/").content == (STATIC / "index.html").read_bytes()
+    for outside in ("/../app.py", "/%2e%2e/app.py", "/..%2fapp.py", "//etc/passwd"):
+        assert client.get(outside).status_code == 404
     for schema in API["components"]["schemas"].values():
         Draft202012Validator.check_schema(schema)
 
@@ -319,6 +325,8 @@ def test_a_file_that_has_not_changed_is_not_sent_again(client: TestClient) -> No
     answer = client.get("/dashboard.js")
     again = client.get("/dashboard.js", headers={"If-None-Match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
+    assert answer.headers["cache-control"] == again.headers["cache-control"] == "no-cache"
+    assert answer.headers["content-type"].partition(";")[0] in ("text/javascript", "application/javascript")
 
 
 def test_the_page_names_no_other_place_and_makes_no_markup_of_text() -> None:
