@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from tests.structure import circles, parts
+from tests.structure import House, circles, drawn, house_now, parts, tangled
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -25,3 +25,23 @@ def test_every_file_that_the_page_names_is_there() -> None:
 
 def test_no_two_files_import_each_other() -> None:
     assert circles() == []
+
+
+TANGLED = House(["a", "b", "c"], {("a", "b"), ("b", "c"), ("c", "b")}, [])
+
+
+def test_circles_of_parts_are_found_and_drawn_red() -> None:
+    assert tangled(TANGLED) == {("b", "c"), ("c", "b")}
+    assert drawn({"Before": TANGLED}).count('class="circle"') == 2
+    assert drawn({"Before": TANGLED}).count('class="arrow"') == 1
+
+
+def test_there_is_no_circle_of_parts_now() -> None:
+    assert tangled(house_now()) == set()
+
+
+def test_the_picture_shows_the_figures_of_the_page() -> None:
+    picture = (ROOT / "docs" / "pictures" / "imports.svg").read_text()
+    for figures in ("75 parts, 481 arrows", "24 parts, 151 arrows"):
+        assert figures in picture
+        assert all(f"| {figure.split()[0]} |" in PAGE for figure in figures.split(", "))
