@@ -3,13 +3,16 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stream_dp.config.events_section import EventsSection
+from stream_dp.config.events_section import EventsSection, Format
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.verification.rebuild import rebuild, verify_epoch
+from tests.schema_registry.front import front, scripted
+from tests.schema_registry.orders import FIRST, LATER, PROTOBUF, avro, framed
 from tests.system.streams import Stream, small_stream
 
 BROKEN = {
@@ -103,3 +106,42 @@ def test_headers_that_the_mapping_reads_are_part_of_the_log(
         changed = [*records[:-1], records[-1]._replace(headers=(("shop", b"south"),))]
         stream.rewrite(stream.settings.events, changed)
         assert "is not the log that was counted" in stream.refusal()
+
+
+@pytest.mark.parametrize("kind", ["avro", "protobuf"])
+def test_a_schema_file_needs_no_registry(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, kind: Format
+) -> None:
+    """Fields that were added to Protobuf later than to the file are passed over."""
+    file = tmp_path / "order.schema"
+    file.write_text(json.dumps(FIRST) if kind == "avro" else PROTOBUF[0])
+    value = avro(0, FIRST, sku=["tea"])[5:] if kind == "avro" else b"\x0a\x03tea\x12\x05south"
+    section = EventsSection(format=kind, items="sku", schema=str(file))
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+        stream.feed([value] * 10 + [framed(1, value)])
+        assert stream.run(until_round=11) == 0
+        state = stream.checkpoint().state
+        assert dict(zip(state.labels, state.counts.tolist(), strict=True)) == {"tea": 10}
+        assert len(stream.dead_letters(at_least=1)) == 1
+        check_verified(stream)
+        file.write_text(json.dumps(LATER) if kind == "avro" else PROTOBUF[1])
+        assert "schema is another one" in stream.refusal()
+
+
+@pytest.mark.parametrize("later", [{"schema": json.dumps(LATER)}, 404, 500])
+def test_a_registry_that_says_something_else_later_changes_nothing(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, later: Any
+) -> None:
+    types = {"/schemas/types": ["AVRO"]}
+    with front(scripted({"/schemas/ids/7": {"schema": json.dumps(FIRST)}, **types})) as fickle:
+        section = EventsSection(format="avro", items="sku || items", schema_registry=fickle.address)
+        with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+            stream.feed([avro(7, FIRST, sku=["tea"])] * 10)
+            assert stream.run(until_round=10) == 0
+            fickle.answers, asked = scripted({"/schemas/ids/7": later, **types}), len(fickle.asked)
+            stream.feed([avro(7, FIRST, sku=["tea"])] * 10)
+            assert stream.run(until_round=20) == 0
+            assert len(fickle.asked) == asked
+    state = stream.checkpoint().state
+    assert dict(zip(state.labels, state.counts.tolist(), strict=True)) == {"tea": 20}
+    check_verified(stream)

@@ -1,44 +1,23 @@
 """Records that name the schemas of a registry: a real one, whose answers become part of the log."""
 
-import io
 import json
 import signal
+import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pytest
 
-from stream_dp.config.events_section import EventsSection
-from stream_dp.verification.rebuild import rebuild, verify_epoch
+from stream_dp.config.events_section import EventsSection, Format
+from stream_dp.verification.rebuild import verify_epoch
+from tests.schema_registry.front import front, passed_on
+from tests.schema_registry.orders import FIRST, JSON_SCHEMA, LATER, PROTOBUF, avro, framed
 from tests.schema_registry.server import Registry
+from tests.system.certificates import Authority
 from tests.system.streams import Stream, ended, small_stream
+from tests.system.test_mapping import check_verified
 from tests.system.worker_process import Kill
-
-FIRST = {
-    "type": "record",
-    "name": "Order",
-    "fields": [{"name": "sku", "type": {"type": "array", "items": "string"}}],
-}
-LATER = {
-    "type": "record",
-    "name": "Order",
-    "fields": [
-        {"name": "shop", "type": "string", "default": "north"},
-        {"name": "items", "aliases": ["sku"], "type": {"type": "array", "items": "string"}},
-    ],
-}
-
-
-def framed(number: int, payload: bytes) -> bytes:
-    return b"\0" + number.to_bytes(4) + payload
-
-
-def avro(number: int, schema: Mapping[str, Any], **fields: Any) -> bytes:
-    written = io.BytesIO()
-    fastavro.schemaless_writer(written, dict(schema), fields)
-    return framed(number, written.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +43,7 @@ def check_without(registry: Registry, stream: Stream) -> None:
     """The topics alone say what was released, and what the state is, also when there is no registry any more."""
     registry.stop()
     try:
-        with stream.redis() as redis:
-            assert verify_epoch(stream.settings, redis).certificate.verdict == "identical"
-            assert rebuild(stream.settings, redis, replace=True).state.round == stream.last_round()
-        stream.check_everything()
+        check_verified(stream)
     finally:
         registry.start()
 
@@ -131,6 +107,53 @@ def test_protobuf_with_references_is_read_by_the_message_that_each_record_names(
             "the mapping finds no item in it"
         }
         check_without(registry, stream)
+
+
+@pytest.mark.parametrize("kind", ["avro", "protobuf", "json-schema"])
+def test_in_every_format_a_field_is_added_and_another_one_renamed_in_mid_stream(
+    registry: Registry, kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, kind: Format
+) -> None:
+    """Read by what wrote each record, from a registry behind TLS and a password, which is gone when it is verified."""
+    texts = {"avro": (json.dumps(FIRST), json.dumps(LATER)), "protobuf": PROTOBUF, "json-schema": JSON_SCHEMA}
+    name = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}[kind]
+    first, later = (registry.register(f"{topic_prefix}-value", text, name) for text in texts[kind])
+    old, new = {
+        "avro": (avro(first, FIRST, sku=["tea"]), avro(later, LATER, shop="south", items=["milk", "tea"])),
+        "protobuf": (
+            framed(first, b"\0\x0a\x03tea"),
+            framed(later, b"\0\x0a\x04milk\x0a\x03tea\x12\x05south"),
+        ),
+        "json-schema": (
+            framed(first, b'{"sku": ["tea"]}'),
+            framed(later, b'{"shop": "south", "items": ["milk", "tea"]}'),
+        ),
+    }[kind]
+    values: list[bytes | None] = [*[old] * 10, *[new] * 10, old, new, b'{"sku": ["tea"]}']
+    authority, password = Authority(tmp_path), tmp_path / "password"
+    certificate = authority.certify("registry")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate.cert, certificate.key)
+    password.touch(0o600)
+    password.write_text("let me in")
+    with front(passed_on(registry.address), ("reader", "let me in"), context) as guarded:
+        section = EventsSection(
+            format=kind,
+            families={"sku": "items || sku", "shop": "not_null(shop, 'north')"},
+            schema_registry=guarded.address,
+            registry_username="reader",
+            registry_password=f"file:{password}",
+            registry_ca_file=str(authority.file),
+        )
+        with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+            stream.feed(values)
+            assert stream.run(until_round=len(values)) == 0
+    state = stream.checkpoint().state
+    counts = dict(zip(state.labels, state.counts.tolist(), strict=True))
+    assert counts == {"shop:north": 11, "sku:tea": 22, "shop:south": 11, "sku:milk": 11}
+    assert [letter.headers["reason"] for letter in stream.dead_letters(at_least=1)] == [
+        "no schema number of a registry stands in front of the value"
+    ]
+    check_verified(stream)
 
 
 def test_a_registry_that_is_away_is_waited_for_and_what_is_settled_needs_none(
