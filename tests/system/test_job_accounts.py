@@ -1,7 +1,7 @@
 """Whose budget a job spends, and where its charge is kept, against a real broker and a real Redis."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ from typer.testing import CliRunner, Result
 from stream_dp.cli import app
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.registry import Registry, SourceTaken
+from stream_dp.jobs import steps
 from stream_dp.jobs.result import JobResult
 from stream_dp.kafka import log
+from tests.system.broken_ledgers import believed
 from tests.system.job_place import TOP, UNIT, Place, job_place
 
 
@@ -103,6 +105,21 @@ def test_a_derived_topic_spends_the_source_that_it_comes_from(metered: Place) ->
         command("budget", "set", "--source", derived, "--epsilon", "9", "--delta", "1e-4", *where(place))
     )
     assert (len(place.charges(master)), place.charges(rich)) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "bypass",
+    [
+        test_a_topic_that_nobody_registered_is_refused_with_the_command_that_does_it,
+        test_a_derived_topic_spends_the_source_that_it_comes_from,
+    ],
+)
+def test_a_ledger_that_believes_what_a_request_says_is_caught(
+    bypass: Callable[[Place], None], metered: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "owner_of", believed)
+    with pytest.raises(AssertionError):
+        bypass(metered)
 
 
 def test_the_streams_own_events_spend_what_the_registry_says_and_no_settings(metered: Place) -> None:

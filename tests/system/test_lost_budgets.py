@@ -1,14 +1,18 @@
 """Budgets and charges when Redis is lost, or restored from a backup, between any two steps of anybody."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from redis import Redis
 
 from stream_dp.epochs.journaled_ledger import JournaledLedger, look
 from stream_dp.privacy.composition import Budget, Charge
+from stream_dp.store import journal_fold, ledger
+from stream_dp.store.journal_fold import JournalFold
 from stream_dp.store.ledger import BudgetExceeded, NoBudget
 from tests import redis_contents
+from tests.system.broken_ledgers import boundless, of_redis, unread
 
 DELTA = 1e-6
 
@@ -106,6 +110,33 @@ def test_without_a_budget_nothing_new_is_charged(ledgers: Ledgers) -> None:
     ledgers.open().charge(charge("sixty", 60.0))  # made already, and asked for again
     with pytest.raises(BudgetExceeded):
         ledgers.open().set_budget(1.0, DELTA, "event")
+
+
+@pytest.mark.parametrize(
+    ("bypass", "owner", "name", "wrong"),
+    [
+        (
+            test_a_lowered_budget_stays_low_when_redis_is_lost_or_restored,
+            journal_fold,
+            "lower",
+            of_redis,
+        ),
+        (test_a_lowered_budget_stays_low_when_redis_is_lost_or_restored, JournalFold, "take", unread),
+        (test_without_a_budget_nothing_new_is_charged, ledger, "require_room", boundless),
+    ],
+    ids=["lower-ignored", "journal-ignored", "no-budget-ignored"],
+)
+def test_a_ledger_that_forgets_a_budget_or_does_without_is_caught(
+    bypass: Callable[[Ledgers], None],
+    owner: Any,
+    name: str,
+    wrong: Any,
+    ledgers: Ledgers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(owner, name, wrong)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        bypass(ledgers)
 
 
 @pytest.mark.parametrize("kept", ["nothing", "the budget"])

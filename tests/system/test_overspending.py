@@ -22,19 +22,20 @@ from typer.testing import CliRunner
 from stream_dp.batch.gumbel_top_k import PayWhatYouGet
 from stream_dp.cli import app
 from stream_dp.epochs.journaled_ledger import JournaledLedger
-from stream_dp.epochs.registry import FORMAT, Registered, Registry
+from stream_dp.epochs.registry import Registry
 from stream_dp.jobs import steps
-from stream_dp.jobs.request import BadRequest, JobRequest, Source, request_from
+from stream_dp.jobs.request import BadRequest, JobRequest, request_from
 from stream_dp.jobs.result import JobResult
 from stream_dp.jobs.steps import Site, pay, prepare, settle
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import kept_clients
-from stream_dp.privacy.composition import Budget, Charge
+from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.loss import pure
 from stream_dp.store import journal_fold, ledger
 from stream_dp.store.journal_fold import JournalFold
 from stream_dp.store.ledger import LedgerRefused
 from tests import redis_contents
+from tests.system.broken_ledgers import believed, of_redis, unread
 
 ROUNDS, ATTEMPTS = 10, 100
 EVENTS, BLOCK = 16, 4
@@ -378,21 +379,6 @@ def attempts(attack: Callable[[int], Attack], at_once: int = 2) -> Counter[str]:
         running.at_once = at_once
         through += running.run(ATTEMPTS)
     return through
-
-
-def believed(source: Source, site: Site) -> Registered:
-    """Wrong: whose budget is spent is what the request says."""
-    name = source.name or source.topic or ""
-    return Registered(FORMAT, "topic", source.topic or "", name, "event", "", "")
-
-
-def unread(self: JournalFold, record: bytes) -> None:
-    """Wrong: what the journal says is passed over."""
-
-
-def of_redis(one: Budget | None, other: Budget | None) -> Budget | None:
-    """Wrong: the budget of Redis, where it has one."""
-    return one or other
 
 
 @pytest.mark.parametrize(

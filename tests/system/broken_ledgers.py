@@ -1,0 +1,29 @@
+"""Rules by which a ledger lets too much through; tests of the right ones must fail against them."""
+
+from stream_dp.epochs.registry import FORMAT, Registered
+from stream_dp.jobs.request import Source
+from stream_dp.jobs.steps import Site
+from stream_dp.privacy.composition import Budget, Charge
+from stream_dp.store.journal_fold import JournalFold
+from stream_dp.store.ledger import require_room
+from stream_dp.store.ledger_records import State
+
+
+def believed(source: Source, site: Site) -> Registered:
+    """Wrong: whose budget is spent is what the request says."""
+    name = source.name or source.topic or ""
+    return Registered(FORMAT, "topic", source.topic or "", name, "event", "", "")
+
+
+def unread(self: JournalFold, record: bytes) -> None:
+    """Wrong: what the journal says is passed over."""
+
+
+def of_redis(one: Budget | None, other: Budget | None) -> Budget | None:
+    """Wrong: the budget of Redis, where it has one."""
+    return one or other
+
+
+def boundless(source: str, state: State, charge: Charge, metered: bool) -> None:
+    """Wrong: a source without a budget has room for everything."""
+    require_room(source, state, charge, metered=False)
