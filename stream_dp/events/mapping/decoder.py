@@ -1,5 +1,6 @@
 """What a record is as an event, by the mapping of its epoch: a function of that one record."""
 
+import gc
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -112,6 +113,15 @@ def _mapped(mapping: Mapping, read: Callable[[bytes], Value]) -> Decoder:
     user = None if mapping.user is None else _source(mapping.user)
 
     def decode(record: Record) -> Event:
+        collects = gc.isenabled()
+        gc.disable()  # a record of many small arrays would be looked through again and again while it is read
+        try:
+            return event(record)
+        finally:
+            if collects:
+                gc.enable()
+
+    def event(record: Record) -> Event:
         found = read(sized(record.value))
         if where is not None and not is_true(where(record, found)):
             return _FILTERED
