@@ -7,6 +7,11 @@ from redis import Redis
 from tests import redis_contents
 
 
+def holds_bits(redis: Redis, name: bytes) -> bool:
+    """Whether there is a bit to flip: a column of no label is an empty string."""
+    return redis.type(name) != b"string" or redis.strlen(name) > 0
+
+
 def flip(redis: Redis, name: bytes, rng: random.Random) -> None:
     """Flip one bit of a string, or of an element of a list."""
     if redis.type(name) == b"string":
