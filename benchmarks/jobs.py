@@ -138,7 +138,7 @@ def topic(console: Console, folder: Path) -> None:
 
         def ours() -> None:
             collector = RowCollector()
-            chosen = TopicRange("benchmark.events", 0, RECORDS)
+            chosen = TopicRange("benchmark.events", (0,), (RECORDS,))
             read_topic(servers.kafka, chosen, "user", collector, lambda done, total: None)
             assert len(collector.rows().items) == RECORDS
 

@@ -366,7 +366,11 @@ def _site(request: "JobRequest", job: Job) -> "tuple[Settings, Site]":
         return settings, Site(settings.kafka_address, unmetered=settings.unmetered)
     settings = job.load()
     return settings, Site(
-        settings.kafka_address, settings.events, settings.data_source, unmetered=settings.unmetered
+        settings.kafka_address,
+        settings.events,
+        settings.data_source,
+        unmetered=settings.unmetered,
+        mapping=settings.mapping,
     )
 
 

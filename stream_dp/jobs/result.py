@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from stream_dp.events.vector import Vector
 from stream_dp.jobs.calibrated import Calibrated, Outcome
 from stream_dp.jobs.request import VERSION, JobRequest, Unit
 from stream_dp.privacy.composition import Budget
@@ -43,8 +44,10 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one request, or one part of it.
 
     `labels` (and `counts` beside it, where the mechanism releases counts) are in the order that the mechanism gives a
-    meaning.  `sd`: standard deviation of the noise in every count.  `rank`: what a gap mechanism releases instead.
-    `bottom`: the mechanism says that it found fewer labels than asked for.  `cost` is null if nothing was charged.
+    meaning.  `first_offset` and `end_offset` are those of the first partition that was read, `further_offsets` and
+    `further_ends` those of the others.  `sd`: standard deviation of the noise in every count.  `rank`: what a gap
+    mechanism releases instead.  `bottom`: the mechanism says that it found fewer labels than asked for.  `cost` is null
+    if nothing was charged.
     """
 
     v: int = VERSION
@@ -59,6 +62,8 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None = None
     first_offset: int | None = None
     end_offset: int | None = None
+    further_offsets: Vector = ()
+    further_ends: Vector = ()
     ts: str | None = None
     cost: ResultCost | None = None
     guarantee: str | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -75,19 +76,16 @@ class RowCollector:
             self._items.append(_encoded(items))
 
     def add_events(
-        self,
-        values: Sequence[bytes | None],
-        unit: Unit,
-        decode: Callable[[bytes | None], Event] = decode_event,
+        self, records: Sequence[Any], unit: Unit, decode: Callable[[Any], Event] = decode_event
     ) -> None:
-        """The records of an events topic, or lines of a file.  In the unit `event` each is a user of its own."""
+        """What `decode` takes: values of records, whole records, or lines.  In the unit `event` each is a user."""
         users: list[str | None] = []
         names: list[str] = []
         edges = [0]
         # Strings alone are kept: thousands of events would keep the garbage collector busy.
-        for value in values:
+        for record in records:
             try:
-                event = decode(value)
+                event = decode(record)
             except BadRecord:
                 self.malformed += 1
                 continue

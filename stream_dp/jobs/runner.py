@@ -13,7 +13,6 @@ In this order, each step of which may be repeated after a crash:
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import msgspec
 from redis import Redis
@@ -81,26 +80,18 @@ class JobRunner:
         ts = iso_timestamp(asked)
         if self.store.is_cancelled(request.id) and plan is None:
             return msgspec.structs.replace(of_request(request, "cancelled"), ts=ts)
-        prepared = prepare(request, self._site) if plan is None else self._again(request, plan)
+        prepared = prepare(request, self._site, _admitted(plan))
         if plan is None:
-            first, end, mark = _place(prepared)
-            plan = self.store.admit(request.id, request.digest, request.job, first, end, mark)
+            plan = self.store.admit(request.id, request.digest, request.job, *_place(prepared))
             if plan.digest != request.digest:
                 raise BadRequest(f"the id {request.id!r} was used before with other parameters: use a new id")
-            prepared = _as_planned(prepared, plan)
+            if (admitted := _admitted(plan)) is not None:  # perhaps by another worker, a moment before
+                prepared = prepare(request, self._site, admitted)
+        if _place(prepared)[2] != plan.mark:
+            what = "the section [events]" if prepared.request.source.file is None else "the file"
+            raise BadRequest(f"{what} was written again since the job was admitted: use a new id")
         result = self._charged(prepared, plan, asked)
         return msgspec.structs.replace(located(result, prepared), ts=ts)
-
-    def _again(self, request: JobRequest, plan: Plan) -> Prepared:
-        """A job that was admitted before: what its source meant then is what it means."""
-        if plan.first is not None:
-            source = msgspec.structs.replace(request.source, start=plan.first, to=plan.end)
-            prepared = prepare(msgspec.structs.replace(request, source=source), self._site)
-            return replace(prepared, request=msgspec.structs.replace(request, unit=prepared.unit))
-        prepared = prepare(request, self._site)
-        if _place(prepared)[2] != plan.mark:
-            raise BadRequest("the file was written again since the job was admitted: use a new id")
-        return prepared
 
     def _charged(self, prepared: Prepared, plan: Plan, asked: int) -> JobResult:
         request = prepared.request
@@ -179,16 +170,20 @@ class JobRunner:
         return of_request(request, "scheduled").encode()
 
 
-def _place(prepared: Prepared) -> tuple[int | None, int | None, str | None]:
-    """The offsets that are read, or the mark of the file."""
+def _place(
+    prepared: Prepared,
+) -> tuple[int | None, int | None, str | None, tuple[tuple[int, int], ...]]:
+    """The offsets that are read of the first partition, the mark of file or mapping, and the further offsets."""
     place = prepared.place
-    if isinstance(place, TopicRange):
-        return place.first, place.end, None
-    return None, None, place.mark
+    if not isinstance(place, TopicRange):
+        return None, None, place.mark, ()
+    (first, end), *further = zip(place.firsts, place.ends, strict=True)
+    return first, end, place.mark, tuple(further)
 
 
-def _as_planned(prepared: Prepared, plan: Plan) -> Prepared:
-    """The job with the offsets of the plan, which another worker may have made a moment before."""
-    if isinstance(prepared.place, TopicRange) and plan.first is not None and plan.end is not None:
-        return replace(prepared, place=replace(prepared.place, first=plan.first, end=plan.end))
-    return prepared
+def _admitted(plan: Plan | None) -> TopicRange | None:
+    """The range of a plan that has one."""
+    if plan is None or plan.first is None or plan.end is None:
+        return None
+    firsts, ends = zip((plan.first, plan.end), *plan.further, strict=True)
+    return TopicRange("", firsts, ends)

@@ -5,7 +5,7 @@ read; from then on nothing in the data makes the job fail, unless it outgrows th
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import msgspec
 from redis import Redis
 
 from stream_dp.config.connections import Kafka
+from stream_dp.config.events_section import EventsSection
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.registry import Registered, Registry, not_registered
 from stream_dp.jobs.calibrated import Calibrated
@@ -21,7 +22,7 @@ from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest, Source
 from stream_dp.jobs.result import JobResult, ResultCost, done
 from stream_dp.jobs.rows import RowCollector
-from stream_dp.jobs.topic_rows import TopicRange, find_range, read_topic
+from stream_dp.jobs.topic_rows import TopicRange, find_again, find_range, mapping_of, read_topic
 from stream_dp.privacy.composition import Charge, Unit
 from stream_dp.privacy.keyed_noise import key_check, subkey
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 class Site:
     """Where jobs run.  `events` is the stream's topic, if there is a stream, and `data_source` what its settings say.
 
+    `mapping`: how the settings say that the records of `events` are read.
     `files`: whether files may be read; where a `folder` is given, only from below it.  `create_topics`: whether the
     journal of a ledger is made where it is not there.  `unmetered`: whether sources without a budget may be charged.
     """
@@ -47,6 +49,7 @@ class Site:
     files: bool = True
     create_topics: bool = True
     unmetered: bool = False
+    mapping: EventsSection | None = None
 
     def ledger(self, redis: Redis, source: str) -> JournaledLedger:
         """The ledger of a data source, with its journal.  Raises `LedgerRefused`."""
@@ -69,9 +72,14 @@ class Prepared:
 
     @property
     def offsets(self) -> tuple[int, int | None]:
-        """Offsets of the charged source that are read; all of them where what is read has no offsets of the source."""
-        if isinstance(self.place, TopicRange) and self.place.topic == self.name:
-            return self.place.first, self.place.end
+        """Offsets of the charged source that the charge covers.
+
+        All of them where what is read has no offsets of the source, and where it has several partitions: a charge
+        names offsets of one.
+        """
+        place = self.place
+        if isinstance(place, TopicRange) and place.topic == self.name and len(place.firsts) == 1:
+            return place.firsts[0], place.ends[0]
         return 0, None
 
 
@@ -106,14 +114,22 @@ def owner_of(source: Source, site: Site) -> Registered:
     return found
 
 
-def prepare(request: JobRequest, site: Site) -> Prepared:
-    """Everything that is known before data is read; raises `BadRequest`, which depends on public things only."""
+def prepare(request: JobRequest, site: Site, admitted: TopicRange | None = None) -> Prepared:
+    """Everything that is known before data is read; raises `BadRequest`, which depends on public things only.
+
+    `admitted`: the range that the source meant when the job was asked for the first time.
+    """
     calibrated = calibrate(request)
     source = request.source
     place: TopicRange | RowFile
     if source.file is None:
         owner = owner_of(source, site)
-        place = find_range(site.kafka, source.topic or site.events or "", source)
+        topic = source.topic or site.events or ""
+        mapping = mapping_of(topic, site.mapping if topic == site.events else None)
+        if admitted is None:
+            place = find_range(site.kafka, topic, source, mapping)
+        else:
+            place = find_again(site.kafka, replace(admitted, topic=topic, mapping=mapping))
     else:
         before = RowFile(locate(source, site.folder), "jsonl").state if site.files else None
         owner = owner_of(source, site)
@@ -250,8 +266,13 @@ def compute(prepared: Prepared, kafka: Kafka, key: bytes, cost: ResultCost, prog
 
 def located(result: JobResult, prepared: Prepared) -> JobResult:
     """The result with what it says of its source: the ledger that it charges and the offsets that it read."""
-    place = prepared.place
-    offsets = (place.first, place.end) if isinstance(place, TopicRange) else (None, None)
+    result = msgspec.structs.replace(result, source=prepared.name)
+    if not isinstance(place := prepared.place, TopicRange):
+        return result
     return msgspec.structs.replace(
-        result, source=prepared.name, first_offset=offsets[0], end_offset=offsets[1]
+        result,
+        first_offset=place.firsts[0],
+        end_offset=place.ends[0],
+        further_offsets=place.firsts[1:],
+        further_ends=place.ends[1:],
     )

@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 class Plan(msgspec.Struct, frozen=True):
     """How a job was admitted, before it was charged: its noise key (SECRET), and the offsets that its source meant.
 
-    `mark` tells a file that was written again (PRIVATE).
+    `further`: first offset and end in every partition but the first.  `mark` tells a file that was written again
+    (PRIVATE), or another mapping.
     """
 
     digest: str
@@ -34,6 +35,7 @@ class Plan(msgspec.Struct, frozen=True):
     first: int | None
     end: int | None
     mark: str | None
+    further: tuple[tuple[int, int], ...] = ()
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -61,10 +63,17 @@ class JobStore:
             return None if packed is None else msgspec.msgpack.decode(packed, type=Plan)
 
     def admit(
-        self, job_id: str, digest: str, job: str, first: int | None, end: int | None, mark: str | None
+        self,
+        job_id: str,
+        digest: str,
+        job: str,
+        first: int | None,
+        end: int | None,
+        mark: str | None,
+        further: tuple[tuple[int, int], ...] = (),
     ) -> Plan:
         """Admit a job with a fresh key; returns the plan that stands, which is another one's if it came first."""
-        plan = Plan(digest, job, new_key(), first, end, mark)
+        plan = Plan(digest, job, new_key(), first, end, mark, further)
         with _sound(self._job(job_id)):
             self._redis.hsetnx(self._job(job_id), "plan", msgspec.msgpack.encode(plan))
         return self.plan(job_id) or plan

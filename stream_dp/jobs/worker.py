@@ -71,6 +71,7 @@ class JobWorker:
             files=folder is not None,
             create_topics=settings.create_topics,
             unmetered=settings.unmetered,
+            mapping=settings.mapping,
         )
         self._runner = JobRunner(site, self._redis, settings.stream, self._interrupt)
         self.store = self._runner.store

@@ -10,6 +10,7 @@ from typing import Any
 from kafka import KafkaProducer
 from redis import Redis
 
+from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.registry import Registry
 from stream_dp.jobs.result import JobResult, decode_result
@@ -62,13 +63,23 @@ PAID_BY_MARKS: dict[str, Any] = {
 class Place:
     """One stream with real events; requests go in, results come out."""
 
-    def __init__(self, kafka: str, redis_url: str, name: str, folder: Path, unit: Unit = UNIT) -> None:
-        self.settings = Settings(stream=name, kafka=kafka, redis=redis_url, unmetered=True)
+    def __init__(
+        self,
+        kafka: str,
+        redis_url: str,
+        name: str,
+        folder: Path,
+        unit: Unit = UNIT,
+        partitions: int = 1,
+        mapping: EventsSection | None = None,
+    ) -> None:
+        self.settings = Settings(stream=name, kafka=kafka, redis=redis_url, unmetered=True, mapping=mapping)
         self.redis = Redis.from_url(redis_url)
         self.store = JobStore(self.redis, name)
         self.log_file = folder / "jobs.log"
         self.producer = KafkaProducer(bootstrap_servers=kafka, acks="all")
-        log.create_topics(kafka, self.settings.events, f"{name}.jobs", f"{name}.results")
+        log.create_topics(kafka, f"{name}.jobs", f"{name}.results")
+        log.create_topics(kafka, self.settings.events, partitions=partitions)
         self.register(self.settings.events, unit=unit)
 
     def register(self, topic: str, source: str | None = None, unit: Unit = UNIT) -> None:
