@@ -110,6 +110,7 @@ def test_another_epoch_begins_anew() -> None:
 def test_a_label_that_was_never_tested_has_the_plain_interval() -> None:
     """Known labels are shown below tau."""
     [first] = shown(range(1, 2), 1, {1: 3})
+    first = replace(first, since=[0])
     assert widths(first) == pytest.approx((1.96, 1.96), abs=1e-3)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kafka.errors import UnsupportedCodecError as KafkaNoCodec
 from kafka.record.memory_records import MemoryRecords as KafkaRecords
 
-from stream_dp.events.record import LARGEST_VALUE, Record
+from stream_dp.events.record import LARGEST_VALUE, Record, cut
 from stream_dp.kafka import clients, consuming, record_batches
 from stream_dp.kafka.record_batches import Batches, UnreadableBatch
 from tests.dev.batches import batch, crc_again
@@ -30,7 +30,14 @@ by_both = pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 
 def read(reader: Any, data: bytes) -> list[Record]:
     """What a client hands over of a fetch."""
-    return [Record.of(record) for record in records(reader, data)]
+    return [held(record) for record in records(reader, data)]
+
+
+def held(record: Any) -> Record:
+    """What is kept of a record as a batch has it: without its partition, which a batch does not know."""
+    return Record(
+        record.offset, record.timestamp, cut(record.key), cut(record.value), headers=tuple(record.headers)
+    )
 
 
 def records(reader: Any, data: bytes) -> Iterator[Any]:
@@ -44,7 +51,7 @@ def plainly_read(data: bytes) -> list[Record]:
     """The same by kafka-python alone."""
     found, batches = [], KafkaRecords(data)
     while (each := batches.next_batch()) is not None:
-        found += [Record.of(record) for record in each]
+        found += [held(record) for record in each]
     return found
 
 
@@ -85,7 +92,7 @@ def read_with_peak(reader: Any, data: bytes) -> tuple[list[int], int]:
     """The sizes of the values, and the most bytes that Python's objects took at once."""
     tracemalloc.start()
     try:
-        sizes = [len(Record.of(record).value or b"") for record in records(reader, data)]
+        sizes = [len(held(record).value or b"") for record in records(reader, data)]
         return sizes, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -76,7 +76,7 @@ def test_the_plan_is_what_the_formulas_say(shards: int) -> None:
 
 
 def test_the_page_and_the_command_show_the_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream_dp.planning.plan.measure_costs", lambda *_: COSTS)
+    monkeypatch.setattr("stream_dp.cli.plan.measure_costs", lambda *_: COSTS)
     told = CliRunner().invoke(app, ["plan", "--labels", "50000", "--events-per-second", "500"])
     assert told.exit_code == 0, told.output
     page = (Path(__file__).parents[2] / "docs/scaling.md").read_text()
@@ -154,7 +154,7 @@ def test_work_is_measured_in_seconds_of_the_processor(monkeypatch: pytest.Monkey
 
 
 def test_the_command_prints_the_plan_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream_dp.planning.plan.measure_costs", lambda *_: COSTS)
+    monkeypatch.setattr("stream_dp.cli.plan.measure_costs", lambda *_: COSTS)
     options = ["--labels", "50000", "--events-per-second", "500", "--json"]
     told = CliRunner().invoke(app, ["plan", *options])
     assert told.exit_code == 0, told.output

@@ -1,7 +1,8 @@
 """Two logs that differ in one record: all that the public topics hold is the same, but for what the theorem covers.
 
-That is which labels a release shows with which counts, and its tag.  The names of the two streams and the nonces are
-drawn apart, so they are left out too.  What the noise lets through of labels and counts is not looked at here.
+That is which labels a release shows with which counts and totals, and its tag.  The names of the two streams and the
+nonces are drawn apart, so they are left out too.  What the noise lets through of labels and counts is not looked at
+here.
 """
 
 import json
@@ -21,7 +22,7 @@ from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, event, small_stream, some_events
 
 BACKLOG, DIFFERING, EVENTS_OF_A_BARRIER = 1_200, 777, 100
-COVERED = {"labels", "counts", "tag"}
+COVERED = {"labels", "counts", "since", "totals", "known", "tag"}
 DRAWN_APART = {"nonce", "digest", "id", "key_check", "chain"}
 LARGE = event(*(f"{number:04}" + "x" * 1020 for number in range(780)))
 """An event of 800 kB, of which three items count."""

@@ -34,7 +34,6 @@ from tests.dashboard.running import Running, running
 from tests.system.streams import (
     GIVE_UP_SECONDS,
     Stream,
-    as_values,
     ended,
     event,
     small_stream,
@@ -196,7 +195,7 @@ PER_USER = {"unit": "user", "items_per_user": 3}
 def test_where_every_epoch_adds_rolling_ends_with_the_budget(stream: Stream, kind: dict[str, object]) -> None:
     """Nobody knows which events of its source a derived stream holds, and one user may be in every epoch."""
     changed = {name: str(value).format(stream=stream.settings.stream) for name, value in kind.items()}
-    own = msgspec.convert(as_values(stream.settings) | changed, Settings, strict=False)
+    own = msgspec.convert(msgspec.to_builtins(stream.settings) | changed, Settings, strict=False)
     stream.settings, source = own, own.data_source
     stream.feed(some_events(10, seed=31))
     run_until(stream, 1, 10)

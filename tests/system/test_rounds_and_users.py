@@ -17,12 +17,12 @@ from stream_dp.verification.verify import Verdict
 from stream_dp.workers.histogram import Worker
 from stream_dp.workers.resume import NewEpoch
 from tests.system.streams import Stream, ended, small_stream, some_events
+from tests.system.ticking import NO_MORE, rounds_of_the_log
 from tests.system.worker_process import Kill
 
 KILLED = -signal.SIGKILL
 USERS = {"unit": "user", "items_per_user": 3}
 TICKS = {"rounds": "ticks", "tick_seconds": 0.1}
-NO_MORE: dict[str, Any] = {"write_barriers": False}
 
 MakeStream = Callable[..., AbstractContextManager[Stream]]
 
@@ -33,10 +33,6 @@ def make(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeS
         return small_stream(kafka, redis_url, topic_prefix, tmp_path, **{"checkpoint_rounds": 3, **changed})
 
     return stream
-
-
-def rounds_of_the_log(stream: Stream) -> int:
-    return stream.uninterrupted()[0].round
 
 
 def released(stream: Stream, epoch: int = 1) -> set[int]:
@@ -85,20 +81,24 @@ def test_a_round_that_grows_while_no_barrier_comes_is_told(
 @pytest.mark.parametrize("unit", [{}, USERS])
 def test_rounds_of_seven_events_survive_kills_at_any_step(make: MakeStream, unit: dict[str, object]) -> None:
     with make(rounds="every-7", **unit) as stream:
-        stream.feed(some_events(130, seed=1, users=20))
-        for kill in (
-            Kill("compute", 3, after=True),
-            Kill("hand a batch to the producer", 2),
-            Kill("wait for the broker", 4, after=True),
-            Kill("queue the checkpoint's commands", 1, after=True),
-            Kill("write a checkpoint", 2, after=True),
+        for number, kill in enumerate(
+            (
+                Kill("compute", 3, after=True),
+                Kill("hand a batch to the producer", 2),
+                Kill("wait for the broker", 4, after=True),
+                Kill("queue the checkpoint's commands", 1, after=True),
+                Kill("write a checkpoint", 2, after=True),
+            )
         ):
+            stream.feed(
+                some_events(91, seed=number, users=20)
+            )  # every step is reached, wherever the last one ended
             assert stream.run(kill) == KILLED, f"{kill} was never reached:\n{stream.logged()}"
-        stream.feed(some_events(20, seed=2, users=20))
-        assert stream.run(until_round=21) == 0
-        assert (
-            stream.checkpoint().position.next_offset == 147
-        )  # three events wait for the rest of their round
+        stream.feed(some_events(20, seed=5, users=20))
+        assert stream.run(until_round=67) == 0
+        assert stream.checkpoint().position.next_offset == 67 * 7, (
+            "six events wait for the rest of their round"
+        )
         stream.check_everything()
         check_dead_letters(stream)
 

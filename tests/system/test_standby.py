@@ -12,6 +12,7 @@ import pytest
 from tests.system.damage import flip
 from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, small_stream, some_events, status_of, wake_up
+from tests.system.ticking import NO_MORE, rounds_of_the_log
 from tests.system.worker_process import Kill, Pause
 
 WORKS = "epoch 1, round "
@@ -279,4 +280,5 @@ def test_the_process_that_writes_barriers_is_there_before_the_turn(
         waiting.terminate()
         assert ended(waiting) == 0
         stream.wait_until_no_writer()
+        assert stream.run(until_round=rounds_of_the_log(stream), **NO_MORE) == 0
         stream.check_everything()

@@ -122,7 +122,7 @@ def test_tail_reaches_into_the_past(kafka: str, stream: str) -> None:
         (("--at", "2025-01-01"), "does not hold a release of 2025-01-01T00:00:00+00:00 or before"),
         (("--at", "noon"), "--at takes a round such as 1000 or a time such as"),
         (("--from", "0"), "--from takes earliest, latest, a round"),
-        (("--at", "3", "--from", "earliest"), "leave --from and --rounds out"),
+        (("--at", "3", "--from", "earliest"), "leave --from, --rounds and --window out"),
     ],
 )
 def test_tail_says_what_it_cannot_show(kafka: str, stream: str, words: tuple[str, ...], says: str) -> None:
@@ -154,15 +154,20 @@ def run(snippet: str, kafka: str, stream: str, folder: Path) -> str:
 
 @pytest.mark.parametrize(
     ("page", "number"),
-    [*(("docs/clients.md", number) for number in (0, 1, 3, 4)), ("README.md", 0)],
+    [*(("docs/clients.md", number) for number in (0, 1, 4, 5)), ("README.md", 0)],
 )
 def test_the_snippets_of_the_documents_run(
     kafka: str, stream: str, tmp_path: Path, page: str, number: int
 ) -> None:
     """Each is run as it stands, on this stream, until it has shown a whole release."""
     shown = snippets(page)
-    assert len(shown) == (5 if page == "docs/clients.md" else 2)
+    assert len(shown) == (6 if page == "docs/clients.md" else 2)
     assert re.match(r"(1|20) \{'0': 900, '1': 899\}$", run(shown[number], kafka, stream, tmp_path))
+
+
+def test_the_snippet_that_shows_windows_runs(kafka: str, stream: str, tmp_path: Path) -> None:
+    [snippet] = [each for each in snippets("docs/clients.md") if "windows(" in each]
+    assert re.match(r"20 \{'0': \d+, ", run(snippet, kafka, stream, tmp_path))
 
 
 def test_the_snippet_that_smooths_runs_where_labels_are_kept(

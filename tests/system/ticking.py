@@ -9,6 +9,8 @@ from stream_dp.releases.release import decode_release
 from tests.system.streams import Stream, ended
 
 TICKS = {"rounds": "ticks", "tick_seconds": 0.1}
+NO_MORE: dict[str, Any] = {"write_barriers": False}
+"""Settings of a worker that releases what the barriers there are close, and writes none."""
 
 
 MakeStream = Callable[..., AbstractContextManager[Stream]]
@@ -18,6 +20,11 @@ def times(stream: Stream, epoch: int = 1) -> dict[int, str]:
     """When each round of an epoch was closed, as its release says."""
     found = [decode_release(record.value or b"") for record in stream.releases()]
     return {release.round: release.ts for release in found if release.epoch == epoch}
+
+
+def rounds_of_the_log(stream: Stream) -> int:
+    """The last round that the barriers in the topic close."""
+    return stream.uninterrupted()[0].round
 
 
 def open_epoch(stream: Stream, **changed: Any) -> None:
