@@ -66,6 +66,11 @@ COMMANDS = {
         "Keep `<stream>.table` equal to the newest release, one record a label, until stopped with Ctrl-C or SIGTERM.",
         "worker",
     ),
+    "windows": Entry(
+        "windows:windows",
+        "Write how often each label occurred lately, and what rises and falls, into `<stream>.windows`, until stopped.",
+        "worker",
+    ),
     "replay": Entry(
         "replay:replay",
         "Replay recorded events into a stream.  Run it again after a crash: it goes on, each event exactly once.",

@@ -27,6 +27,7 @@ _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 _Shards = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 _BatchRounds = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_BATCH_ROUNDS)]
+_Span = Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,8}[smhd]?\Z")]
 _Secret = Annotated[str, msgspec.Meta(pattern=r"^(env|file):.+$")]
 
 
@@ -77,6 +78,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     releases_retention_days: Annotated[int, msgspec.Meta(ge=-1, le=36_500)] = -1
     table_every: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 1.0
     table_format: Literal["json", "connect"] = "json"
+    windows: list[_Span] = []
+    windows_every: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 1.0
     batch_rounds: _BatchRounds = LARGEST_BATCH_ROUNDS
     checkpoint_rounds: _Positive = 5_000
     checkpoint_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0
@@ -101,6 +104,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingsError(
                 f"pruning_rounds must be a power of two such as 256, or 0 for no pruning, not {self.pruning_rounds}"
             )
+        if len({*self.windows}) < len(self.windows):
+            raise SettingsError(f"windows names one twice: {', '.join(self.windows)}")
         if self.releases_retention_days == 0:
             raise SettingsError(
                 "releases_retention_days is a number of days, or -1 to keep releases for ever, not 0"
@@ -154,6 +159,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def table(self) -> str:
         """The compacted topic that shows the newest release, a record a label; `stream-dp table` writes it."""
         return f"{self.stream}.table"
+
+    @property
+    def windows_topic(self) -> str:
+        """The topic of what happened lately, a record a window; `stream-dp windows` writes it."""
+        return f"{self.stream}.windows"
 
     @property
     def frames(self) -> str:
@@ -242,6 +252,8 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
             raise SettingsError(f"unknown setting {name!r}{_suggestion(name, list(known))}")
     if isinstance(values.get("events"), str):
         values["events"] = _table(values["events"])
+    if isinstance(values.get("windows"), str):
+        values["windows"] = values["windows"].replace(",", " ").split()
     if values.get("unit") == "user" and "items_per_event" in values:
         raise SettingsError(
             "items_per_event bounds nothing where the privacy unit is the user: leave it out, items_per_user takes its "

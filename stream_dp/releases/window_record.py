@@ -2,7 +2,7 @@
 
 import msgspec
 
-from stream_dp.releases.release import VERSION
+from stream_dp.releases.release import LARGEST_PART, VERSION
 from stream_dp.releases.windows import Span, Window
 
 
@@ -60,3 +60,22 @@ def record_of(window: Window, span: Span) -> WindowRecord:
         rising=window.rising,
         falling=window.falling,
     )
+
+
+def cut_to_fit(record: WindowRecord) -> WindowRecord:
+    """The record, or so many of its largest counts that it fits into one message of Kafka."""
+    most = max(len(record.labels), len(record.new))
+    found = record
+    while len(msgspec.json.encode(found)) > LARGEST_PART and most:
+        most //= 2
+        found = _cut(record, most)
+    return found
+
+
+def _cut(record: WindowRecord, most: int) -> WindowRecord:
+    columns = {
+        name: getattr(record, name)[:most]
+        for name in ("labels", "counts", "low", "high", "new", "rising", "falling")
+    }
+    named = len(columns["labels"]) + len(columns["new"])
+    return msgspec.structs.replace(record, **columns, left_out=len(record.labels) + len(record.new) - named)

@@ -41,6 +41,7 @@ _DOUBT = {
     "shard_releases": "may lack releases of shards that were sent",
     "dead_letters": "may lack dead letters",
     "table": "may lack rows",
+    "windows_topic": "may lack windows",
 }
 """What a change of each kind of topic leaves in doubt."""
 

@@ -141,7 +141,9 @@ class Stream:
         values = {**as_values(self.settings), **changed}
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STREAM_DP_")}
         environment |= {
-            f"STREAM_DP_{name.upper()}": str(value) for name, value in values.items() if value is not None
+            f"STREAM_DP_{name.upper()}": ",".join(value) if isinstance(value, list) else str(value)
+            for name, value in values.items()
+            if value is not None
         }
         words = command or ("-c", "from stream_dp.cli import main; main()", "worker")
         with self.log_file.open("ab") as output:

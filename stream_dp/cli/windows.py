@@ -1,0 +1,51 @@
+"""`stream-dp windows`: what happened lately, in a topic that alerting can subscribe to."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from stream_dp.cli import options
+from stream_dp.cli.log_options import Log, start_logging, until_stopped
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.reach import require_kafka
+from stream_dp.config.settings import load_settings
+from stream_dp.workers.windows import keep_windows
+
+
+@options.grouped
+def windows(
+    *,
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    window: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPAN",
+            help="How far to reach back: 90s, 5m, 1h or 7d, or so many rounds; may be given several times.",
+            show_default="the setting windows",
+        ),
+    ] = None,
+    start: Annotated[
+        Literal["earliest", "latest"],
+        typer.Option("--from", help="Where to begin if the topic holds nothing yet."),
+    ] = "latest",
+    log: Log,
+) -> None:
+    """Write how often each label occurred lately, and what rises and falls, into `<stream>.windows`, until stopped.
+
+    It reads released values only, needs neither key nor Redis, and goes on where it stopped. The setting windows_every
+    says how often it writes at most.
+
+    [bold]Examples[/]
+
+      stream-dp windows --stream shop --window 5m --window 1h
+
+      stream-dp windows --settings stream.toml --from earliest --log-format json
+    """
+    found = load_settings(settings, stream=stream, kafka=kafka, windows=window or None)
+    if not found.windows:
+        raise Mistake('no window is named: set windows = ["5m", "1h"], or give --window 5m')
+    start_logging(log, found.stream)
+    require_kafka(found.kafka)
+    keep_windows(found, until_stopped(), start)

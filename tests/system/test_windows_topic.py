@@ -1,0 +1,228 @@
+"""The topic of windows on real servers: it follows the releases, and whatever became of its writer, it is whole."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from stream_dp.cli import app
+from stream_dp.config.settings import Settings
+from stream_dp.config.times import iso_timestamp
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from stream_dp.releases.release import LARGEST_PART, Release
+from stream_dp.releases.window_record import WindowRecord, cut_to_fit
+from stream_dp.workers.windows import WindowsWriter
+from tests.docs.schemas import schema
+from tests.example_releases import release
+from tests.system.streams import Stream, ended, small_stream, some_events, wait_until
+
+NOON = 1_769_860_800_000
+SECOND = 1_000
+ROUNDS = 40
+SPANS = ["10s", "1m", "7"]
+
+
+def shown(name: str, number: int) -> Release:
+    """Two releases a second, in which milk takes off at the end."""
+    counts = {"tea": 2_000 + 3 * number, "milk": 500 + 300 * max(0, number - 30)}
+    if number > 20:
+        counts["päron"] = 150 + number
+    made = release(number, counts, name)
+    ts = iso_timestamp(NOON + number * SECOND // 2)
+    return msgspec.structs.replace(made, ts=ts, previous=number - 1, shown="kept")
+
+
+def made(kafka: str, name: str, folder: Path, rounds: int = ROUNDS, **changed: Any) -> Stream:
+    """A stream without a worker, whose releases are there.  It has no Redis."""
+    settings = Settings(
+        stream=name, kafka=kafka, redis="redis://127.0.0.1:1/0", **({"windows": SPANS} | changed)
+    )
+    stream = Stream(settings, folder)
+    log.create_topics(kafka, settings.releases)
+    publish(stream, range(1, rounds + 1))
+    return stream
+
+
+def publish(stream: Stream, rounds: range) -> None:
+    written = [(shown(stream.settings.stream, number), number) for number in rounds]
+    stream.write(
+        stream.settings.releases,
+        [Record(0, NOON + number * SECOND // 2, b"s", msgspec.json.encode(each)) for each, number in written],
+    )
+
+
+def records(stream: Stream) -> list[Record]:
+    topic = stream.settings.windows_topic
+    if topic not in log.topics(stream.settings.kafka):
+        return []
+    held = log.offsets(stream.settings.kafka, topic)
+    return list(log.read(stream.settings.kafka, topic, held.first, held.end))
+
+
+def windows(found: Sequence[Record]) -> list[WindowRecord]:
+    for record in found:
+        assert schema("window").is_valid(json.loads(record.value or b""))
+    return [msgspec.json.decode(record.value or b"", type=WindowRecord) for record in found]
+
+
+def write_all(stream: Stream, last: int = ROUNDS, start: str = "earliest") -> None:
+    with WindowsWriter(stream.settings, start) as writer:
+        wait_until(
+            lambda: (
+                writer.write(0.2) >= 0
+                and {each.window for each in windows(records(stream)) if each.round == last}
+                >= {*stream.settings.windows}
+            ),
+            lambda: str(windows(records(stream))[-3:]),
+        )
+        assert writer.write(0.2) == 0
+
+
+def bare(found: Sequence[Record], name: str) -> list[tuple[bytes | None, bytes, int]]:
+    """Key, value without the stream's name, and time."""
+    return [(each.key, (each.value or b"").replace(name.encode(), b"NAME"), each.timestamp) for each in found]
+
+
+def test_once_a_second_it_says_of_each_window_what_happened_and_who_moved(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    stream = made(kafka, topic_prefix, tmp_path)
+    write_all(stream)
+    found = windows(records(stream))
+    assert [each.window for each in found] == SPANS * (len(found) // 3)
+    assert sorted({each.round for each in found}) == [1, *range(2, ROUNDS + 1, 2)]
+    last = {each.window: each for each in found[-3:]}
+    assert dict(zip(last["10s"].labels, last["10s"].counts, strict=True)) == {
+        "milk": 3_000,
+        "tea": 60,
+    }
+    assert last["10s"].new == ["päron"]
+    assert (last["10s"].since_round, last["10s"].rising, last["10s"].falling) == (20, [], [])
+    assert (last["7"].since_round, last["7"].rising) == (33, ["milk"])
+    assert not last["1m"].complete
+    assert {record.key for record in records(stream)} == {b"10s", b"1m", b"7"}
+    assert records(stream)[-1].timestamp == NOON + ROUNDS * SECOND // 2
+
+
+@pytest.mark.parametrize("written", [1, 2, 3, 31, 32, 33])
+def test_a_writer_that_follows_a_dead_one_writes_what_is_missing_and_nothing_else(
+    kafka: str, topic_prefix: str, tmp_path: Path, written: int
+) -> None:
+    whole = made(kafka, f"{topic_prefix}-whole", tmp_path)
+    write_all(whole)
+    expected = bare(records(whole), whole.settings.stream)
+    torn = made(kafka, topic_prefix, tmp_path)
+    log.create_topics(kafka, torn.settings.windows_topic)
+    begun = [
+        each._replace(
+            value=(each.value or b"").replace(whole.settings.stream.encode(), topic_prefix.encode())
+        )
+        for each in records(whole)[:written]
+    ]
+    torn.write(torn.settings.windows_topic, begun)
+    write_all(torn, start="latest")
+    assert bare(records(torn), topic_prefix) == expected
+
+
+def test_killed_again_and_again_the_program_leaves_nothing_out(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    whole = made(kafka, f"{topic_prefix}-whole", tmp_path, 4 * ROUNDS, windows_every=0.1)
+    write_all(whole, 4 * ROUNDS)
+    stream = made(kafka, topic_prefix, tmp_path, ROUNDS, windows_every=0.1)
+    words = ("-c", "from stream_dp.cli import main; main()", "windows", "--from", "earliest")
+    for part in range(1, 5):
+        process = stream.start_faust(*words)
+        least = 60 * part
+        wait_until(
+            lambda least=least: len(records(stream)) >= least,  # type: ignore[misc]
+            lambda: stream.log_file.read_text(),
+        )
+        process.kill()
+        process.wait()
+        if part < 4:
+            publish(stream, range(part * ROUNDS + 1, (part + 1) * ROUNDS + 1))
+    write_all(stream, 4 * ROUNDS)
+    assert bare(records(stream), topic_prefix) == bare(records(whole), whole.settings.stream)
+
+
+def test_it_follows_a_worker_and_ends_in_peace(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, delta=0.1) as stream:
+        words = ["--stream", topic_prefix, "--kafka", kafka, "--window", "1h"]
+        process = stream.start_faust("-c", "from stream_dp.cli import main; main()", "windows", *words)
+        stream.feed(some_events(40, seed=1))
+        assert stream.run(until_round=40) == 0
+        wait_until(lambda: len(records(stream)) > 0, lambda: stream.log_file.read_text())
+        process.terminate()
+        assert ended(process) == 0
+        assert {each.window for each in windows(records(stream))} == {"1h"}
+
+
+def test_it_begins_with_now_unless_told_otherwise(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    stream = made(kafka, topic_prefix, tmp_path)
+    write_all(stream, start="latest")
+    assert {each.round for each in windows(records(stream))} == {ROUNDS}
+
+
+def test_a_topic_of_others_is_refused(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    stream = made(kafka, topic_prefix, tmp_path)
+    log.create_topics(kafka, stream.settings.windows_topic)
+    stream.write(stream.settings.windows_topic, [Record(0, NOON, b"customer 7", b"something else")])
+    words = ["windows", "--stream", topic_prefix, "--kafka", kafka, "--window", "5m"]
+    found = CliRunner().invoke(app, words)
+    assert isinstance(found.exception, SystemExit)
+    assert "holds a record that is no window" in " ".join(found.stderr.split())
+    assert len(records(stream)) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], 'no window is named: set windows = ["5m", "1h"], or give --window 5m'),
+        (["--window", "soon"], "out of range"),
+        (["--window", "5m", "--window", "5m"], "names one twice"),
+    ],
+)
+def test_what_is_no_window_is_told(words: list[str], told: str) -> None:
+    found = CliRunner().invoke(app, ["windows", "--stream", "shop", *words])
+    assert isinstance(found.exception, SystemExit)
+    assert told in " ".join(found.output.split())
+
+
+def test_a_record_that_is_too_large_keeps_the_largest_counts() -> None:
+    labels = [f"{number:0100}" for number in range(30_000)]
+    window = WindowRecord(
+        v=1,
+        stream="shop",
+        window="5m",
+        epoch=1,
+        nonce="00" * 16,
+        round=7,
+        ts="2026-01-31T12:00:00.000Z",
+        since_epoch=1,
+        since_round=0,
+        since=None,
+        complete=False,
+        sd=1.0,
+        labels=labels,
+        counts=list(range(30_000, 0, -1)),
+        low=[0.0] * 30_000,
+        high=[1.0] * 30_000,
+        new=labels[:10],
+        rising=labels[:1],
+        falling=[],
+    )
+    found = cut_to_fit(window)
+    assert 300_000 < len(msgspec.json.encode(found)) <= LARGEST_PART
+    assert found.labels == labels[: len(found.labels)]
+    assert len(found.labels) == len(found.counts) == len(found.low) == len(found.high)
+    assert found.left_out == 30_000 - len(found.labels)
+    assert found.rising == labels[:1]
+    assert cut_to_fit(found) is found
