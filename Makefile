@@ -21,7 +21,7 @@ WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-kafka lint docs bench bench-accuracy soak fuzz audit-dependencies clean
+.PHONY: help install demo test test-kafka lint docs schemas bench bench-accuracy soak fuzz audit-dependencies clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ lint: .venv/.installed-lint ## check style, format, types, which folder imports 
 
 docs: .venv/.installed-docs ## build the documents as a site in build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
+
+schemas: install ## write docs/schemas from the structs that records are decoded into
+	.venv/bin/python -m tests.docs.generate_schemas
 
 bench: install .venv/.installed-bench ## measure speed and accuracy
 	.venv/bin/python -m benchmarks
