@@ -62,10 +62,12 @@ soak: install ## kill workers and flip bits of their state 1,000 times, half on 
 	.venv/bin/python -m tests.system.soak --kills 250 --flips 250
 	.venv/bin/python -m stream_dp.audit --repeat 20
 
-fuzz: install .venv/.installed-fuzz ## look for records, batches and settings that break the decoders, guided by coverage
+fuzz: install .venv/.installed-fuzz ## look for records, batches, settings, values and schemas that break the decoders, guided by coverage
 	.venv/bin/python -m tests.fuzz.guided records --seconds 60
 	.venv/bin/python -m tests.fuzz.guided batches --seconds 60
 	.venv/bin/python -m tests.fuzz.guided settings --seconds 60
+	.venv/bin/python -m tests.fuzz.guided values --seconds 60
+	.venv/bin/python -m tests.fuzz.guided schemas --seconds 60
 
 audit-dependencies: install .venv/.installed-audit-dependencies ## ask PyPI for known vulnerabilities of what is installed, where it can be reached
 	.venv/bin/python -m tests.dependencies

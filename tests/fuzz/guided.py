@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import atheris
@@ -23,14 +24,21 @@ from tests.events.hostile_records import hostile_records
 for name in ("json", "json.decoder", "json.scanner"):
     sys.modules.pop(name, None)
 _READERS = "events.event", "kafka.record_batches", "kafka.inflation", "config.settings"
-_OURS = [f"stream_dp.{name}" for name in _READERS]
+_MAPPING = "avro_values", "decoder", "json_values", "paths", "proto_files", "protobuf_values", "text"
+_OURS = [f"stream_dp.{name}" for name in (*_READERS, *(f"events.mapping.{name}" for name in _MAPPING))]
 with atheris.instrument_imports(include=["json", "tomllib", *_OURS]):
     import json
     from json.decoder import py_scanstring  # type: ignore[attr-defined]
     from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 
     from stream_dp.config.settings import Settings, SettingsError, load_settings
-    from stream_dp.events.event import LONGEST_LABEL, BadRecord, decode_event
+    from stream_dp.events.event import LONGEST_LABEL, BadRecord, decode_event, json_text
+    from stream_dp.events.mapping.decoder import Decoder, decoder_of
+    from stream_dp.events.mapping.golden import VECTORS, Vector
+    from stream_dp.events.mapping.json_values import json_reader, whole
+    from stream_dp.events.mapping.mapping import Mapping
+    from stream_dp.events.mapping.paths import compiled, fields_read, parsed
+    from stream_dp.events.mapping.schema import Schema
     from stream_dp.events.record import Record
     from stream_dp.kafka import record_batches
     from stream_dp.kafka.record_batches import Batches, UnreadableBatch
@@ -51,6 +59,15 @@ _SETTINGS = (
     b'stream = "shop"\nepsilon = 1.0\nhorizon = 65535\nunit = "event"\n',
     b'stream = "shop"\nkafka_security = "SASL_SSL"\nkafka_password = "env:P"\nnoise_key = "file:key"\n',
     b'stream = "s"\ncreate_topics = false\ncheckpoint_seconds = 0x10\n[a.b]\nc = 1979-05-27\n',
+)
+
+
+_MAPPED = [vector for kind in VECTORS.values() for vector in kind]
+_VALUES = tuple(bytes([number]) + vector.value for number, vector in enumerate(_MAPPED))
+_SCHEMAS = tuple(
+    bytes([vector.mapping.format == "protobuf", len(vector.value)]) + vector.value + text.encode()
+    for vector in _MAPPED
+    if (text := vector.schema or vector.mapping.schema)
 )
 
 
@@ -116,6 +133,56 @@ def _check_told(refused: Exception, longest: int) -> None:
     assert "\n" not in str(refused)
 
 
+def mapped() -> Callable[[bytes], None]:
+    """Any bytes are an event or a bad record by each mapping of the golden records.
+
+    Where JSON is read in part, all of it would have given the same.
+    """
+    decoders = [decoder_of(vector.mapping, partial(_schema_of, vector)) for vector in _MAPPED]
+    trees = [parsed("a[*].b"), parsed("c")]
+    path, part = compiled(parsed("[a[*].b, c]")), json_reader(fields_read(trees))
+
+    def one_value(data: bytes) -> None:
+        if data:
+            value = data[1:]
+            _check_event(decoders[data[0] % len(decoders)], value)
+            assert _outcome(lambda: path(part(value))) == _outcome(lambda: path(whole(json_text(value))))
+
+    return one_value
+
+
+def _schema_of(vector: Vector, number: int) -> Schema:
+    return Schema(vector.schema)
+
+
+def one_schema(data: bytes) -> None:
+    """Any text is a schema by which any value is an event or a bad record, or a schema that cannot be used."""
+    if len(data) < 2:
+        return
+    value, text = data[2 : 2 + data[1]], data[2 + data[1] :]
+    schema = Schema(text.decode(errors="replace"))
+    mapping = Mapping(format="protobuf" if data[0] % 2 else "avro", items="keys(@)", framed=True)
+    _check_event(decoder_of(mapping, lambda _: schema), b"\0\0\0\0\7" + value)
+
+
+def _check_event(decode: Decoder, value: bytes) -> None:
+    try:
+        event = decode(Record(0, 0, None, value))
+    except BadRecord as bad:
+        _check_told(bad, 300)
+        return
+    assert all(0 < len(item) <= LONGEST_LABEL for item in event.items)
+    assert event.items == [item.encode().decode() for item in event.items]
+
+
+def _outcome(read: Callable[[], object]) -> str | None:
+    """What is read, as text, because what is not a number equals nothing; None for a bad record."""
+    try:
+        return repr(read())
+    except BadRecord:
+        return None
+
+
 def settings_in(folder: Path) -> Callable[[bytes], None]:
     """Any file is settings that keep their limits, or a mistake that is told in words."""
     file = folder / "stream.toml"
@@ -137,7 +204,7 @@ def settings_in(folder: Path) -> Callable[[bytes], None]:
 def main() -> None:
     """Fuzz for a while; the exit status is not 0 if an input was found that breaks the promise."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.guided", description=__doc__)
-    parser.add_argument("target", choices=["records", "batches", "settings"])
+    parser.add_argument("target", choices=["records", "batches", "settings", "values", "schemas"])
     parser.add_argument("--seconds", type=int, default=60)
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="stream_dp-fuzz-"))
@@ -147,6 +214,8 @@ def main() -> None:
         "records": (_EVENTS, one_record),
         "batches": (_BATCHES, one_batch),
         "settings": (_SETTINGS, settings_in(folder)),
+        "values": (_VALUES, mapped()),
+        "schemas": (_SCHEMAS, one_schema),
     }[asked.target]
     for number, example in enumerate(examples):
         (seeds / str(number)).write_bytes(example)

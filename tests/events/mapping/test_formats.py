@@ -7,11 +7,14 @@ from typing import Any
 
 import fastavro
 import pytest
+from fastavro import _read_py
+from google.protobuf.internal import api_implementation
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.config.secret import SettingsError
+from stream_dp.errors import Refused
 from stream_dp.events.event import LONGEST_LABEL, BadRecord
 from stream_dp.events.mapping import golden
 from stream_dp.events.mapping.decoder import decoder_of
@@ -184,6 +187,15 @@ def test_a_schema_by_which_a_few_bytes_could_cost_hours_is_refused(schema: str, 
     decode = decoder_of(Mapping(format="avro", items="n", framed=True), lambda _: Schema(schema))
     with pytest.raises(BadRecord, match=f"its schema, 7, cannot be used: .*{why}"):
         decode(record(b"\0\0\0\0\x07" + b"\x01" * 20))
+
+
+def test_a_library_without_its_compiled_part_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_implementation, "Type", lambda: "python")
+    with pytest.raises(Refused, match="install protobuf with its extension"):
+        decoder_of(Mapping(format="protobuf", items="a", schema="message A { optional string a = 1; }"))
+    monkeypatch.setattr(fastavro, "schemaless_reader", _read_py.schemaless_reader)
+    with pytest.raises(Refused, match="install fastavro from its wheel"):
+        decoder_of(Mapping(format="avro", items="a", schema='"string"'))
 
 
 def test_avro_types_that_lie_as_deep_as_they_may_are_read() -> None:
