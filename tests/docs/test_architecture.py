@@ -45,3 +45,36 @@ def test_the_picture_shows_the_figures_of_the_page() -> None:
     for figures in ("75 parts, 481 arrows", "24 parts, 151 arrows"):
         assert figures in picture
         assert all(f"| {figure.split()[0]} |" in PAGE for figure in figures.split(", "))
+
+
+OF_NO_FOLDER = {
+    "system": "whole processes",
+    "statistical": "mechanisms against what they promise, over many runs",
+    "docs": "documents and schemas",
+    "fuzz": "the decoders, guided by coverage",
+    "vectors": "expected values from elsewhere",
+    "apache_kafka": "starts a Kafka",
+    "kafka_connect": "starts Kafka Connect",
+    "schema_registry": "starts a schema registry",
+}
+"""The folders of tests/ that stand for none of the package, and what is in them."""
+
+
+def folders(of: Path) -> set[str]:
+    return {str(path.parent.relative_to(of)) for path in of.rglob("__init__.py")} - {"."}
+
+
+def test_every_folder_of_the_package_has_tests_at_the_same_place() -> None:
+    tests = ROOT / "tests"
+    untested = {
+        folder
+        for folder in folders(ROOT / "stream_dp")
+        if not [*(tests / folder).glob("test_*.py")]
+        and not (tests / folder).with_name(f"test_{Path(folder).name}.py").is_file()
+    }
+    assert untested == set()
+
+
+def test_every_folder_of_the_tests_is_one_of_the_package_or_says_what_it_is() -> None:
+    strangers = {name for name in folders(ROOT / "tests") if name.partition("/")[0] not in OF_NO_FOLDER}
+    assert strangers <= folders(ROOT / "stream_dp")

@@ -21,8 +21,8 @@ from stream_dp.releases.estimates.showings import Showings
 from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.windows import Span, Window, Windows, window_between, with_movers
-from tests.estimates.labels import EPSILON, even_paths, mechanism
-from tests.estimates.test_noise_shapes import HORIZON, ROWS
+from tests.releases.estimates.labels import EPSILON, even_paths, mechanism
+from tests.releases.estimates.test_noise_shapes import HORIZON, ROWS
 
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

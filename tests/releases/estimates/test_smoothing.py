@@ -10,8 +10,8 @@ from stream_dp.counters import MECHANISMS
 from stream_dp.releases.estimates.noise_shapes import noise_shape
 from stream_dp.releases.estimates.noise_states import noise_state
 from stream_dp.releases.estimates.smoothing import Smoother
-from tests.estimates.labels import EPSILON, HORIZON, even_paths, mechanism
 from tests.example_releases import release as plain_release
+from tests.releases.estimates.labels import EPSILON, HORIZON, even_paths, mechanism
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

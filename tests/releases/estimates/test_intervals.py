@@ -12,8 +12,8 @@ from stream_dp.releases.estimates.intervals import whole_intervals
 from stream_dp.releases.estimates.showings import Showings
 from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import WholeRelease
-from tests.estimates.labels import EPSILON, even_paths, mechanism
 from tests.example_releases import release as plain_release
+from tests.releases.estimates.labels import EPSILON, even_paths, mechanism
 
 
 def coverage(name: str, labels: int = 150) -> dict[int, tuple[float, float, float]]:
