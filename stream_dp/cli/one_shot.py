@@ -19,11 +19,11 @@ from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.pictures import check_picture
 from stream_dp.cli.reach import require_kafka, require_redis
+from stream_dp.cli.result_files import check_output, write_result
 from stream_dp.config.connections import redis_client
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import clock
-from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.jobs.forecast import Forecast, forecast
 from stream_dp.jobs.mechanisms import (
     GAUSSIAN_ALPHA,
@@ -33,9 +33,12 @@ from stream_dp.jobs.mechanisms import (
     calibrate,
 )
 from stream_dp.jobs.request import BadRequest, JobRequest, request_from
-from stream_dp.jobs.result import JobResult, cost_of
-from stream_dp.jobs.steps import Prepared, Site, compute, pay, prepare, settle
-from stream_dp.privacy.keyed_noise import new_key
+from stream_dp.jobs.result import JobResult, whole
+from stream_dp.jobs.runner import JobRunner
+from stream_dp.jobs.steps import Site, prepare
+
+_COMMANDS = "command line"
+"""What stands in the place of a stream for jobs that are asked for by command; no stream is called so."""
 
 MOST_BY_GUMBEL = 100
 """Up to so many labels Gumbel noise finds more of the largest than Gaussian noise; docs/jobs.md has the table."""
@@ -111,6 +114,23 @@ class Job(options.Servers):
             metavar="NAME",
             help="Refuse unless this is the data source whose budget is spent; `stream-dp source list` tells it.",
             rich_help_panel=_READ,
+        ),
+    ] = None
+    id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of the job: one that was interrupted goes on, one that is done is shown again. "
+            "It is charged once.",
+            show_default="a new one",
+        ),
+    ] = None
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the result to a file too: .parquet, .csv or .json.",
+            rich_help_panel=_SHOW,
         ),
     ] = None
     dry_run: Annotated[
@@ -207,6 +227,8 @@ def top_k(
       stream-dp top-k --file orders.parquet --source orders --mechanism gaussian --items-per-user 10 --plot top.png
 
       stream-dp top-k --stream shop --mechanism stable -k 50 --dry-run
+
+      stream-dp top-k --stream shop -k 20 --id best-of-may --output best.parquet
 
       stream-dp top-k --stream shop --mechanism pay-what-you-get --budget anna --marks 200 --queries 20 -k 10
     """
@@ -329,7 +351,7 @@ def _place(text: str) -> int | str:
 
 def _run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
     """Ask for the job with these fields, and what `job` says besides."""
-    asked = {"id": f"command-{secrets.token_hex(8)}", "epsilon": job.epsilon, "unit": job.unit}
+    asked = {"id": job.id or f"command-{secrets.token_hex(8)}", "epsilon": job.epsilon, "unit": job.unit}
     asked |= {name: value for name, value in fields.items() if value is not None}
     try:
         request = request_from(asked | {"source": job.source_field()})
@@ -342,14 +364,17 @@ def _run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
             )
         if plot is not None:
             check_picture(plot)
+        if job.output is not None:
+            check_output(job.output, only_a_rank=request.mechanism.startswith("gap"))
         if job.dry_run:
             view.show_cost(request, calibrated, _forecast(request, settings, site), job.as_json)
             return
-        _require_servers(settings)
-        asked_at = clock()
-        result = _charged(request, prepare(request, site), settings, job, asked_at)
     except BadRequest as refused:
         raise Mistake(str(refused)) from None
+    _require_servers(settings)
+    result = _answer(_bound(request, site), settings, site, job)
+    if job.output is not None:
+        write_result(result, job.output)
     if job.as_json:
         typer.echo(msgspec.json.encode(result).decode())
     else:
@@ -358,17 +383,27 @@ def _run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
         view.draw(result, plot)
 
 
+def _bound(request: JobRequest, site: Site) -> JobRequest:
+    """The request with the topic that it means, so that its id stands for no other."""
+    if request.source.file is not None or request.source.topic is not None:
+        return request
+    return msgspec.structs.replace(request, source=msgspec.structs.replace(request.source, topic=site.events))
+
+
 def _site(request: "JobRequest", job: Job) -> "tuple[Settings, Site]":
     """Settings and what they say of the source; a stream need not be named where the request says what to read."""
     named = request.source.file is not None or request.source.topic is not None
     if named and job.stream is None and job.settings is None and not Path("stream.toml").exists():
         settings = replace(job, stream="none").load()
-        return settings, Site(settings.kafka_address, unmetered=settings.unmetered)
+        return settings, Site(
+            settings.kafka_address, create_topics=settings.create_topics, unmetered=settings.unmetered
+        )
     settings = job.load()
     return settings, Site(
         settings.kafka_address,
         settings.events,
         settings.data_source,
+        create_topics=settings.create_topics,
         unmetered=settings.unmetered,
         mapping=settings.mapping,
     )
@@ -389,28 +424,32 @@ def _forecast(request: "JobRequest", settings: Settings, site: "Site") -> "Forec
         return str(unknown)
 
 
-def _charged(
-    request: "JobRequest", prepared: "Prepared", settings: Settings, job: Job, asked: int
-) -> "JobResult":
-    """Charge the ledger, in Redis and in its journal, then read and compute; `asked`: when, in milliseconds."""
-    key, charge_id = new_key(), f"job/{prepared.name}/{request.id}"
-    with redis_client(settings.redis_address) as redis:
-        ledger = JournaledLedger(
-            settings.kafka_address, redis, prepared.name, settings.create_topics, settings.unmetered
+def _answer(request: JobRequest, settings: Settings, site: Site, job: Job) -> JobResult:
+    """The stored result of the job, or a new one.  Raises `Mistake` for a job that is refused."""
+    bar = Progress(console=Console(stderr=True), transient=True, disable=job.as_json)
+    with redis_client(settings.redis_address) as redis, _rows_on_stderr(), bar:
+        task = bar.add_task("Reading")
+        runner = JobRunner(
+            site,
+            redis,
+            _COMMANDS,
+            report=lambda done, total: bar.update(task, completed=done, total=total),
         )
-        cost = cost_of(prepared.calibrated, ledger.ledger.budget())
-        pay(prepared, charge_id, key, ledger, asked)
-        bar = Progress(console=Console(stderr=True), transient=True, disable=job.as_json)
-        with _rows_on_stderr(), bar:
-            task = bar.add_task("Reading")
-            result = compute(
-                prepared,
-                settings.kafka_address,
-                key,
-                cost,
-                lambda done, total: bar.update(task, completed=done, total=total),
+        known = runner.store.result(request.id) is not None
+        if job.id is None:
+            typer.echo(
+                f"Should this be interrupted, run it with --id {request.id} too: it goes on, and is charged once.",
+                err=True,
             )
-        settle(request, charge_id, key, result, ledger, asked)
+        result = whole(runner.answer(request, clock()))
+    if result.status != "done":
+        raise Mistake(result.reason or f"the job is {result.status}")
+    if known:
+        typer.echo(
+            f"This is what job {request.id} released at {result.ts}; it was not run again, and nothing is charged. For "
+            "a new result give another --id.",
+            err=True,
+        )
     return result
 
 

@@ -19,6 +19,7 @@ from redis import Redis
 
 from stream_dp.config.times import iso_timestamp
 from stream_dp.errors import StreamDpError
+from stream_dp.jobs.file_rows import Progress
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest
 from stream_dp.jobs.result import JobResult, cost_of, of_request, whole
@@ -48,14 +49,25 @@ class JobCancelled(StreamDpError):
 
 
 class JobRunner:
-    """Runs the jobs of one stream, one at a time; `interrupt` is called often and may raise to leave a job undone."""
+    """Runs the jobs of one stream, or those of commands, one at a time.
 
-    def __init__(self, site: Site, redis: Redis, stream: str, interrupt: Callable[[], None]) -> None:
+    `interrupt` is called often and may raise to leave a job undone; `report` is told how far reading is (PRIVATE).
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        redis: Redis,
+        stream: str,
+        interrupt: Callable[[], None] = lambda: None,
+        report: Progress = lambda done, total: None,
+    ) -> None:
         self.store = JobStore(redis, stream)
         self._site = site
         self._redis = redis
         self._stream = stream
         self._interrupt = interrupt
+        self._report = report
 
     def answer(self, request: JobRequest, asked: int) -> list[bytes]:
         """The parts of the result to publish; `asked` is the time of the request, in milliseconds.
@@ -85,9 +97,9 @@ class JobRunner:
             plan = self.store.admit(request.id, request.digest, request.job, *_place(prepared))
             if plan.digest != request.digest:
                 raise BadRequest(f"the id {request.id!r} was used before with other parameters: use a new id")
-            if (admitted := _admitted(plan)) is not None:  # perhaps by another worker, a moment before
-                prepared = prepare(request, self._site, admitted)
-        if _place(prepared)[2] != plan.mark:
+            if _place(prepared) != _planned(plan):  # another worker was faster
+                prepared = prepare(request, self._site, _admitted(plan))
+        if _place(prepared) != _planned(plan):
             what = "the section [events]" if prepared.request.source.file is None else "the file"
             raise BadRequest(f"{what} was written again since the job was admitted: use a new id")
         result = self._charged(prepared, plan, asked)
@@ -145,6 +157,7 @@ class JobRunner:
 
         def progress(done: int, total: int) -> None:
             nonlocal reported
+            self._report(done, total)
             if time.monotonic() - reported < _SECONDS_BETWEEN_REPORTS and done < total:
                 return
             reported = time.monotonic()
@@ -170,15 +183,20 @@ class JobRunner:
         return of_request(request, "scheduled").encode()
 
 
-def _place(
-    prepared: Prepared,
-) -> tuple[int | None, int | None, str | None, tuple[tuple[int, int], ...]]:
+_Place = tuple[int | None, int | None, str | None, tuple[tuple[int, int], ...]]
+
+
+def _place(prepared: Prepared) -> _Place:
     """The offsets that are read of the first partition, the mark of file or mapping, and the further offsets."""
     place = prepared.place
     if not isinstance(place, TopicRange):
         return None, None, place.mark, ()
     (first, end), *further = zip(place.firsts, place.ends, strict=True)
     return first, end, place.mark, tuple(further)
+
+
+def _planned(plan: Plan) -> _Place:
+    return plan.first, plan.end, plan.mark, plan.further
 
 
 def _admitted(plan: Plan | None) -> TopicRange | None:

@@ -86,7 +86,7 @@ def test_a_set_union_of_a_file_and_a_picture_of_its_counts(words: list[str], tmp
     words = [*words, "--epsilon", "4", "--unmetered"]
     union = command("set-union", *words, "--items-per-user", "20")
     assert union.exit_code == 0, union.output
-    assert "Whether the data of any one user" in " ".join(union.stdout.split())
+    assert "Taking any one user, with all of their events, out of the data" in " ".join(union.stdout.split())
     assert "UNMETERED: the source had no budget when this was charged" in " ".join(union.stdout.split())
     picture = tmp_path / "counts.png"
     counts = command("histogram", *words, "--items-per-user", "10", "--plot", str(picture))

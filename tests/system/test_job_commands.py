@@ -1,14 +1,24 @@
 """Jobs from the command line, against a real broker and a real Redis: what they print, release and charge."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
-from stream_dp.jobs.result import decode_result
+from stream_dp.jobs import runner
+from stream_dp.jobs.result import JobResult, decode_result
+from stream_dp.jobs.steps import compute
+from tests.real_events import real_records
 from tests.system.job_place import (
     EVENTS,
     TOP,
@@ -86,3 +96,113 @@ def test_jobs_are_listed(place: Place) -> None:
     words = ("--stream", place.settings.stream, "--redis", place.settings.redis, "--json")
     told = json.loads(command("jobs", "list", *words).stdout)
     assert told == {"jobs": [{"id": "q", "status": "done", "progress": "done"}], "schedules": []}
+
+
+def words_for(place: Place) -> list[str]:
+    settings = place.settings
+    where = ["--stream", settings.stream, "--kafka", settings.kafka, "--redis", settings.redis]
+    return ["histogram", *where, "--unit", UNIT, "--epsilon", "4", "--items-per-user", "3", "--unmetered"]
+
+
+def shown(ran: Result) -> JobResult:
+    assert ran.exit_code == 0, ran.output
+    return decode_result(ran.stdout.strip().encode())
+
+
+def test_a_job_that_died_after_its_charge_goes_on_by_its_id(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies when the result is computed, and is then asked for again, when there are more records."""
+    words = [*words_for(place), "--id", "may", "--json"]
+    computed = []
+
+    def dies(*given: object) -> JobResult:
+        computed.append(compute(*given))  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "compute", dies)
+        assert command(*words).exit_code != 0
+    assert len(place.charges()) == 1
+    place.feed(list(real_records(500)))
+    again = shown(command(*words))
+    assert (again.labels, again.counts, again.end_offset) == (
+        computed[0].labels,
+        computed[0].counts,
+        computed[0].end_offset,
+    )
+    once_more = command(*words)
+    assert shown(once_more) == again
+    assert "nothing is charged" in once_more.stderr
+    [charge] = place.charges()
+    assert charge.end_offset == EVENTS
+    other = command(*words, "--epsilon", "5")
+    assert other.exit_code == 2
+    assert "used before with other parameters" in other.stderr
+
+
+DYING = """
+import os, signal, sys
+from stream_dp.cli import app
+from stream_dp.jobs import runner
+paid = runner.pay
+def dies(*given):
+    paid(*given)
+    os.kill(os.getpid(), signal.SIGKILL)
+runner.pay = dies
+app(sys.argv[1:])
+"""
+
+
+def test_a_command_that_is_killed_says_before_how_it_goes_on(place: Place) -> None:
+    words = words_for(place)
+    killed = subprocess.run(
+        [sys.executable, "-c", DYING, *words], capture_output=True, text=True, check=False, env={**os.environ}
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert len(place.charges()) == 1
+    name = killed.stderr.partition("--id ")[2].split()[0]
+    assert shown(command(*words, "--id", name, "--json")).id == name
+    assert len(place.charges()) == 1
+
+
+def test_an_id_is_that_of_one_topic(place: Place) -> None:
+    shown(command(*words_for(place), "--id", "one", "--json"))
+    with_other = [*words_for(place), "--topic", f"{place.settings.stream}.other", "--id", "one"]
+    refused = command(*with_other)
+    assert refused.exit_code == 2
+    assert "used before with other parameters" in refused.stderr
+
+
+def test_a_result_is_written_to_a_file(place: Place, tmp_path: Path) -> None:
+    words = [*words_for(place), "--id", "files", "--json"]
+    files = {kind: tmp_path / f"best.{kind}" for kind in ("json", "csv", "parquet")}
+    for file in files.values():
+        result = shown(command(*words, "--output", str(file)))
+    assert len(place.charges()) == 1
+    assert decode_result(files["json"].read_bytes()) == result
+    assert result.counts
+    for table in (pacsv.read_csv(files["csv"]), pq.read_table(files["parquet"])):
+        assert table.column("label").to_pylist() == result.labels
+        assert table.column("count").to_pylist() == result.counts
+    about = decode_result(pq.read_schema(files["parquet"]).metadata[b"stream_dp.result"])
+    assert about == msgspec.structs.replace(result, labels=[], counts=None)
+    assert sorted(each.name for each in tmp_path.glob("*best*")) == ["best.csv", "best.json", "best.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("best.txt", "end in .parquet, .csv or .json"),
+        ("no/best.csv", "there is no folder"),
+        ("there.csv", "cannot be"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_charge(
+    place: Place, tmp_path: Path, name: str, told: str
+) -> None:
+    (tmp_path / "there.csv").mkdir()
+    ran = command(*words_for(place), "--output", str(tmp_path / name))
+    assert ran.exit_code == 2
+    assert told in " ".join(ran.stderr.split())
+    assert place.charges() == []
