@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from stream_dp.errors import Refused
-from stream_dp.events.record import LARGEST_VALUE
+from stream_dp.events.record import LARGEST_VALUE, Headers
 from stream_dp.kafka.inflation import DAMAGE, pieces
 
 AT_ONCE = 16 << 20
@@ -24,6 +24,10 @@ _LENGTH = struct.Struct(">8xi")
 _BEFORE_LENGTH_COUNTS = 12
 _MAGIC_PLACE, _ATTRIBUTES_PLACE = 16, 21
 _CODEC, _BROKERS_TIME, _CONTROL = 0x07, 0x08, 0x20
+
+
+_MOST_OF_HEADERS = LARGEST_VALUE + 10
+"""Those that take more, lengths included, are more than `kept` keeps."""
 
 
 class UnreadableBatch(Refused):
@@ -50,7 +54,7 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UnpackedRecord:
-    """A record with what both clients ask of theirs.  Its headers are left out."""
+    """A record with what both clients ask of theirs."""
 
     offset: int
     timestamp: int
@@ -58,7 +62,7 @@ class UnpackedRecord:
     key: bytes | None
     value: bytes | None
     size_in_bytes: int
-    headers: tuple[()] = ()
+    headers: Headers = ()
     checksum: None = None
 
     def validate_crc(self) -> bool:
@@ -176,10 +180,26 @@ def _one_by_one(header: Header, parts: Iterator[bytes]) -> Iterator[UnpackedReco
         timestamp = header.first_timestamp + source.number()
         offset = header.base_offset + source.number()
         key, value = source.part(end), source.part(end)
-        source.take(end - source.position, 0)
-        yield UnpackedRecord(
-            offset, header.max_timestamp if brokers_time else timestamp, int(brokers_time), key, value, size
-        )
+        timestamp = header.max_timestamp if brokers_time else timestamp
+        headers = _headers(source.take(end - source.position, _MOST_OF_HEADERS + 1))
+        yield UnpackedRecord(offset, timestamp, int(brokers_time), key, value, size, headers)
+
+
+def _headers(block: bytes) -> Headers:
+    """What stands behind a record's value; none where it is too large or broken, which concerns this record alone.
+
+    A name that is no UTF-8 gets marks in place of what cannot be read.
+    """
+    source, found = _Source(iter((block,))), []
+    try:
+        for _ in range(source.number() if len(block) <= _MOST_OF_HEADERS else 0):
+            name, value = source.part(len(block)), source.part(len(block))
+            if name is None:
+                return ()
+            found.append((name.decode(errors="replace"), value))
+    except (EOFError, ValueError):
+        return ()
+    return tuple(found) if source.position == len(block) else ()
 
 
 class _Source:

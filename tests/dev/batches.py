@@ -13,7 +13,7 @@ def batch(
     timestamps: list[int] | None = None,
     producer: tuple[int, int, int] = (-1, -1, -1),
     compression: int = 0,
-    headers: list[tuple[str, bytes]] | None = None,
+    headers: Sequence[tuple[str, bytes | None]] = (),
     keyed: bool = False,
     size: int = 2**24,
 ) -> bytes:
@@ -30,7 +30,7 @@ def batch(
     )
     for number, value in enumerate(values):
         key = b"key %d" % number if keyed else None
-        builder.append(number, timestamps[number] if timestamps else 1_000, key, value, headers or [])
+        builder.append(number, timestamps[number] if timestamps else 1_000, key, value, list(headers))
     return bytes(builder.build())
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import atheris
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
@@ -39,7 +40,7 @@ with atheris.instrument_imports(include=["json", "tomllib", *_OURS]):
     from stream_dp.events.mapping.mapping import Mapping
     from stream_dp.events.mapping.paths import compiled, fields_read, parsed
     from stream_dp.events.mapping.schema import Schema
-    from stream_dp.events.record import Record
+    from stream_dp.events.record import Record, cut, kept
     from stream_dp.kafka import record_batches
     from stream_dp.kafka.record_batches import Batches, UnreadableBatch
 
@@ -54,6 +55,10 @@ _EVENTS = (
 _BATCHES = tuple(
     bytes([codec]) + batch([b"tea", None, b"milk" * 50], compression=codec, keyed=True)[_HEADER_BYTES:]
     for codec in range(5)
+) + tuple(
+    bytes([codec])
+    + batch([b"tea"] * 3, compression=codec, headers=[("shop", b"n"), ("é", None)])[_HEADER_BYTES:]
+    for codec in range(2)
 )
 _SETTINGS = (
     b'stream = "shop"\nepsilon = 1.0\nhorizon = 65535\nunit = "event"\n',
@@ -121,10 +126,16 @@ def one_batch(data: bytes) -> None:
 
 def _read(reader: Callable[[bytes], object], data: bytes) -> list[Record] | None:
     try:
-        return [Record.of(record) for record in Batches(reader, data).next_batch()]
+        return [_held(record) for record in Batches(reader, data).next_batch()]
     except UnreadableBatch as unreadable:
         _check_told(unreadable, 300)
         return None
+
+
+def _held(found: Any) -> Record:
+    """What is kept of a record as a batch has it: without its partition, which a batch does not know."""
+    key, value = cut(found.key), cut(found.value)
+    return Record(found.offset, found.timestamp, key, value, headers=kept(found.headers))
 
 
 def _check_told(refused: Exception, longest: int) -> None:

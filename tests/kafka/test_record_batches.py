@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kafka.errors import UnsupportedCodecError as KafkaNoCodec
 from kafka.record.memory_records import MemoryRecords as KafkaRecords
 
-from stream_dp.events.record import LARGEST_VALUE, Record, cut
+from stream_dp.events.record import LARGEST_VALUE, Record, cut, kept
 from stream_dp.kafka import clients, consuming, record_batches
 from stream_dp.kafka.record_batches import Batches, UnreadableBatch
 from tests.dev.batches import batch, crc_again
@@ -113,13 +113,85 @@ def test_what_a_batch_decompresses_to_is_in_memory_as_a_whole_only_where_it_is_s
     assert peak < 12 * MEGABYTE
 
 
+HEADERS = [("name", b"value"), ("name", b""), ("é", None)]
+
+
 @by_both
-def test_reading_goes_on_after_a_header_whose_name_is_no_text(reader: Any) -> None:
-    data = bytearray(batch([b"one", b"two", b"three"], headers=[("name", b"value")]))
+def test_what_is_wrong_with_the_headers_of_one_record_concerns_no_other_one(reader: Any) -> None:
+    """Or whoever writes it would decide what other records are, where a mapping reads headers."""
+    data = batch([b"one", b"two", b"three"], headers=HEADERS)
     place = data.index(b"name", data.index(b"two"))
-    data[place : place + 4] = b"\xff\xfe\xfd\xfc"
+    for name, expected in ((b"\xff\xfe\xfd\xfc", "\ufffd" * 4), (b"n\xc3me", "n\ufffdme")):
+        changed = bytearray(data)
+        changed[place : place + 4] = name
+        found = read(reader, crc_again(changed))
+        assert [(record.offset, record.value) for record in found] == [
+            (0, b"one"),
+            (1, b"two"),
+            (2, b"three"),
+        ]
+        assert [record.headers for record in found] == [
+            tuple(HEADERS),
+            ((expected, b"value"), *HEADERS[1:]),
+            tuple(HEADERS),
+        ]
+
+
+@by_both
+@pytest.mark.parametrize("wrong", [b"\x7f", b"\x01", b"\x00", b"\x04", b"\xff"])
+def test_lengths_that_a_header_lies_about_concern_no_other_record(reader: Any, wrong: bytes) -> None:
+    data = bytearray(batch([b"one", b"two", b"three"], headers=HEADERS))
+    place = data.index(b"name", data.index(b"two")) - 1
+    data[place : place + 1] = wrong
     found = read(reader, crc_again(data))
     assert [(record.offset, record.value) for record in found] == [(0, b"one"), (1, b"two"), (2, b"three")]
+    assert [record.headers for record in found] == [tuple(HEADERS), (), tuple(HEADERS)]
+
+
+@by_both
+def test_headers_are_the_same_in_a_batch_that_is_read_one_by_one(
+    reader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = batch([b"one", b"two"], headers=HEADERS, compression=1)
+    whole = read(reader, data)
+    monkeypatch.setattr(record_batches, "AT_ONCE", 0)
+    assert read(reader, data) == whole
+    assert whole[0].headers == tuple(HEADERS)
+
+
+_CHANGED = batch([b"one", b"two", b"three"], headers=[("n", b"v"), ("é", None)])
+_PLACES = range(_CHANGED.index(b"two") + 3, _CHANGED.index(b"three") - 8)
+
+
+@given(st.dictionaries(st.sampled_from(_PLACES), st.integers(0, 255), max_size=6))
+def test_however_headers_are_changed_all_ways_read_the_same(changes: dict[int, int]) -> None:
+    data = bytearray(_CHANGED)
+    for place, byte in changes.items():
+        data[place] = byte
+    outcomes = []
+    for reader in READERS.values():
+        outcomes.append(read(reader, crc_again(data)))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(record_batches, "AT_ONCE", 0)
+            outcomes.append(read(reader, crc_again(data)))
+    assert all(each == outcomes[0] for each in outcomes)
+    assert [each.value for each in outcomes[0]] == [b"one", b"two", b"three"]
+    assert outcomes[0][0].headers == outcomes[0][2].headers == (("n", b"v"), ("é", None))
+
+
+@by_both
+def test_headers_that_are_too_large_are_none_however_they_are_read(
+    reader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits = [("n", b"x" * (LARGEST_VALUE - 65))]
+    largest = [("n", b"x"), *[("", b"")] * (LARGEST_VALUE // 64 - 2)]
+    for at_once in (record_batches.AT_ONCE, 0):
+        monkeypatch.setattr(record_batches, "AT_ONCE", at_once)
+        for headers in (fits, largest):
+            more = [(f"{headers[0][0]}é", headers[0][1]), *headers[1:], ("", None)]
+            for found, expected in ((headers, len(headers)), (more, 0)):
+                [record] = records(reader, bytes(batch([b"one"], headers=found)))
+                assert len(kept(record.headers)) == expected
 
 
 @by_both
