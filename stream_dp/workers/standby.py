@@ -55,7 +55,7 @@ class Standby:
         self._store = CheckpointStore(redis, settings.stream)
         # At the checkpoint that was read last, if nobody uses it up just now.
         self._copy: Rehearsed | None = None
-        self._told = ""
+        self._told, self._is_ready = "", False
 
     async def await_turn(self, stopping: asyncio.Event) -> Rehearsed | None:
         """Return when the lease is held here, or `stopping`.  Raises RedisError.
@@ -132,6 +132,13 @@ class Standby:
             known = known_labels_of(settings, found.epoch)
             pipeline = Pipeline(found.epoch, key, settings.events, *place, before, known)
             self._copy = Rehearsed(labels, pipeline)
+            if not self._is_ready:
+                self._is_ready = True
+                logger.info(
+                    "stream %s: the checkpoint of round %d is read, and it is ready to take over",
+                    settings.stream,
+                    found.state.round,
+                )
 
 
 def _warm_up(settings: Settings) -> None:

@@ -17,6 +17,7 @@ from tests.system.worker_process import Kill, Pause
 
 WORKS = "epoch 1, round "
 STANDS_BY = "this one stands by"
+READY = "it is ready to take over"
 TAKES_OVER = "the other worker is gone, this one takes over"
 COULD_NOT = "this one could not take over"
 REFUSED = 2
@@ -79,6 +80,7 @@ def stop(stream: Stream, worker: BaseProcess) -> None:
 
 def test_it_takes_over_from_a_worker_that_was_killed(stream: Stream) -> None:
     active, waiting = pair(stream)
+    stream.wait_until(lambda: READY in stream.logged(), waiting)
     send(active, signal.SIGKILL)
     takes_over(stream, waiting)
     stop(stream, waiting)
