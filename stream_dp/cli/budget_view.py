@@ -12,7 +12,8 @@ from rich.table import Table
 
 from stream_dp.config.times import parse_time
 from stream_dp.privacy import composition
-from stream_dp.privacy.composition import Budget, Charge, Load
+from stream_dp.privacy.composition import Budget, Charge, Load, Room
+from stream_dp.privacy.vector import offsets_text
 from stream_dp.store.ledger import Ledger
 from stream_dp.store.ledger_records import Marks, State, Stored
 from stream_dp.store.pay_what_you_get import left_of
@@ -48,7 +49,7 @@ def report_of(ledger: "Ledger", odometer: bool = False) -> dict[str, Any]:
         "budget": limits,
         "rule": None if rule is None else rule.name,
         "spent": spent | {"epsilon": _finite(spent["epsilon"])},
-        "left_everywhere": None if budget is None else _room(charges, budget, 0, None),
+        "left_everywhere": None if budget is None else _told(composition.room(charges, budget, 0, None)),
         "charges": [_charge(stored) for stored in state.in_order()],
         "journal": _journal(ledger),
         "history": history_of(state),
@@ -90,8 +91,7 @@ def _marks(budget_id: str, marks: "Marks") -> dict[str, Any]:
     }
 
 
-def _room(charges: "list[Charge]", budget: "Budget", first: int, end: int | None) -> dict[str, float]:
-    room = composition.room(charges, budget, first, end)
+def _told(room: "Room") -> dict[str, float]:
     return {"rho": room.rho, "delta": room.delta, "pure_epsilon": room.pure_epsilon}
 
 
@@ -102,12 +102,13 @@ def range_of(load: "Load", charges: "list[Charge]", budget: "Budget | None", del
         for charge in charges
         if (budget is not None and budget.unit == "user")
         or charge.unit == "user"
-        or (
-            charge.first_offset <= load.first_offset
-            and (charge.end_offset is None or charge.end_offset > load.first_offset)
-        )
+        or charge.covers(load.partition, load.first_offset)
     ]
+    left = None
+    if budget is not None:
+        left = _told(composition.room_beside([load], composition.rule(charges, budget), budget))
     return {
+        "partition": load.partition,
         "first_offset": load.first_offset,
         "end_offset": load.end_offset,
         "charges": covering,
@@ -115,7 +116,7 @@ def range_of(load: "Load", charges: "list[Charge]", budget: "Budget | None", del
         "charged_delta": load.delta,
         "epsilon": _finite(load.epsilon_at(delta)),
         "by_its_own_guarantee": load.by_exact(delta),
-        "left": None if budget is None else _room(charges, budget, load.first_offset, load.end_offset),
+        "left": left,
     }
 
 
@@ -134,7 +135,9 @@ def print_summary(console: Console, report: dict[str, Any]) -> None:
     rows = [("source", escape(report["source"])), ("budget", told)]
     rows += [("", escape(line)) for line in _about_journal(report)]
     if report["charges"]:
-        where = "" if report["unit"] == "user" else f", on offsets {_offsets(spent)}"
+        where = (
+            "" if report["unit"] == "user" else f", on offsets {_offsets(spent, bool(spent['partition']))}"
+        )
         rows.append(("spent", f"epsilon {epsilon} at delta {spent['delta']:g}{where}"))
         rows.append(("", f"rho {spent['rho']:.4g}, charged delta {spent['charged_delta']:.4g}"))
     else:
@@ -240,7 +243,7 @@ def print_charges(console: Console, report: dict[str, Any]) -> None:
             table.add_row(
                 escape(charge["id"]),
                 escape(charge["what"]),
-                _offsets(charge),
+                _offsets_of(charge),
                 f"{charge['rho']:.4g}",
                 f"{charge['delta']:.4g}",
                 "" if exact is None else f"{exact[0]:.4g}, {exact[1]:.4g}",
@@ -269,7 +272,8 @@ def print_ranges(console: Console, ranges: list[dict[str, Any]]) -> None:
     costly = sorted(ranges, key=lambda each: -(math.inf if each["epsilon"] is None else each["epsilon"]))[
         :_ROWS
     ]
-    for each in sorted(costly, key=lambda each: each["first_offset"]):
+    several = any(each["partition"] for each in ranges)
+    for each in sorted(costly, key=lambda each: (each["partition"], each["first_offset"])):
         names = each["charges"]
         covering = (
             ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"
@@ -277,7 +281,7 @@ def print_ranges(console: Console, ranges: list[dict[str, Any]]) -> None:
         epsilon = "unbounded" if each["epsilon"] is None else f"{each['epsilon']:.4g}"
         left = each["left"]
         table.add_row(
-            _offsets(each),
+            _offsets(each, several),
             escape(covering),
             f"{each['rho']:.4g}",
             f"{each['charged_delta']:.4g}",
@@ -295,8 +299,8 @@ def rule_of(report: dict[str, Any]) -> str:
     over = (
         "All charges add up, whatever offsets they read, because a user's events may stand anywhere."
         if report["unit"] == "user"
-        else "An event stands at one offset, so charges add up where they cover the same offset, and the costliest "
-        "offset counts."
+        else "An event stands at one offset of one partition, so charges add up where they cover the same offset, and "
+        "the costliest offset counts."
     )
     alone = "Where there is one charge only, its own exact guarantee counts if that is smaller."
     if report["budget"] is None:
@@ -324,7 +328,16 @@ def _fits(rule: str, budget: dict[str, Any]) -> str:
     )
 
 
-def _offsets(range_: dict[str, Any]) -> str:
+def _offsets_of(charge: dict[str, Any]) -> str:
+    """Those of each partition that it names, in the order of their numbers."""
+    first = offsets_text((charge["first_offset"], *charge["further_offsets"]))
+    if charge["end_offset"] is None:
+        return f"{first} on"
+    return f"{first} to {offsets_text((charge['end_offset'], *charge['further_ends']))}"
+
+
+def _offsets(range_: dict[str, Any], several: bool) -> str:
+    partition = f"partition {range_['partition']}: " if several else ""
     if range_["end_offset"] is None:
-        return f"{range_['first_offset']} on"
-    return f"{range_['first_offset']} to {range_['end_offset']}"
+        return f"{partition}{range_['first_offset']} on"
+    return f"{partition}{range_['first_offset']} to {range_['end_offset']}"

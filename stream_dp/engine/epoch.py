@@ -20,9 +20,9 @@ from stream_dp.events.mapping.golden import check_golden_mapping
 from stream_dp.events.mapping.mapping import MAPPING_VERSION, Mapping
 from stream_dp.events.record import LARGEST_VALUE, Record
 from stream_dp.events.rounds import TICKS, events_of
-from stream_dp.events.vector import Vector
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
 from stream_dp.privacy.release_tags import ReleaseTags
+from stream_dp.privacy.vector import Vector
 
 RELEASE_VERSION = 2
 """Of the releases of epochs that are opened from now on; see `Epoch`."""

@@ -14,6 +14,7 @@ from stream_dp.epochs.people import whoever
 from stream_dp.kafka import log
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Unit
+from stream_dp.privacy.vector import Vector
 from stream_dp.store.ledger import BudgetExceeded, Ledger, LedgerDamaged, LedgerRefused
 from stream_dp.store.ledger_records import Marks
 from stream_dp.store.pay_what_you_get import is_overdrawn
@@ -85,9 +86,11 @@ class JournaledLedger:
         self._require_its_place(made)
         return made
 
-    def close(self, charge_id: str, end_offset: int, at: int | None = None) -> Charge:
-        """Record that a charge read nothing from `end_offset` on."""
-        closed = self.ledger.close(charge_id, end_offset)
+    def close(
+        self, charge_id: str, end_offset: int, at: int | None = None, further_ends: Vector = ()
+    ) -> Charge:
+        """Record that a charge read nothing from `end_offset` on, and of other partitions from `further_ends` on."""
+        closed = self.ledger.close(charge_id, end_offset, further_ends)
         self._append(self.ledger.journal_record(closed), at)
         return closed
 

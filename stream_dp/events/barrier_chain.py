@@ -5,14 +5,14 @@ earlier barrier closed.  Each one names its predecessor and carries a keyed tag,
 count, whoever else writes there: two writers can never split a stream.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import Annotated, Literal
 
 import msgspec
 
-from stream_dp.events.vector import Vector
+from stream_dp.privacy.vector import Vector
 
 PARTITION = "0"
 """The first partition of an events topic, and of many the only one, as barriers name it."""
@@ -61,12 +61,17 @@ class Barrier(msgspec.Struct, frozen=True):
     @property
     def ends(self) -> Vector:
         """The same for every partition that there was."""
-        return tuple([self.offsets.get(str(number), 0) for number in range(len(self.offsets))])
+        return ends_of(self.offsets)
 
 
 def beginning(chain: str, next_offset: int, *starts: int) -> Barrier:
     """Where a chain begins: at `next_offset` of the barriers topic, when partitions are counted from `starts` on."""
     return Barrier(chain, next_offset, 0, 0, named(starts), _NO_BARRIER)
+
+
+def ends_of(offsets: Mapping[str, int]) -> Vector:
+    """The offsets of partitions 0, 1, ... that a barrier names."""
+    return tuple([offsets.get(str(number), 0) for number in range(len(offsets))])
 
 
 def named(ends: Sequence[int]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stream_dp.events.barrier_chain import Barrier, BarrierChain
 from stream_dp.events.record import Record
-from stream_dp.events.vector import at
+from stream_dp.privacy.vector import at
 
 LogEntry = Record | Barrier
 """What a stream counts: events, and the barriers that close rounds where its rounds end by ticks."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
-from stream_dp.events.vector import Vector, at
+from stream_dp.privacy.vector import Vector, at
 
 PER_EVENT, TICKS = "per-event", "ticks"
 _EVERY = "every-"

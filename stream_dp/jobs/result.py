@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from stream_dp.events.vector import Vector
 from stream_dp.jobs.calibrated import Calibrated, Outcome
 from stream_dp.jobs.request import VERSION, JobRequest, Unit
 from stream_dp.privacy.composition import Budget
+from stream_dp.privacy.vector import Vector
 from stream_dp.privacy.wording import UNMETERED, in_words, unit_in_words
 
 Status = Literal["done", "refused", "cancelled", "scheduled"]

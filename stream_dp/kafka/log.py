@@ -4,7 +4,7 @@ The events topic is part of the state: what a worker has applied must stay there
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ from stream_dp.config.times import milliseconds
 from stream_dp.errors import Refused
 from stream_dp.events.record import Record
 from stream_dp.kafka.clients import admin_client, borrowed, consumer_client
+from stream_dp.privacy.vector import Vector, at
 
 _POLL_MILLISECONDS = 500
 _RECORDS_AT_ONCE = 500
@@ -129,19 +130,26 @@ def describe(kafka: Kafka, topic: str, *settings: str) -> Described | None:
 
 
 def check_topic(
-    kafka: Kafka, topic: str, largest_batch: int = 0, partitions: int = 1, retention_days: int | None = None
+    kafka: Kafka,
+    topic: str,
+    largest_batch: int = 0,
+    partitions: int | None = 1,
+    retention_days: int | None = None,
 ) -> list[str]:
     """Raise `LogRefused` unless `topic` can be a log and takes batches of `largest_batch` bytes.
 
-    It may have more than `partitions` partitions, unless that is 1.
+    It may have more than `partitions` partitions, unless that is 1; with None, any number.
 
     Returns warnings about what it may lose; with `retention_days`, about any other retention than that.
     """
     names = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
     found = describe(kafka, topic, *names)
     if found is None:
-        raise LogRefused(f"the topic {topic!r} does not exist: create it with {partitions_text(partitions)}")
-    if found.partitions < partitions or (partitions == 1 and found.partitions > 1):
+        having = "" if partitions is None else f" with {partitions_text(partitions)}"
+        raise LogRefused(f"the topic {topic!r} does not exist: create it{having}")
+    if partitions is not None and (
+        found.partitions < partitions or (partitions == 1 and found.partitions > 1)
+    ):
         why = "so its records have no single order" if partitions == 1 else "one for each shard is needed"
         raise LogRefused(
             f"the topic {topic!r} has {partitions_text(found.partitions)}, {why}: "
@@ -220,6 +228,25 @@ def offsets(kafka: Kafka, topic: str, partition: int = 0) -> Offsets:
             for place in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
         )
     return Offsets(first, end)
+
+
+def offsets_of_all(kafka: Kafka, topic: str) -> list[Offsets]:
+    """The range of offsets that each partition of `topic` holds now, in the order of their numbers."""
+    with borrowed(admin_client, kafka) as admin:
+        partitions = len(admin.describe_topics([topic])[0]["partitions"])
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        firsts, ends = (
+            admin.list_partition_offsets(dict.fromkeys(places, spec), IsolationLevel.READ_COMMITTED)
+            for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+        )
+    return [Offsets(firsts[place].offset, ends[place].offset) for place in places]
+
+
+def within(wanted: Vector, held: Sequence[Offsets]) -> Vector:
+    """`wanted` for each partition as far as it holds that; one that is not named is wanted from its beginning."""
+    return tuple(
+        max(min(at(wanted, number), offsets.end), offsets.first) for number, offsets in enumerate(held)
+    )
 
 
 def offset_at(kafka: Kafka, topic: str, moment: datetime, partition: int = 0) -> int | None:

@@ -15,6 +15,7 @@ from stream_dp.operations.operator_metrics import OperatorMetrics
 from stream_dp.operations.progress import Progress
 from stream_dp.pipeline.pipeline import Output
 from stream_dp.privacy.composition import Charge
+from stream_dp.privacy.vector import Vector
 from stream_dp.store.ledger import Ledger, LedgerRefused
 
 logger = logging.getLogger(__name__)
@@ -173,15 +174,15 @@ class Watch:
         """Whether the ledger should be asked again: others charge it too."""
         return self._budget_read is None or self._clock() - self._budget_read >= _BUDGET_SECONDS
 
-    def read_budget(self, redis: Redis, next_offset: int) -> None:
-        """Ask the ledger what is left for events from `next_offset` on.  Raises `redis.exceptions.RedisError`."""
+    def read_budget(self, redis: Redis, offsets: Vector) -> None:
+        """Ask the ledger what is left for events from `offsets` on.  Raises `redis.exceptions.RedisError`."""
         self._budget_read = self._clock()
         try:
             state = Ledger(redis, self._source).state()
         except LedgerRefused:  # whoever charges it next is told why
             self.facts.budget = None
             return
-        room = state.room(next_offset)
+        room = state.room(offsets[0], None, offsets[1:])
         self.facts.budget = BudgetFacts(
             state.budget.epsilon if state.budget else None,
             state.spent().epsilon,

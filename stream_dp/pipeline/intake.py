@@ -22,7 +22,7 @@ from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
 from stream_dp.events.rounds import Round, RoundCutter, events_of
 from stream_dp.events.schema_book import SchemaBook
-from stream_dp.events.vector import Vector
+from stream_dp.privacy.vector import Vector
 
 _partition = attrgetter("partition")
 

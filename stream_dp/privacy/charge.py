@@ -1,5 +1,8 @@
 """A charge: one mechanism on a range of offsets, and what all charges that cover an offset add up to.
 
+A topic may have several partitions.  Its events are those of all of them, each at a partition and an offset, so the
+ranges of every partition are looked at by themselves.
+
 Sums are exact, in integers, and rounded up once.
 """
 
@@ -14,6 +17,7 @@ import numpy as np
 
 from stream_dp.privacy.accounting import gaussian_delta, gaussian_epsilon, zcdp_epsilon
 from stream_dp.privacy.loss import Loss, Reals, gaussian_alone, gaussian_before
+from stream_dp.privacy.vector import Vector, at, larger
 
 Unit = Literal["event", "user"]
 
@@ -22,6 +26,10 @@ _SCALE = 1 << 1074  # every double is a multiple of 1 / _SCALE
 
 class Charge(msgspec.Struct, frozen=True, kw_only=True):
     """One mechanism on the events from `first_offset` to before `end_offset` (None: to the end of an endless log).
+
+    These are offsets of the first partition; `further_offsets` and `further_ends` are those of the others.  A charge
+    without an end covers every partition, from its beginning where `further_offsets` do not name it; one with an end
+    covers only those that `further_ends` name.
 
     It is `delta`-approximate `rho`-zCDP for neighbours that differ in one `unit`. `exact` is an (epsilon, delta)
     guarantee of this mechanism by itself, its own delta included, where one is known that a conversion of rho would
@@ -39,6 +47,8 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     exact: tuple[float, float] | None = None
     loss: Loss | None = None
+    further_offsets: Vector = ()
+    further_ends: Vector = ()
 
     def __post_init__(self) -> None:
         if not self.id:
@@ -53,13 +63,51 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(
                 f"offsets {self.first_offset} to {self.end_offset} are no range: the end must not come first"
             )
+        if any(
+            not 0 <= at(self.further_offsets, number) <= end for number, end in enumerate(self.further_ends)
+        ):
+            raise ValueError(
+                f"offsets {self.further_offsets} to {self.further_ends} of further partitions are no ranges"
+            )
         if self.exact is not None and not (0 <= self.exact[0] < math.inf and 0 <= self.exact[1] < 1):
             raise ValueError(f"an exact guarantee is an epsilon and a delta below 1, not {self.exact}")
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it names."""
+        return 1 + max(len(self.further_offsets), len(self.further_ends))
+
+    @property
+    def ends(self) -> Vector:
+        """Where it ends in each partition that it names; empty where it does not end."""
+        return () if self.end_offset is None else (self.end_offset, *self.further_ends)
+
+    def span(self, partition: int) -> tuple[float, float]:
+        """What it covers of a partition: from one offset to before another, which may be infinite."""
+        return span(partition, (self.first_offset, *self.further_offsets), self.end_offset, self.further_ends)
+
+    def covers(self, partition: int, offset: int) -> bool:
+        """Whether the event at this offset of the partition is among those that it reads."""
+        first, end = self.span(partition)
+        return first <= offset < end
+
+    def ended(self, end_offset: int | None, further_ends: Vector = ()) -> "Charge":
+        """The same, ending there; its own beginnings are the least ends."""
+        ends = larger(self.further_offsets, further_ends) if end_offset is not None else ()
+        return msgspec.structs.replace(self, end_offset=end_offset, further_ends=ends)
+
+
+def span(
+    partition: int, offsets: Vector, end_offset: int | None, further_ends: Vector = ()
+) -> tuple[float, float]:
+    """What of a partition a charge from `offsets` to these ends covers; see `Charge`."""
+    first = at(offsets, partition)
+    return first, math.inf if end_offset is None else max(first, at((end_offset, *further_ends), partition))
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The sums at every offset from `first_offset` to before `end_offset` (None: without end).
+    """The sums at every offset from `first_offset` to before `end_offset` (None: without end) of a partition.
 
     `alone` is the one charge there, where there is exactly one.  `pure`: the sum of pure epsilons of the mechanisms
     behind the charges.  `basic`: the sums of the charges' own epsilons and deltas.  `gaussian`: the mu^2 of the one
@@ -76,6 +124,7 @@ class Load:
     basic: tuple[float, float] = field(default=(math.inf, math.inf), compare=False)
     gaussian: float = field(default=math.inf, compare=False)
     first: Charge | None = field(default=None, compare=False)
+    partition: int = 0
 
     @property
     def own(self) -> tuple[float, float]:
@@ -119,9 +168,23 @@ def loads(charges: Iterable[Charge], unit: Unit, *, roughly: bool = False) -> li
 
     The charges come in the order in which they were made.  In the user unit there is one range, which is everything.
     `roughly`: the Gaussians are upper bounds, which cost far less time.
+    Partitions that no charge names are covered by what covers the first one for ever, so they come to no more than it.
     """
     chosen = list(charges)
-    spans = [_span(charge, unit) for charge in chosen]
+    if unit == "user":
+        return _loads(chosen, [(0, math.inf)] * len(chosen), 0, roughly)
+    partitions = max((charge.partitions for charge in chosen), default=1)
+    return [
+        load
+        for partition in range(partitions)
+        for load in _loads(chosen, [charge.span(partition) for charge in chosen], partition, roughly)
+    ]
+
+
+def _loads(
+    chosen: list[Charge], spans: list[tuple[float, float]], partition: int, roughly: bool
+) -> list[Load]:
+    """The sums over the ranges of one partition, of which each charge covers a span."""
     offsets = sorted({offset for first, end in spans if end > first for offset in (first, end)})
     place = {offset: number for number, offset in enumerate(offsets)}
     places = [(place[first], place[end]) if end > first else (0, 0) for first, end in spans]
@@ -134,8 +197,8 @@ def loads(charges: Iterable[Charge], unit: Unit, *, roughly: bool = False) -> li
     sums = accumulate(steps, lambda before, step: [sum(pair) for pair in zip(before, step, strict=True)])
     gaussians = _gaussians(chosen, places, roughly)
     found = []
-    for (first, end), at, mu_squared in zip(pairwise(offsets), sums, gaussians, strict=False):
-        number, index, rho, delta, pure, not_pure, epsilon, own_delta, not_own = at
+    for (first, end), sums_here, mu_squared in zip(pairwise(offsets), sums, gaussians, strict=False):
+        number, index, rho, delta, pure, not_pure, epsilon, own_delta, not_own = sums_here
         if number:
             found.append(
                 Load(
@@ -148,6 +211,7 @@ def loads(charges: Iterable[Charge], unit: Unit, *, roughly: bool = False) -> li
                     (math.inf, math.inf) if not_own else (_up(epsilon), _up(own_delta)),
                     float(mu_squared),
                     chosen[0],
+                    partition,
                 )
             )
     return found
@@ -186,12 +250,6 @@ def _gaussians(charges: list[Charge], places: list[tuple[int, int]], roughly: bo
         elif end > first:
             needed[first:end] = gaussian_before(charge.loss, needed[first:end])
     return needed
-
-
-def _span(charge: Charge, unit: Unit) -> tuple[float, float]:
-    if unit == "user":
-        return 0, math.inf
-    return charge.first_offset, math.inf if charge.end_offset is None else charge.end_offset
 
 
 def _scaled(value: float) -> int:

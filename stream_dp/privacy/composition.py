@@ -2,8 +2,8 @@
 
 A charge is one mechanism: d-approximate rho-zCDP for the events of the offsets it reads, and 0 for all others.
 
-- Unit `event`: neighbours differ at one offset, so the charges covering that offset add up, and the worst offset
-  counts. Charges on disjoint ranges compose in parallel.
+- Unit `event`: neighbours differ at one offset of one partition, so the charges covering that offset add up, and the
+  worst offset of all partitions counts. Charges on disjoint ranges compose in parallel.
 - Unit `user`: one user's events may stand at any offsets, so all charges add up.
 
 `refused` is a privacy filter: it holds although every charge is chosen after seeing what earlier ones gave. Its rules
@@ -24,7 +24,8 @@ from scipy.special import log_ndtr
 
 from stream_dp.privacy.accounting import gaussian_rho, zcdp_rho
 from stream_dp.privacy.budget_rule import SLACK, Budget, Rule
-from stream_dp.privacy.charge import Charge, Load, Unit, loads
+from stream_dp.privacy.charge import Charge, Load, Unit, loads, span
+from stream_dp.privacy.vector import Vector
 
 __all__ = [
     "Budget",
@@ -38,6 +39,7 @@ __all__ = [
     "odometer",
     "refused",
     "room",
+    "room_beside",
     "rule",
     "spent",
 ]
@@ -49,7 +51,7 @@ _ODOMETER = [2.0 ** (quarter / 4) for quarter in range(-40, 41)]
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The costliest range of offsets: its sums, and what they mean as (epsilon, delta)."""
+    """The costliest range of offsets of a partition: its sums, and what they mean as (epsilon, delta)."""
 
     epsilon: float
     delta: float
@@ -57,6 +59,7 @@ class Spent:
     charged_delta: float
     first_offset: int
     end_offset: int | None
+    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,8 @@ def spent(charges: Sequence[Charge], unit: Unit, delta: float | None = None) -> 
             worst, epsilon = load, needed
         if load.epsilon_by_sums(delta) <= epsilon:
             covered = max(covered, load.delta)
-    return Spent(epsilon, delta, worst.rho, worst.delta, worst.first_offset, worst.end_offset)
+    where = worst.first_offset, worst.end_offset, worst.partition
+    return Spent(epsilon, delta, worst.rho, worst.delta, *where)
 
 
 def refused(charges: Iterable[Charge], budget: Budget) -> list[Load]:
@@ -103,17 +107,27 @@ def refused(charges: Iterable[Charge], budget: Budget) -> list[Load]:
     return [load for load in loads(chosen, budget.unit) if not allows(load)]
 
 
-def room(charges: Iterable[Charge], budget: Budget, first_offset: int, end_offset: int | None) -> Room:
-    """What one more charge from `first_offset` to before `end_offset` may cost."""
+def room(
+    charges: Iterable[Charge],
+    budget: Budget,
+    first_offset: int,
+    end_offset: int | None,
+    further_offsets: Vector = (),
+    further_ends: Vector = (),
+) -> Room:
+    """What one more charge on these offsets, which are those of `Charge`, may cost."""
     chosen = list(charges)
-    end = math.inf if end_offset is None else end_offset
-    touched = [
-        load
-        for load in loads(chosen, budget.unit)
-        if budget.unit == "user"
-        or (load.first_offset < end and (load.end_offset is None or load.end_offset > first_offset))
-    ]
-    limits = rule(chosen, budget)
+
+    def touches(load: Load) -> bool:
+        wanted = span(load.partition, (first_offset, *further_offsets), end_offset, further_ends)
+        return load.first_offset < wanted[1] and (load.end_offset is None or load.end_offset > wanted[0])
+
+    touched = [load for load in loads(chosen, budget.unit) if budget.unit == "user" or touches(load)]
+    return room_beside(touched, rule(chosen, budget), budget)
+
+
+def room_beside(touched: Sequence[Load], limits: Rule, budget: Budget) -> Room:
+    """What one more charge on ranges that come to these sums may cost, by the rule of all charges."""
     delta = limits.charged_delta - max((load.delta for load in touched), default=0.0)
     if limits.name == "basic":
         delta = limits.charged_delta - max((load.basic[1] for load in touched), default=0.0)

@@ -16,6 +16,7 @@ from stream_dp.engine.histogram import HistogramState
 from stream_dp.errors import Refused
 from stream_dp.events.bounding import PAIR_BYTES
 from stream_dp.pipeline.pipeline import Position
+from stream_dp.privacy.vector import Vector
 from stream_dp.store.seals import SEAL_BYTES, Seals
 
 FORMAT = 4
@@ -87,8 +88,8 @@ class Sharding(msgspec.Struct, frozen=True):
 class Closing(msgspec.Struct, frozen=True):
     """The epoch of this nonce ends: whoever holds the stream counts nothing at or after `end_offset` under it.
 
-    `end_unknown` and `end_barrier`: see journal.EpochClosed.  `at`: the time that its record there carries, 0 where a
-    version did not tell.
+    `end_unknown`, `end_barrier` and `further_ends`: see journal.EpochClosed.  `at`: the time that its record there
+    carries, 0 where a version did not tell.
     """
 
     nonce: bytes
@@ -96,6 +97,7 @@ class Closing(msgspec.Struct, frozen=True):
     end_unknown: bool = False
     end_barrier: int | None = None
     at: int = 0
+    further_ends: Vector = ()
 
 
 class Meta(msgspec.Struct):

@@ -24,6 +24,7 @@ from redis.exceptions import ResponseError
 from stream_dp.config.times import clock, iso_second, now
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Room, Spent, Unit
+from stream_dp.privacy.vector import Vector, offsets_text
 from stream_dp.store.journal_fold import JournalFold
 from stream_dp.store.ledger_records import (
     FORMAT,
@@ -111,9 +112,11 @@ class Ledger:
         """See `State.spent`."""
         return self.state().spent()
 
-    def room(self, first_offset: int = 0, end_offset: int | None = None) -> Room | None:
+    def room(
+        self, first_offset: int = 0, end_offset: int | None = None, further_offsets: Vector = ()
+    ) -> Room | None:
         """See `State.room`."""
-        return self.state().room(first_offset, end_offset)
+        return self.state().room(first_offset, end_offset, further_offsets)
 
     def set_budget(self, epsilon: float, delta: float, unit: Unit) -> Budget:
         """Set or change the budget in Redis; refused below what is spent.  ValueError for numbers out of range."""
@@ -161,9 +164,10 @@ class Ledger:
         known = before.stored.get(charge.id)
         return charge if known is None else known.now
 
-    def close(self, charge_id: str, end_offset: int) -> Charge:
+    def close(self, charge_id: str, end_offset: int, further_ends: Vector = ()) -> Charge:
         """Record that an open-ended charge read nothing from `end_offset` on, and never will.
 
+        `further_ends`: the same of all partitions but the first; it read nothing of those that they do not name.
         Only the first close counts: one with another end is refused.
         """
 
@@ -171,22 +175,25 @@ class Ledger:
             known = state.stored.get(charge_id)
             if known is None:
                 raise ChargeConflict(f"the ledger of {self.source!r} has no charge {charge_id!r} to close")
-            if known.now.end_offset == end_offset:
-                return Change()
             if known.now.end_offset is not None:
+                wanted = known.made.ended(end_offset, further_ends)
+                if known.now.ends == wanted.ends:
+                    return Change()
                 raise ChargeConflict(
-                    f"the charge {charge_id!r} ends at offset {known.now.end_offset} already, not at {end_offset}: "
-                    "charge anew for what is read beyond"
+                    f"the charge {charge_id!r} ends at offset {offsets_text(known.now.ends)} already, not at "
+                    f"{offsets_text(wanted.ends)}: charge anew for what is read beyond"
                 )
             if end_offset < known.made.first_offset:
                 raise ChargeConflict(
                     f"the charge {charge_id!r} begins at offset {known.made.first_offset}: it cannot end at "
                     f"{end_offset}"
                 )
-            return Change(stored=(msgspec.structs.replace(known, closed_at=end_offset),))
+            return Change(
+                stored=(msgspec.structs.replace(known, closed_at=end_offset, closed_further=further_ends),)
+            )
 
         before = self.update(change)
-        return msgspec.structs.replace(before.stored[charge_id].made, end_offset=end_offset)
+        return before.stored[charge_id].made.ended(end_offset, further_ends)
 
     def journal_record(self, charge: Charge, marks: Marks | None = None) -> bytes:
         """What to append to the source's journal for whatever `charge` and `close` return; holds the budget too.
@@ -300,7 +307,8 @@ def require_room(source: str, state: State, charge: Charge, metered: bool) -> No
             raise NoBudget(no_budget(source))
         return
     if composition.refused([*charges, charge], budget):
-        left = composition.room(charges, budget, charge.first_offset, charge.end_offset)
+        further = charge.further_offsets, charge.further_ends
+        left = composition.room(charges, budget, charge.first_offset, charge.end_offset, *further)
         raise BudgetExceeded(does_not_fit(source, budget, charge, left))
 
 

@@ -10,6 +10,7 @@ from stream_dp.batch.gumbel_top_k import PayWhatYouGet
 from stream_dp.errors import Refused
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Load, Room, Spent, Unit
+from stream_dp.privacy.vector import Vector, offsets_text
 
 FORMAT = 1
 _SOURCE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
@@ -74,7 +75,8 @@ class Stored(msgspec.Struct, frozen=True):
     """A charge as it was made, its place in the order of charges, and what has become of it since.
 
     `at`: when it was made, for people: that of an epoch when the round before it ended, that of a job when it was asked
-    for.  None for one of a version that did not tell.
+    for.  None for one of a version that did not tell.  `closed_further`: where it was closed in all partitions but the
+    first.
     """
 
     number: int
@@ -82,11 +84,12 @@ class Stored(msgspec.Struct, frozen=True):
     closed_at: int | None = None
     marks: Marks | None = None
     at: str | None = None
+    closed_further: Vector = ()
 
     @property
     def now(self) -> Charge:
         """The charge with the range that counts now."""
-        return self.made if self.closed_at is None else closed(self.made, self.closed_at)
+        return self.made if self.closed_at is None else self.made.ended(self.closed_at, self.closed_further)
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,13 @@ class State:
         delta = self.budget.delta if self.budget is not None else None
         return composition.spent(self.charges(), self.unit or "event", delta)
 
-    def room(self, first_offset: int = 0, end_offset: int | None = None) -> Room | None:
+    def room(
+        self, first_offset: int = 0, end_offset: int | None = None, further_offsets: Vector = ()
+    ) -> Room | None:
         """What one more charge on these offsets may cost; None where no budget was set."""
         if self.budget is None:
             return None
-        return composition.room(self.charges(), self.budget, first_offset, end_offset)
+        return composition.room(self.charges(), self.budget, first_offset, end_offset, further_offsets)
 
     def header(self) -> Header:
         """What is kept beside the charges; the state must not be empty."""
@@ -175,11 +180,6 @@ def lower(one: Budget | None, other: Budget | None) -> Budget | None:
     if one is None or other is None:
         return one or other
     return Budget(epsilon=min(one.epsilon, other.epsilon), delta=min(one.delta, other.delta), unit=one.unit)
-
-
-def closed(charge: Charge, end_offset: int) -> Charge:
-    """The charge, ending at `end_offset`."""
-    return msgspec.structs.replace(charge, end_offset=end_offset)
 
 
 def unpack(source: str, packed: bytes | None, charges: dict[bytes, bytes]) -> State:
@@ -239,9 +239,10 @@ def merged(known: Stored | None, entry: Entry, number: int) -> Stored:
     if known.made.end_offset is not None:
         check_same(known.made, charge)
         return known
-    check_same(known.made, msgspec.structs.replace(charge, end_offset=None))
+    check_same(known.made, charge.ended(None))
     if known.closed_at is None and charge.end_offset is not None:
-        return msgspec.structs.replace(known, closed_at=charge.end_offset)
+        ends = charge.end_offset, charge.further_ends
+        return msgspec.structs.replace(known, closed_at=ends[0], closed_further=ends[1])
     return known
 
 
@@ -323,9 +324,10 @@ def too_small(source: str, budget: Budget, exceeded: list[Load]) -> str:
 
 
 def _offsets(charge: Charge) -> str:
+    first = offsets_text((charge.first_offset, *charge.further_offsets))
     if charge.end_offset is None:
-        return f"offsets {charge.first_offset} on"
-    return f"offsets {charge.first_offset} to {charge.end_offset}"
+        return f"offsets {first} on"
+    return f"offsets {first} to {offsets_text(charge.ends)}"
 
 
 def _down(value: float) -> str:

@@ -123,6 +123,67 @@ def test_spent_is_the_costliest_offset(chosen: list[Charge], delta: float) -> No
     assert spent(chosen, "event", delta).epsilon == pytest.approx(expected, rel=1e-9)
 
 
+@st.composite
+def charges_of_partitions(draw: st.DrawFn) -> Charge:
+    firsts = draw(st.lists(st.integers(0, 4), min_size=1, max_size=3))
+    ends: list[int] | None = None
+    if draw(st.booleans()):
+        more = draw(st.integers(0, 2))
+        ends = [first + draw(st.integers(0, 3)) for first in firsts] + [draw(st.integers(0, 4))] * more
+    return charge(
+        draw(st.sampled_from([0.1, 0.3])),
+        first=firsts[0],
+        end=None if ends is None else ends[0],
+        further_offsets=tuple(firsts[1:]),
+        further_ends=() if ends is None else tuple(ends[1:]),
+    )
+
+
+@given(st.lists(charges_of_partitions(), max_size=5))
+def test_every_offset_of_every_partition_is_looked_at(chosen: list[Charge]) -> None:
+    """By the rule in words: a charge without an end covers all partitions, any other those whose end it names."""
+
+    def covers_by_words(each: Charge, partition: int, offset: int) -> bool:
+        firsts = dict(enumerate([each.first_offset, *each.further_offsets]))
+        if each.end_offset is None:
+            return offset >= firsts.get(partition, 0)
+        ends = dict(enumerate([each.end_offset, *each.further_ends]))
+        return firsts.get(partition, 0) <= offset < ends.get(partition, -1)
+
+    found, worst = loads(chosen, "event"), Fraction(0)
+    for partition in range(6):
+        for offset in range(10):
+            expected = sum(
+                (Fraction(each.rho) for each in chosen if covers_by_words(each, partition, offset)),
+                Fraction(0),
+            )
+            worst = max(worst, expected)
+            here = [
+                load
+                for load in found
+                if load.partition == partition
+                and load.first_offset <= offset
+                and (load.end_offset is None or offset < load.end_offset)
+            ]
+            if partition < max((each.partitions for each in chosen), default=1):
+                assert sum((Fraction(load.rho) for load in here), Fraction(0)) >= expected
+                assert len(here) == bool(expected)
+    assert max((Fraction(load.rho) for load in found), default=Fraction(0)) >= worst
+    assert spent(chosen, "event", DELTA).rho == pytest.approx(float(worst))
+
+
+def test_room_is_that_of_the_costliest_partition_that_is_touched() -> None:
+    chosen = [charge(0.001, end=10, further_ends=(0, 5)), charge(0.002, end=0, further_ends=(0, 5))]
+    free = room([], BUDGET, 0, 1).rho
+    assert room(chosen, BUDGET, 0, 10).rho == pytest.approx(free - 0.001)
+    assert room(chosen, BUDGET, 0, 0, (0,), (9,)).untouched
+    assert room(chosen, BUDGET, 0, 10, (), (9, 9)).rho == pytest.approx(free - 0.003)
+    assert room(chosen, BUDGET, 10, None, (0, 5)).untouched
+    assert room(chosen, BUDGET, 10, None, (0, 4)).rho == pytest.approx(free - 0.003)
+    assert not refused(chosen, Budget(epsilon=BUDGET.epsilon, delta=BUDGET.delta, unit="event"))
+    assert charge(0.1, further_offsets=(3, 7)).ended(4, (5,)).ends == (4, 5, 7)
+
+
 def test_in_the_user_unit_everything_adds() -> None:
     chosen = [charge(0.25, 1e-7, 0, 5), charge(0.5, 2e-7, 5, 9)]
     [load] = loads(chosen, "user")

@@ -15,6 +15,7 @@ from stream_dp.epochs.journaled_ledger import look
 from stream_dp.epochs.lifecycle import charge_of
 from stream_dp.kafka import log
 from stream_dp.privacy import composition
+from stream_dp.privacy.vector import Vector, larger
 from stream_dp.store.ledger import Ledger, LedgerRefused, require_room
 
 
@@ -63,20 +64,24 @@ def room_in_budget(settings: Settings, redis: Redis, recount: bool = False) -> I
 def _room(settings: Settings, ledger: Ledger, recount: bool) -> Finding:
     """Whether the budget has room for an epoch of these settings, after those that are open or were charged."""
     state, own = ledger.state(), f"{settings.stream}/epoch/"
-    end = max((charge.end_offset or charge.first_offset for charge in state.charges()), default=0)
+    ends: Vector = (0,)
+    for each in state.charges():
+        ends = larger(ends, each.ends or (each.first_offset, *each.further_offsets))
     if recount:  # what the open epoch has counted by then is counted again
-        end = max(end, log.offsets(settings.kafka_address, settings.events).end)
+        held = log.offsets_of_all(settings.kafka_address, settings.events)
+        ends = larger(ends, [partition.end for partition in held])
     if (
         state.unit == "event" and settings.data_source == settings.events
     ):  # an open epoch ends before the next
         closed = {
-            name: msgspec.structs.replace(each, closed_at=end)
+            name: msgspec.structs.replace(each, closed_at=ends[0], closed_further=ends[1:])
             for name, each in state.stored.items()
             if name.startswith(own) and each.now.end_offset is None
         }
         state = replace(state, stored=state.stored | closed)
     try:
-        charge = charge_of(Epoch.open(settings, 0, 0 if recount else end))
+        first = (0,) if recount else ends
+        charge = charge_of(Epoch.open(settings, 0, first[0], further_offsets=first[1:]))
         require_room(ledger.source, state, charge, metered=not settings.unmetered)
     except EpochRefused as refused:
         return not_passed("budget", refused)
@@ -86,7 +91,8 @@ def _room(settings: Settings, ledger: Ledger, recount: bool) -> Finding:
         return Finding(
             "budget", "warning", "UNMETERED: the data source has no budget, and nothing is refused"
         )
-    left = composition.room([*state.charges(), charge], state.budget, charge.first_offset, None)
+    place = charge.first_offset, None, charge.further_offsets
+    left = composition.room([*state.charges(), charge], state.budget, *place)
     return Finding(
         "budget",
         "ok",

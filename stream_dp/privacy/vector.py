@@ -15,6 +15,15 @@ def at(vector: Sequence[int], partition: int) -> int:
     return vector[partition] if partition < len(vector) else 0
 
 
+def offsets_text(vector: Sequence[int]) -> str:
+    """The offsets for people: a number where there is one partition.
+
+    >>> offsets_text((3,)), offsets_text((3, 5))
+    ('3', '3/5')
+    """
+    return "/".join(map(str, vector))
+
+
 def larger(one: Sequence[int], other: Sequence[int]) -> Vector:
     """The larger offset of each partition.
 
