@@ -1,14 +1,16 @@
 """The topic `<stream>.barriers`, seen from outside the hot loop."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from kafka.errors import InvalidConfigurationError
 
 from stream_dp.config.settings import Settings
 from stream_dp.events.barrier_chain import Barrier, is_at
+from stream_dp.events.rounds import TICKS
 from stream_dp.kafka import log
+from stream_dp.privacy.vector import at
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +21,14 @@ _MINUTE = "60000"
 BOUNDED = {_FURTHEST: _MINUTE}
 """A barrier's record has the time at which it was due: Kafka refuses those of a clock that is a minute ahead of its
 own."""
+
+
+def needs_barriers(settings: Settings, partitions: int) -> bool:
+    """Whether an epoch over so many partitions needs barriers.
+
+    They end its rounds, or say in which order the events of several partitions come.
+    """
+    return settings.rounds == TICKS or partitions > 1
 
 
 def prepare_barriers(settings: Settings) -> None:
@@ -106,9 +116,14 @@ def other_barriers(settings: Settings, barrier: Barrier) -> log.LogRefused:
     )
 
 
-def cut_off(settings: Settings, end: int, counted: int) -> log.LogRefused:
-    """What to say where the events topic ends at `end`, before the offset up to which a barrier has counted it."""
-    return log.LogRefused(
-        f"the topic {settings.events!r} ends at offset {end}, before offset {counted}, up to which it was counted: it "
-        "was truncated or re-created; restore it, or open a new epoch, which is charged, with --new-epoch"
-    )
+def check_ends(settings: Settings, ends: Sequence[int], counted: Sequence[int]) -> None:
+    """Raise `LogRefused` where a partition of the events topic ends before the offset up to which it was counted."""
+    for number, before in enumerate(counted):
+        end = at(ends, number)
+        if end < before:
+            where = f"partition {number} of " if len(counted) > 1 else ""
+            raise log.LogRefused(
+                f"{where}the topic {settings.events!r} ends at offset {end}, before offset {before}, up to which it "
+                "was counted: it was truncated or re-created; restore it, or open a new epoch, which is charged, with "
+                "--new-epoch"
+            )

@@ -15,12 +15,13 @@ from kafka.admin import OffsetSpec
 from kafka.errors import InvalidTimestampError, KafkaError
 from kafka.protocol.consumer import IsolationLevel
 
-from stream_dp.barriers.topic import barrier_before_last_epoch, cut_off, other_barriers, read_barriers
+from stream_dp.barriers.topic import barrier_before_last_epoch, check_ends, other_barriers, read_barriers
 from stream_dp.config.settings import Settings
-from stream_dp.events.barrier_chain import PARTITION, Barrier, BarrierChain
+from stream_dp.events.barrier_chain import Barrier, BarrierChain, named
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import admin_client, producer_client
 from stream_dp.kafka.log import LogRefused
+from stream_dp.privacy.vector import at
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +124,6 @@ class _Connection:
 
     def __init__(self, settings: Settings, key: bytes) -> None:
         self._settings, self._key = settings, key
-        self._events = TopicPartition(settings.events, 0)
         self._epochs = TopicPartition(settings.epochs, 0)
         self._admin = admin_client(settings.kafka_address)
         try:
@@ -150,17 +150,31 @@ class _Connection:
 
     def write(self, due: int) -> None:
         """Write the barrier that is due, if an epoch is waiting for it.  Raises `LogRefused` or KafkaError."""
-        asked = dict.fromkeys((self._events, self._epochs), OffsetSpec.LATEST)
-        ends = self._admin.list_partition_offsets(asked, IsolationLevel.READ_COMMITTED)
-        self._follow_epochs(ends[self._epochs].offset)
+        events, unled = self._partitions()
+        asked = dict.fromkeys((*events, self._epochs), OffsetSpec.LATEST)
+        told = self._admin.list_partition_offsets(asked, IsolationLevel.READ_COMMITTED)
+        self._follow_epochs(told[self._epochs].offset)
         if self._chain is None or due <= self._chain.last.due:
             return
-        last, end = self._chain.last, ends[self._events].offset
-        if end < last.end:
-            raise cut_off(self._settings, end, last.end)
-        value = self._chain.encode(due, {PARTITION: end})
+        last = self._chain.last.ends
+        ends = {place.partition: told[place].offset for place in events}
+        ends |= {number: at(last, number) for number in unled}
+        vector = [ends[number] for number in sorted(ends)]
+        check_ends(self._settings, vector, last)
+        value = self._chain.encode(due, named(vector))
         sent = self._producer.send(self._settings.barriers, value, timestamp_ms=due, partition=0)
         self._read_up_to(sent.get(timeout=_ANSWER_SECONDS).offset, value)
+
+    def _partitions(self) -> tuple[list[TopicPartition], list[int]]:
+        """The partitions of the events topic that somebody leads, and the numbers of those that nobody does just now.
+
+        The latter hold nobody up: their last offset is said again.
+        """
+        topic = self._settings.events
+        [told] = self._admin.describe_topics([topic])
+        unled = [each["partition_index"] for each in told["partitions"] if each["leader_id"] < 0]
+        every = range(len(told["partitions"]))
+        return [TopicPartition(topic, number) for number in every if number not in unled], unled
 
     def _follow_epochs(self, end: int) -> None:
         """Find the chain of the last epoch where another one may have been opened."""

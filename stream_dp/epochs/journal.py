@@ -18,6 +18,7 @@ from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import borrowed, producer_client
 from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.privacy.vector import Vector, larger
 
 _ANSWER_SECONDS = 30
 _LOOK_AGAIN_MILLISECONDS = (
@@ -49,12 +50,19 @@ class EpochClosed(msgspec.Struct, frozen=True, tag="epoch-closed"):
     The latter does not hold where `end_unknown`: its state was lost, or the log is not the one that it counted, so
     nobody knows how far it came, and its charge must not end.  `end_barrier` is the number of the barrier that closed
     its last round, where it is known and there is one: a later one may stand at the same offset.
+    `further_ends` are the ends of all partitions but the first.
     """
 
     number: int
     end_offset: int
     end_unknown: bool = False
     end_barrier: int | None = None
+    further_ends: Vector = ()
+
+    @property
+    def ends(self) -> Vector:
+        """Where it ended in each partition."""
+        return self.end_offset, *self.further_ends
 
 
 class KnownLabelsPart(msgspec.Struct, frozen=True, tag="known-labels"):
@@ -100,6 +108,14 @@ class EpochJournal:
     def last_is_open(self) -> bool:
         """Whether the epoch that was opened last may still release."""
         return self.last is not None and self.last.epoch.number not in self.closed
+
+    @property
+    def ends(self) -> Vector:
+        """The offsets before which the epochs that are closed have counted, as far as they are known."""
+        ends: Vector = (0,)
+        for closed in self.closed.values():
+            ends = larger(ends, closed.ends)
+        return ends
 
     def known_labels(self, epoch: Epoch) -> KnownLabels:
         """What `epoch` knew of labels when it began.  Raises `LogRefused` where that is not there as it was written."""

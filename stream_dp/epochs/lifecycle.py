@@ -12,9 +12,9 @@ nobody knows one.
 import logging
 from dataclasses import replace
 
-import msgspec
 from redis import Redis
 
+from stream_dp.barriers.topic import needs_barriers
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import clock
 from stream_dp.counters.calibration import LARGEST_HORIZON, program_delta
@@ -29,10 +29,10 @@ from stream_dp.epochs.published import sharding_now
 from stream_dp.epochs.registry import Registry
 from stream_dp.events.barrier_chain import Barrier, beginning
 from stream_dp.events.log_digest import LogDigest
-from stream_dp.events.rounds import TICKS
 from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
+from stream_dp.privacy.vector import Vector, at, larger, offsets_text
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
 from stream_dp.store.ledger import LedgerRefused, NoBudget, NotDurable
 from stream_dp.store.ledger_records import no_budget
@@ -78,7 +78,7 @@ class Epochs:
 
     def _append_end(self, epoch: Epoch, closing: Closing) -> None:
         if self.journal.last_is_open:
-            end = closing.end_offset, closing.end_unknown, closing.end_barrier
+            end = closing.end_offset, closing.end_unknown, closing.end_barrier, closing.further_ends
             self.journal.append(EpochClosed(epoch.number, *end), closing.at)
 
     def _time_of(self, counted: Position | None) -> int:
@@ -87,32 +87,32 @@ class Epochs:
             return self._began
         return max(counted.closed, 0)  # a record may have no time
 
-    def check_room(self, first_offset: int, end_offset: int | None) -> None:
-        """Raise `EpochRefused` unless the budget has room for an epoch from `first_offset` on.
+    def check_room(self, offsets: Vector, ends: Vector | None) -> None:
+        """Raise `EpochRefused` unless the budget has room for an epoch from `offsets` on.
 
-        The charge of the one that is open is taken to end at `end_offset`, or to stay as it is where that is None: this
+        The charge of the one that is open is taken to end at `ends`, or to stay as it is where that is None: this
         is asked before it is closed.
         """
         known = read_list(self._settings.known_labels)
-        self._require_room(self._following(first_offset, known, self._began), end_offset)
+        self._require_room(self._following(offsets, known, self._began), ends)
 
-    def _require_room(self, following: Epoch, end_offset: int | None) -> None:
+    def _require_room(self, following: Epoch, ends: Vector | None) -> None:
         ledger = self._ledger.ledger
         budget = ledger.budget()
         if budget is None:
             return
         closed = self.journal.closed.get(self.journal.last.epoch.number) if self.journal.last else None
         if closed is not None:
-            end_offset = None if closed.end_unknown else closed.end_offset
+            ends = None if closed.end_unknown else closed.ends
         charges = [
-            msgspec.structs.replace(charge, end_offset=end_offset) if self._is_open_epoch(charge) else charge
+            charge.ended(ends[0], ends[1:]) if ends is not None and self._is_open_epoch(charge) else charge
             for charge in ledger.charges()
         ]
         if refused([*charges, charge_of(following)], budget):
             raise EpochRefused(
                 f"the budget of {ledger.source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
-                f"{budget.unit}) has no room for another epoch from offset {following.first_offset} on: nothing was "
-                "closed; raise it with `stream-dp budget set`, or ask for less epsilon with --new-epoch"
+                f"{budget.unit}) has no room for another epoch from offset {offsets_text(following.offsets)} on: "
+                "nothing was closed; raise it with `stream-dp budget set`, or ask for less epsilon with --new-epoch"
             )
 
     def _is_open_epoch(self, charge: Charge) -> bool:
@@ -125,9 +125,9 @@ class Epochs:
         )
 
     def open_next(
-        self, first_offset: int, key_check: str, counted: Position | None = None, recount: bool = False
+        self, offsets: Vector, key_check: str, counted: Position | None = None, recount: bool = False
     ) -> Checkpoint:
-        """Open the next epoch, which counts from `first_offset` on; `counted`: how far the one before has counted.
+        """Open the next epoch, which counts from `offsets` on; `counted`: how far the one before has counted.
 
         With `recount` it ends its rounds by the same barriers again, as far as they are known.
         Raises `EpochRefused` where the budget of the data source has no room for it.
@@ -136,7 +136,7 @@ class Epochs:
         if recount and barrier is not None:
             barrier = self._beginning_of(barrier.chain)
         at, known = self._time_of(counted), read_list(self._settings.known_labels)
-        following = self._following(first_offset, known, at, after_barrier=barrier)
+        following = self._following(offsets, known, at, after_barrier=barrier)
         return self._open(following, known, key_check, at, None if recount else counted)
 
     def is_to_roll(self, ended: Checkpoint) -> bool:
@@ -157,18 +157,18 @@ class Epochs:
         `EpochRefused` where the budget has no room for it, and as `carried_on` does.
         """
         known = carried_on(self._settings, ended)
-        rounds, end = ended.epoch.mechanism.horizon, ended.position.next_offset
+        rounds, ends = ended.epoch.mechanism.horizon, ended.position.offsets
         doubled = self._settings.at_horizon == "double"
         horizon = min(2 * rounds, LARGEST_HORIZON) if doubled else rounds
         at = self._time_of(ended.position)
-        following = self._following(end, known, at, horizon, ended.position.barrier)
-        self._require_room(following, end)
-        self.close_last(end, ended.position)
+        following = self._following(ends, known, at, horizon, ended.position.barrier)
+        self._require_room(following, ends)
+        self.close_last(ends, ended.position)
         return self._open(following, known, ended.key_check, at, ended.position)
 
     def _following(
         self,
-        first_offset: int,
+        offsets: Vector,
         known: KnownLabels,
         at: int,
         horizon: int | None = None,
@@ -176,7 +176,7 @@ class Epochs:
     ) -> Epoch:
         """The epoch that would be opened next; nothing is on record yet but whose budget it spends.
 
-        Where its rounds are to end by ticks and `after_barrier` is None, it begins a chain of barriers of its own.
+        Where it needs barriers and `after_barrier` is None, it begins a chain of its own.
         Raises `EpochRefused` where the data source's ledger counts per another unit, has no budget, or is another's.
         """
         ledger, unit = self._ledger.ledger, self._settings.unit
@@ -187,8 +187,9 @@ class Epochs:
             )
         self._require_account(at)
         number = self.journal.last.epoch.number + 1 if self.journal.last else 1
-        epoch = Epoch.open(self._settings, number, first_offset, horizon, known=known)
-        if self._settings.rounds != TICKS:
+        first, *further = offsets
+        epoch = Epoch.open(self._settings, number, first, horizon, tuple(further), known)
+        if not needs_barriers(self._settings, len(offsets)):
             return epoch
         return replace(epoch, after_barrier=after_barrier or self._new_chain(epoch))
 
@@ -214,7 +215,7 @@ class Epochs:
 
     def _new_chain(self, epoch: Epoch) -> Barrier:
         held = log.offsets(self._settings.kafka_address, self._settings.barriers)
-        return beginning(epoch.nonce.hex(), held.end, epoch.first_offset)
+        return beginning(epoch.nonce.hex(), held.end, *epoch.offsets)
 
     def _beginning_of(self, chain: str) -> Barrier | None:
         """Where a chain of barriers begins: with the epoch whose nonce it is named after."""
@@ -247,7 +248,13 @@ class Epochs:
             raise
         except LedgerRefused as refusal:
             self._close(
-                epoch, Closing(epoch.nonce, epoch.first_offset, at=self.journal.opened_at[epoch.number])
+                epoch,
+                Closing(
+                    epoch.nonce,
+                    epoch.first_offset,
+                    at=self.journal.opened_at[epoch.number],
+                    further_ends=epoch.further_offsets,
+                ),
             )
             raise EpochRefused(
                 f"epoch {epoch.number} of stream {self._settings.stream!r}: {refusal}"
@@ -255,8 +262,8 @@ class Epochs:
         known = NOTHING_KNOWN if self._settings.shards else self.journal.known_labels(epoch)
         state = HistogramState.before_any_round(known.labels, shown=True)
         position = Position.at_start_of(epoch)
-        if counted is not None and counted.next_offset == epoch.first_offset:
-            position = replace(position, log=LogDigest(last=counted.log.last))
+        if counted is not None:
+            position = replace(position, log=_where_it_goes_on(counted, epoch))
         sharding = sharding_now(self._settings) if self._settings.shards else None
         checkpoint = Checkpoint(
             epoch, state, position, opened.releases_offset, opened.key_check, sharding=sharding
@@ -283,20 +290,22 @@ class Epochs:
             self._store.check_hold()
             self.journal.append(EpochStarted(number), self.journal.opened_at.get(number, self._began))
 
-    def close_last(self, end_offset: int, counted: Position | None) -> int:
-        """Close the epoch that was opened last; returns the offset from which on the next one may count.
+    def close_last(self, ends: Vector, counted: Position | None) -> Vector:
+        """Close the epoch that was opened last; returns the offsets from which on the next one may count.
 
-        `counted`: how far it has counted, which is up to `end_offset`.  Where that is None, nobody knows, and its
+        `counted`: how far it has counted, which is up to `ends`.  Where that is None, nobody knows, and its
         charge stays as it is, on all offsets from its first one on.
         """
         last = self.journal.last
         if last is None:
-            return end_offset
+            return ends
         if self.journal.last_is_open:
-            end = max(end_offset, last.epoch.first_offset)
+            end, *further = larger(ends, last.epoch.offsets)
             barrier = counted.barrier.number if counted is not None and counted.barrier is not None else None
             at = self._time_of(counted)
-            self._close(last.epoch, Closing(last.epoch.nonce, end, counted is None, barrier, at))
+            self._close(
+                last.epoch, Closing(last.epoch.nonce, end, counted is None, barrier, at, tuple(further))
+            )
         charge, ledger = charge_of(last.epoch), self._ledger_of(last.epoch)
         charged = charge.id in {made.id for made in ledger.ledger.charges()}  # a refused epoch never was
         closed = self.journal.closed[last.epoch.number]
@@ -307,8 +316,9 @@ class Epochs:
                 charge.first_offset,
             )
         elif charged and not _is_derived(last.epoch):
-            ledger.close(charge.id, closed.end_offset, self.journal.closed_at[closed.number])
-        return max(closed.end_offset for closed in self.journal.closed.values())
+            at = self.journal.closed_at[closed.number]
+            ledger.close(charge.id, closed.end_offset, at, closed.further_ends)
+        return self.journal.ends
 
     def _ledger_of(self, epoch: Epoch) -> JournaledLedger:
         """The ledger that the epoch is charged to, which is another one if the setting `source` was changed since."""
@@ -326,7 +336,17 @@ class Epochs:
 
 def _has_counted_nothing(epoch: Epoch, closed: EpochClosed) -> bool:
     after = epoch.after_barrier.number if epoch.after_barrier is not None else None
-    return closed.end_offset == epoch.first_offset and closed.end_barrier in (None, after)
+    counted = any(end != at(epoch.offsets, number) for number, end in enumerate(closed.ends))
+    return not counted and closed.end_barrier in (None, after)
+
+
+def _where_it_goes_on(counted: Position, epoch: Epoch) -> LogDigest:
+    """The last records of the partitions that `epoch` goes on with where they were counted up to."""
+    first, *further = [
+        last if at(counted.offsets, number) == at(epoch.offsets, number) else b""
+        for number, last in enumerate(counted.log.lasts)
+    ]
+    return LogDigest(last=first, further=tuple(further))
 
 
 def _is_derived(epoch: Epoch) -> bool:
@@ -355,4 +375,5 @@ def charge_of(epoch: Epoch) -> Charge:
         digest=epoch.fingerprint,
         exact=(guarantee.epsilon, guarantee.delta),
         loss=mechanism.loss,
+        further_offsets=() if _is_derived(epoch) else epoch.further_offsets,
     )

@@ -16,15 +16,17 @@ from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, che
 from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.epochs.published import published_of, start_of, value_digest
 from stream_dp.epochs.schemas_topic import schema_records
-from stream_dp.events.barrier_chain import BarrierChain
+from stream_dp.events.barrier_chain import Barrier, BarrierChain
 from stream_dp.events.log_digest import NOTHING
-from stream_dp.events.merged_log import LogEntry, merged
+from stream_dp.events.merged_log import Fetched, LogEntry, merged
 from stream_dp.events.record import Record
+from stream_dp.events.rounds import events_of
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.pipeline.pipeline import Pipeline, Position, ReleasedPart
 from stream_dp.privacy.keyed_noise import check_golden_draw, key_check
+from stream_dp.privacy.vector import at, larger
 from stream_dp.releases.release import decode_release
 from stream_dp.sinks.releases import outlet_of
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Sharding
@@ -246,36 +248,64 @@ def _parts(settings: Settings, promise: Promise) -> Iterator[tuple[int, Released
 
 
 def epoch_entries(settings: Settings, promise: Promise, progress: Progress) -> Iterator[LogEntry]:
-    """The log that the epoch counts: its events, and its barriers where its rounds end by ticks."""
-    epoch, closed = promise.epoch, promise.closed
-    events = log.offsets(settings.kafka_address, epoch.topic)
-    first = max(events.first, epoch.first_offset)
-    end = events.end if closed is None else min(events.end, closed.end_offset)
-    fetched = _events(settings, epoch.topic, first, end, progress)
-    if epoch.mapping is not None and epoch.mapping.needs_schemas:
-        fetched = _as_far_as_settled(fetched, SchemaBook(promise.key, epoch.nonce, promise.schemas))
+    """The log that the epoch counts: its events, and its barriers where it has any."""
+    epoch, closed, events = promise.epoch, promise.closed, _Events(settings, promise, progress)
     if epoch.after_barrier is None:
-        return (record for _, batch in fetched for record in batch)
+        return (record for _, batch in events.of(0) for record in batch)
     chain = BarrierChain(barrier_key(promise.key), settings.stream, epoch.after_barrier)
     barriers = read_barriers(settings, chain.last.next_offset, ends_of(settings, epoch).barriers or 0)
-    if closed is not None and closed.end_barrier is not None:
-        last = closed.end_barrier
-        barriers = takewhile(lambda _: chain.last.number < last, barriers)
-    return merged(chain, barriers, lambda _: fetched, epoch.first_offset)
+    by_events = events_of(epoch.privacy["rounds"]) is not None
+    if closed is None:
+        return merged(chain, barriers, events.of, *epoch.offsets, barriers_first=by_events)
+    ends, last = closed.ends, closed.end_barrier
+    if not by_events:
+        if last is not None:
+            barriers = takewhile(lambda _: chain.last.number < last, barriers)
+        return merged(chain, barriers, events.of, *epoch.offsets)
+    # It may have ended among the events that a barrier has put into their order.
+    barriers = takewhile(lambda _: larger(chain.last.ends, ends) != chain.last.ends, barriers)
+    log_of = merged(chain, barriers, events.of, *epoch.offsets, barriers_first=True)
+    return (each for each in log_of if isinstance(each, Barrier) or each.offset < at(ends, each.partition))
 
 
-def _events(
-    settings: Settings, topic: str, first: int, end: int, progress: Progress
-) -> Iterator[tuple[int, list[Record]]]:
-    """Events as they are fetched, each time with the offset up to which all have been."""
-    for reached, batch in log.read_batches(settings.kafka_address, topic, first, end):
-        yield reached, [Record.of(each) for each in batch]
-        progress(reached - first, end - first)
+class _Events:
+    """The events of an epoch, as far as their partitions hold them, and how many of all have been read."""
+
+    def __init__(self, settings: Settings, promise: Promise, progress: Progress) -> None:
+        self._settings, self._promise, self._progress = settings, promise, progress
+        held, closed = log.offsets_of_all(settings.kafka_address, promise.epoch.topic), promise.closed
+        if promise.epoch.after_barrier is not None and events_of(promise.epoch.privacy["rounds"]) is not None:
+            closed = None  # it ends where its rounds do, among what a barrier has put into order
+        self._ranges = [
+            (
+                max(offsets.first, at(promise.epoch.offsets, number)),
+                offsets.end if closed is None else min(offsets.end, at(closed.ends, number)),
+            )
+            for number, offsets in enumerate(held)
+        ]
+        self._done = [0] * len(held)
+
+    def of(self, partition: int) -> Iterator[Fetched]:
+        """Those of a partition as they are fetched, each time with the offset up to which all have been."""
+        epoch, fetched = self._promise.epoch, self._fetched(partition)
+        if epoch.mapping is not None and epoch.mapping.needs_schemas:
+            book = SchemaBook(self._promise.key, epoch.nonce, self._promise.schemas)
+            return _as_far_as_settled(fetched, book)
+        return fetched
+
+    def _fetched(self, partition: int) -> Iterator[Fetched]:
+        if partition >= len(self._ranges):
+            return
+        kafka, topic = self._settings.kafka_address, self._promise.epoch.topic
+        first, end = self._ranges[partition]
+        total = sum(max(0, ends - starts) for starts, ends in self._ranges)
+        for reached, batch in log.read_batches(kafka, topic, first, end, partition):
+            yield reached, [Record.of(each) for each in batch]
+            self._done[partition] = reached - first
+            self._progress(sum(self._done), total)
 
 
-def _as_far_as_settled(
-    fetched: Iterator[tuple[int, list[Record]]], book: SchemaBook
-) -> Iterator[tuple[int, list[Record]]]:
+def _as_far_as_settled(fetched: Iterator[Fetched], book: SchemaBook) -> Iterator[Fetched]:
     """Events up to the first that names a schema which is not on record: nothing from there on was ever counted."""
     for reached, batch in fetched:
         for number, record in enumerate(batch):

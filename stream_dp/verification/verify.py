@@ -20,7 +20,9 @@ from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.log_digest import NOTHING, LogDigest, LogDigester
 from stream_dp.events.merged_log import LogEntry
+from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
+from stream_dp.privacy.vector import at
 from stream_dp.releases.release import decode_release
 
 _RECORDS_AT_ONCE = 500
@@ -77,7 +79,8 @@ class Difference(NamedTuple):
 class Certificate(msgspec.Struct, frozen=True):
     """What was compared, and the verdict; safe to publish.
 
-    `log` commits to the records read, under the noise key; `releases` hashes the published releases in order;
+    `log` commits to the `log_records` records read, under the noise key; of a log with several partitions, to those in
+    rounds that have ended.  `releases` hashes the published releases in order;
     `settings` is the fingerprint of all that the epoch promised; `missing` counts rounds that were released and are not
     there, or not wholly.
     """
@@ -127,10 +130,10 @@ def verify(
     to which all releases are known to have been made; what is missing before the last one that is there is known too.
     `known`: see `Pipeline`.  `schemas` are the records of the schemas topic, where events name schemas.
     """
-    log = _Log(entries, LogDigester(key, epoch.reads_headers), counted)
     pipeline = Pipeline(epoch, key, topic, known=known)
     pipeline.intake.schemas.take(*schemas)
-    comparison = _Comparison(_recomputed(pipeline, log))
+    log = _Log(entries, LogDigester(key, epoch.reads_headers), counted, pipeline)
+    comparison = _Comparison(log.recomputed())
     for part in published:
         comparison.take(part)
     missing = comparison.end(released)
@@ -227,56 +230,82 @@ def _digest(part: ReleasedPart) -> bytes:
 
 
 class _Log:
-    """Passes records on and commits to them.
+    """Gives records to a pipeline, and has the commitment to them.
 
     `at_checkpoint` is the commitment where the worker made its last one, after `rounds_at_checkpoint` rounds.
     """
 
-    def __init__(self, entries: Iterable[LogEntry], digester: LogDigester, counted: LogDigest) -> None:
-        self._entries = iter(entries)
-        self._digester = digester
+    def __init__(
+        self, entries: Iterable[LogEntry], digester: LogDigester, counted: LogDigest, pipeline: Pipeline
+    ) -> None:
+        self._entries, self._pipeline = iter(entries), pipeline
+        self._digester, self._own = digester, NOTHING
         self.counted = counted
-        self.digest = NOTHING
+        self.records = 0
         self.at_checkpoint: LogDigest | None = None
         self.rounds_at_checkpoint = 0
-        self.first_offset: int | None = None
+        self.first_offsets: dict[int, int] = {}
 
-    def batches(self) -> Iterator[list[LogEntry]]:
-        while batch := list(islice(self._entries, self._until_checkpoint() or _RECORDS_AT_ONCE)):
+    @property
+    def is_joint(self) -> bool:
+        """Whether there is more than one partition, so that commitments are made round by round."""
+        return bool(self._pipeline.position.further)
+
+    @property
+    def digest(self) -> LogDigest:
+        """The commitment to what was read, or to the rounds of several partitions."""
+        return self._pipeline.position.log if self.is_joint else self._own
+
+    def recomputed(self) -> Iterator[ReleasedPart]:
+        """All releases that the log gives; records beyond the horizon are read, and release nothing."""
+        while batch := list(islice(self._entries, self._at_once())):
             for record in batch:
-                if isinstance(record, Barrier):
-                    continue
-                self.digest = self._digester.extend(self.digest, [record])
-                if self.digest.records == self.counted.records:
-                    self.at_checkpoint = self.digest
-                if self.first_offset is None:
-                    self.first_offset = record.offset
-            yield batch
+                if not isinstance(record, Barrier):
+                    self._read(record)
+            yield from self._pipeline.process(batch).releases
+            if self.records != self.counted.records or (self.is_joint and self.is_same):
+                continue
+            self.rounds_at_checkpoint = self._pipeline.round
+            if self.is_joint:
+                self.at_checkpoint = self._pipeline.position.log
 
-    def _until_checkpoint(self) -> int:
-        """How many records of the next batch stand before the checkpoint: a batch ends there."""
-        return min(_RECORDS_AT_ONCE, max(0, self.counted.records - self.digest.records))
+    def _read(self, record: Record) -> None:
+        self.records += 1
+        self.first_offsets.setdefault(record.partition, record.offset)
+        if not self.is_joint:
+            self._own = self._digester.extend(self._own, [record])
+            if self.records == self.counted.records:
+                self.at_checkpoint = self._own
 
+    def _at_once(self) -> int:
+        """How many entries to take: none stands on both sides of the checkpoint, and rounds without any may follow."""
+        left = self.counted.records - self.records
+        if self.is_joint and left == 0:
+            return 1
+        return min(_RECORDS_AT_ONCE, left) if left > 0 else _RECORDS_AT_ONCE
 
-def _recomputed(pipeline: Pipeline, log: _Log) -> Iterator[ReleasedPart]:
-    """All releases that the log gives; records beyond the horizon are read, and release nothing."""
-    for batch in log.batches():
-        yield from pipeline.process(batch).releases
-        if log.digest.records == log.counted.records:
-            log.rounds_at_checkpoint = pipeline.round
+    @property
+    def is_same(self) -> bool:
+        """Whether it is the log that was counted, as far as that is known where it was counted up to."""
+        if self.at_checkpoint is None:
+            return not self.is_joint or not self.counted.records
+        return self.at_checkpoint.sequence == self.counted.sequence
+
+    def begins_late(self, epoch: Epoch) -> bool:
+        """Whether records are gone from where the epoch begins."""
+        return any(first > at(epoch.offsets, number) for number, first in self.first_offsets.items())
 
 
 def _verdict(log: _Log, epoch: Epoch, given: int, comparison: _Comparison, incomplete: bool) -> Verdict:
     """`given`: the rounds that the log gives; records of a round that is still open give none."""
-    records, counted = log.digest.records, log.counted
+    records, counted = log.records, log.counted
     difference, released = comparison.difference, comparison.last
-    if log.first_offset is not None and log.first_offset > epoch.first_offset and difference is not None:
+    if log.begins_late(epoch) and difference is not None:
         return Verdict.TRUNCATED
     if records < counted.records or given < released:
         ran_out = difference is None or difference.recomputed is None
         return Verdict.TRUNCATED if ran_out else Verdict.EDITED
-    same_log = log.at_checkpoint is None or log.at_checkpoint.sequence == counted.sequence
-    if not same_log:
+    if not log.is_same:
         same_contents = log.at_checkpoint is not None and log.at_checkpoint.contents == counted.contents
         return Verdict.REORDERED if same_contents else Verdict.EDITED
     if difference is not None:

@@ -7,51 +7,67 @@ records, would otherwise just seem to go on.
 from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
-from stream_dp.barriers.topic import check_barrier, cut_off
+from stream_dp.barriers.topic import check_barrier, check_ends
 from stream_dp.config.settings import Settings
-from stream_dp.events.log_digest import LogDigester
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.events.log_digest import LogDigester, offset_of
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.kafka.consuming import consumer
 from stream_dp.pipeline.pipeline import Position
+from stream_dp.privacy.vector import at
 from stream_dp.store.checkpoint_records import Checkpoint
 
 _ANSWER_SECONDS = 3.0
 
 
 def check_log(settings: Settings, checkpoint: Checkpoint, digester: LogDigester) -> None:
-    """Raise `LogRefused` unless the last record applied is still where it was, and the last barrier is."""
+    """Raise `LogRefused` unless the last record applied of each partition is where it was, and the last barrier is."""
     position = checkpoint.position
-    events = log.offsets(settings.kafka_address, settings.events)
-    last = position.log.last_offset
-    if last is not None:
-        found = (
-            list(log.read(settings.kafka_address, settings.events, last, last + 1)) if last in events else []
+    held = log.offsets_of_all(settings.kafka_address, settings.events)
+    if position.barrier is None and len(held) > 1:
+        raise EpochRefused(
+            f"the topic {settings.events!r} has {len(held)} partitions by now, and epoch {checkpoint.epoch.number} "
+            "counts one: open a new epoch, which counts all and is charged, with --new-epoch"
         )
-        if [digester.in_place(record) for record in found] != [position.log.last]:
-            raise another_log(settings, last)
-    elif position.next_offset < events.first:
+    for number, events in enumerate(held):
+        _check_partition(settings, checkpoint, digester, number, events)
+    if position.barrier is not None:
+        check_ends(settings, [events.end for events in held], position.offsets)
+        check_barrier(settings, position.barrier)
+
+
+def _check_partition(
+    settings: Settings, checkpoint: Checkpoint, digester: LogDigester, number: int, events: log.Offsets
+) -> None:
+    position = checkpoint.position
+    lasts, next_offset = position.log.lasts, at(position.offsets, number)
+    last = lasts[number] if number < len(lasts) else b""
+    offset = offset_of(last)
+    if offset is not None:
+        place = settings.kafka_address, settings.events, offset, offset + 1, number
+        found = list(log.read(*place)) if offset in events else []
+        if [digester.in_place(record) for record in found] != [last]:
+            raise another_log(settings, offset, number)
+    elif next_offset < events.first:
         raise log.LogRefused(
             f"the topic {settings.events!r} has lost its first records before they were counted: "
             "use another stream name"
         )
-    elif position.next_offset and settings.events in checkpoint.made_anew:
+    elif next_offset and settings.events in checkpoint.made_anew:
         raise log.LogRefused(
             f"the topic {settings.events!r} is not the log that was counted: it was deleted and made anew, or comes "
-            f"from another cluster, and nothing shows that its records before offset {position.next_offset} are those "
+            f"from another cluster, and nothing shows that its records before offset {next_offset} are those "
             "that were left out or counted before; restore it, or open a new epoch, which is charged, with --new-epoch"
         )
-    if position.barrier is not None:
-        if events.end < position.next_offset:
-            raise cut_off(settings, events.end, position.next_offset)
-        check_barrier(settings, position.barrier)
 
 
-def another_log(settings: Settings, offset: int) -> log.LogRefused:
+def another_log(settings: Settings, offset: int, partition: int) -> log.LogRefused:
     """What to say where the record at `offset`, which was counted, is not there any more."""
+    where = f" of partition {partition}" if partition else ""
     return log.LogRefused(
         f"the topic {settings.events!r} is not the log that was counted: the last record counted, at "
-        f"offset {offset}, is gone or another; the topic was truncated, compacted or re-created; restore "
+        f"offset {offset}{where}, is gone or another; the topic was truncated, compacted or re-created; restore "
         "it, or open a new epoch, which is charged, with --new-epoch"
     )
 
@@ -64,11 +80,7 @@ class CountedLog:
 
     def __init__(self, settings: Settings, digester: LogDigester) -> None:
         self._settings, self._digester = settings, digester
-        self._partition = TopicPartition(settings.events, 0)
-        self._last = (
-            0,
-            b"",
-        )  # offset and digest of the last record counted; the latter is empty where none was
+        self._lasts: tuple[bytes, ...] = ()  # of each partition, place and digest of the last record counted
         self.reader = consumer(
             settings.kafka_address,
             auto_offset_reset="none",
@@ -78,42 +90,52 @@ class CountedLog:
 
     def begin(self) -> None:
         """The reader has been started."""
-        self.reader.assign([self._partition])
-        self.reader.pause(self._partition)
+        self._assign()
+
+    def _assign(self) -> None:
+        """Partitions never go, and those that come are there before anything of them was counted."""
+        places = [self._place(number) for number in range(max(1, len(self._lasts)))]
+        if len(self.reader.assignment()) < len(places):
+            self.reader.assign(places)
+            self.reader.pause(*places)
+
+    def _place(self, partition: int) -> TopicPartition:
+        return TopicPartition(self._settings.events, partition)
 
     @property
     def holds_any(self) -> bool:
         """Whether a record is known that was counted."""
-        return bool(self._last[1])
+        return any(self._lasts)
 
     def counted(self, position: Position) -> None:
         """All before `position` was counted."""
-        self._last = position.log.last_offset or 0, position.log.last
+        self._lasts = position.log.lasts
 
     async def check(self, position: Position) -> None:
         """Raise `LogRefused` if what was counted last is another record now; then remember what is at `position`."""
-        if self.holds_any and not await self._is_in_place(*self._last):
-            return
+        self._assign()
+        for partition, last in enumerate(self._lasts):
+            if last and not await self._is_in_place(partition, last):
+                return
         self.counted(position)
 
-    async def _is_in_place(self, offset: int, digest: bytes) -> bool:
+    async def _is_in_place(self, partition: int, last: bytes) -> bool:
         """Whether the record was found, or is kept no longer."""
-        self.reader.seek(self._partition, offset)
-        self.reader.resume(self._partition)
+        place, offset = self._place(partition), offset_of(last) or 0
+        self.reader.seek(place, offset)
+        self.reader.resume(place)
         try:
-            found = await self.reader.getmany(
-                self._partition, timeout_ms=int(_ANSWER_SECONDS * 1000), max_records=1
-            )
+            found = await self.reader.getmany(place, timeout_ms=int(_ANSWER_SECONDS * 1000), max_records=1)
         except OffsetOutOfRangeError:
-            first = await self.reader.beginning_offsets([self._partition])
-            if first[self._partition] <= offset:
+            first = await self.reader.beginning_offsets([place])
+            if first[place] <= offset:
                 raise
             return True
         finally:
-            self.reader.pause(self._partition)
-        if self._partition not in found:
+            self.reader.pause(place)
+        if place not in found:
             return False
-        [record] = found[self._partition]
-        if self._digester.in_place(Record.of(record)) != digest:
-            raise another_log(self._settings, offset)
+        [record] = found[place]
+        if self._digester.in_place(Record.of(record)) != last:
+            raise another_log(self._settings, offset, partition)
         return True

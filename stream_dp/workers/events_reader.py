@@ -1,7 +1,9 @@
-"""What a worker reads: its events and, where rounds end by ticks, its barriers, as one log."""
+"""What a worker reads: its events and, where there are barriers, these too, as one log."""
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -11,9 +13,9 @@ from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import BarrierChain
 from stream_dp.events.merged_log import LogEntry, MergedLog
 from stream_dp.events.record import Record
-from stream_dp.events.rounds import TICKS
 from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Position
+from stream_dp.privacy.vector import Vector, at
 
 _POLL_MILLISECONDS = 200
 _BARRIERS_HELD = 1_000
@@ -21,17 +23,18 @@ _BARRIERS_HELD = 1_000
 
 @dataclass(frozen=True)
 class LogEnds:
-    """Where the events topic and the barriers topic end; `barriers` is None where rounds do not end by ticks."""
+    """Where each partition of the events topic ends, and the barriers topic; None where there are no barriers."""
 
-    events: int
+    events: Vector
     barriers: int | None = None
 
 
 def ends_of(settings: Settings, epoch: Epoch) -> LogEnds:
     """Where the log of `epoch` ends now.  No barrier before that end is about an event behind it."""
-    by_ticks = epoch.privacy["rounds"] == TICKS
-    barriers = log.offsets(settings.kafka_address, settings.barriers).end if by_ticks else None
-    return LogEnds(log.offsets(settings.kafka_address, settings.events).end, barriers)
+    has_barriers = epoch.after_barrier is not None
+    barriers = log.offsets(settings.kafka_address, settings.barriers).end if has_barriers else None
+    held = log.offsets_of_all(settings.kafka_address, settings.events)
+    return LogEnds(tuple(partition.end for partition in held), barriers)
 
 
 class EventsReader:
@@ -48,81 +51,131 @@ class EventsReader:
         chain: BarrierChain | None,
         ends: LogEnds,
         stop_there: bool = False,
+        by_events: bool = False,
     ) -> None:
+        """`by_events`: events end rounds, although there are barriers."""
         self.silence = 0.0
         """For how many seconds nothing has come although it was waited for."""
         self._consumer, self._ends, self._stop_there = consumer, ends, stop_there
-        self._at_once = settings.batch_rounds
+        self._at_once, self._by_events = settings.batch_rounds, by_events
         self._segment_end: int | None = (
             None  # where the events ended, as the broker told, when the segment began
         )
-        self._events = TopicPartition(settings.events, 0)
+        self._topic = settings.events
         self._barriers = TopicPartition(settings.barriers, 0)
-        self._starts = {self._events: position.next_offset}
+        self._starts = position.offsets
+        self._events: list[TopicPartition] = []
         self._merged: MergedLog | None = None
+        self._segment: deque[LogEntry] = (
+            deque()
+        )  # where events end rounds, the rest of what a barrier has ordered
+        self._barriers_read = 0
         if chain is not None:
-            self._starts[self._barriers] = chain.last.next_offset
-            self._merged = MergedLog(chain, position.next_offset)
-        self._barriers_read = self._starts.get(self._barriers, 0)
+            self._barriers_read = chain.last.next_offset
+            self._merged = MergedLog(chain, *position.offsets, barriers_first=by_events)
 
     def begin(self) -> None:
         """Begin to read; the consumer has been started."""
-        self._consumer.assign(list(self._starts))
-        for partition, start in self._starts.items():
-            self._consumer.seek(partition, start)
+        offsets = {self._place(number): offset for number, offset in enumerate(self._starts)}
+        if self._merged is not None:
+            offsets[self._barriers] = self._barriers_read
+        self._assign(offsets)
+
+    def _place(self, partition: int) -> TopicPartition:
+        return TopicPartition(self._topic, partition)
+
+    def _assign(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._consumer.assign(list(offsets))
+        for place, offset in offsets.items():
+            self._consumer.seek(place, offset)
+        self._events = [place for place in offsets if place != self._barriers]
+
+    async def _assign_new_partitions(self) -> None:
+        """Read the partitions too that a barrier was the first to name."""
+        known = len(self._events)
+        if self._merged is None or self._merged.partitions == known:
+            return
+        offsets = {place: await self._consumer.position(place) for place in (*self._events, self._barriers)}
+        for number in range(known, self._merged.partitions):
+            offsets[self._place(number)] = at(self._starts, number)
+        self._assign(offsets)
 
     async def read(self, most: int) -> list[LogEntry]:
         """What comes next, nothing if that takes a while: at most `most` events, or barriers and what they close.
 
         Where no barriers close rounds, none of the events is beyond the end of the segment that has begun.
         """
-        began = time.monotonic()
-        found = await self._consumer.getmany(
-            *await self._wanted(), timeout_ms=_POLL_MILLISECONDS, max_records=await self._limit(most)
-        )
-        if self._segment_end is None and self._events in found:
-            told = self._consumer.last_stable_offset(self._events) or 0
-            self._segment_end = max(told, found[self._events][-1].offset + 1)
-        self.silence = 0.0 if found else self.silence + time.monotonic() - began
-        events = [
-            Record.of(record) for record in self._in_time(found.get(self._events, ()), self._ends.events)
-        ]
         if self._merged is None:
-            return list(events)
-        if self._barriers in found:
-            self._barriers_read = found[self._barriers][-1].offset + 1
-        barriers = self._in_time(found.get(self._barriers, ()), self._ends.barriers or 0)
-        self._merged.add_barriers((record.offset, record.value) for record in barriers)
-        self._merged.add_events(events, await self._consumer.position(self._events))
-        return self._merged.take(self._at_once)
+            return list(await self._read_plain(most))
+        if not self._by_events:
+            return await self._read_merged(self._merged, self._at_once)
+        if not self._segment:
+            self._segment.extend(await self._read_merged(self._merged, 1))
+        return [self._segment.popleft() for _ in range(min(most, len(self._segment)))]
 
-    async def _limit(self, most: int) -> int:
-        if self._merged is not None:
-            return self._at_once
+    async def _read_plain(self, most: int) -> list[Record]:
+        """The next events of the only partition."""
+        [place] = self._events
         if await self.at_segment_end():
             self._segment_end = None
         limit = min(most, self._at_once)
         if self._segment_end is not None:
-            limit = min(limit, self._segment_end - await self._consumer.position(self._events))
-        return limit
+            limit = min(limit, self._segment_end - await self._consumer.position(place))
+        found = await self._fetched([place], limit)
+        if self._segment_end is None and place in found:
+            told = self._consumer.last_stable_offset(place) or 0
+            self._segment_end = max(told, found[place][-1].offset + 1)
+        return self._events_in(found, place)
+
+    async def _read_merged(self, merged: MergedLog, most: int) -> list[LogEntry]:
+        """What up to `most` barriers tell of the order of events."""
+        if merged.barriers and not merged.awaited:
+            await asyncio.sleep(0)  # whoever else waits has a turn
+            return merged.take(most)
+        wanted = await self._wanted(merged)
+        found = await self._fetched(wanted, self._at_once)
+        if self._barriers in found:
+            self._barriers_read = found[self._barriers][-1].offset + 1
+            barriers = self._in_time(found[self._barriers], self._ends.barriers or 0)
+            merged.add_barriers((record.offset, record.value) for record in barriers)
+        for place in wanted:
+            if place != self._barriers:
+                reached = await self._consumer.position(place)
+                merged.add_events(self._events_in(found, place), reached, place.partition)
+        await self._assign_new_partitions()
+        return merged.take(most)
+
+    async def _fetched(
+        self, wanted: Sequence[TopicPartition], limit: int
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        began = time.monotonic()
+        found = await self._consumer.getmany(*wanted, timeout_ms=_POLL_MILLISECONDS, max_records=limit)
+        self.silence = 0.0 if found else self.silence + time.monotonic() - began
+        return dict(found)
+
+    def _events_in(
+        self, found: Mapping[TopicPartition, Sequence[ConsumerRecord]], place: TopicPartition
+    ) -> list[Record]:
+        end = at(self._ends.events, place.partition)
+        return [Record.of(record) for record in self._in_time(found.get(place, ()), end)]
 
     async def at_segment_end(self) -> bool:
         """Whether all that the log held when the segment began has been read.
 
         A batch of releases ends there (framing.py), because where a fetch ended depends on how large the events are.
+        Where a barrier says in which order events come, its segment ends with them.
         """
-        reached = await self._consumer.position(self._events)
+        if self._merged is not None:
+            return not self._segment
+        reached = await self._consumer.position(self._events[0])
         return self._segment_end is not None and reached >= self._segment_end
 
-    async def _wanted(self) -> list[TopicPartition]:
+    async def _wanted(self, merged: MergedLog) -> list[TopicPartition]:
         """Which topics to read now.  Events behind the last barrier that is known have to be kept in memory."""
-        if self._merged is None:
-            return [self._events]
-        if self._merged.barriers >= _BARRIERS_HELD:
-            return [self._events]
-        if not self._merged.barriers and not await self._has_all_barriers():
-            return [self._barriers]
-        return [self._events, self._barriers]
+        if not merged.barriers:
+            return [*self._events, self._barriers] if await self._has_all_barriers() else [self._barriers]
+        events = [self._events[number] for number in merged.awaited]
+        return events if merged.barriers >= _BARRIERS_HELD else [*events, self._barriers]
 
     def _in_time(self, found: Sequence[ConsumerRecord], end: int) -> list[ConsumerRecord]:
         return [record for record in found if record.offset < end] if self._stop_there else list(found)
@@ -130,8 +183,8 @@ class EventsReader:
     async def caught_up(self) -> bool:
         """Whether all that the log held at the start has been given, but for the events of an open round."""
         if self._merged is None:
-            return await self._consumer.position(self._events) >= self._ends.events
-        return not self._merged.barriers and await self._has_all_barriers()
+            return await self._consumer.position(self._events[0]) >= self._ends.events[0]
+        return not (self._segment or self._merged.barriers) and await self._has_all_barriers()
 
     async def _has_all_barriers(self) -> bool:
         return await self._consumer.position(self._barriers) >= (self._ends.barriers or 0)
@@ -149,6 +202,9 @@ class EventsReader:
         unread = (self._consumer.highwater(self._barriers) or 0) - self._barriers_read
         return self._merged.barriers + max(0, unread)
 
-    def lag(self, next_offset: int) -> int:
-        """How many records are known to wait from `next_offset` of the events topic on."""
-        return max(0, (self._consumer.highwater(self._events) or 0) - next_offset)
+    def lag(self, offsets: Vector) -> int:
+        """How many records are known to wait from `offsets` of the events topic on."""
+        return sum(
+            max(0, (self._consumer.highwater(place) or 0) - at(offsets, place.partition))
+            for place in self._events
+        )

@@ -130,6 +130,8 @@ class Worker:
             earlier, self._earlier = self._earlier, None
             wanted = self._new_epoch, topics, earlier
             resumed = await asyncio.to_thread(resume, self.settings, self._store, self._redis, *wanted)
+        if resumed.pipeline.position.barrier is not None:
+            topics.may_grow(self.settings.events)
         if not resumed.closing:
             self._new_epoch = None  # it is open: an outage from here on must not open another one
         self.watch.beat()
@@ -198,7 +200,7 @@ class Worker:
             await session.check_checkpoint()
             await session.confirm()
             if self.watch.budget_due and self.settings.metrics_port:
-                await asyncio.to_thread(self.watch.read_budget, self._redis, pipeline.position.next_offset)
+                await asyncio.to_thread(self.watch.read_budget, self._redis, pipeline.position.offsets)
         if pipeline.finished or (closing and await session.caught_up()):
             await session.count([], ends=True)
         if not session.holds_back:

@@ -16,6 +16,7 @@ from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Pipeline, Position
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.privacy.vector import Vector
 from stream_dp.sinks.releases import Outlet, outlet_of
 from stream_dp.store.checkpoints import Checkpoint
 from stream_dp.store.noise_key import noise_key
@@ -94,30 +95,35 @@ def open_next(
     `counted` is how far the old one has counted.  None where that is not known, because its state is lost or the log is
     another one by now: then its charge does not end, and must leave room for the next one.
     """
-    events = log.offsets(settings.kafka_address, settings.events)
+    events = log.offsets_of_all(settings.kafka_address, settings.events)
+    firsts = tuple(partition.first for partition in events)
     if counted is None:
-        ended = events.end if wish.recount else _end_of_lost_epoch(settings, epochs.journal, events, wish)
-        epochs.check_room(events.first if wish.recount else ended, None)
+        ends = tuple(partition.end for partition in events)
+        ended = ends if wish.recount else _end_of_lost_epoch(settings, epochs.journal, ends, wish)
+        epochs.check_room(firsts if wish.recount else ended, None)
     key = noise_key(settings.noise_key, redis, settings.stream, may_create=True)
     if counted is None:
         epochs.close_last(ended, None)
     else:
-        ended = epochs.close_last(counted.next_offset, counted)
+        ended = epochs.close_last(counted.offsets, counted)
     # A log that was made anew may end before what was counted of the old one.
-    first_offset = events.first if wish.recount else max(min(ended, events.end), events.first)
-    checkpoint = epochs.open_next(first_offset, key_check(key), counted, wish.recount)
+    offsets = firsts if wish.recount else log.within(ended, events)
+    checkpoint = epochs.open_next(offsets, key_check(key), counted, wish.recount)
     outlet = outlet_of(settings, settings.shards)
     return Resumed.of(settings, checkpoint, outlet.pipeline(checkpoint, key), key, outlet, epochs)
 
 
-def _end_of_lost_epoch(settings: Settings, journal: EpochJournal, events: log.Offsets, wish: NewEpoch) -> int:
-    """Where the next epoch begins if nobody can tell how far the last one has counted; says what it leaves out."""
+def _end_of_lost_epoch(settings: Settings, journal: EpochJournal, ends: Vector, wish: NewEpoch) -> Vector:
+    """Where the next epoch begins if nobody can tell how far the last one has counted; says what it leaves out.
+
+    `ends`: where the log ends.
+    """
     last = journal.last
     if last is None:
-        return events.end
+        return ends
     closed = journal.closed.get(last.epoch.number)
     if closed is not None and not closed.end_unknown:
-        return max(each.end_offset for each in journal.closed.values())
+        return journal.ends
     gap = gap_of(settings, last.epoch)
     if wish.from_last_release:
         if gap.begin is None:
@@ -129,4 +135,4 @@ def _end_of_lost_epoch(settings: Settings, journal: EpochJournal, events: log.Of
         gap,
         "; with --from-last-release it would have begun with them" if gap.records else "",
     )
-    return events.end
+    return ends

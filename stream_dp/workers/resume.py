@@ -17,6 +17,7 @@ from stream_dp.pipeline.frames import FrameRefused
 from stream_dp.pipeline.pipeline import Pipeline, Position
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.privacy.vector import offsets_text
 from stream_dp.sinks.releases import outlet_of
 from stream_dp.store.checkpoint_records import damaged
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
@@ -102,8 +103,10 @@ class _Start:
             logger.warning("the old epoch cannot be counted to its end: %s", lost)
             return self._next_epoch(self._wish)
         if self._wish is not None:
-            events = log.offsets(self._settings.kafka_address, self._settings.events)
-            self._epochs.check_room(events.first if self._wish.recount else events.end, events.end)
+            events = log.offsets_of_all(self._settings.kafka_address, self._settings.events)
+            ends = tuple(partition.end for partition in events)
+            firsts = tuple(partition.first for partition in events)
+            self._epochs.check_room(firsts if self._wish.recount else ends, ends)
         self._epochs.note_started(checkpoint.epoch.number)
         # The ends are asked last: another worker may still be releasing, and whatever it has released came from records
         # before them.
@@ -202,8 +205,8 @@ class _Start:
                 f"epoch {last.epoch.number} of stream {settings.stream!r} is closed: open the next with --new-epoch"
             )
         key = self._key(may_create=True)
-        first = log.offsets(settings.kafka_address, settings.events).first
-        return self._epochs.open_next(first, key_check(key))
+        events = log.offsets_of_all(settings.kafka_address, settings.events)
+        return self._epochs.open_next(tuple(partition.first for partition in events), key_check(key))
 
     def _roll(self, ended: Checkpoint) -> Checkpoint:
         """The next epoch, after all that a start makes sure of for the one that is at its horizon."""
@@ -221,12 +224,12 @@ class _Start:
             )
         checkpoint = self._epochs.roll(ended)
         logger.warning(
-            "epoch %d is at its horizon of %d rounds and is closed; epoch %d, of %d rounds, goes on at offset %d: it "
+            "epoch %d is at its horizon of %d rounds and is closed; epoch %d, of %d rounds, goes on at offset %s: it "
             "is charged, and its counts begin at zero",
             ended.epoch.number,
             ended.epoch.mechanism.horizon,
             checkpoint.epoch.number,
             checkpoint.epoch.mechanism.horizon,
-            checkpoint.epoch.first_offset,
+            offsets_text(checkpoint.epoch.offsets),
         )
         return checkpoint

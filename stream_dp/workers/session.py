@@ -16,9 +16,11 @@ from stream_dp.engine.epoch import EpochRefused
 from stream_dp.events.barrier_chain import BarrierChain
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
+from stream_dp.events.rounds import events_of
 from stream_dp.kafka.consuming import consumer
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import Output
+from stream_dp.privacy.vector import Vector
 from stream_dp.sinks.dead_letters import DeadLetters
 from stream_dp.sinks.framing import records_left
 from stream_dp.sinks.sending import InFlight, producer, stop_client, stop_producer
@@ -60,7 +62,6 @@ class Session:
         self._checkpointed = (self.pipeline.round, time.monotonic())
         self._writing: asyncio.Task[None] | None = None
         self._letters, self._awaits_letters = letters, False
-        self._partition = TopicPartition(settings.events, 0)
         self._journal = TopicPartition(settings.epochs, 0)
         self._log = CountedLog(settings, resumed.digester)
         self._log.counted(self.pipeline.position)
@@ -75,6 +76,7 @@ class Session:
             None if barrier is None else BarrierChain(resumed.barrier_key, settings.stream, barrier),
             resumed.ends,
             stop_there=resumed.closing,
+            by_events=events_of(self.pipeline.epoch.privacy["rounds"]) is not None,
         )
         self._producer = producer(settings.kafka_address, settings.compression)
         self._in_flight = InFlight(self._producer, settings.kafka, watch)
@@ -140,7 +142,7 @@ class Session:
     @property
     def lag(self) -> int:
         """How many records are known to wait."""
-        return self._reader.lag(self.pipeline.intake.next_offset)
+        return self._reader.lag(self.pipeline.intake.offsets)
 
     @property
     def open_records(self) -> int:
@@ -161,19 +163,24 @@ class Session:
         with self._watch.progress.waiting("redis"):
             await asyncio.to_thread(self._store.check_hold)
         await self._log.check(self.pipeline.position)
+        offsets = self.pipeline.intake.offsets
         try:
-            asked = self._consumer.end_offsets([self._partition, self._journal])
+            asked = self._consumer.end_offsets([*self._places(offsets), self._journal])
             ends = await asyncio.wait_for(asked, _CONFIRM_ANSWER_SECONDS)
         except (KafkaError, TimeoutError):
             self._watch.answered(False)
         else:
             self._watch.answered(True)
             self._watch.progress.input(
-                ends[self._partition] > self.pipeline.intake.next_offset,
-                "barrier" if self._settings.rounds == "ticks" else None,
+                any(ends[place] > offset for place, offset in self._places(offsets).items()),
+                "barrier" if self.pipeline.position.barrier is not None else None,
             )
             await self._check_open(ends[self._journal])
         self._confirmed = time.monotonic()
+
+    def _places(self, offsets: Vector) -> dict[TopicPartition, int]:
+        """The offset of each partition of the events topic."""
+        return {TopicPartition(self._settings.events, number): each for number, each in enumerate(offsets)}
 
     async def _check_open(self, journal_end: int) -> None:
         """Raise `EpochRefused` if the epochs topic, which ends at `journal_end` by now, says that the epoch is closed.
@@ -254,7 +261,7 @@ class Session:
         labels = len(checkpoint.state.labels)
         prepared = self._store.prepare(checkpoint)
         self._awaits_letters = True
-        self._writing = asyncio.create_task(self._write(prepared, labels, checkpoint.position.next_offset))
+        self._writing = asyncio.create_task(self._write(prepared, labels, checkpoint.position.offsets))
 
     async def check_checkpoint(self) -> None:
         """Raise what has gone wrong with the checkpoint that was begun last, if that is known yet."""
@@ -268,8 +275,8 @@ class Session:
             with self._watch.progress.waiting("redis"):
                 await writing
 
-    async def _write(self, prepared: PreparedCheckpoint, labels: int, next_offset: int) -> None:
-        """Write the state to Redis, then commit the offset.
+    async def _write(self, prepared: PreparedCheckpoint, labels: int, offsets: Vector) -> None:
+        """Write the state to Redis, then commit the offsets.
 
         After this the dead letters before it are never made again, so they are written first if they can be.
         Labels are added to those that are there, so what the start has not read of them is read first.
@@ -281,8 +288,8 @@ class Session:
         await asyncio.to_thread(self._store.commit, prepared)
         self._watch.checkpointed(round_number, labels, time.monotonic() - began)
         try:
-            commit = self._consumer.commit({self._partition: next_offset})
+            commit = self._consumer.commit(self._places(offsets))
             # Without a limit, aiokafka would wait for a missing broker for ever.
             await asyncio.wait_for(commit, _OFFSET_SECONDS)
         except (KafkaError, TimeoutError) as error:
-            logger.info("the group's offset, which only monitors read, was not committed: %r", error)
+            logger.info("the group's offsets, which only monitors read, were not committed: %r", error)

@@ -2,11 +2,10 @@
 
 import logging
 
-from stream_dp.barriers.topic import prepare_barriers
+from stream_dp.barriers.topic import needs_barriers, prepare_barriers
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.journal import check_journal, journal_topic
 from stream_dp.epochs.schemas_topic import check_schemas_topic
-from stream_dp.events.rounds import TICKS
 from stream_dp.kafka import log
 from stream_dp.kafka.time_limits import time_warnings
 from stream_dp.sinks.dead_letters import prepare_dead_letters
@@ -20,14 +19,14 @@ def prepare_topics(settings: Settings) -> None:
     if settings.create_topics:
         ours = (settings.events, settings.epochs) if settings.owns_events else (settings.epochs,)
         log.create_topics(settings.kafka_address, *ours)
-    for warning in log.check_topic(settings.kafka_address, settings.events):
+    for warning in log.check_topic(settings.kafka_address, settings.events, partitions=None):
         logger.warning(warning)
     prepare_releases_topic(settings)
     check_journal(settings.kafka_address, settings.epochs)
     for topic in (settings.epochs, journal_topic(settings.data_source)):
         for warning in time_warnings(settings, topic):
             logger.warning(warning)
-    if settings.rounds == TICKS:
+    if needs_barriers(settings, log.partitions_of(settings.kafka_address, settings.events)):
         prepare_barriers(settings)
     if settings.mapping is not None and settings.mapping.names_schemas:
         if settings.create_topics:

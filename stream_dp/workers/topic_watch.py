@@ -80,6 +80,7 @@ class TopicWatch:
         self._kafka = settings.kafka_address
         self._kinds = {names.get(kind) or str(getattr(settings, kind)): kind for kind in kinds}
         self._known: dict[str, _Topic] = {}
+        self._growing: set[str] = set()
         self._told: set[tuple[str, str]] = set()  # topics, and what was said of them
         self._admin: KafkaAdminClient | None = None
         self._looking = threading.Lock()
@@ -97,6 +98,10 @@ class TopicWatch:
                 raise
             for name, kind in self._kinds.items():
                 self._compare(name, kind, found.get(name))
+
+    def may_grow(self, topic: str) -> None:
+        """Another partition of this topic is none of the changes: whoever reads it takes it in by itself."""
+        self._growing.add(topic)
 
     def identities(self) -> dict[str, str]:
         """What the broker called each topic when it was seen last, by name; no topic that it has no identity for."""
@@ -172,7 +177,7 @@ class TopicWatch:
 
     def _compare(self, name: str, kind: str, found: _Topic | None) -> None:
         known = self._known.get(name)
-        change = None if known is None else _change(known, found)
+        change = None if known is None else _change(known, found, name in self._growing)
         if change is not None and kind == "dead_letters":
             self._tell(name, f"{_DOUBT[kind]}: {change} while this process ran")
         elif change is not None:
@@ -220,14 +225,14 @@ def _ends(admin: KafkaAdminClient, topic: str, told: dict[str, Any]) -> tuple[in
     return tuple(ends[place].offset for place in places)
 
 
-def _change(known: _Topic, found: _Topic | None) -> str | None:
+def _change(known: _Topic, found: _Topic | None, may_grow: bool) -> str | None:
     """What has become of a topic, as the end of a sentence; None if nothing that matters has."""
     if found is None:
         return "it was deleted"
     shorter = any(end < before for before, end in zip(known.ends, found.ends, strict=False))
     if known.id != found.id or shorter:
         return "it was deleted and made anew"
-    if known.partitions != found.partitions:
+    if known.partitions != found.partitions and not (may_grow and known.partitions < found.partitions):
         return f"it got {partitions_text(found.partitions)} instead of {known.partitions}"
     before, now = known.settings.get(_POLICY, ""), found.settings.get(_POLICY, "")
     if "compact" in now and "compact" not in before:

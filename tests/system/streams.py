@@ -32,9 +32,10 @@ from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.epochs.journal import known_labels_of
 from stream_dp.epochs.schemas_topic import schema_records
-from stream_dp.events.barrier_chain import PARTITION, Barrier, BarrierChain
+from stream_dp.events.barrier_chain import Barrier, BarrierChain, named
 from stream_dp.events.merged_log import LogEntry, merged
 from stream_dp.events.record import Record
+from stream_dp.events.rounds import events_of
 from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Output, Pipeline
 from stream_dp.releases.release import decode_release
@@ -72,18 +73,25 @@ class Stream:
         """What every worker of this stream has logged."""
         return self.folder / f"{self.settings.stream}.log"
 
-    def create_topics(self) -> None:
+    def create_topics(self, partitions: int = 1) -> None:
         """What a worker does at its first start; here so that events can be fed before it."""
         own = self.settings
-        log.create_topics(own.kafka, own.events, own.releases, own.dead_letters)
+        log.create_topics(own.kafka, own.events, partitions=partitions)
+        log.create_topics(own.kafka, own.releases, own.dead_letters)
 
-    def feed(self, values: Sequence[bytes | None], key: bytes | None = None) -> None:
-        """Append events, and wait until the broker has them."""
+    def feed(self, values: Sequence[bytes | None], key: bytes | None = None, partition: int = 0) -> None:
+        """Append events to a partition, and wait until the broker has them."""
         now = time.time_ns() // 1_000_000
-        self.write(self.settings.events, [Record(0, now, key, value) for value in values])
+        self.write(self.settings.events, [Record(0, now, key, value, partition) for value in values])
+
+    def spread(self, values: Sequence[bytes | None], partitions: int) -> None:
+        """Append events to so many partitions in turn."""
+        now = time.time_ns() // 1_000_000
+        records = [Record(0, now, None, value, number % partitions) for number, value in enumerate(values)]
+        self.write(self.settings.events, records)
 
     def write(self, topic: str, records: Sequence[Record]) -> None:
-        """Append records with their keys, values and timestamps.
+        """Append records with their keys, values and timestamps to their partitions.
 
         This client can send what others cannot: a record without key and value.
         """
@@ -99,6 +107,7 @@ class Stream:
                 record.value,
                 record.key,
                 timestamp=record.timestamp,
+                partition=record.partition,
                 headers=list(record.headers),
                 on_delivery=delivered,
             )
@@ -179,16 +188,16 @@ class Stream:
         """Everything that this stream's workers have logged."""
         return self.log_file.read_text() if self.log_file.exists() else ""
 
-    def events(self) -> list[Record]:
-        """The events topic."""
-        return self._read(self.settings.events)
+    def events(self, partition: int = 0) -> list[Record]:
+        """A partition of the events topic."""
+        return self._read(self.settings.events, partition)
 
     def releases(self) -> list[Record]:
         """The releases topic."""
         return self._read(self.settings.releases)
 
-    def _read(self, topic: str) -> list[Record]:
-        return [Record.of(record) for record in _all_records(self.settings.kafka, topic)]
+    def _read(self, topic: str, partition: int = 0) -> list[Record]:
+        return [Record.of(record) for record in _all_records(self.settings.kafka, topic, partition=partition)]
 
     def dead_letters(self, at_least: int) -> list[DeadLetterRecord]:
         """The dead-letter topic with its headers, once it holds `at_least` records."""
@@ -294,12 +303,24 @@ class Stream:
 
     def log_of(self, epoch: Epoch) -> list[LogEntry]:
         """The events topic, with the barriers of the epoch and those after it among the events that they close."""
-        events = self.events()
         if epoch.after_barrier is None:
-            return list(events)
+            return list(self.events())
         chain = BarrierChain(barrier_key(self.key()), self.settings.stream, epoch.after_barrier)
-        end = log.offsets(self.settings.kafka, self.settings.events).end
-        return list(merged(chain, self.barrier_records(), lambda _: [(end, events)], epoch.first_offset))
+        ends = self.ends()
+        by_events = events_of(self.settings.rounds) is not None
+        return list(
+            merged(
+                chain,
+                self.barrier_records(),
+                lambda number: [(ends[number], self.events(number))],
+                *epoch.offsets,
+                barriers_first=by_events,
+            )
+        )
+
+    def ends(self) -> list[int]:
+        """Where each partition of the events topic ends."""
+        return [held.end for held in log.offsets_of_all(self.settings.kafka, self.settings.events)]
 
     def barrier_records(self) -> list[tuple[int, bytes | None]]:
         """The barriers topic: all that anybody wrote there, with its offsets."""
@@ -335,11 +356,9 @@ class Stream:
 
     def close_rounds(self, *dues: int) -> None:
         """Write barriers behind all events of this moment, due at these times, as a writer would."""
-        end = log.offsets(self.settings.kafka, self.settings.events).end
+        ends = named(self.ends())
         for due in dues:
-            self.write(
-                self.settings.barriers, [Record(0, due, None, self.chain().encode(due, {PARTITION: end}))]
-            )
+            self.write(self.settings.barriers, [Record(0, due, None, self.chain().encode(due, ends))])
 
     def check_everything(self) -> None:
         """The topics and Redis hold exactly what one worker that never stops would have made of the log.
@@ -451,18 +470,18 @@ def _reader(kafka: str) -> KafkaConsumer:
     return log.read_only_consumer(kafka, auto_offset_reset="none", retry_backoff_ms=10)
 
 
-def _all_records(kafka: str, topic: str, last_only: bool = False) -> list[ConsumerRecord]:
-    """What the topic holds at this moment."""
-    reader, partition = _reader(kafka), TopicPartition(topic, 0)
-    reader.assign([partition])
-    first = reader.beginning_offsets([partition])[partition]
-    end = reader.end_offsets([partition])[partition]
-    reader.seek(partition, max(first, end - 1) if last_only else first)
+def _all_records(kafka: str, topic: str, last_only: bool = False, partition: int = 0) -> list[ConsumerRecord]:
+    """What a partition of the topic holds at this moment."""
+    reader, place = _reader(kafka), TopicPartition(topic, partition)
+    reader.assign([place])
+    first = reader.beginning_offsets([place])[place]
+    end = reader.end_offsets([place])[place]
+    reader.seek(place, max(first, end - 1) if last_only else first)
     found: list[ConsumerRecord] = []
     deadline = time.monotonic() + GIVE_UP_SECONDS
-    while reader.position(partition) < end:
+    while reader.position(place) < end:
         assert time.monotonic() < deadline, f"{topic} cannot be read to its end"
-        found += reader.poll(100).get(partition, [])
+        found += reader.poll(100).get(place, [])
     offsets = [record.offset for record in found]
     assert offsets == sorted(set(offsets)), f"{topic} was read out of order: {offsets}"
     return found
@@ -470,7 +489,11 @@ def _all_records(kafka: str, topic: str, last_only: bool = False) -> list[Consum
 
 @contextmanager
 def small_stream(kafka: str, redis_url: str, name: str, folder: Path, **changed: Any) -> Iterator[Stream]:
-    """A stream of small batches and frequent checkpoints: a short one takes every step many times."""
+    """A stream of small batches and frequent checkpoints: a short one takes every step many times.
+
+    `changed` are settings, and `partitions` of its events topic.
+    """
+    partitions = changed.pop("partitions", 1)
     settings: dict[str, Any] = {
         "unmetered": True,  # budgets are for the tests that set one
         "epsilon": 30.0,
@@ -481,7 +504,7 @@ def small_stream(kafka: str, redis_url: str, name: str, folder: Path, **changed:
         "checkpoint_seconds": 100,
     }
     stream = Stream(Settings(stream=name, kafka=kafka, redis=redis_url, **{**settings, **changed}), folder)
-    stream.create_topics()
+    stream.create_topics(partitions)
     try:
         yield stream
     finally:

@@ -47,7 +47,7 @@ def test_the_ledger_is_charged_all_of_delta_that_the_conversion_of_rho_leaves(
     with stream.redis() as client:
         epochs = take_over(own, CheckpointStore(client, own.stream), client)
         key = noise_key("redis", client, own.stream, may_create=True)
-        epoch = epochs.open_next(0, key_check(key)).epoch
+        epoch = epochs.open_next((0,), key_check(key)).epoch
     [charge] = charges(stream)
     assert charge.exact == (own.epsilon, own.delta)
     if isinstance(epoch.mechanism, BltMechanism):

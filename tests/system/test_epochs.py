@@ -136,7 +136,7 @@ def test_an_epoch_of_an_earlier_version_is_put_on_record_as_started_when_it_goes
         earlier.setattr(Epochs, "note_started", lambda *_: None)
         epochs = take_over(stream.settings, CheckpointStore(client, stream.settings.stream), client)
         key = noise_key("redis", client, stream.settings.stream, may_create=True)
-        epochs.open_next(0, key_check(key))
+        epochs.open_next((0,), key_check(key))
         assert EpochJournal(stream.settings).started == set()
     for rounds in (5, 10):
         stream.feed(some_events(5, seed=37))

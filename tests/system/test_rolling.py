@@ -264,7 +264,7 @@ def test_no_horizon_is_larger_than_the_largest(stream: Stream) -> None:
     with stream.redis() as client:
         epochs = take_over(own, CheckpointStore(client, own.stream), client)
         key = noise_key("redis", client, own.stream, may_create=True)
-        opened = [epochs.open_next(0, key_check(key))]
+        opened = [epochs.open_next((0,), key_check(key))]
         for end in (100, 200):
             opened.append(epochs.roll(dataclasses.replace(opened[-1], position=Position(end))))
     horizons = [checkpoint.epoch.mechanism.horizon for checkpoint in opened]
