@@ -9,7 +9,6 @@ from aiokafka.errors import OffsetOutOfRangeError
 
 from stream_dp.barriers.topic import check_barrier, check_ends
 from stream_dp.config.settings import Settings
-from stream_dp.engine.epoch import EpochRefused
 from stream_dp.events.log_digest import LogDigester, offset_of
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
@@ -25,12 +24,7 @@ def check_log(settings: Settings, checkpoint: Checkpoint, digester: LogDigester)
     """Raise `LogRefused` unless the last record applied of each partition is where it was, and the last barrier is."""
     position = checkpoint.position
     held = log.offsets_of_all(settings.kafka_address, settings.events)
-    if position.barrier is None and len(held) > 1:
-        raise EpochRefused(
-            f"the topic {settings.events!r} has {len(held)} partitions by now, and epoch {checkpoint.epoch.number} "
-            "counts one: open a new epoch, which counts all and is charged, with --new-epoch"
-        )
-    for number, events in enumerate(held):
+    for number, (events, _) in enumerate(zip(held, position.offsets, strict=False)):
         _check_partition(settings, checkpoint, digester, number, events)
     if position.barrier is not None:
         check_ends(settings, [events.end for events in held], position.offsets)

@@ -26,7 +26,7 @@ from stream_dp.store.noise_key import NoKey, noise_key
 from stream_dp.workers.counted_log import check_log
 from stream_dp.workers.next_epoch import NewEpoch, Resumed, open_next
 from stream_dp.workers.standby import Rehearsed
-from stream_dp.workers.start_checks import check_epoch, check_key, check_sharding, shards_of
+from stream_dp.workers.start_checks import check_epoch, check_key, check_partitions, check_sharding, shards_of
 from stream_dp.workers.stream_topics import prepare_topics
 from stream_dp.workers.topic_watch import TopicWatch
 
@@ -156,6 +156,7 @@ class _Start:
         checkpoint.epoch.check_noise()
         if self._wish is None:
             check_sharding(self._settings, checkpoint)
+            check_partitions(self._settings, checkpoint)
             checkpoint.epoch.check_settings(self._settings)
         check_log(self._settings, checkpoint, LogDigester(key, checkpoint.epoch.reads_headers))
         return checkpoint, key
@@ -214,6 +215,7 @@ class _Start:
         check_key(ended, key)
         ended.epoch.check_settings(settings)
         check_sharding(settings, ended)
+        check_partitions(settings, ended)
         check_log(settings, ended, LogDigester(key, ended.epoch.reads_headers))
         past_the_end = self._outlet.published_since(ended)
         self._restored(ended, key)

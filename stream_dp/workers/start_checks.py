@@ -3,6 +3,7 @@
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.journal import EpochJournal
+from stream_dp.kafka import log
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.store.checkpoint_records import damaged
 from stream_dp.store.checkpoints import Checkpoint
@@ -29,6 +30,21 @@ def check_epoch(checkpoint: Checkpoint, journal: EpochJournal) -> None:
         )
     if number in journal.closed:
         raise EpochRefused(f"epoch {number} is closed: open the next one, which is charged, with --new-epoch")
+
+
+def check_partitions(settings: Settings, checkpoint: Checkpoint) -> None:
+    """Raise `EpochRefused` where the events topic has partitions that the checkpoint's epoch cannot count.
+
+    Without barriers nothing says in which order their events come.
+    """
+    if checkpoint.position.barrier is not None:
+        return
+    partitions = log.partitions_of(settings.kafka_address, settings.events)
+    if partitions > 1:
+        raise EpochRefused(
+            f"the topic {settings.events!r} has {partitions} partitions by now, and epoch {checkpoint.epoch.number} "
+            "counts one: open a new epoch, which counts all and is charged, with --new-epoch"
+        )
 
 
 def check_sharding(settings: Settings, checkpoint: Checkpoint) -> None:

@@ -51,6 +51,8 @@ MAY_BE_MISSING = {
     "q-1",
     "end_unknown",
     "end_barrier",
+    "further_ends",
+    "further_offsets",
     "after_barrier",
     "0",
     "largest_value",

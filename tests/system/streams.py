@@ -122,7 +122,8 @@ class Stream:
             admin.delete_topics([topic])
             wait_until(lambda: topic not in admin.list_topics(), lambda: f"{topic} is not deleted")
             kept = {"retention.ms": "-1", **configs}
-            options = {"num_partitions": 1, "replication_factor": 1, "configs": kept}
+            partitions = 1 + max((record.partition for record in records), default=0)
+            options = {"num_partitions": partitions, "replication_factor": 1, "configs": kept}
             admin.create_topics({topic: options})
             admin.wait_for_topics([topic], int(1000 * GIVE_UP_SECONDS))
         self.configured = self.configured - {topic} | ({topic} if configs else set())
@@ -317,6 +318,18 @@ class Stream:
                 barriers_first=by_events,
             )
         )
+
+    def add_partition(self) -> None:
+        """Give the events topic one partition more."""
+        topic = self.settings.events
+        with KafkaAdminClient(bootstrap_servers=self.settings.kafka) as admin:
+            wanted = len(admin.describe_topics([topic])[0]["partitions"]) + 1
+            admin.create_partitions({topic: wanted})
+            wait_until(
+                lambda: len(admin.describe_topics([topic])[0]["partitions"]) == wanted,
+                lambda: f"{topic} gets no partition",
+            )
+        _producer.cache_clear()  # the old one would hear of it only later
 
     def ends(self) -> list[int]:
         """Where each partition of the events topic ends."""
