@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from stream_dp.config.secret import SettingsError
     from stream_dp.engine.histogram import HorizonReached
     from stream_dp.errors import Refused, StreamDpError
+    from stream_dp.jobs.request import BadRequest
     from stream_dp.kafka.log import LogRefused
     from stream_dp.local.calibration import Calibration, calibrate
     from stream_dp.local.histogram import Histogram, run
     from stream_dp.local.key_file import KeyFileRefused
+    from stream_dp.local.one_shot import Answer, histogram, set_union, top_k
     from stream_dp.releases.estimates.smoothing import Smoother
     from stream_dp.releases.lookup import release_at
     from stream_dp.releases.merge import ShardsRefused
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
     "BadPosition",
+    "BadRequest",
     "Calibration",
     "Histogram",
     "HorizonReached",
@@ -50,10 +54,13 @@ __all__ = [
     "Window",
     "__version__",
     "calibrate",
+    "histogram",
     "read_table",
     "release_at",
     "run",
+    "set_union",
     "subscribe",
+    "top_k",
 ]
 
 _HOMES = {
@@ -61,10 +68,12 @@ _HOMES = {
     "config.secret": ("SettingsError",),
     "engine.histogram": ("HorizonReached",),
     "errors": ("Refused", "StreamDpError"),
+    "jobs.request": ("BadRequest",),
     "kafka.log": ("LogRefused",),
     "local.calibration": ("Calibration", "calibrate"),
     "local.histogram": ("Histogram", "run"),
     "local.key_file": ("KeyFileRefused",),
+    "local.one_shot": ("Answer", "histogram", "set_union", "top_k"),
     "releases.estimates.smoothing": ("Smoother",),
     "releases.lookup": ("release_at",),
     "releases.merge": ("ShardsRefused",),

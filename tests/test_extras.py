@@ -93,8 +93,8 @@ for name in stream_dp.__all__:
         missing.add((name, str(error).rpartition("[")[2]))
 assert missing == {
     ("Smoother", "estimates]'"), ("Window", "estimates]'"),
-    *((name, "local]'") for name in ("Calibration", "Histogram", "HorizonReached", "calibrate", "run")),
-    ("KeyFileRefused", "local]'"),
+    *((name, "local]'") for name in ("Answer", "Calibration", "Histogram", "HorizonReached", "KeyFileRefused")),
+    *((name, "local]'") for name in ("calibrate", "histogram", "run", "set_union", "top_k")),
 }, missing
 """
     assert set(run(program, NOT_THE_CLIENTS + ONLY_POSIX).split()) >= CLIENT

@@ -30,7 +30,9 @@ from stream_dp.jobs.mechanisms import (
     GAUSSIAN_COUNT_ITEMS,
     GAUSSIAN_UNION_ITEMS,
     LAPLACE_ITEMS,
+    MOST_BY_GUMBEL,
     calibrate,
+    default_mechanism,
 )
 from stream_dp.jobs.request import BadRequest, JobRequest, request_from
 from stream_dp.jobs.result import JobResult, whole
@@ -39,9 +41,6 @@ from stream_dp.jobs.steps import Site, prepare
 
 _COMMANDS = "command line"
 """What stands in the place of a stream for jobs that are asked for by command; no stream is called so."""
-
-MOST_BY_GUMBEL = 100
-"""Up to so many labels Gumbel noise finds more of the largest than Gaussian noise; docs/jobs.md has the table."""
 
 _READ, _PROMISE, _SHOW = "What to read", "What to promise", "What to show"
 
@@ -232,7 +231,7 @@ def top_k(
 
       stream-dp top-k --stream shop --mechanism pay-what-you-get --budget anna --marks 200 --queries 20 -k 10
     """
-    mechanism = mechanism or ("gumbel" if k <= MOST_BY_GUMBEL else "gaussian")
+    mechanism = mechanism or default_mechanism("top-k", k)
     delta = None if mechanism == "gap" else job.delta
     asked = {
         "delta": delta,

@@ -270,7 +270,7 @@ def _read_csv(file: RowFile, unit: Unit, collector: RowCollector, progress: Prog
         for table, left_out in csv_tables(text, len(header), wanted, file.separator):
             collector.malformed += left_out
             for batch in table.rename_columns(names).to_batches():
-                _add(batch, file, collector)
+                add_batch(batch, file.user, file.item, collector)
             progress(raw.tell(), total)
 
 
@@ -281,21 +281,32 @@ def _read_parquet(file: RowFile, unit: Unit, collector: RowCollector, progress: 
     with pq.ParquetFile(file.path, read_dictionary=flat) as opened:
         total, done = opened.metadata.num_rows, 0
         for batch in opened.iter_batches(_ROWS_AT_ONCE, columns=names):
-            _add(batch, file, collector)
+            add_batch(batch, file.user, file.item, collector)
             done += len(batch)
             progress(done, total)
 
 
-def _add(batch: pa.RecordBatch, file: RowFile, collector: RowCollector) -> None:
+def add_batch(batch: pa.RecordBatch, user: str | None, item: str, collector: RowCollector) -> None:
     """One item a row, or a list of them; without a column of users every row is its own unit."""
-    items = _column(batch, file.item)
+    items = _column(batch, item)
     owners: np.ndarray | None = None
     if _is_list(items.type):
         owners = pc.list_parent_indices(items).to_numpy()
         items = pc.list_flatten(items)
-    if not file.user:
+    if not user:
         numbers = collector.new_units(len(batch))
         collector.add(numbers if owners is None else numbers[owners], items)
         return
-    users = _column(batch, file.user)
+    users = _column(batch, user)
     collector.add(users if owners is None else users.take(pa.array(owners)), items)
+
+
+def check_columns(schema: pa.Schema, user: str | None, item: str) -> None:
+    """Raise `BadRequest` where these columns are not there, are the same, or name nothing."""
+    kinds = dict(_fields(schema))
+    for name in filter(None, (item, user)):
+        if name not in kinds:
+            raise BadRequest(f"there is no column {name!r}; there are {', '.join(kinds)}")
+        _check_type(name, kinds[name], may_be_list=name == item)
+    if item == user:
+        raise BadRequest(f"the column {item!r} cannot name both users and items")

@@ -56,7 +56,7 @@ from stream_dp.jobs.calibrated import (
     outcome,
     sampled_counts,
 )
-from stream_dp.jobs.request import BadRequest, JobRequest, nearest
+from stream_dp.jobs.request import BadRequest, JobName, JobRequest, nearest
 from stream_dp.jobs.rows import Rows
 from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared, gaussian_rho, zcdp_rho
 from stream_dp.privacy.discrete_gaussian import LEAST_SIGMA_SQUARED
@@ -78,6 +78,9 @@ GAUSSIAN_ALPHA = 30.0
 
 Less finds more where users are many and loses much where they are few; nobody knows which without looking.
 """
+
+MOST_BY_GUMBEL = 100
+"""Up to so many labels Gumbel noise finds more of the largest than Gaussian noise; docs/jobs.md has the table."""
 
 _RANKS_PER_LABEL, _LEAST_RANKS = 50, 5_000
 
@@ -384,6 +387,18 @@ _CHOSEN: dict[str, Callable[[dict[str, Any]], int]] = {
     "tokens": lambda given: tokens_at_no_cost(min(given["epsilon"], 4.0)),  # more would only make it slower
 }
 """Parameters that are chosen by the others where a request does not give them."""
+
+
+def takes(job: JobName, mechanism: str, parameter: str) -> bool:
+    """Whether there is such a mechanism, and a parameter of this name among its own."""
+    found = MECHANISMS[job].get(mechanism)
+    return found is not None and parameter in inspect.signature(found).parameters
+
+
+def default_mechanism(job: JobName, k: int = 1) -> str:
+    """The mechanism of a job that names none; `k`: how many labels a top-k wants."""
+    chosen = "gumbel" if k <= MOST_BY_GUMBEL else "gaussian"
+    return {"top-k": chosen, "set-union": "policy-gaussian", "histogram": "gaussian"}[job]
 
 
 def calibrate(request: JobRequest) -> Calibrated:

@@ -1,0 +1,187 @@
+"""One-shot jobs in your own program: top-k, set unions and histograms of a table that is there as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from stream_dp.jobs.file_rows import add_batch, check_columns
+from stream_dp.jobs.mechanisms import calibrate, default_mechanism, takes
+from stream_dp.jobs.request import BadRequest, JobName, JobRequest, Unit, request_from
+from stream_dp.jobs.result import guarantee
+from stream_dp.jobs.rows import RowCollector, Rows
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a one-shot job released; everything in it may be published.
+
+    `labels` are in the order that the mechanism gives a meaning.  `counts` beside them are noisy, and `sd` is the
+    standard deviation of the noise in each; both are None where the mechanism releases labels only.  `rank`: what gap
+    mechanisms release instead of labels.  `bottom`: the mechanism says itself that it found fewer than it was asked
+    for.  `guarantee` says in words what was spent.
+    """
+
+    labels: list[str]
+    counts: list[int] | None
+    sd: float | None
+    rank: int | None
+    bottom: bool
+    mechanism: str
+    parameters: dict[str, Any]
+    guarantee: str
+
+    def to_arrow(self) -> pa.Table:
+        """A table of Arrow with a row a label: `label`, and `count` where there are counts."""
+        columns = {"label": pa.array(self.labels, pa.string())}
+        if self.counts is not None:
+            columns["count"] = pa.array(self.counts, pa.int64())
+        return pa.table(columns)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The same as a DataFrame of pandas, which must be installed."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """The same as a DataFrame of Polars, which must be installed."""
+        import polars
+
+        return polars.DataFrame(self.to_arrow())
+
+
+def top_k(
+    data: Any,
+    k: int,
+    *,
+    item: str = "item",
+    user: str | None = "user",
+    epsilon: float = 1.0,
+    delta: float = 1e-6,
+    mechanism: str | None = None,
+    **parameters: Any,
+) -> Answer:
+    """The `k` labels that most users hold, in noisy order.
+
+        stream_dp.top_k(sales, 20, item="sku", user="customer", epsilon=1).labels
+
+    `data`: a table of Arrow, pandas or Polars, or columns by name.  `item` names the column of labels, or of lists of
+    labels; `user` that of the people whom the guarantee protects, None where each row is to be protected by itself.
+    `mechanism` and `parameters` are those of docs/jobs.md.
+
+    The noise is drawn anew: each call spends epsilon and delta once more.  Raises `BadRequest`.
+    """
+    return _run(
+        "top-k",
+        data,
+        item,
+        user,
+        mechanism or default_mechanism("top-k", k),
+        epsilon,
+        delta,
+        k=k,
+        **parameters,
+    )
+
+
+def set_union(
+    data: Any,
+    *,
+    item: str = "item",
+    user: str | None = "user",
+    epsilon: float = 1.0,
+    delta: float = 1e-6,
+    mechanism: str | None = None,
+    **parameters: Any,
+) -> Answer:
+    """As many of the labels as can be shown, whoever holds them; everything else is as for `top_k`."""
+    return _run(
+        "set-union",
+        data,
+        item,
+        user,
+        mechanism or default_mechanism("set-union"),
+        epsilon,
+        delta,
+        **parameters,
+    )
+
+
+def histogram(
+    data: Any,
+    *,
+    item: str = "item",
+    user: str | None = "user",
+    epsilon: float = 1.0,
+    delta: float = 1e-6,
+    mechanism: str | None = None,
+    **parameters: Any,
+) -> Answer:
+    """How many users hold each label, of those that enough users hold; everything else is as for `top_k`."""
+    return _run(
+        "histogram",
+        data,
+        item,
+        user,
+        mechanism or default_mechanism("histogram"),
+        epsilon,
+        delta,
+        **parameters,
+    )
+
+
+def _run(
+    job: JobName,
+    data: Any,
+    item: str,
+    user: str | None,
+    mechanism: str,
+    epsilon: float,
+    delta: float,
+    **parameters: Any,
+) -> Answer:
+    unit: Unit = "event" if user is None else "user"
+    asked = {
+        "id": "local",
+        "job": job,
+        "mechanism": mechanism,
+        "unit": unit,
+        "epsilon": epsilon,
+        **parameters,
+    }
+    if takes(job, mechanism, "delta"):
+        asked["delta"] = delta
+    request = request_from(asked)
+    assert isinstance(request, JobRequest)
+    calibrated = calibrate(request)
+    if calibrated.shared is not None:
+        raise BadRequest(
+            f"the mechanism {mechanism} draws from a budget that a ledger keeps: run it as a job"
+        )
+    rows = _rows(pa.table(data), item, user)
+    found = calibrated.run(rows, OneShotNoise.fresh())
+    bins = calibrated.bins or []
+    return Answer(
+        [bins[place] for place in found.items] if bins else rows.names(found.items),
+        None if found.counts is None else found.counts.tolist(),
+        found.sd,
+        found.rank,
+        found.bottom,
+        mechanism,
+        calibrated.parameters,
+        guarantee(unit, calibrated),
+    )
+
+
+def _rows(table: pa.Table, item: str, user: str | None) -> Rows:
+    check_columns(table.schema, user, item)
+    collector = RowCollector()
+    for batch in table.to_batches():
+        add_batch(batch, user, item, collector)
+    return collector.rows()

@@ -1,0 +1,113 @@
+"""One-shot jobs in one's own program: the mechanisms of the command line, on tables of every kind."""
+
+from typing import Any
+
+import pandas
+import polars
+import pyarrow as pa
+import pytest
+
+import stream_dp
+from stream_dp.jobs.mechanisms import MECHANISMS, default_mechanism
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+COLUMNS: dict[str, Any] = {
+    "item": ["tea", "milk", "bread"] * 3000,
+    "user": [f"u{number // 3}" for number in range(9000)],
+}
+TABLES = {
+    "columns": COLUMNS,
+    "arrow": pa.table(COLUMNS),
+    "pandas": pandas.DataFrame(COLUMNS),
+    "polars": polars.DataFrame(COLUMNS),
+}
+NAMES = {"tea", "milk", "bread"}
+
+
+@pytest.fixture(autouse=True)
+def the_same_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OneShotNoise, "fresh", classmethod(lambda cls: OneShotNoise(bytes(32))))
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_each_kind_of_table_gives_the_same(table: Any) -> None:
+    assert set(stream_dp.top_k(table, 3).labels) == NAMES
+    assert set(stream_dp.set_union(table).labels) == NAMES
+    counted = stream_dp.histogram(table)
+    assert counted == stream_dp.histogram(COLUMNS)
+    assert counted.counts is not None
+    assert counted.sd is not None
+    assert set(counted.labels) == NAMES
+    assert all(abs(count - 3000) < 8 * counted.sd for count in counted.counts)
+    assert counted.to_arrow().to_pydict() == {"label": counted.labels, "count": counted.counts}
+    assert counted.to_pandas()["label"].tolist() == counted.labels
+    assert counted.to_polars()["count"].to_list() == counted.counts
+
+
+def test_lists_of_labels_and_fields_of_structs_are_read() -> None:
+    lists = {"items": [["tea", "milk", "bread"]] * 3000, "who": [{"id": f"u{n}"} for n in range(3000)]}
+    found = stream_dp.histogram(lists, item="items", user="who.id")
+    assert found == stream_dp.histogram(COLUMNS)
+
+
+def test_without_users_each_row_counts() -> None:
+    with_users = {"item": ["tea"] * 500, "user": ["one"] * 500}
+    assert stream_dp.histogram(with_users).labels == []
+    alone = stream_dp.histogram(with_users, user=None)
+    assert alone.labels == ["tea"]
+    assert "one event" in alone.guarantee
+    assert "one user" in stream_dp.histogram(with_users).guarantee
+
+
+@pytest.mark.parametrize("job", ["top-k", "set-union", "histogram"])
+def test_every_mechanism_can_be_asked_for(job: Any) -> None:
+    ask: Any = {"top-k": stream_dp.top_k, "set-union": stream_dp.set_union, "histogram": stream_dp.histogram}[
+        job
+    ]
+    needed: dict[str, Any] = {
+        "known": {"bins": ["tea", "milk"]},
+        "sparse-vector": {"bins": ["tea", "milk"], "threshold": 100, "most": 1},
+        "greedy-transfer": {"frequencies": {"tea": 10}},
+    }
+    first = {"k": 3} if job == "top-k" else {}
+    for mechanism in MECHANISMS[job]:
+        if mechanism == "pay-what-you-get":
+            continue
+        found = ask(COLUMNS, **first, mechanism=mechanism, epsilon=4.0, **needed.get(mechanism, {}))
+        assert set(found.labels) <= NAMES
+        assert found.labels or found.rank is not None or mechanism.startswith("stable"), mechanism
+        assert found.mechanism == mechanism
+        assert found.parameters["epsilon"] == 4.0
+
+
+def test_defaults_are_those_of_the_command_line() -> None:
+    assert stream_dp.top_k(COLUMNS, 3).mechanism == default_mechanism("top-k", 3) == "gumbel"
+    assert stream_dp.top_k(COLUMNS, 101).mechanism == "gaussian"
+    assert stream_dp.set_union(COLUMNS).mechanism == "policy-gaussian"
+
+
+def test_each_call_draws_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert len({tuple(stream_dp.histogram(COLUMNS).counts or ()) for _ in range(5)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"item": "sku"}, "there is no column 'sku'; there are item, user"),
+        ({"user": "item"}, "cannot name both users and items"),
+        ({"mechanism": "magic"}, "mechanism of histogram"),
+        ({"epsilon": 0}, "epsilon must be a number above 0"),
+        ({"delta": 1}, "delta must lie between"),
+        ({"items_per_usr": 3}, "items_per_user"),
+        ({"mechanism": "known"}, "needs bins"),
+    ],
+)
+def test_mistakes_are_told(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(stream_dp.BadRequest, match=message):
+        stream_dp.histogram(COLUMNS, **options)
+
+
+def test_a_shared_budget_needs_a_ledger() -> None:
+    with pytest.raises(stream_dp.BadRequest, match="ledger"):
+        stream_dp.top_k(COLUMNS, 3, mechanism="pay-what-you-get", budget="anna", marks=20, queries=2)
