@@ -1,5 +1,7 @@
 """Releases to look at, made by hand."""
 
+from msgspec.structs import replace
+
 from stream_dp.releases.release import Release
 
 
@@ -25,4 +27,17 @@ def release(round_number: int, counts: dict[str, int], stream: str = "flights") 
         parts=1,
         labels=list(counts),
         counts=list(counts.values()),
+    )
+
+
+def carrying_on(release: Release) -> Release:
+    """The same in epoch 3, which carries on two others: its labels have 1,000 from before, the last of them nothing."""
+    before = [1_000] * (len(release.labels) - 1) + [0]
+    return replace(
+        release,
+        epoch=3,
+        nonce="33" * 16,
+        since=[1] * (len(before) - 1) + [3],
+        totals=[count + more for count, more in zip(release.counts, before, strict=True)],
+        total_sds={"1": 25.0, "3": release.sd},
     )

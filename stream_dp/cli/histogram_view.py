@@ -14,6 +14,7 @@ from stream_dp.privacy.wording import in_words, unit_in_words
 from stream_dp.releases.estimates.intervals import intervals_of
 from stream_dp.releases.release import Release
 from stream_dp.releases.silence import silence
+from stream_dp.releases.totals import Total, totals_carried
 
 _SECONDS_PER_FRAME = 0.1
 _WIDEST_LABEL = 28
@@ -98,6 +99,11 @@ def line(release: Release) -> str:
     """
     counts = list(zip(release.labels, release.counts, *intervals_of(release), strict=True))
     shown = [f"{printable(label)} {with_interval(*found)}" for label, *found in counts[:_PLAIN_LABELS]]
+    totals = totals_carried(release)
+    if totals is not None:
+        shown = [
+            f"{told}, in total {_with_margin(total)}" for told, total in zip(shown, totals, strict=False)
+        ]
     more = [f"and {len(counts) - _PLAIN_LABELS:,} more"] if len(counts) > _PLAIN_LABELS else []
     return (
         f"round {release.round:,} of {release.horizon:,}  tau {release.tau:,}  "
@@ -110,6 +116,10 @@ def with_interval(count: int, low: float, high: float) -> str:
     if round(count - low) == round(high - count):
         return f"{count:,}±{high - count:,.0f}"
     return f"{count:,} ({max(0.0, low):,.0f}–{max(0.0, high):,.0f})"
+
+
+def _with_margin(total: Total) -> str:
+    return f"{total.count:,}±{total.margin:,}"
 
 
 def picture(release: Release, width: int, most_labels: int, status: str = "") -> RenderableType:
@@ -151,12 +161,15 @@ def _ranking(release: Release, shown: int, width: int) -> Table:
     ends = intervals_of(release)
     largest = max([release.tau, *ends[1][:shown].tolist()])
     label_width = min(_WIDEST_LABEL, max([9, *(len(printable(name)) for name in release.labels[:shown])]))
-    bar_width = max(8, width - label_width - 38)
+    totals = totals_carried(release)
+    bar_width = max(8, width - label_width - (38 if totals is None else 57))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
     table.add_column("#", justify="right", width=3)
     table.add_column("label", width=label_width, no_wrap=True, overflow="ellipsis")
     table.add_column("count", justify="right", width=9)
     table.add_column("95% interval", justify="right", width=15)
+    if totals is not None:
+        table.add_column("total over epochs", justify="right", width=17)
     table.add_column("", width=bar_width, no_wrap=True)
     for rank, (label, count, lowest, highest) in enumerate(
         zip(release.labels[:shown], release.counts[:shown], *(end[:shown] for end in ends), strict=True),
@@ -168,6 +181,7 @@ def _ranking(release: Release, shown: int, width: int) -> Table:
             Text(printable(label), style="bold"),
             f"{count:,}",
             Text(f"{low:,.0f}–{high:,.0f}", style="dim"),
+            *([] if totals is None else [_with_margin(totals[rank - 1])]),
             Text(bar(low / largest, high / largest, bar_width), style="green"),
         )
     threshold = "┄" * round(bar_width * release.tau / largest) + "┤"
@@ -175,7 +189,7 @@ def _ranking(release: Release, shown: int, width: int) -> Table:
         "",
         Text("tau", style="yellow"),
         Text(f"{release.tau:,}", style="yellow"),
-        "",
+        *([""] if totals is None else ["", ""]),
         Text(threshold, "yellow"),
     )
     return table

@@ -23,6 +23,7 @@ from stream_dp.dashboard.frames import Frames
 from stream_dp.dashboard.promise import promise
 from stream_dp.dashboard.protection import BasicAuth, SafeHeaders
 from stream_dp.dashboard.reader import Reader
+from stream_dp.dashboard.told_totals import told_totals
 from stream_dp.dashboard.windows import TooManySpans, Windows
 from stream_dp.kafka.log import LogRefused
 from stream_dp.releases.estimates.intervals import whole_intervals
@@ -125,10 +126,11 @@ class Dashboard:
         return _problem(404, f"the topic does not hold {what}{of}")
 
     def _released(self, release: Release) -> Response:
-        """A release as its topic holds it, its 95% intervals, and what it promises in words."""
+        """A release as its topic holds it, its 95% intervals and totals, and what it promises in words."""
         low, high = whole_intervals(release)
         promised = promise(release, self.reader.board.is_unmetered(release))
-        return _json(msgspec.to_builtins(release) | {"low": low, "high": high, "promise": promised})
+        beside = {"low": low, "high": high, **told_totals(release), "promise": promised}
+        return _json(msgspec.to_builtins(release) | beside)
 
     async def history(self, request: Request) -> Response:
         """How the counts of some labels grew, in at most 128 steps."""

@@ -14,6 +14,7 @@ import orjson
 
 from stream_dp.dashboard.board import Board, Sight
 from stream_dp.dashboard.promise import promise
+from stream_dp.dashboard.told_totals import told_totals
 from stream_dp.releases.estimates.intervals import whole_intervals
 
 SECONDS_PER_FRAME = 0.1
@@ -139,6 +140,7 @@ class Frames:
             content["ids"] = [self._ids[label] for label in release.labels]
             content["counts"] = release.counts
             content["low"], content["high"] = whole_intervals(release)
+            content |= told_totals(release)
             content["labels"] = self._labels if before is None else self._labels[known:]
         if release is not None and (
             before is None or before.release is None or before.unmetered != sight.unmetered

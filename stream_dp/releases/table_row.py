@@ -1,19 +1,22 @@
 """The rows of a table: one flat JSON object a shown label, whose key is the label in UTF-8."""
 
+from itertools import chain, repeat
 from typing import Any
 
 import msgspec
 
+from stream_dp.releases.totals import totals_carried
 from stream_dp.releases.whole_release import WholeRelease
 
 _LARGEST_ROW = 900_000  # key and value, to stay below Kafka's default limit of a message
 _LARGEST_COUNT = 2**63 - 1
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The released count of one label: `low` to `high` is its 95% interval, `sd` the deviation of the round's noise.
 
-    `round`, `ts` and `epoch` are those of the release that it comes from.
+    `round`, `ts` and `epoch` are those of the release that it comes from.  Where it carries epochs on, `total` is the
+    count over all of them from the beginning of epoch `since` on, with its own `total_sd`.
     """
 
     label: str
@@ -24,6 +27,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     round: int
     ts: str
     epoch: int
+    total: int | None = None
+    total_sd: float | None = None
+    since: int | None = None
 
 
 _CONNECT_TYPES = {
@@ -36,15 +42,21 @@ _CONNECT_TYPES = {
     "ts": "string",
     "epoch": "int64",
 }
-_CONNECT_SCHEMA = {
-    "type": "struct",
-    "name": "stream_dp.Row",
-    "optional": True,
-    "fields": [{"field": name, "type": kind, "optional": False} for name, kind in _CONNECT_TYPES.items()],
-}
-"""`Row` as Kafka Connect's JsonConverter reads it with schemas.enable=true."""
+_CONNECT_TYPES_OF_TOTALS = {"total": "int64", "total_sd": "double", "since": "int64"}
 
-_CONNECT_OPENING = b'{"schema":' + msgspec.json.encode(_CONNECT_SCHEMA) + b',"payload":'
+
+def _connect_opening(with_totals: bool) -> bytes:
+    """The schema of `Row` as Kafka Connect's JsonConverter reads it with schemas.enable=true."""
+    fields = [
+        {"field": name, "type": kind, "optional": name in _CONNECT_TYPES_OF_TOTALS}
+        for name, kind in (_CONNECT_TYPES | (_CONNECT_TYPES_OF_TOTALS if with_totals else {})).items()
+    ]
+    schema = {"type": "struct", "name": "stream_dp.Row", "optional": True, "fields": fields}
+    return b'{"schema":' + msgspec.json.encode(schema) + b',"payload":'
+
+
+_CONNECT_OPENING = _connect_opening(with_totals=False)
+_CONNECT_OPENING_WITH_TOTALS = _connect_opening(with_totals=True)
 _CONNECT_REMOVAL = _CONNECT_OPENING + b"null}"
 _LONGEST_DATABASE_KEY = (
     2_600  # in bytes; PostgreSQL's index takes a little more, in a row without other columns
@@ -66,7 +78,8 @@ def rows_of(release: WholeRelease, table_format: str) -> dict[bytes, bytes]:
     rows would stop the sink.  Raises `NoRows` for what no worker writes.
     """
     connect = table_format == "connect"
-    opening, closing = (_CONNECT_OPENING, b"}") if connect else (b"", b"")
+    schema = _CONNECT_OPENING if totals_carried(release) is None else _CONNECT_OPENING_WITH_TOTALS
+    opening, closing = (schema, b"}") if connect else (b"", b"")
     try:
         rows = {
             key: b"".join((opening, msgspec.json.encode(row), closing))
@@ -75,7 +88,7 @@ def rows_of(release: WholeRelease, table_format: str) -> dict[bytes, bytes]:
         }
     except (ValueError, OverflowError, UnicodeError) as error:
         raise NoRows(str(error)) from None
-    if any(abs(count) > _LARGEST_COUNT for count in release.counts):
+    if any(abs(count) > _LARGEST_COUNT for count in chain(release.counts, release.totals or ())):
         raise NoRows(f"a count is beyond {_LARGEST_COUNT}")
     if any(len(key) + len(value) > _LARGEST_ROW for key, value in rows.items()):
         raise NoRows(f"a label is longer than {_LARGEST_ROW // 2} bytes")
@@ -103,7 +116,9 @@ def is_foreign(key: bytes, value: bytes) -> bool:
 
 def _rows(release: WholeRelease) -> list[Row]:
     rows = []
-    for label, count, low, high in zip(release.labels, release.counts, *release.intervals(), strict=True):
+    totals = totals_carried(release) or repeat(None, len(release.labels))
+    columns = zip(release.labels, release.counts, *release.intervals(), totals, strict=True)
+    for label, count, low, high, total in columns:
         rows.append(
             Row(
                 label=label,
@@ -114,6 +129,9 @@ def _rows(release: WholeRelease) -> list[Row]:
                 round=release.round,
                 ts=release.ts,
                 epoch=release.epoch,
+                total=None if total is None else total.count,
+                total_sd=None if total is None else total.sd,
+                since=None if total is None else total.since,
             )
         )
     return rows

@@ -1,8 +1,11 @@
 """What a release says of epochs before its own: totals that go on, each with its noise and since when it counts."""
 
 from dataclasses import dataclass
+from math import ceil
 
 from stream_dp.releases.release import Release
+
+_NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +18,11 @@ class Total:
     count: int
     sd: float
     since: int
+
+    @property
+    def margin(self) -> int:
+        """Half of the 95% interval, rounded up."""
+        return ceil(_NORMAL_95 * self.sd)
 
 
 def totals_of(release: Release) -> list[Total]:
@@ -32,3 +40,13 @@ def totals_of(release: Release) -> list[Total]:
         ]
     except KeyError as missing:
         raise ValueError(f"the release does not tell the noise of totals since epoch {missing}") from None
+
+
+def totals_carried(release: Release) -> list[Total] | None:
+    """What is to be shown beside the counts: None where nothing is carried on, or the noise of totals is not told."""
+    if release.totals is None:
+        return None
+    try:
+        return totals_of(release)
+    except ValueError:
+        return None

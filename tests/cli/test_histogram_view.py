@@ -9,7 +9,7 @@ from rich.console import Console
 from stream_dp.cli.histogram_view import HistogramView, line, picture, printable
 from stream_dp.releases.estimates.intervals import intervals_of
 from stream_dp.releases.release import Release
-from tests.example_releases import release
+from tests.example_releases import carrying_on, release
 
 RELEASE = release(2048, {"carrier:UA": 12_345, "carrier:B6": 6_000, "dest:ORD": 300, "dest:LAX": 112})
 
@@ -41,6 +41,22 @@ def test_a_picture_of_kept_labels_says_that_they_stay() -> None:
     text = "\n".join(drawn(msgspec.structs.replace(RELEASE, shown="kept")))
     assert "shown from the first round on in which its count is tau or more" in text
     assert "Only counts of tau" not in text
+
+
+def test_a_picture_of_an_epoch_that_carries_others_on_has_totals() -> None:
+    shown = carrying_on(RELEASE)
+    text = " ".join(" ".join(drawn(shown, width=110)).split())
+    assert "total over epochs" in text
+    assert "12,314–12,376 13,345±49" in text  # 1.96 * 25 = 49
+    assert "81–143 112±32" in text  # first shown in this epoch: the noise of its count
+    assert line(shown).count("in total") == 4
+    assert "in total 13,345±49" in line(shown)
+    for without in (RELEASE, msgspec.structs.replace(shown, total_sds=None)):  # the other one is forged
+        assert "total" not in "\n".join(drawn(without, width=110)) + line(without)
+
+
+def test_a_picture_with_totals_fits_into_80_columns() -> None:
+    assert max(map(len, drawn(carrying_on(RELEASE)))) <= 80
 
 
 def test_bars_are_in_proportion_to_counts_and_the_threshold_is_one_of_them() -> None:

@@ -14,7 +14,7 @@ from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.frames import SECONDS_PER_FRAME, Frames
 from stream_dp.releases.release import Release
 from tests.dashboard.viewer import Viewer
-from tests.example_releases import release
+from tests.example_releases import carrying_on, release
 
 
 def show(board: Board, shown: Release, now: float = 0.0) -> None:
@@ -150,3 +150,21 @@ async def test_memory_stays_flat_in_a_long_run_with_labels_that_come_and_go() ->
         tracemalloc.stop()
     assert after - before < 2_000_000
     assert len(frames._labels) < 11_000
+
+
+async def test_totals_are_told_and_taken_back_by_an_epoch_that_carries_nothing_on() -> None:
+    board, viewer, seen = Board(), Viewer(), 0
+    frames = Frames(board)
+    frames.viewers = 1
+    carried = carrying_on(release(1, {"a": 900, "b": 800, "c": 150}))
+    forged = msgspec.structs.replace(carried, nonce="44" * 16, epoch=4, total_sds=None)
+    alone = msgspec.structs.replace(release(1, {"a": 900}), nonce="55" * 16, epoch=5)
+    told = []
+    for shown in (carried, forged, carried, alone):
+        show(board, shown)
+        frames._make()
+        seen, frame = await frames.next(seen)
+        viewer.read(frame)
+        told.append([viewer.told[name] for name in ("totals", "total_margins", "since")])
+    totals = [[1_900, 1_800, 150], [49, 49, 32], [1, 1, 3]]
+    assert told == [totals, [None] * 3, totals, [None] * 3]

@@ -3,6 +3,7 @@
 import json
 from threading import Event
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +53,25 @@ def test_with_a_schema_kafka_connect_knows_every_field() -> None:
         for name, content in told["payload"].items()  # type: ignore[attr-defined]
     }
     assert [each["optional"] for each in fields] == [False] * len(fields)
+
+
+@pytest.mark.parametrize("table_format", ["json", "connect"])
+def test_rows_have_totals_where_the_epoch_carries_others_on(table_format: str) -> None:
+    alone = release(7, {"tea": 230, "milk": 8})
+    told = msgspec.structs.replace(
+        alone, epoch=3, since=[1, 3], totals=[1_230, 8], total_sds={"1": 25.0, "3": alone.sd}
+    )
+    rows = {key: decode_row(key, value) for key, value in rows_of(told, table_format).items()}
+    found = {row.label: (row.total, row.total_sd, row.since) for row in rows.values() if row is not None}
+    assert found == {"tea": (1_230, 25.0, 1), "milk": (8, alone.sd, 3)}
+    assert not any(is_foreign(key, value) for key, value in rows_of(told, table_format).items())
+    for label, row in parsed(rows_of(told, "json")).items():
+        schema("row").validate(row)
+        assert row["count"] == told.histogram[label]
+    fields = next(iter(parsed(rows_of(told, "connect")).values()))["schema"]["fields"]  # type: ignore[index]
+    assert [each["field"] for each in fields if each["optional"]] == ["total", "total_sd", "since"]
+    for without in (alone, msgspec.structs.replace(told, total_sds={})):  # the other one is forged
+        assert all(b"total" not in value for value in rows_of(without, table_format).values())
 
 
 @pytest.mark.parametrize(

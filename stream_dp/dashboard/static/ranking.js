@@ -22,6 +22,7 @@ export function drawRanking(force) {
   put($("empty"), silence(view.shown.release) || (view.window ? "No label is shown at both ends." : "No label has reached the threshold yet."));
   put($("count-title"), view.window ? "In window" : "Count");
   $("table").dataset.round = (view.window ? ranked() : view.shown.release).round;
+  $("table").classList.toggle("with-totals", Boolean(view.shown.totals) && !view.window);
   refreshTrends(force);
 }
 

@@ -28,6 +28,7 @@ export function newRow(label, togglePin) {
   row.move = element("span", "", "move");
   cell("count", row.move, row.count);
   row.interval = cell("interval");
+  row.total = cell("total");
   row.trend = drawing("0 0 100 24");
   row.trend.setAttribute("preserveAspectRatio", "none");
   row.trend.setAttribute("role", "img");
@@ -67,6 +68,7 @@ export function drawRow(label, row, isPinned, scale) {
   put(row.count, index === undefined ? "–" : whole(counts[index]));
   drawMove(row.move, index === undefined ? 0 : moved(label));
   put(row.interval, index === undefined ? absence(label) : `${whole(low[index])} – ${whole(high[index])}`);
+  drawTotal(label, row.total);
   if (index === undefined) return;
   const style = row.track.style;
   style.setProperty("--low", (low[index] / scale).toFixed(4));
@@ -85,4 +87,12 @@ function drawMove(mark, sign) {
 function absence(label) {
   if (!view.shown.rank.has(label)) return "below threshold";
   return view.recent ? "new in window" : "–";
+}
+
+/* Of the release, over all epochs that its own carries on; a window has none. */
+function drawTotal(label, cell) {
+  const { release, totals, margins, since, rank } = view.shown;
+  const index = totals && !view.window ? rank.get(label) : undefined;
+  put(cell, index === undefined ? "" : `${whole(totals[index])} ± ${whole(margins[index])}`);
+  cell.title = index !== undefined && since[index] > 0 && since[index] <= release.epoch ? `since epoch ${since[index]}` : "";
 }

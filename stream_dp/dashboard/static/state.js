@@ -5,7 +5,7 @@ export const NORMAL_95 = 1.96;
 export const ROWS_STEP = 25;
 
 export const heard = {
-  names: [], release: null, ids: [], counts: [], low: [], high: [], state: "connecting", rate: null, history: [1, 0],
+  names: [], release: null, ids: [], counts: [], low: [], high: [], totals: null, total_margins: null, since: null, state: "connecting", rate: null, history: [1, 0],
   connected: false, at: 0,
 };
 
@@ -31,7 +31,7 @@ export function ranked() {
   return view.recent && !view.recent.problem ? view.recent : NOTHING;
 }
 
-export function show(release, names, { counts, low, high, promise }) {
+export function show(release, names, { counts, low, high, totals, total_margins: margins, since, promise }) {
   const rank = new Map(names.map((name, index) => [name, index]));
-  view.shown = { release, names, counts, low, high, promise, rank };
+  view.shown = { release, names, counts, low, high, totals, margins, since, promise, rank };
 }

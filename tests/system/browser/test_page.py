@@ -27,7 +27,7 @@ from tests.dashboard.page import (
     wait_for_text,
 )
 from tests.dashboard.running import Running, running
-from tests.example_releases import release
+from tests.example_releases import carrying_on, release
 from tests.system.browser.published import write
 from tests.system.streams import Stream, event, small_stream, some_events
 
@@ -77,6 +77,32 @@ def test_it_shows_exactly_what_a_worker_releases_and_goes_on_by_itself(
             assert "any one event" in text(browser, "promise")
         assert "First counts are too high" in browser.find_element(By.TAG_NAME, "body").text
         browser.get("about:blank")
+
+
+_TOTALS = """
+return [...document.querySelectorAll("#rows td.total")].map(
+  cell => [cell.checkVisibility(), cell.textContent, cell.title])
+"""
+
+
+def test_totals_over_epochs_stand_beside_the_counts_and_only_where_there_are_any(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    counts = {"a": 1_000, "b": 500, "c": 112}
+    write(stream, release(64, counts))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 64)
+    assert browser.execute_script(_TOTALS) == [[False, "", ""]] * 3
+    write(stream, carrying_on(release(65, counts)))
+    wait_for_round(browser, 65)
+    assert browser.execute_script(_TOTALS) == [
+        [True, "2,000 ± 49", "since epoch 1"],
+        [True, "1,500 ± 49", "since epoch 1"],
+        [True, "112 ± 32", "since epoch 3"],
+    ]
+    size(browser, 360, 800)
+    assert [shown for shown, _, _ in browser.execute_script(_TOTALS)] == [True] * 3
+    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_bars_and_threshold_line_stand_where_the_numbers_say(
