@@ -21,6 +21,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.calibration import Guarantee
 from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.engine.known_labels import read_list
 from stream_dp.planning.comparison import calibrate_each
 from stream_dp.planning.preview import PublicLog, Seen, run, seen, throw_away_noise
 from stream_dp.replay.source import FileSource
@@ -69,6 +70,10 @@ def preview(
         Literal["kept", "each-round"],
         typer.Option(help="Which labels a round shows: those kept from earlier rounds, or its own."),
     ] = _DEFAULTS["shown"],
+    known_labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Labels that are public in advance and always shown, one a line."),
+    ] = None,
     runs: Annotated[int, typer.Option(min=1, help="Runs to average, each with a noise key of its own.")] = 3,
     as_json: options.Json = False,
 ) -> None:
@@ -84,7 +89,7 @@ def preview(
 
       stream-dp preview --events flights.jsonl --public --mechanism blt --epsilon 0.5,1,2 --runs 10
 
-      stream-dp preview --events flights.jsonl --public --shown kept
+      stream-dp preview --events flights.jsonl --public --known-labels airports.txt
 
       stream-dp preview --events flights.jsonl --public --mechanism binary,blt --horizon 65535,1048575 --json
     """
@@ -109,9 +114,10 @@ def preview(
     candidates, refused = _calibrated(
         mechanism, unit, delta, list(product(epsilons, horizons, limits)), shown
     )
-    seen = _run(log, [noise for noise, _ in candidates], runs, hidden=as_json)
+    known = read_list(None if known_labels is None else str(known_labels)).labels
+    seen = _run(log, [noise for noise, _ in candidates], runs, known, hidden=as_json)
     report = _report(log, candidates, seen)
-    report |= {"delta": delta, "shown": shown, "runs": runs, "refused": refused}
+    report |= {"delta": delta, "shown": shown, "known": len(known), "runs": runs, "refused": refused}
     if as_json:
         typer.echo(json.dumps(report))
     else:
@@ -147,11 +153,19 @@ def _calibrated(
     return candidates, refused
 
 
-def _run(log: "PublicLog", mechanisms: "list[CalibratedCounter]", runs: int, hidden: bool) -> "list[Seen]":
+def _run(
+    log: "PublicLog", mechanisms: "list[CalibratedCounter]", runs: int, known: list[str], hidden: bool
+) -> "list[Seen]":
     with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task("Running", total=len(mechanisms) * runs * len(log.events))
         return [
-            seen(log, [run(log, each, throw_away_noise(), partial(bar.advance, task)) for _ in range(runs)])
+            seen(
+                log,
+                [
+                    run(log, each, throw_away_noise(), partial(bar.advance, task), known=known)
+                    for _ in range(runs)
+                ],
+            )
             for each in mechanisms
         ]
 

@@ -49,6 +49,21 @@ def test_every_mechanism_is_run_under_every_setting(log: Path) -> None:
         assert loose["relative_error"] < 0.5
 
 
+def test_known_labels_are_shown_from_the_first_round_on(log: Path, tmp_path: Path) -> None:
+    names = tmp_path / "airports.txt"
+    names.write_text("dest:LAX\ndest:ORD\ndest:nowhere\n")
+    settings = "--mechanism", "binary", "--epsilon", "0.1"
+    [alone], [known] = (
+        told(log, *settings, *more)["candidates"] for more in ((), ("--known-labels", str(names)))
+    )
+    assert (alone["labels"], alone["first_label"]) == (0, None)
+    assert (known["labels"], known["ever"], known["first_label"]) == (3, 3, 1)
+    result = run("--events", str(log), "--public", "--known-labels", str(tmp_path / "none.txt"))
+    assert result.exit_code != 0
+    assert "cannot read the known labels" in result.output
+    assert "Traceback" not in result.output
+
+
 def test_people_read_a_row_for_every_candidate(log: Path) -> None:
     result = run("--events", str(log), "--public", "--runs", "2", "--epsilon", "8", "--mechanism", "binary")
     assert result.exit_code == 0
