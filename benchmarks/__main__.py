@@ -25,6 +25,7 @@ NAMES = (
     "hostile_records",
     "composition",
     "intervals",
+    "rate_test",
 )
 
 

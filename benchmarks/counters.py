@@ -17,7 +17,7 @@ _NONE = np.empty(0, np.int64)
 
 def main(console: Console) -> None:
     """Print nanoseconds per label and round of the noise alone, and the ratio to `binary`."""
-    streams = {name: _Stream(calibrate(1.0, 1e-6, 2**20 - 1, 4, name)[0]) for name in MECHANISMS}
+    streams = {name: Stream(calibrate(1.0, 1e-6, 2**20 - 1, 4, name)[0]) for name in MECHANISMS}
     seconds = take_turns(streams, TURNS)
     table = Table("mechanism", "ns per label and round", "times binary", title="Counters, 1,000 labels")
     for name, taken in seconds.items():
@@ -26,7 +26,7 @@ def main(console: Console) -> None:
     console.print(table)
 
 
-class _Stream:
+class Stream:
     """A counter of labels that are all known; each call takes it further by some blocks of rounds."""
 
     def __init__(self, mechanism: CalibratedCounter) -> None:

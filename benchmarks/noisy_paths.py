@@ -33,9 +33,7 @@ def noise_paths(
     """The noise of so many labels' counts after each of the first `rounds` rounds, shape (labels, rounds)."""
     if isinstance(mechanism, BltMechanism):
         draws = mechanism.draw_sd * random.standard_normal((labels, rounds))
-        weights = zip(output_weights(mechanism.gaps), mechanism.gaps.poles, strict=True)
-        parts = (float(weight) * lfilter([1.0], [1.0, gap - 1], draws, axis=1) for weight, gap in weights)
-        return np.rint(sum(parts)).astype(np.float32)
+        return blt_noise(mechanism, draws).astype(np.float32)
     sd = np.float32(np.sqrt(mechanism.sigma_squared))
     if isinstance(mechanism, HonakerMechanism):
         return _honaker(rounds, labels, sd, random)
@@ -51,6 +49,22 @@ def noise_paths(
         nodes = numbers[depths == depth]
         noise[:, nodes] += noise[:, parents[nodes - 1]]
     return noise[:, 1:]
+
+
+def blt_noise(mechanism: BltMechanism, draws: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The noise of counts whose labels have these draws, both of shape (labels, rounds)."""
+    weights = zip(output_weights(mechanism.gaps), mechanism.gaps.poles, strict=True)
+    return np.rint(
+        sum(float(weight) * lfilter([1.0], [1.0, gap - 1], draws, axis=1) for weight, gap in weights)
+    )
+
+
+def true_hits(hits: list[NDArray[np.int64]], rounds: int) -> NDArray[np.int32]:
+    """How often each label comes in each round, shape (labels, rounds)."""
+    found = np.zeros((len(hits), rounds), np.int32)
+    for row, each in zip(found, hits, strict=True):
+        np.add.at(row, each - 1, 1)
+    return found
 
 
 def _honaker(rounds: int, labels: int, sd: np.float32, random: np.random.Generator) -> NDArray[np.float32]:
@@ -77,12 +91,8 @@ def shown_paths(
     taus = mechanism.taus(numbers)
     step = max(1, _CELLS_AT_ONCE // rounds)
     for start in range(0, len(hits), step):
-        some = hits[start : start + step]
-        true = np.zeros((len(some), rounds), np.int32)
-        for row, each in zip(true, some, strict=True):
-            np.add.at(row, each - 1, 1)
-        true = np.cumsum(true, axis=1, dtype=np.int32)
-        noisy = true + noise_paths(mechanism, rounds, len(some), random).astype(np.int32)
+        true = np.cumsum(true_hits(hits[start : start + step], rounds), axis=1, dtype=np.int32)
+        noisy = true + noise_paths(mechanism, rounds, len(true), random).astype(np.int32)
         reaches = (noisy >= taus) & (true > 0)
         shown = reaches.any(axis=1)
         yield Paths(1 + reaches[shown].argmax(axis=1), true[shown], noisy[shown])

@@ -51,7 +51,7 @@ def main(console: Console) -> None:
         )
     console.print(table)
     console.print(f"Ten times the labels out of reach: {costs[1] / costs[0]:.2f} times the cost.")
-    from benchmarks.accuracy import pruning  # here, so that the processes measured above do not hold it
+    from benchmarks.labels_seen import pruning  # here, so that the processes measured above do not hold it
 
     console.print("What pruning changes:")
     print(pruning())

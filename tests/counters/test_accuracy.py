@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.accuracy import (
-    contestants,
+from benchmarks.labels_seen import contestants, retail_log
+from benchmarks.noise_and_thresholds import (
     escape_rate,
     measured,
     measured_late,
-    retail_log,
     square_root,
     standard,
     started_noise,

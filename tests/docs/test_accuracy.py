@@ -3,7 +3,10 @@
 import re
 from pathlib import Path
 
-from benchmarks.accuracy import RULES, SECTIONS, theory, thresholds
+from benchmarks.accuracy import SECTIONS
+from benchmarks.noise_and_thresholds import RULES, theory, thresholds
+from benchmarks.rate_test import ENOUGH
+from benchmarks.rate_test import RUNS as RATE_TEST_RUNS
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.calibration import calibrate
 from stream_dp.planning.comparison import survey
@@ -70,7 +73,34 @@ def test_what_is_said_of_the_invoices_follows_from_their_table() -> None:
     assert "gives `binary` {} labels at epsilon 1 / 2 / 4 in place of {}".format(*by_rule) in PAGE
     assert all(kept[epsilon, "honaker"] > kept[epsilon, "blt"] for epsilon in "124")
     assert len(table) == 3 * (2 * len(MECHANISMS) + 1)
-    assert len(rows("to 67,356")) == 2 * (len(MECHANISMS) + 1)
+
+
+def test_what_is_said_of_the_flights_follows_from_their_table() -> None:
+    table = rows("to 67,356")
+    assert len(table) == 2 * (2 * len(MECHANISMS) + 1)
+    last = {tuple(row[:3]): float(row[8]) for row in table}
+    binary, blt = ((last["0.5", name, "kept"], last["0.5", name, "each-round"]) for name in ("binary", "blt"))
+    assert "keeping labels shows {:g} for `binary` in place of {:g}, ".format(*binary) in PAGE
+    assert "and {:g} of the 322 labels for `blt` in place of {:g}.".format(*blt) in PAGE
+    assert all(row[8] == row[9] for row in table if row[2] == "kept")  # none of them disappears
+
+
+def test_what_is_said_of_the_rate_test_follows_from_its_tables() -> None:
+    """The figures that it must reach, and why it stays out all the same."""
+    gains = {
+        (log, float(epsilon)): (float(both), float(times))
+        for log, _, epsilon, _, both, times in rows("counts and rates")
+    }
+    for epsilon, least in ((1, 125), (2, 360), (4, 800)):
+        assert gains["invoices", epsilon][0] >= least
+    logs = {log for log, _ in gains}
+    enough = {
+        log for log in logs if all(times >= ENOUGH for (of, _), (_, times) in gains.items() if of == log)
+    }
+    assert enough == {"invoices"}
+    assert logs == set(RATE_TEST_RUNS)
+    for chance, measured, broken in rows("measured \\| broken on purpose"):
+        assert float(measured) <= float(chance) < float(broken)
 
 
 def test_the_readme_has_its_numbers_from_this_page() -> None:
@@ -104,3 +134,27 @@ def test_other_libraries_agree() -> None:
     for theirs, ours in (("TreeAggregator", "binary"), ("EfficientTreeAggregator", "honaker")):
         pairs = zip(sds[f"TensorFlow Privacy {theirs}"], sds[f"stream_dp {ours}"], strict=True)
         assert all(abs(one / other - 1) < 0.01 for one, other in pairs)
+
+
+def test_what_is_said_of_the_verses_follows_from_their_table() -> None:
+    table = rows("to 6,221")
+    assert len(table) == 2 * (2 * len(MECHANISMS) + 1)
+    last = {tuple(row[:3]): float(row[8]) for row in table}
+    said = (
+        last["1", name, rule]
+        for name, rule in (("survey", "each-round"), ("binary", "kept"), ("blt", "kept"))
+    )
+    assert (
+        "shows {:g} words after the last verse, `binary` with kept labels {:g}, and `blt` {:g}.".format(*said)
+        in PAGE
+    )
+    assert all(row[8] == row[9] for row in table if row[2] == "kept")
+
+
+def test_what_had_to_be_reached_has_its_figures_from_the_tables() -> None:
+    table = rows("to 4,146")
+    for name in ("blt", "binary"):
+        kept = " / ".join(f"{float(row[8]):g}" for row in table if row[1:3] == [name, "kept"])
+        assert f"| {kept} |" in PAGE
+    with_rates = " / ".join(row[4] for row in rows("counts and rates") if row[0] == "invoices")
+    assert f"| {with_rates} |" in PAGE
