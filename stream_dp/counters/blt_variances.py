@@ -17,10 +17,27 @@ from stream_dp.counters.blt_parameters import Gaps, output_weights
 _DIGIT_BITS = 9
 _DIGITS = 3  # enough for 2^24 rounds
 _TABLE_BITS = 128
+_NEAR = 512
 
 
 def row_variances(gaps: Gaps, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The variance of the noise of a count, before rounding, after each of `rounds`."""
+    """The variance of the noise of a count, before rounding, after each of `rounds`.
+
+    A live stream asks for a round at a time, so those near each other are computed together, which changes no bit.
+    """
+    if 0 < len(rounds) < _NEAR:
+        first = int(rounds.min()) // _NEAR
+        if first == int(rounds.max()) // _NEAR:
+            return _variances_of_neighbours(gaps, first)[rounds - first * _NEAR]
+    return _row_variances(gaps, rounds)
+
+
+@lru_cache(maxsize=8)
+def _variances_of_neighbours(gaps: Gaps, stretch: int) -> NDArray[np.float64]:
+    return _row_variances(gaps, np.arange(stretch * _NEAR, (stretch + 1) * _NEAR))
+
+
+def _row_variances(gaps: Gaps, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
     lost = _lost(gaps, rounds)
     total = np.zeros(len(rounds))
     for a, b, weight, gap in _pairs(gaps):

@@ -148,3 +148,13 @@ def test_variances_of_late_rounds_equal_the_sums_themselves() -> None:
     rounds = np.array([1, 511, 512, 513, 99_999, horizon])
     assert np.cumsum(b**2)[rounds - 1] == pytest.approx(row_variances(gaps, rounds), rel=1e-10)
     assert np.all(np.diff(row_variances(gaps, np.arange(1, 3000))) > 0)
+
+
+@pytest.mark.parametrize("start", [0, 1, 511, 512, 1_000_000, 2**24 - 700])
+@pytest.mark.parametrize("size", [1, 2, 511, 512, 513])
+def test_rounds_have_the_same_variance_bit_for_bit_however_many_are_asked_for(start: int, size: int) -> None:
+    gaps = best_gaps(2**24)
+    asked = np.arange(start, start + size)[::-1]
+    together = row_variances(gaps, np.arange(start, start + 5_000))[:size][::-1]
+    assert row_variances(gaps, asked).tobytes() == together.tobytes()
+    assert row_variances(gaps, asked[:0]).shape == (0,)
