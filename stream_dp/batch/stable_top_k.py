@@ -3,8 +3,8 @@
 Source: Zhu and Wang 2022, "Adaptive Private-K-Selection with Adaptive K", Algorithms 1 to 3, Theorems 11 and 12.
 Counts are of DISTINCT users; adding or removing one user moves any number of counts by 1, all in one direction.
 
-- `stable_top_k`: k by `largest_gap` (Algorithm 1) at epsilon = 2 sqrt(rho); release the top k iff
-  max(1, h_(k) - h_(k+1)) + N(0, 1 / rho) - Phi^-1(1 - d) / sqrt(rho) > 1. d-approximate rho-zCDP.
+- `stable_top_k`: k by `largest_gap` (Algorithm 1, over least <= k <= kbar) at epsilon = 2 sqrt(rho); release the top k
+  iff max(1, h_(k) - h_(k+1)) + N(0, 1 / rho) - Phi^-1(1 - d) / sqrt(rho) > 1. d-approximate rho-zCDP.
 - `stable_fixed_k`: the same with r(j) = -penalty |j - k| at rho / 2, then the missing ones, or a choice among too
   many, by Gumbel noise at rho / 2. d-approximate rho-zCDP.
 
@@ -25,7 +25,7 @@ from scipy.special import ndtri
 
 from stream_dp.batch.cost import Cost, epsilon_per_pick, require_count, require_delta, require_positive
 from stream_dp.batch.gumbel_top_k import GumbelTopK, gumbel_top_k
-from stream_dp.batch.largest_gap import noisiest_gap
+from stream_dp.batch.largest_gap import noisiest_gap, require_ranks
 from stream_dp.batch.ranking import Head, head
 from stream_dp.batch.result import BatchResult
 from stream_dp.privacy import loss
@@ -34,17 +34,21 @@ from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 @dataclass(frozen=True, slots=True)
 class StableTopK:
-    """`step`: how far one neighbour moves a gap; 1, or 2 where counts may be replaced (see `label_votes.py`)."""
+    """`step`: how far one neighbour moves a gap; 1, or 2 where counts may be replaced (see `label_votes.py`).
+
+    `least`: the least k that may be chosen.
+    """
 
     rho: float
     test_delta: float
     kbar: int
     step: int = 1
+    least: int = 1
 
     def __post_init__(self) -> None:
         require_positive("rho", self.rho)
         require_delta("test_delta", self.test_delta)
-        require_count("kbar", self.kbar)
+        require_ranks(self.least, self.kbar)
         require_count("step", self.step)
 
     @property
@@ -90,7 +94,7 @@ def _stable_set(
 ) -> NDArray[np.int64] | None:
     """The set that passed the test, by rising number so that its order tells nothing; None when it failed."""
     gaps = top.gaps(parameters.kbar)
-    k = noisiest_gap(gaps, parameters.gumbel_scale, noise, regulariser)
+    k = noisiest_gap(gaps, parameters.gumbel_scale, noise, parameters.least, regulariser)
     gap = max(parameters.step, int(gaps[k - 1]))
     lower_bound = gap + float(noise.gaussian(parameters.sigma, 1)[0]) - parameters.test_offset
     return np.sort(top.items[:k]) if lower_bound > parameters.step else None

@@ -176,6 +176,14 @@ def top_k(
         ),
     ] = None,
     k: Annotated[int, typer.Option("-k", "--k", help="The most labels to release.")] = 10,
+    least: Annotated[
+        int | None,
+        typer.Option(
+            help="stable, gap, gap-gaussian: the least k that may be chosen.",
+            show_default="1",
+            rich_help_panel=_PROMISE,
+        ),
+    ] = None,
     kbar: Annotated[
         int | None,
         typer.Option(
@@ -225,7 +233,7 @@ def top_k(
 
       stream-dp top-k --file orders.parquet --source orders --mechanism gaussian --items-per-user 10 --plot top.png
 
-      stream-dp top-k --stream shop --mechanism stable -k 50 --dry-run
+      stream-dp top-k --stream shop --mechanism stable -k 100 --least 20 --dry-run
 
       stream-dp top-k --stream shop -k 20 --id best-of-may --output best.parquet
 
@@ -236,6 +244,7 @@ def top_k(
     asked = {
         "delta": delta,
         "k": k,
+        "least": least,
         "kbar": kbar,
         "items_per_user": items_per_user,
         "penalty": penalty,

@@ -30,6 +30,7 @@ from stream_dp.batch.largest_gap import (
     largest_gap,
     largest_gap_gaussian,
     noisy_max_epsilon,
+    require_ranks,
 )
 from stream_dp.batch.policy_set_union import GaussianPolicy, LaplacePolicy, gaussian_policy, laplace_policy
 from stream_dp.batch.set_union import (
@@ -155,11 +156,11 @@ def _pay_what_you_get(
     )
 
 
-def _stable_top_k(epsilon: float, delta: float, k: int) -> Calibrated:
-    """A set of at most k labels, whose size the mechanism chooses, or nothing; users may hold any number of items."""
+def _stable_top_k(epsilon: float, delta: float, k: int, least: int = 1) -> Calibrated:
+    """A set of `least` to k labels, of a size that the mechanism chooses, or nothing; users may hold any number."""
     check_promise(epsilon, delta)
-    check_sizes(k=k)
-    parameters = StableTopK(zcdp_rho(epsilon, delta / 2), delta / 2, k)
+    check_sizes(k=k, least=least)
+    parameters = StableTopK(zcdp_rho(epsilon, delta / 2), delta / 2, k, least=least)
     return Calibrated(
         parameters.cost,
         delta,
@@ -181,11 +182,11 @@ def _stable_fixed_k(epsilon: float, delta: float, k: int, kbar: int, penalty: fl
     )
 
 
-def _gap(epsilon: float, k: int) -> Calibrated:
-    """The rank, up to k, after which the counts fall most; it names no label, so it needs no delta."""
+def _gap(epsilon: float, k: int, least: int = 1) -> Calibrated:
+    """The rank, `least` to k, after which the counts fall most; it names no label, so it needs no delta."""
     check_epsilon(epsilon)
-    check_sizes(k=k)
-    parameters = LargestGap(epsilon, k)
+    check_sizes(k=k, least=least)
+    parameters = LargestGap(epsilon, k, least)
 
     def run(rows: Rows, noise: OneShotNoise) -> Outcome:
         return Outcome(np.empty(0, np.int64), rank=largest_gap(rows.counts(), parameters, noise).rank)
@@ -193,18 +194,19 @@ def _gap(epsilon: float, k: int) -> Calibrated:
     return Calibrated(parameters.cost, 0.0, False, run)
 
 
-def _gap_gaussian(epsilon: float, delta: float, k: int) -> Calibrated:
+def _gap_gaussian(epsilon: float, delta: float, k: int, least: int = 1) -> Calibrated:
     """The same with Gaussian noise (report-noisy-max)."""
     check_promise(epsilon, delta)
-    check_sizes(k=k)
+    check_sizes(k=k, least=least)
+    require_ranks(least, k)
 
     def excess(sigma: float) -> float:
-        return noisy_max_epsilon(sigma, delta, k) - epsilon
+        return noisy_max_epsilon(sigma, delta, k - least + 1) - epsilon
 
     if not excess(1e9) < 0 < excess(1e-3):
         raise ValueError(f"no noise between 0.001 and 1e9 gives epsilon {epsilon:g} at delta {delta:g}.")
     sigma = float(brentq(excess, 1e-3, 1e9, xtol=1e-12, rtol=1e-12)) * (1 + 1e-9)
-    parameters = GaussianGap(sigma, delta, k)
+    parameters = GaussianGap(sigma, delta, k, least)
 
     def run(rows: Rows, noise: OneShotNoise) -> Outcome:
         return Outcome(

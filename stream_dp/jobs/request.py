@@ -58,6 +58,7 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     epsilon: float | None = None
     delta: float | None = None
     k: int | None = None
+    least: int | None = None
     kbar: int | None = None
     items_per_user: int | None = None
     tokens: int | None = None

@@ -1,6 +1,9 @@
 """Stable top-k: the chosen rank, the test of the gap, completing a fixed k, and label votes."""
 
+import itertools
+import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +94,68 @@ def test_a_gap_passes_with_the_chance_of_its_noise(step: int, gap: int) -> None:
     if gap <= step:
         assert pass_chance(parameters, gap) == pytest.approx(0.05)
     assert not share_agrees(passed, trials, pass_chance(parameters, gap) * 0.7)
+
+
+Law = dict[tuple[int, ...], float]
+
+
+def stable_law(counts: tuple[int, ...], parameters: StableTopK) -> Law:
+    """The chance of every set, by the mechanism's own scales: the empty one where the test fails."""
+    ordered = sorted(range(len(counts)), key=lambda item: (-counts[item], item))
+    heights = np.array([counts[item] for item in ordered] + [0])
+    gaps = (heights[:-1] - heights[1:])[parameters.least - 1 : parameters.kbar]
+    weights = np.exp(gaps / parameters.gumbel_scale)
+    law: Law = {(): 0.0}
+    for place, chosen in enumerate(weights / weights.sum()):
+        passed = float(chosen) * pass_chance(parameters, int(gaps[place]))
+        law[tuple(sorted(ordered[: place + parameters.least]))] = passed
+        law[()] += float(chosen) - passed
+    return law
+
+
+def largest_excess(parameters: StableTopK, epsilon: float) -> float:
+    """The true delta at epsilon over all counts up to 4 of four items and every user who leaves them."""
+    found = 0.0
+    for larger in itertools.product(range(5), repeat=4):
+        for held in itertools.product((0, 1), repeat=4):
+            if all(count >= mine for count, mine in zip(larger, held, strict=True)):
+                smaller = tuple(count - mine for count, mine in zip(larger, held, strict=True))
+                laws = stable_law(larger, parameters), stable_law(smaller, parameters)
+                for one, other in (laws, laws[::-1]):
+                    apart = (
+                        chance - math.exp(epsilon) * other.get(each, 0.0) for each, chance in one.items()
+                    )
+                    found = max(found, sum(max(0.0, each) for each in apart))
+    return found
+
+
+@pytest.mark.parametrize("least", [1, 2, 3])
+def test_the_true_delta_over_any_range_of_k_is_within_the_cost(least: int) -> None:
+    parameters = StableTopK(0.3, 0.02, 4, least=least)
+    delta = 0.05
+    epsilon = parameters.cost.epsilon_at(delta)
+    assert largest_excess(parameters, epsilon) <= delta
+    assert largest_excess(replace(parameters, test_delta=0.1), epsilon) > delta, (
+        "a test that lets too much pass"
+    )
+
+
+def test_ranks_are_chosen_from_least_on() -> None:
+    source, trials = noise(21), 6_000
+    counts = np.array([90, 40, 38, 37, 31, 30])  # gaps 50, 2, 1, 6, 1
+    weights = np.exp(np.array([1, 6, 1]) / 2)
+    law = dict(zip((3, 4, 5), weights / weights.sum(), strict=True))
+    seen = outcomes(lambda: largest_gap(counts, LargestGap(1.0, 5, 3), source).rank, trials)
+    assert counts_agree(seen, law)
+    shifted = dict(zip((2, 3, 4), weights / weights.sum(), strict=True))
+    assert not counts_agree(seen, shifted)
+    assert largest_gap_gaussian(counts, GaussianGap(0.2, 1e-6, 5, 2), source).rank == 4
+    assert GaussianGap(4.0, 1e-6, 5, 5).cost.rho < GaussianGap(4.0, 1e-6, 5, 1).cost.rho
+    chosen = stable_top_k(np.array([900, 400, 380, 10, 9]), StableTopK(2.0, 1e-6, 5, least=2), source)
+    assert chosen.items.tolist() == [0, 1, 2]
+    for least, told in ((6, "lower it"), (0, "whole number")):
+        with pytest.raises(ValueError, match=told):
+            StableTopK(1.0, 1e-6, 5, least=least)
 
 
 def stable_marks(
