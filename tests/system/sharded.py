@@ -102,10 +102,11 @@ def sharded_stream(
         "checkpoint_seconds": 0.2,
         "shards": shards,
     }
+    partitions = changed.pop("partitions", 1)
     stream = ShardedStream(
         Settings(stream=name, kafka=kafka, redis=redis_url, **{**settings, **changed}), folder
     )
-    stream.create_topics()
+    stream.create_topics(partitions)
     try:
         yield stream
     finally:

@@ -35,7 +35,7 @@ def main() -> int:
     )
     asked = arguments.parse_args()
     os.environ |= {KILLS: str(asked.kills), FLIPS: str(asked.flips)}
-    files = [f"tests/system/{name}.py" for name in ("test_crashes", "test_corruption")]
+    files = [f"tests/system/{name}.py" for name in ("test_crashes", "test_partitions", "test_corruption")]
     status = 0
     for broker in asked.kafka or ["embedded", "apache"]:
         status = status or int(pytest.main([*files, "--kafka", broker, "--timeout", "0", "--verbose"]))
