@@ -137,26 +137,15 @@ def labels_shown(log_: Hits, mechanism: BltMechanism, seed: int) -> tuple[int, i
 def rate_test() -> str:
     """Labels shown after the last event, means of the runs."""
     rows = []
-    for name, log_ in public_logs().items():
-        if name in RUNS:
-            for epsilon in EPSILONS:
-                settings = epsilon, 1e-6, log_.horizon, log_.items_per_event
-                mechanism, _ = calibrate(*settings, "blt", shown="kept")
-                assert isinstance(mechanism, BltMechanism)
-                found = [
-                    labels_shown(_of_use(log_, mechanism), mechanism, seed) for seed in range(RUNS[name])
-                ]
-                alone, both = np.mean(found, axis=0)
-                rows.append(
-                    [
-                        name,
-                        str(RUNS[name]),
-                        f"{epsilon:g}",
-                        f"{alone:.1f}",
-                        f"{both:.1f}",
-                        f"{both / alone:.2f}",
-                    ]
-                )
+    for name, log_ in public_logs(*RUNS).items():
+        for epsilon in EPSILONS:
+            settings = epsilon, 1e-6, log_.horizon, log_.items_per_event
+            mechanism, _ = calibrate(*settings, "blt", shown="kept")
+            assert isinstance(mechanism, BltMechanism)
+            found = [labels_shown(_of_use(log_, mechanism), mechanism, seed) for seed in range(RUNS[name])]
+            alone, both = np.mean(found, axis=0)
+            said = name, str(RUNS[name]), f"{epsilon:g}"
+            rows.append([*said, f"{alone:.1f}", f"{both:.1f}", f"{both / alone:.2f}"])
     return table(["log", "runs", "epsilon", "counts alone", "counts and rates", "times as many"], rows)
 
 
