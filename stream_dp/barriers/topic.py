@@ -34,7 +34,7 @@ def needs_barriers(settings: Settings, partitions: int) -> bool:
 def prepare_barriers(settings: Settings) -> None:
     """Make the barriers topic where it may be made; warns of one that takes what a wrong clock writes.
 
-    Raises `LogRefused` unless it keeps its records for ever.
+    Raises `LogRefused` unless it keeps its records forever.
     """
     if settings.create_topics:
         try:
@@ -46,7 +46,7 @@ def prepare_barriers(settings: Settings) -> None:
 
 
 def check_barriers_topic(settings: Settings) -> list[str]:
-    """Raise `LogRefused` unless the barriers topic keeps its records for ever; returns warnings."""
+    """Raise `LogRefused` unless the barriers topic keeps its records forever; returns warnings."""
     kafka, topic = settings.kafka_address, settings.barriers
     for forgetful in log.check_topic(kafka, topic):
         raise log.LogRefused(

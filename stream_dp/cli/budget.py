@@ -105,7 +105,10 @@ def show(
     place: Place,
     odometer: Annotated[
         bool,
-        typer.Option("--odometer", help="Also tell what holds if releases decide when everything stops."),
+        typer.Option(
+            "--odometer",
+            help="Also show what holds if the releases decide when to stop.",
+        ),
     ] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -133,11 +136,14 @@ def show(
 def set_(
     *,
     epsilon: Annotated[float, typer.Option(help="The most that all releases from the source may cost.")],
-    delta: Annotated[float, typer.Option(help="Chance that the promise fails.")],
+    delta: Annotated[
+        float,
+        typer.Option(help="Delta of the guarantee: how likely epsilon may fail."),
+    ],
     unit: Annotated[
         Literal["event", "user"] | None,
         typer.Option(
-            help="What one unit of the promise is: one event, or all of one user.",
+            help="What the guarantee protects: one event, or one user with all of their events.",
             show_default="that of the source, else of the stream, else event",
         ),
     ] = None,

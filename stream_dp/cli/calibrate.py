@@ -1,4 +1,4 @@
-"""`stream-dp calibrate`: what a promise costs with each mechanism, and what given noise promises."""
+"""`stream-dp calibrate`: what a guarantee costs with each mechanism, and what guarantee a given noise gives."""
 
 import json
 from dataclasses import asdict
@@ -32,24 +32,26 @@ def calibrate(
     horizon: Annotated[
         int,
         typer.Option(
-            help="Rounds promised in advance. Unless the settings close rounds otherwise, one event is one round."
+            help="Rounds, fixed in advance. Unless the settings close rounds otherwise, one event is one round."
         ),
     ] = _DEFAULTS["horizon"],
     items_per_event: Annotated[
-        int, typer.Option(help="The most distinct items of one event, or of one user, that count.")
+        int, typer.Option(help="How many distinct items of one event, or of one user, count at most.")
     ] = _DEFAULTS["items_per_event"],
     unit: Annotated[
         Literal["event", "user"],
-        typer.Option(help="Whom the promise protects: one event, or all of one user."),
+        typer.Option(help="What the guarantee protects: one event, or one user with all of their events."),
     ] = ("event"),
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Promise for all rounds together.", show_default=str(_DEFAULTS["epsilon"])),
+        typer.Option(
+            help="Epsilon of the guarantee, for all rounds together.", show_default=str(_DEFAULTS["epsilon"])
+        ),
     ] = None,
     delta: Annotated[
         float | None,
         typer.Option(
-            help="Probability that the promise of epsilon leaves out, for all rounds together; far below 1 / events.",
+            help="Delta of the guarantee, for all rounds together; choose it far below 1 / events.",
             show_default=str(_DEFAULTS["delta"]),
         ),
     ] = None,
@@ -73,7 +75,7 @@ def calibrate(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare what the mechanisms show at a promise (epsilon, delta), or say what given noise promises.
+    """Compare what the mechanisms show under one guarantee (epsilon, delta), or say what a given noise guarantees.
 
     [bold]Examples[/]
 
@@ -136,7 +138,7 @@ def _given(
     threshold_delta: float,
     shown: Literal["kept", "each-round"],
 ) -> "Calibrated":
-    """What given noise promises."""
+    """The guarantee that a given noise gives."""
     if name not in DISCRETE:
         raise Mistake(
             f"--sigma-squared is about the draws of one mechanism: add --mechanism with {' or '.join(DISCRETE)}"

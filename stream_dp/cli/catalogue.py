@@ -63,7 +63,7 @@ COMMANDS = {
     ),
     "table": Entry(
         "table:table",
-        "Keep `<stream>.table` equal to the newest release, one record a label, until stopped with Ctrl-C or SIGTERM.",
+        "Keep `<stream>.table` equal to the newest release, a record per label, until stopped with Ctrl-C or SIGTERM.",
         "worker",
     ),
     "windows": Entry(
@@ -83,17 +83,17 @@ COMMANDS = {
     ),
     "calibrate": Entry(
         "calibrate:calibrate",
-        "Compare what the mechanisms show at a promise (epsilon, delta), or say what given noise promises.",
+        "Compare what the mechanisms show under one guarantee (epsilon, delta), or say what a given noise guarantees.",
         "estimates",
     ),
     "preview": Entry(
         "preview:preview",
-        "Run candidates for the settings over a PUBLIC log and compare what they show with the truth.",
+        "Run candidate settings over a PUBLIC log and compare what they show with the truth.",
         "jobs",
     ),
     "plan": Entry(
         "plan:plan",
-        "Say what a stream of a given size needs, from what the work costs on this machine, which takes some seconds.",
+        "Estimate what a stream of a given size needs, by timing the work on this machine for a few seconds.",
         "worker",
     ),
     "check": Entry(
@@ -108,7 +108,7 @@ COMMANDS = {
     ),
     "verify": Entry(
         "verify:verify",
-        "Compute all releases of an epoch again, from its noise key and the events topic, and compare them.",
+        "Recompute all releases of an epoch from its noise key and the events topic, and compare them.",
         "worker",
     ),
     "rebuild": Entry(

@@ -25,7 +25,7 @@ def check(
             metavar="N",
             min=1,
             max=100_000,
-            help="Decode the newest N records, and count what they are; their content is not shown.",
+            help="Decode the newest N records and count the kinds; their content is not shown.",
         ),
     ] = None,
     as_json: options.Json = False,

@@ -41,8 +41,10 @@ class Wishes:
         str | None,
         typer.Option(metavar="PATH", help="Where the items of a record are, such as lines[*].sku."),
     ] = None
-    user: Annotated[str | None, typer.Option(metavar="PATH", help="Where its user is, or $key.")] = None
-    where: Annotated[str | None, typer.Option(metavar="PATH", help="Which records hold anything.")] = None
+    user: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Where the user of a record is, or $key.")
+    ] = None
+    where: Annotated[str | None, typer.Option(metavar="PATH", help="Which records count.")] = None
     unit: Annotated[str | None, typer.Option(help="Who is protected: event, or user.")] = None
     epsilon: Annotated[float, typer.Option(help="Of the guarantee.")] = 1.0
     delta: Annotated[float, typer.Option(help="Of the guarantee.")] = 1e-6
@@ -61,7 +63,7 @@ class Registry:
     schema_registry: Annotated[
         str | None, typer.Option(metavar="URL", help="Where schemas are registered.")
     ] = None
-    registry_username: Annotated[str | None, typer.Option(help="Who asks there.")] = None
+    registry_username: Annotated[str | None, typer.Option(help="User name for the registry.")] = None
     registry_password: Annotated[
         str | None, typer.Option(metavar="env:NAME|file:PATH", help="Where the password is.")
     ] = None
@@ -86,8 +88,10 @@ def connect(
     public: Annotated[
         bool, typer.Option("--public", help="The records are public: look at the newest ones.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over a settings file that exists.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, and take what is proposed.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing settings file.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask nothing and accept what is proposed.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Propose a stream that reads a topic as it stands, show what it costs, and write its settings file.
@@ -294,7 +298,7 @@ def _retention(survey: TopicSurvey) -> str:
     if survey.retention_days is None:
         return "unknown"
     if survey.retention_days < 0:
-        return "for ever: lost state can always be rebuilt"
+        return "forever: lost state can always be rebuilt"
     return (
         f"{survey.retention_days:g} days: lost state can be rebuilt, and releases verified, only for so long"
     )

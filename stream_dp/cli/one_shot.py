@@ -42,9 +42,9 @@ from stream_dp.jobs.steps import Site, prepare
 _COMMANDS = "command line"
 """What stands in the place of a stream for jobs that are asked for by command; no stream is called so."""
 
-_READ, _PROMISE, _SHOW = "What to read", "What to promise", "What to show"
+_READ, _PROMISE, _SHOW = "What to read", "What to guarantee", "What to show"
 
-Epsilon = Annotated[float, typer.Option(help="Promise for the whole job.", rich_help_panel=_PROMISE)]
+Epsilon = Annotated[float, typer.Option(help="Epsilon of the guarantee.", rich_help_panel=_PROMISE)]
 ItemsPerUser = Annotated[
     int | None,
     typer.Option(
@@ -64,9 +64,13 @@ class Job(options.Servers):
     """What all jobs are told: what to promise, what to read, and whether to run at all."""
 
     epsilon: Epsilon = 1.0
-    delta: Annotated[float, typer.Option(help="Chance that the promise fails.", rich_help_panel=_PROMISE)] = (
-        1e-6
-    )
+    delta: Annotated[
+        float,
+        typer.Option(
+            help="Delta of the guarantee.",
+            rich_help_panel=_PROMISE,
+        ),
+    ] = 1e-6
     unit: Annotated[
         Literal["user", "event"] | None,
         typer.Option(

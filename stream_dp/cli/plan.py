@@ -46,7 +46,7 @@ def plan(
     replicas: Annotated[int, typer.Option(min=1, help="Brokers that keep each release.")] = 3,
     as_json: options.Json = False,
 ) -> None:
-    """Say what a stream of a given size needs, from what the work costs on this machine, which takes some seconds.
+    """Estimate what a stream of a given size needs, by timing the work on this machine for a few seconds.
 
     docs/scaling.md explains the model.
 

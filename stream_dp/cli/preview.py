@@ -47,9 +47,7 @@ def preview(
     epsilon: Annotated[
         str, typer.Option(metavar="E,...", help="The epsilons to try, each for all rounds together.")
     ] = f"{_DEFAULTS['epsilon']:g}",
-    delta: Annotated[
-        float, typer.Option(help="Allowance for failure that is part of each promise.")
-    ] = _DEFAULTS["delta"],
+    delta: Annotated[float, typer.Option(help="Delta of each guarantee.")] = _DEFAULTS["delta"],
     horizon: Annotated[
         str | None,
         typer.Option(
@@ -64,7 +62,7 @@ def preview(
     ] = str(_DEFAULTS["items_per_event"]),
     unit: Annotated[
         Literal["event", "user"],
-        typer.Option(help="Whom the promises protect: one event, or all of one user."),
+        typer.Option(help="What the guarantee protects: one event, or one user with all of their events."),
     ] = "event",
     shown: Annotated[
         Literal["kept", "each-round"],
@@ -77,7 +75,7 @@ def preview(
     runs: Annotated[int, typer.Option(min=1, help="Runs to average, each with a noise key of its own.")] = 3,
     as_json: options.Json = False,
 ) -> None:
-    """Run candidates for the settings over a PUBLIC log and compare what they show with the truth.
+    """Run candidate settings over a PUBLIC log and compare what they show with the truth.
 
     Every candidate runs as a stream would, one event a round, with noise keys that are thrown away. What is printed is
     compared with the true counts: on private data it has no guarantee at all. Take a public log that resembles yours,

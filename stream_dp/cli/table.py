@@ -22,7 +22,7 @@ def table(
     ] = False,
     log: Log,
 ) -> None:
-    """Keep `<stream>.table` equal to the newest release, one record a label, until stopped with Ctrl-C or SIGTERM.
+    """Keep `<stream>.table` equal to the newest release, a record per label, until stopped with Ctrl-C or SIGTERM.
 
     It reads released values only and needs neither key nor Redis. It may be started again at any time, and two of them
     do no harm. The setting table_every says how often it writes at most, and table_format what Kafka Connect needs.

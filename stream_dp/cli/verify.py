@@ -27,7 +27,7 @@ def verify(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Compute all releases of an epoch again, from its noise key and the events topic, and compare them.
+    """Recompute all releases of an epoch from its noise key and the events topic, and compare them.
 
     The certificate that comes out may be shown to anybody.  The status is 0 if every release follows from the log.
 

@@ -108,7 +108,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingsError(f"windows names one twice: {', '.join(self.windows)}")
         if self.releases_retention_days == 0:
             raise SettingsError(
-                "releases_retention_days is a number of days, or -1 to keep releases for ever, not 0"
+                "releases_retention_days is a number of days, or -1 to keep releases forever, not 0"
             )
         if self.pruning_rounds and self.rounds == "ticks":
             raise SettingsError(

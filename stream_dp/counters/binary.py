@@ -1,4 +1,4 @@
-"""The Binary Mechanism for one running count per label: dyadic partial sums, each with one noise draw for ever.
+"""The Binary Mechanism for one running count per label: dyadic partial sums, each with one noise draw forever.
 
 Round l completes exactly one node per label, node l, which covers the rounds (l - lowbit(l), l].  The prefix
 1..l is the disjoint union of the nodes `chain(l)`, so

@@ -2,7 +2,7 @@
 
 The noise of a label's running count after round t is s times
 
-    N(t) = sum over a of s_a U_a(t),    U_a(t) = p_a U_a(t-1) + z_t,    z_t ~ N(0, 1), one draw for ever,
+    N(t) = sum over a of s_a U_a(t),    U_a(t) = p_a U_a(t-1) + z_t,    z_t ~ N(0, 1), one draw forever,
 
 rounded to the nearest integer.  Poles p and weights s_a: blt_parameters.py; draws: privacy/gaussian_noise.py.
 

@@ -19,7 +19,7 @@ class DiscreteCounter(CalibratedCounter, frozen=True):
     threshold_delta: float
 
     least_sigma_squared: ClassVar[float] = LEAST_SIGMA_SQUARED
-    """Less noise than this is not enough for the counter's own reasons, whatever the guarantee."""
+    """The least variance parameter whose draws are computed exactly enough, whatever the guarantee."""
 
     draws_per_round: ClassVar[int] = 1
     """How many draws of one label a round takes, on average."""

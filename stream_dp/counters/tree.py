@@ -1,4 +1,4 @@
-"""Counters that complete one node a round: N(t) = N(parent(t)) + Z(t), one draw per label and node for ever.
+"""Counters that complete one node a round: N(t) = N(parent(t)) + Z(t), one draw per label and node forever.
 
 The prefix 1..t is the disjoint union of the nodes t, parent(t), parent(parent(t)) and so on down to 0; node t covers
 the rounds (parent(t), t].  Which round is whose parent is all that tells one such counter from another.

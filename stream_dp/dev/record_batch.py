@@ -27,7 +27,7 @@ _CONTROL = 0x20
 
 HEADER_BYTES = _HEADER.size
 PREFIX_BYTES = _PREFIX.size
-LEADER_EPOCH = 0  # one node, one leader, for ever
+LEADER_EPOCH = 0  # one node, one leader, forever
 
 
 class BatchHeader(NamedTuple):

@@ -191,7 +191,7 @@ def check_key(opened: EpochOpened, key: bytes) -> None:
 
 
 def check_journal(kafka: Kafka, topic: str) -> None:
-    """Raise `LogRefused` unless `topic` can serve as a journal, whose records stay for ever."""
+    """Raise `LogRefused` unless `topic` can serve as a journal, whose records stay forever."""
     for forgetful in log.check_topic(kafka, topic):
         raise log.LogRefused(
             f"{forgetful}, and what was charged would be spent again: set retention.ms and retention.bytes to -1"

@@ -53,7 +53,7 @@ class Epochs:
         self.journal = EpochJournal(settings)
 
     def finish_closing(self) -> None:
-        """Write down the end that a worker before this one has set for the last epoch, if it did not come to that.
+        """Write down the end that a worker before this one has set for the last epoch, if that worker crashed first.
 
         Raises `StateDamaged` where nobody can tell any more what that was, and `NoKey`.
         """

@@ -44,7 +44,7 @@ def schema_records(settings: Settings) -> Iterator[bytes | None]:
 
 
 def check_schemas_topic(settings: Settings) -> None:
-    """Raise `LogRefused` unless the topic keeps its records for ever."""
+    """Raise `LogRefused` unless the topic keeps its records forever."""
     for forgetful in log.check_topic(settings.kafka_address, settings.schemas):
         raise log.LogRefused(
             f"{forgetful}, and events could not be read again: set retention.ms and retention.bytes to -1"

@@ -58,7 +58,7 @@ def create_topics(
 ) -> None:
     """Create those of `topics` that do not exist, with so many partitions each.
 
-    Their records are kept for so many days, or for ever, unless `configs` say otherwise.
+    Their records are kept for so many days, or forever, unless `configs` say otherwise.
 
     Raises KafkaTimeoutError if the broker takes the requests and does not list the topics in 30 s.
     """
@@ -261,7 +261,7 @@ def offset_at(kafka: Kafka, topic: str, moment: datetime, partition: int = 0) ->
 def read(kafka: Kafka, topic: str, start: int, end: int, partition: int = 0) -> Iterator[Record]:
     """The records of a partition of `topic` with offsets from `start` to before `end`, which must exist already.
 
-    Raises KafkaError, a time-out included: a broker that goes away does not hold the reader for ever.
+    Raises KafkaError, a time-out included: a broker that goes away does not hold the reader forever.
     """
     for _, batch in read_batches(kafka, topic, start, end, partition):
         for found in batch:

@@ -21,7 +21,7 @@ class TopicSurvey:
     """A topic as it stands.  None: the broker does not tell it to this user.
 
     `records` are those that it holds now, `a_day` how many come a day at the rate of the last hour or the last day,
-    whichever is the higher.  `retention_days` is -1 where records are kept for ever.
+    whichever is the higher.  `retention_days` is -1 where records are kept forever.
     """
 
     topic: str

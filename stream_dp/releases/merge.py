@@ -118,7 +118,7 @@ class WholeRounds:
         if self._begun and release.epoch == newest[0]:
             raise ShardsRefused(
                 f"round {release.round} is missing from some shards and shard {release.shard} has released it: "
-                "releases were lost from the topic of the shards, or somebody else has written there"
+                "releases were lost from the topic of the shards, or another producer wrote to this topic"
             )
         for held in self._held:
             if held and held[0][0].place == release.place:

@@ -1,7 +1,7 @@
 """The releases topic as an archive: the release of a round or of a moment is found without reading all others.
 
 Rounds only grow along the topic, except where a worker that died or slept has sent some again.  Such a repetition is
-no longer than what a worker holds in its hands, so every search looks that far back before it believes itself.
+no longer than what a worker has in memory, so every search scans back that far to skip duplicates.
 Records that are no releases of the topic's stream are passed over.
 """
 

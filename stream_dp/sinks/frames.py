@@ -77,7 +77,7 @@ class FramesOutlet:
         if changed:
             raise EpochRefused(
                 f"the topic {self._settings.frames!r} holds rounds {frame.first} to {frame.last} in a form that does "
-                "not fit the others: somebody else has written there; nothing is sent"
+                "not fit the others: another producer wrote to this topic; nothing is sent"
             )
 
     def pipeline(self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None) -> Sequencer:

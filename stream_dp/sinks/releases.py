@@ -110,7 +110,7 @@ class ReleasesOutlet:
                 if self._published.setdefault((release.round, release.part), digest) != digest:
                     raise EpochRefused(
                         f"the topic {self._settings.releases!r} holds two different releases of round "
-                        f"{release.round}: somebody else has written there; nothing is sent"
+                        f"{release.round}: another producer wrote to this topic; nothing is sent"
                     )
         return self.not_given_again
 

@@ -16,7 +16,7 @@ REBALANCE_MILLISECONDS = 120_000
 """How long the group waits for a member that lives and is busy, such as one that loads a shard or saves its shards.
 
 aiokafka would wait no longer than for a silent one.  Whoever takes longer than that would be put out, find its shards
-with another, and put that one out in turn when it comes back: both would load shards for ever and count nothing.
+with another, and put that one out in turn when it comes back: both would load shards forever and count nothing.
 """
 
 _HEARTBEAT_MILLISECONDS = 500

@@ -163,7 +163,7 @@ class OwnedShard:
         if not opened or opened[0].epoch.number != frame.epoch:
             raise FrameRefused(
                 f"the frames topic holds frames of an epoch {frame.epoch} that the topic {self._settings.epochs!r} "
-                "does not know: somebody else has written there, or that topic was lost; restore it"
+                "does not know: another producer wrote to this topic, or that topic was lost; restore it"
             )
         older = max((epoch for epoch, _, _ in self._published if epoch < frame.epoch), default=None)
         if older is not None:
@@ -261,7 +261,7 @@ class OwnedShard:
             if digests.setdefault(place, digest) != digest:
                 raise EpochRefused(
                     f"the topic {topic!r} holds two different releases of round {release.round} of shard "
-                    f"{self.number}: somebody else has written there; nothing is sent"
+                    f"{self.number}: another producer wrote to this topic; nothing is sent"
                 )
         return digests
 

@@ -222,7 +222,7 @@ class _Start:
         if past_the_end:
             raise EpochRefused(
                 f"the topic {settings.releases!r} holds rounds beyond the horizon of epoch {ended.epoch.number}: "
-                "somebody else has written there; nothing is sent"
+                "another producer wrote to this topic; nothing is sent"
             )
         checkpoint = self._epochs.roll(ended)
         logger.warning(

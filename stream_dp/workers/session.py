@@ -289,7 +289,7 @@ class Session:
         self._watch.checkpointed(round_number, labels, time.monotonic() - began)
         try:
             commit = self._consumer.commit(self._places(offsets))
-            # Without a limit, aiokafka would wait for a missing broker for ever.
+            # Without a limit, aiokafka would wait for a missing broker forever.
             await asyncio.wait_for(commit, _OFFSET_SECONDS)
         except (KafkaError, TimeoutError) as error:
             logger.info("the group's offsets, which only monitors read, were not committed: %r", error)
