@@ -26,6 +26,7 @@ from stream_dp.jobs.topic_rows import TopicRange, find_again, find_range, mappin
 from stream_dp.privacy.composition import Charge, Unit
 from stream_dp.privacy.keyed_noise import key_check, subkey
 from stream_dp.privacy.one_shot_noise import OneShotNoise
+from stream_dp.privacy.vector import Vector
 from stream_dp.store import pay_what_you_get
 from stream_dp.store.ledger import ChargeConflict, LedgerRefused, NotDurable
 from stream_dp.store.ledger_records import Marks
@@ -71,16 +72,15 @@ class Prepared:
     file_state: tuple[int, ...] | None = None
 
     @property
-    def offsets(self) -> tuple[int, int | None]:
-        """Offsets of the charged source that the charge covers.
+    def offsets(self) -> tuple[int, int | None, Vector, Vector]:
+        """Offsets of the charged source that are read, as a charge has them: begin and end, then of further partitions.
 
-        All of them where what is read has no offsets of the source, and where it has several partitions: a charge
-        names offsets of one.
+        All of them where what is read has no offsets of the source.
         """
         place = self.place
-        if isinstance(place, TopicRange) and place.topic == self.name and len(place.firsts) == 1:
-            return place.firsts[0], place.ends[0]
-        return 0, None
+        if isinstance(place, TopicRange) and place.topic == self.name:
+            return place.firsts[0], place.ends[0], place.firsts[1:], place.ends[1:]
+        return 0, None, (), ()
 
 
 def owner_of(source: Source, site: Site) -> Registered:
@@ -149,7 +149,7 @@ def prepare(request: JobRequest, site: Site, admitted: TopicRange | None = None)
 def charge_of(prepared: Prepared, charge_id: str, key: bytes) -> Charge:
     """What the job costs its source.  The digest binds the job's noise key: one charge pays for one noise only."""
     request, cost = prepared.request, prepared.calibrated.cost
-    first, end = prepared.offsets
+    first, end, further_offsets, further_ends = prepared.offsets
     return Charge(
         id=charge_id,
         what=f"{request.job} by {request.mechanism}, job {request.id}",
@@ -158,6 +158,8 @@ def charge_of(prepared: Prepared, charge_id: str, key: bytes) -> Charge:
         delta=cost.delta,
         first_offset=first,
         end_offset=end,
+        further_offsets=further_offsets,
+        further_ends=further_ends,
         digest=_digest(request, key),
         exact=(prepared.calibrated.epsilon, prepared.calibrated.delta),
         loss=cost.loss,

@@ -67,7 +67,8 @@ def test_a_job_reads_every_partition_and_one_person_counts_once_for_a_label(plac
     assert ends == (600, 900, 0, 600)
     assert (result.first_offset, *result.further_offsets) == (0, 0, 0, 0)
     [charge] = place.charges()
-    assert (charge.first_offset, charge.end_offset) == (0, None), "it covers every partition"
+    assert (charge.first_offset, charge.further_offsets) == (0, (0, 0, 0))
+    assert charge.ends == ends
 
 
 def test_times_choose_records_of_every_partition_and_offsets_are_refused(place: Place) -> None:
@@ -82,7 +83,11 @@ def test_times_choose_records_of_every_partition_and_offsets_are_refused(place: 
     assert (morning.end_offset, *morning.further_ends) == (noon.first_offset, *noon.further_offsets)
     assert "has 4 partitions, each with offsets of its own" in (offset.reason or "")
     assert "is empty in every partition" in (never.reason or "")
-    assert len(place.charges()) == 2
+    first, second = place.charges()
+    assert first.ends == (second.first_offset, *second.further_offsets)
+    for partition, end in enumerate((noon.end_offset, *noon.further_ends)):
+        read = [(first.covers(partition, each), second.covers(partition, each)) for each in range(end or 0)]
+        assert all(one != other for one, other in read), "each record is paid for by the job that read it"
 
 
 def test_a_job_that_is_taken_up_again_reads_what_it_was_admitted_for(place: Place) -> None:
