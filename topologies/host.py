@@ -61,7 +61,7 @@ def _command(service: faust.Service) -> type[faust.Worker]:
             try:
                 super().execute_from_commandline()
             except SystemExit:
-                if isinstance(service, WorkerService) and service.refusal is not None:
+                if getattr(service, "refusal", None) is not None:
                     raise SystemExit(_REFUSED) from None
                 raise
 

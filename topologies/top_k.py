@@ -13,24 +13,32 @@ from typing import Any
 import faust
 
 from stream_dp.config.settings import load_settings
+from stream_dp.errors import Refused
 from stream_dp.jobs.worker import JobWorker
 from topologies.host import hosted
 
 
 class Jobs(faust.Service):
-    """The worker as a Faust service."""
+    """The worker as a Faust service; `refusal` says why it gave up, if it did."""
 
     def __init__(self, worker: JobWorker) -> None:
         super().__init__()
         self.worker = worker
+        self.refusal: Exception | None = None
         self._ended = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
 
     @faust.Service.task
     async def _work(self) -> None:
         try:
             await asyncio.to_thread(self.worker.run)
+        except Refused as refusal:
+            self.log.error("%s", refusal)
+            self.refusal = refusal
         finally:
             self._ended.set()
+        if self.refusal is not None and self.beacon.root is not None:
+            self._stopping = self.loop.create_task(self.beacon.root.data.stop())
 
     @faust.Service.timer(1.0)
     async def _schedules(self) -> None:

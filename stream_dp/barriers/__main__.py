@@ -9,7 +9,7 @@ import msgspec
 
 from stream_dp.barriers.process import REFUSED, Task
 from stream_dp.barriers.writer import BarrierWriter
-from stream_dp.kafka.log import LogRefused
+from stream_dp.errors import Refused
 
 
 def _end_with_parent() -> None:
@@ -29,7 +29,7 @@ def main() -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
         BarrierWriter(task.settings, bytes.fromhex(task.key)).run(Event())
-    except LogRefused as refused:
+    except Refused as refused:
         logging.error("%s", refused)
         return REFUSED
     return 0

@@ -9,7 +9,8 @@ import typer
 from stream_dp.cli import options
 from stream_dp.cli.checklist.finding import Finding, tell
 from stream_dp.cli.checklist.guarantee import noise, promise
-from stream_dp.cli.checklist.sample import Sample, sampled
+from stream_dp.cli.checklist.rights import commands, needed_rights, permitted
+from stream_dp.cli.checklist.sample import sampled
 from stream_dp.cli.checklist.state import redis_and_state
 from stream_dp.cli.checklist.topics import topics
 from stream_dp.config.settings import Settings, SettingsError
@@ -28,6 +29,12 @@ def check(
             help="Decode the newest N records and count the kinds; their content is not shown.",
         ),
     ] = None,
+    rights: Annotated[
+        bool,
+        typer.Option(
+            "--rights", help="List the rights in Kafka that each process of the stream needs, as commands."
+        ),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Check settings, Kafka, Redis and noise before a worker starts; nothing is made or changed.
@@ -43,17 +50,23 @@ def check(
       stream-dp check --settings stream.toml --json
 
       stream-dp check --stream shop --sample 1000
+
+      stream-dp check --stream shop --rights
     """
-    taken: Sample | None = None
+    more: dict[str, object] = {}
+    listed: list[str] = []
     try:
         settings = servers.load()
+        if rights:
+            more["rights"], listed = needed_rights(settings), list(commands(settings))
         findings = list(_findings(settings))
         if sample is not None:
             taken, finding = sampled(settings, sample)
             findings.append(finding)
+            more |= {} if taken is None else {"sample": asdict(taken)}
     except SettingsError as error:
         findings = [Finding("settings", "failed", str(error))]
-    tell(findings, as_json, **({} if taken is None else {"sample": asdict(taken)}))
+    tell(findings, as_json, listed, **more)
 
 
 def _findings(settings: Settings) -> Iterator[Finding]:
@@ -67,4 +80,5 @@ def _findings(settings: Settings) -> Iterator[Finding]:
     yield noise(settings)
     yield promise(settings)
     yield from topics(settings)
+    yield from permitted(settings)
     yield from redis_and_state(settings)

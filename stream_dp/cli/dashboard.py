@@ -53,7 +53,7 @@ def dashboard(
     typer.echo(told if as_json else f"Dashboard of {found.stream}: {url} (Ctrl-C ends it)")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as cleanly as Ctrl-C
     try:
-        serve(listener, found.kafka_address, found.releases, f"{found.stream}.results", login)
+        serve(listener, found.kafka_address, found.releases, found.results, login)
     except KeyboardInterrupt:
         return
 

@@ -68,7 +68,10 @@ def worker(
     if files is not None and not files.is_dir():
         raise Mistake(f"there is no folder {files}: name one with --files, or leave it out")
     service = Jobs(JobWorker(options.metered(servers.load(), unmetered), job or JOBS, files))
-    raise typer.Exit(run(create_app(service), log, PublicFacts(service.worker.settings.stream)))
+    status = run(create_app(service), log, PublicFacts(service.worker.settings.stream))
+    if service.refusal is not None:
+        raise service.refusal
+    raise typer.Exit(status)
 
 
 @app.command("list")

@@ -10,6 +10,7 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.config.connections import Kafka, places_of
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import admin_client
+from stream_dp.kafka.rights import require_seen
 
 _SECONDS = 3.0
 _LOOK_AGAIN_SECONDS = 0.5
@@ -33,8 +34,9 @@ def require_kafka(addresses: str) -> None:
 
 
 def require_topic(kafka: Kafka, topic: str) -> None:
-    """Raise `Mistake` unless the topic exists; it is not made."""
+    """Raise `Mistake` unless the topic exists; it is not made.  Raises `NotPermitted` where nobody may tell."""
     if topic not in log.topics(kafka):
+        require_seen(kafka, topic)
         raise Mistake(
             f"Kafka at {kafka} has no topic {topic!r}: start the stream's worker first, or name another stream "
             "with --stream"
@@ -45,6 +47,7 @@ def await_topic(kafka: Kafka, topic: str, waiting: str) -> None:
     """Return once the topic exists and can be read; it is not made.  Says `waiting` on the error output if need be."""
     with admin_client(kafka) as admin:
         if topic not in admin.list_topics():
+            require_seen(kafka, topic)
             typer.echo(waiting, err=True)
         while topic not in admin.list_topics():
             time.sleep(_LOOK_AGAIN_SECONDS)

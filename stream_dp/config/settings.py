@@ -19,6 +19,9 @@ ENVIRONMENT_PREFIX = "STREAM_DP_"
 OPERATOR_TOKEN = "STREAM_DP_OPERATOR_TOKEN"
 """The one variable of that prefix that is no setting: a secret, so it has no place in stream.toml."""
 
+SOURCES = "stream_dp.sources"
+"""The topic that says to which data source each topic and each file belongs, one for a whole Kafka."""
+
 LARGEST_BATCH_ROUNDS = 500
 """Most rounds that a worker takes at once.  Three such batches, one being sent and two on their way, are what it may
 send again after it slept, and no more than `releases_topic.LONGEST_REPETITION`."""
@@ -189,6 +192,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def data_source(self) -> str:
         """Whose budget is charged: the events topic, unless the events are derived from another source."""
         return self.source or self.events
+
+    @property
+    def ledger(self) -> str:
+        """The topic that remembers the charges of the data source."""
+        return f"{self.data_source}.ledger"
+
+    @property
+    def jobs(self) -> str:
+        """The topic of requests for one-shot jobs."""
+        return f"{self.stream}.jobs"
+
+    @property
+    def results(self) -> str:
+        """The topic of what jobs answer."""
+        return f"{self.stream}.results"
 
     @property
     def dead_letters(self) -> str:

@@ -15,6 +15,7 @@ from stream_dp.dashboard.board import Board, State
 from stream_dp.dashboard.results import read_result
 from stream_dp.dashboard.unmetered import unmetered_nonce
 from stream_dp.kafka.log import LogRefused, read_only_consumer
+from stream_dp.kafka.rights import NotPermitted, naming, require_seen
 from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
 from stream_dp.releases.release import Release
@@ -83,6 +84,8 @@ class Reader:
                     consumer.close(timeout_ms=_ANSWER_MILLISECONDS)
             except LogRefused as gone:
                 self._tell("no-topic", str(gone))
+            except NotPermitted as refused:
+                self._tell("unreachable", f"{refused}")
             except (KafkaError, OSError) as error:
                 self._tell("unreachable", f"Kafka does not answer at {self._kafka} ({error}): trying again")
                 self._reached_at = float("-inf")
@@ -93,13 +96,15 @@ class Reader:
     def _follow(self, consumer: KafkaConsumer) -> None:
         """Read until asked to stop; raises KafkaError when the broker is gone."""
         while not consumer.partitions_for_topic(self._releases.topic):
+            require_seen(self._kafka, self._releases.topic)
             self._tell("no-topic", f"waiting for the topic {self._releases.topic!r}, which the worker makes")
             if self._stopping.wait(_RETRY_SECONDS):
                 return
         self._begin(consumer)
         heard = time.monotonic()
         while not self._stopping.is_set():
-            found = consumer.poll(int(_POLL_SECONDS * 1000))
+            with naming("READ", self._releases.topic):
+                found = consumer.poll(int(_POLL_SECONDS * 1000))
             now = time.monotonic()
             if found:
                 heard = self._reached_at = now
@@ -153,6 +158,8 @@ class Reader:
     def _look_for_others(self, consumer: KafkaConsumer, now: float) -> None:
         """Read the topics of epochs and results from their beginning, once they exist."""
         self._asked_at = now
+        if not consumer.partitions_for_topic(self._epochs.topic):
+            require_seen(self._kafka, self._epochs.topic)  # they say whether anything bounds what is released
         read = consumer.assignment()
         new = [
             each

@@ -17,6 +17,7 @@ from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels, cut, joine
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import borrowed, producer_client
+from stream_dp.kafka.rights import naming
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.privacy.vector import Vector, larger
 
@@ -210,7 +211,7 @@ def append(kafka: Kafka, topic: str, value: bytes, at: int) -> int:
 
 def append_all(kafka: Kafka, topic: str, values: Iterable[bytes], at: int) -> list[int]:
     """The same for several, which are on their way at the same time."""
-    with borrowed(_appender, kafka) as producer:
+    with naming("WRITE", topic), borrowed(_appender, kafka) as producer:
         sent = [producer.send(topic, value, timestamp_ms=at) for value in values]
         return [int(each.get(timeout=_ANSWER_SECONDS).offset) for each in sent]
 

@@ -11,14 +11,16 @@ from typing import Literal
 import msgspec
 
 from stream_dp.config.connections import Kafka
+from stream_dp.config.settings import SOURCES
 from stream_dp.config.times import clock, iso_second
 from stream_dp.epochs.journal import append, check_journal, journal_topic
 from stream_dp.epochs.people import whoever
 from stream_dp.kafka import log
+from stream_dp.kafka.rights import NotPermitted, require_seen
 from stream_dp.privacy.composition import Unit
 from stream_dp.store.ledger_records import LedgerDamaged, LedgerRefused, check_source
 
-TOPIC = "stream_dp.sources"
+TOPIC = SOURCES
 FORMAT = 1
 Kind = Literal["topic", "file"]
 
@@ -57,6 +59,7 @@ class Registry:
     def read_on(self) -> None:
         """Read what has been appended since."""
         if TOPIC not in log.topics(self._kafka):
+            require_seen(self._kafka, TOPIC)
             return
         held = log.offsets(self._kafka, TOPIC)
         if held.first:
@@ -121,9 +124,11 @@ class Registry:
             log.create_topics(self._kafka, TOPIC)
         try:
             check_journal(self._kafka, TOPIC)
+            append(self._kafka, TOPIC, msgspec.json.encode(record), at)
         except log.LogRefused as refused:
             raise LedgerRefused(str(refused)) from None
-        append(self._kafka, TOPIC, msgspec.json.encode(record), at)
+        except NotPermitted as refused:
+            raise LedgerRefused(f"{not_registered(kind, name, source)}; or else: {refused}") from None
         self.read_on()
         self._is_known(record)  # somebody else may have been first
         return record

@@ -27,8 +27,9 @@ from stream_dp.jobs.result import JobResult, of_request
 from stream_dp.jobs.runner import JobRunner
 from stream_dp.jobs.schedule import due
 from stream_dp.jobs.steps import Site
-from stream_dp.kafka import log
+from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import consumer_client, producer_client
+from stream_dp.kafka.rights import naming, refuse_without_rights
 from stream_dp.operations.progress import Progress
 from stream_dp.operations.retry import OUTAGES, Backoff, awaited
 from stream_dp.privacy.keyed_noise import check_golden_draw
@@ -75,14 +76,14 @@ class JobWorker:
         )
         self._runner = JobRunner(site, self._redis, settings.stream, self._interrupt)
         self.store = self._runner.store
-        self.requests, self.results = f"{settings.stream}.jobs", f"{settings.stream}.results"
+        self.requests, self.results = settings.jobs, settings.results
 
     def stop(self) -> None:
         """Ask `run` to return soon; a job that is running stays unanswered and is taken up again at the next start."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Answer requests until `stop`.  An outage of Kafka or Redis is waited out."""
+        """Answer requests until `stop`.  An outage of Kafka or Redis is waited out.  Raises `RightMissing`."""
         check_golden_draw()
         with self.progress.watched():
             self._persevere()
@@ -99,6 +100,8 @@ class JobWorker:
                 with _Session(self) as session:
                     session.work(self._stopping)
             except OUTAGES as outage:
+                needed = roles.jobs_worker(self.settings, self.jobs)
+                refuse_without_rights(self.settings.kafka_address, needed, outage)
                 wait = backoff.seconds()
                 told = awaited(outage, self.settings)
                 self.progress.cause = "redis" if isinstance(outage, RedisError | NotDurable) else "kafka"
@@ -113,7 +116,8 @@ class JobWorker:
             for job_id, schedule in self.store.schedules().items():
                 for request, after in due(schedule, time.time()):
                     if request.job in self.jobs:
-                        with producer_client(self.settings.kafka_address) as producer:
+                        kafka = self.settings.kafka_address
+                        with naming("WRITE", self.requests), producer_client(kafka) as producer:
                             producer.send(self.requests, request.encode(), request.id.encode()).get(
                                 timeout=_ANSWER_SECONDS
                             )

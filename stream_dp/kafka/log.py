@@ -11,7 +11,12 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
-from kafka.errors import KafkaTimeoutError, TopicAlreadyExistsError
+from kafka.errors import (
+    KafkaTimeoutError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 from kafka.protocol.consumer import IsolationLevel
 
 from stream_dp.config.connections import Kafka
@@ -19,6 +24,7 @@ from stream_dp.config.times import milliseconds
 from stream_dp.errors import Refused
 from stream_dp.events.record import Record
 from stream_dp.kafka.clients import admin_client, borrowed, consumer_client
+from stream_dp.kafka.rights import NotPermitted, Right, naming
 from stream_dp.privacy.vector import Vector, at
 
 _POLL_MILLISECONDS = 500
@@ -77,7 +83,8 @@ def create_topics(
                     f"right to create and describe topics, or create them with {partitions_text(partitions)} each"
                 )
             try:
-                admin.create_topics(dict.fromkeys(missing, options), wait_for_metadata=True)
+                with naming("CREATE", min(missing)):
+                    admin.create_topics(dict.fromkeys(missing, options), wait_for_metadata=True)
             except TopicAlreadyExistsError:  # somebody else makes them too: look again for what is left
                 time.sleep(_LOOK_AGAIN_SECONDS)
 
@@ -119,14 +126,24 @@ class Described:
 
 
 def describe(kafka: Kafka, topic: str, *settings: str) -> Described | None:
-    """The topic and some of its settings; None if there is no such topic."""
+    """The topic and some of its settings; None if there is no such topic.
+
+    Raises `NotPermitted` where this user may not see it, or its settings: nobody could tell whether it forgets.
+    """
     with borrowed(admin_client, kafka) as admin:
-        if topic not in admin.list_topics():
+        [told] = admin.describe_topics([topic])
+        if told["error_code"] == TopicAuthorizationFailedError.errno:
+            raise NotPermitted(Right("topic", topic, "DESCRIBE"))
+        if told["error_code"] == UnknownTopicOrPartitionError.errno:
             return None
-        partitions = len(admin.describe_topics([topic])[0]["partitions"])
+        rights = told["authorized_operations"]
+        if settings and rights and "DESCRIBE_CONFIGS" not in rights:
+            raise NotPermitted(Right("topic", topic, "DESCRIBE_CONFIGS"))
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(settings))
         found = admin.describe_configs([resource], config_filter="all")["topic"][topic]
-    return Described(partitions, {name: str(found[name]["value"]) for name in settings if name in found})
+    return Described(
+        len(told["partitions"]), {name: str(found[name]["value"]) for name in settings if name in found}
+    )
 
 
 def check_topic(
@@ -186,19 +203,6 @@ def check_topic(
             "rebuilt from it"
         ]
     return []
-
-
-def rights(kafka: Kafka, topic: str) -> set[str] | None:
-    """What this user may do with the topic, such as READ and WRITE; None where the broker does not tell."""
-    with borrowed(admin_client, kafka) as admin:
-        found = admin.describe_topics([topic])[0]["authorized_operations"]
-    return set(found) if found else None  # whoever is shown the topic may do something
-
-
-def may_write(kafka: Kafka, topic: str) -> bool:
-    """Whether the broker lets this user write to the topic, as far as it tells.  Nothing is written to find out."""
-    found = rights(kafka, topic)
-    return found is None or "WRITE" in found
 
 
 def topics(kafka: Kafka) -> set[str]:
@@ -275,7 +279,7 @@ def read_batches(
     if start >= end:
         return
     place = TopicPartition(topic, partition)
-    with borrowed(_range_reader, kafka) as consumer:
+    with naming("READ", topic), borrowed(_range_reader, kafka) as consumer:
         try:
             yield from _batches(consumer, place, start, end)
         finally:

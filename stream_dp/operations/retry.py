@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from urllib.parse import urlsplit
 
 from aiokafka.errors import KafkaError
@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 
 from stream_dp.config.settings import Settings
 from stream_dp.errors import NotReady
+from stream_dp.kafka.rights import Right, refuse_without_rights
 from stream_dp.operations.watch import Watch
 from stream_dp.store.ledger import NotDurable
 
@@ -52,9 +53,13 @@ async def persevere(
     done: Callable[[], bool],
     stopping: asyncio.Event,
     settings: Settings,
+    needed: Iterable[Right],
     watch: Watch,
 ) -> None:
-    """Make one attempt after another until `stopping` or `done`; what is no outage is raised."""
+    """Make one attempt after another until `stopping` or `done`; what is no outage is raised.
+
+    Where one fails because this user lacks a right that is `needed`, raises `RightMissing`: waiting would not help.
+    """
     backoff = Backoff()
     with watch.progress.watched():
         while not stopping.is_set() and not done():
@@ -62,6 +67,7 @@ async def persevere(
             try:
                 await attempt()
             except OUTAGES as outage:
+                await asyncio.to_thread(refuse_without_rights, settings.kafka_address, needed, outage)
                 wait = backoff.seconds()
                 logger.warning("%s: %s; trying again in %.1f s", awaited(outage, settings), outage, wait)
                 if not isinstance(outage, NotReady):

@@ -8,6 +8,7 @@ from kafka.errors import KafkaError
 from stream_dp.config.connections import Kafka
 from stream_dp.errors import Refused
 from stream_dp.kafka import log
+from stream_dp.kafka.rights import rights_on
 
 _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 
@@ -53,7 +54,7 @@ def survey_topic(kafka: Kafka, topic: str) -> TopicSurvey:
         for span in (_DAY, _HOUR)
     )
     retention = settings.get("retention.ms")
-    rights = log.rights(kafka, topic)
+    rights = rights_on(kafka, topic)
     return TopicSurvey(
         topic,
         partitions,

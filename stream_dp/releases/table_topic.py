@@ -9,6 +9,7 @@ from kafka.errors import KafkaTimeoutError
 from stream_dp.config.connections import Kafka
 from stream_dp.kafka import log
 from stream_dp.kafka.log import LogRefused
+from stream_dp.kafka.rights import naming, require_seen
 from stream_dp.releases.table_row import Row, decode_row
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class Table:
         self._consumer = log.read_only_consumer(kafka)
         try:
             if not self._consumer.partitions_for_topic(topic):
+                require_seen(kafka, topic)
                 raise LogRefused(
                     f"Kafka has no topic {topic!r}: `stream-dp table` writes it, start that first"
                 )
@@ -78,7 +80,8 @@ class Table:
         end = self._consumer.end_offsets([self._place], _ANSWER_MILLISECONDS)[self._place]
         taken, heard = 0, time.monotonic()
         while (position := self._consumer.position(self._place)) < end:
-            records = self._consumer.poll(_POLL_MILLISECONDS).get(self._place, [])
+            with naming("READ", self._place.topic):
+                records = self._consumer.poll(_POLL_MILLISECONDS).get(self._place, [])
             for record in records:
                 self._take(record.key, record.value)
             taken += len(records)

@@ -17,6 +17,7 @@ from kafka.errors import KafkaTimeoutError
 from stream_dp.config.connections import Kafka
 from stream_dp.errors import StreamDpError
 from stream_dp.kafka.log import LogRefused, read_only_consumer
+from stream_dp.kafka.rights import naming, require_seen
 from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
 from stream_dp.releases.release import Release
@@ -76,6 +77,7 @@ class ReleasesTopic:
         self._consumer = read_only_consumer(kafka, **settings)
         try:
             if not self._consumer.partitions_for_topic(topic):
+                require_seen(kafka, topic)
                 raise LogRefused(
                     f"Kafka has no topic {topic!r}: start the stream's worker first, or look at the stream's name"
                 )
@@ -240,7 +242,8 @@ class ReleasesTopic:
 
     def _poll(self, milliseconds: int, **options: Any) -> list[tuple[int, WholeRelease]]:
         """The next parts and their offsets."""
-        found = self._consumer.poll(milliseconds, **options).get(self._topic, [])
+        with naming("READ", self._topic.topic):
+            found = self._consumer.poll(milliseconds, **options).get(self._topic, [])
         parts = ((record.offset, self._decoded(record)) for record in found)
         return [(offset, part) for offset, part in parts if part is not None]
 

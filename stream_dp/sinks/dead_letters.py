@@ -15,7 +15,8 @@ from kafka.errors import KafkaError
 
 from stream_dp.config.settings import Settings
 from stream_dp.events.dead_letter import DeadLetter
-from stream_dp.kafka import log
+from stream_dp.kafka import log, roles
+from stream_dp.kafka.rights import missing_rights, told
 from stream_dp.operations.retry import Backoff
 from stream_dp.operations.watch import Watch
 from stream_dp.sinks.sending import letter_producer, stop_producer
@@ -49,11 +50,11 @@ def why_unwritable(settings: Settings) -> str | None:
     """
     kafka, topic = settings.kafka_address, settings.dead_letters
     try:
+        if missing := missing_rights(kafka, roles.dead_letters(settings)):
+            return told(missing)
         log.check_topic(kafka, topic)  # its warning is left out: it may forget
     except log.LogRefused as refused:
         return str(refused)
-    if not log.may_write(kafka, topic):
-        return f"this user may not write to the topic {topic!r}: give it the right to write there (WRITE)"
     return None
 
 

@@ -14,6 +14,7 @@ from stream_dp.config.connections import aiokafka_options, redis_client
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.events.rounds import TICKS
+from stream_dp.kafka import roles
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.kafka.log import LogRefused
 from stream_dp.operations.ports import Ports
@@ -76,7 +77,12 @@ class Worker:
         try:
             with self._barriers:
                 await persevere(
-                    self._attempt, lambda: self.finished, self._stopping, self.settings, self.watch
+                    self._attempt,
+                    lambda: self.finished,
+                    self._stopping,
+                    self.settings,
+                    roles.worker(self.settings),
+                    self.watch,
                 )
         except Superseded as taken:
             if not self._standby or self._stopping.is_set():

@@ -16,7 +16,7 @@ from aiokafka.errors import CommitFailedError
 
 from stream_dp.config.connections import aiokafka_options
 from stream_dp.config.settings import Settings
-from stream_dp.kafka import log
+from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.kafka.consuming import consumer
 from stream_dp.operations.ports import Ports
@@ -78,7 +78,8 @@ class MergeWorker:
     async def run(self) -> None:
         """Work until `stop`.  An outage of Kafka is waited out; raises a `Refused`."""
         with self._ports, kept_clients():
-            await persevere(self._attempt, lambda: False, self._stopping, self.settings, self.watch)
+            needed = roles.merge(self.settings)
+            await persevere(self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch)
 
     async def _attempt(self) -> None:
         topics = TopicWatch(self.settings, "shard_releases", "releases")

@@ -17,6 +17,7 @@ from redis import Redis
 
 from stream_dp.config.connections import aiokafka_options, redis_client
 from stream_dp.config.settings import Settings
+from stream_dp.kafka import roles
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.kafka.consuming import consumer
 from stream_dp.operations.ports import Ports
@@ -61,7 +62,8 @@ class ShardWorker:
         """Work until `stop`.  An outage of Kafka or Redis is waited out; raises a `Refused`."""
         check_golden_draw()
         with self._ports, kept_clients():
-            await persevere(self._attempt, lambda: False, self._stopping, self.settings, self.watch)
+            needed = roles.shard(self.settings)
+            await persevere(self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch)
 
     async def _attempt(self) -> None:
         topics = TopicWatch(self.settings, "frames", "shard_releases", "epochs")

@@ -24,6 +24,7 @@ from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.epochs.journal import known_labels_of
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
+from stream_dp.kafka.rights import NotPermitted
 from stream_dp.operations.retry import OUTAGES, pause
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import Pipeline
@@ -89,6 +90,8 @@ class Standby:
             began = time.monotonic()
             try:
                 await asyncio.to_thread(self._rehearse)
+            except NotPermitted as refused:
+                self._tell(str(refused))
             except (*OUTAGES, log.LogRefused) as reason:  # a start waits for servers, and makes topics
                 logger.debug("no rehearsal just now: %s", reason)
             except (EpochRefused, NoKey, StateDamaged) as refused:

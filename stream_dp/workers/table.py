@@ -15,9 +15,10 @@ from kafka.errors import KafkaError
 
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import milliseconds, parse_time
-from stream_dp.kafka import log
+from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import producer_client
 from stream_dp.kafka.log import LogRefused
+from stream_dp.kafka.rights import refuse_without_rights, require_seen
 from stream_dp.kafka.time_limits import time_warnings
 from stream_dp.releases.table_row import NoRows, is_foreign, removal, rows_of
 from stream_dp.releases.table_rows import NewestRelease
@@ -142,11 +143,13 @@ class TableWriter(ExitStack):
 def keep_table(settings: Settings, stopping: Event) -> None:
     """Keep `<stream>.table` equal to the newest release, at most every `table_every` seconds, until `stopping`.
 
-    What is not there yet, or no more, is waited for.  Raises `LogRefused` where the table's topic cannot serve.
+    What is not there yet, or no more, is waited for.  Raises `LogRefused` where the table's topic cannot serve, and
+    `RightMissing`.
     """
     while not stopping.is_set():
         try:
             if settings.releases not in log.topics(settings.kafka_address):
+                require_seen(settings.kafka_address, settings.releases)
                 logger.info("waiting for the topic %r, which the worker makes", settings.releases)
             else:
                 with TableWriter(settings) as writer:
@@ -154,6 +157,7 @@ def keep_table(settings: Settings, stopping: Event) -> None:
         except TopicChanged as changed:
             logger.warning("the topic %r was changed or made anew: beginning again", changed.topic)
         except (KafkaError, OSError) as outage:
+            refuse_without_rights(settings.kafka_address, roles.table_writer(settings), outage)
             logger.warning("waiting for Kafka at %s: %s", settings.kafka, outage)
         stopping.wait(_AGAIN_SECONDS)
 

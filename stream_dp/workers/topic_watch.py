@@ -15,12 +15,12 @@ from typing import Any
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
-from kafka.errors import KafkaError, NoError, UnknownTopicOrPartitionError
+from kafka.errors import KafkaError, NoError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 
 from stream_dp.config.settings import Settings
-from stream_dp.epochs.journal import journal_topic
 from stream_dp.kafka.clients import admin_client
 from stream_dp.kafka.log import LogRefused, partitions_text
+from stream_dp.kafka.rights import NotPermitted, Right
 from stream_dp.operations.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -70,15 +70,14 @@ class _Topic:
 class TopicWatch:
     """Looks at a stream's topics and compares them with what they were when it first saw them.
 
-    `kinds` are names of `Settings` such as "events", or "ledger".  A topic that is not there yet counts from when it
+    `kinds` are names of `Settings` such as "events".  A topic that is not there yet counts from when it
     is.  What becomes of the dead letters is told once, in the log: they must not hold up the releases.
     """
 
     def __init__(self, settings: Settings, *kinds: str) -> None:
         """Nothing is connected before the first look."""
-        names = {"ledger": journal_topic(settings.data_source)}
         self._kafka = settings.kafka_address
-        self._kinds = {names.get(kind) or str(getattr(settings, kind)): kind for kind in kinds}
+        self._kinds = {str(getattr(settings, kind)): kind for kind in kinds}
         self._known: dict[str, _Topic] = {}
         self._growing: set[str] = set()
         self._told: set[tuple[str, str]] = set()  # topics, and what was said of them
@@ -109,9 +108,11 @@ class TopicWatch:
         return {name: topic.id for name, topic in known if topic.id}
 
     async def still_same(self, watch: Watch) -> None:
-        """Look once.  Raises `TopicChanged`; that the broker does not answer is only reported."""
+        """Look once.  Raises `TopicChanged` or `NotPermitted`; that the broker does not answer is only reported."""
         try:
             await asyncio.to_thread(self.look)
+        except NotPermitted:
+            raise
         except KafkaError:
             watch.answered(False)
 
@@ -161,6 +162,12 @@ class TopicWatch:
                 bootstrap_timeout_ms=_ANSWER_MILLISECONDS,
             )
         told = {each["name"]: each for each in self._admin.describe_topics(list(self._kinds))}
+        for name, each in told.items():
+            if (
+                each["error_code"] == TopicAuthorizationFailedError.errno
+                and self._kinds[name] != "dead_letters"
+            ):
+                raise NotPermitted(Right("topic", name, "DESCRIBE"))
         there = [name for name, each in told.items() if each["error_code"] == NoError.errno]
         settings = _settings(self._admin, there)
         found = {

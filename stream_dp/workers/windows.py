@@ -14,9 +14,10 @@ from kafka.errors import KafkaError
 
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import milliseconds, parse_time
-from stream_dp.kafka import log
+from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import producer_client
 from stream_dp.kafka.log import LogRefused
+from stream_dp.kafka.rights import refuse_without_rights, require_seen
 from stream_dp.kafka.time_limits import time_warnings
 from stream_dp.releases.subscription import Subscription
 from stream_dp.releases.topic import BadPosition
@@ -148,6 +149,7 @@ def keep_windows(settings: Settings, stopping: Event, start: str = "latest") -> 
     while not stopping.is_set():
         try:
             if settings.releases not in log.topics(settings.kafka_address):
+                require_seen(settings.kafka_address, settings.releases)
                 logger.info("waiting for the topic %r, which the worker makes", settings.releases)
             else:
                 with WindowsWriter(settings, start) as writer:
@@ -156,5 +158,6 @@ def keep_windows(settings: Settings, stopping: Event, start: str = "latest") -> 
         except TopicChanged as changed:
             logger.warning("the topic %r was changed or made anew: beginning again", changed.topic)
         except (KafkaError, OSError) as outage:
+            refuse_without_rights(settings.kafka_address, roles.windows_writer(settings), outage)
             logger.warning("waiting for Kafka at %s: %s", settings.kafka, outage)
         stopping.wait(_AGAIN_SECONDS)

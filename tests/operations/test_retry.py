@@ -81,7 +81,7 @@ async def attempts(*outcomes: Exception | None) -> tuple[int, Watch]:
             raise outcome
         finished = True
 
-    await persevere(attempt, lambda: finished, asyncio.Event(), SETTINGS, watch)
+    await persevere(attempt, lambda: finished, asyncio.Event(), SETTINGS, (), watch)
     return made, watch
 
 
@@ -119,7 +119,7 @@ async def test_who_is_stopped_while_waiting_waits_no_longer() -> None:
     stopping.set()
     async with asyncio.timeout(60):
         await pause(stopping, 3_600)
-        await persevere(_never, lambda: False, stopping, SETTINGS, Watch("shop", "shop.events"))
+        await persevere(_never, lambda: False, stopping, SETTINGS, (), Watch("shop", "shop.events"))
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ Of other files it leaves out the tests that are marked `same_on_any_broker`.
 APACHE_ALONE = {
     "test_database": "Kafka Connect and PostgreSQL are there where Apache Kafka is",
     "test_registry": "so is the schema registry",
+    "test_rights": "the embedded broker lets everybody do everything",
 }
 """Files that only a run on Apache Kafka takes in, and why."""
 

@@ -19,10 +19,16 @@ def start(settings: Mapping[str, object], log_file: Path, *words: str, **environ
 
     The settings that are not None, and `environment`, are in its environment.
     """
-    given = {f"STREAM_DP_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
+    given = {
+        f"STREAM_DP_{name.upper()}": _text(value) for name, value in settings.items() if value is not None
+    }
     process = PROCESSES.Process(target=_run, args=(words, given | environment, str(log_file)))
     process.start()
     return process
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _run(words: Sequence[str], environment: dict[str, str], log_file: str) -> None:

@@ -69,7 +69,7 @@ def right_withdrawn(stream: Stream, broker: str) -> Iterator[Path]:
     with KafkaAdminClient(bootstrap_servers=stream.settings.kafka) as admin:
         assert admin.create_acls(acls)["failed"] == []
         wait_until(lambda: why_unwritable(stream.settings) is not None, lambda: "the right is not withdrawn")
-        assert "may not write" in str(why_unwritable(stream.settings))
+        assert "the right WRITE" in str(why_unwritable(stream.settings))
         yield file
         anything = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, topic)
         admin.delete_acls([anything])

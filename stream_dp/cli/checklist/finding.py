@@ -32,8 +32,11 @@ def not_passed(name: str, error: Exception) -> Finding:
     return Finding(name, "failed", told)
 
 
-def tell(findings: Sequence[Finding], as_json: bool, **more: object) -> None:
-    """Print the lines, and as JSON what there is `more`; ends with status 2 where one has failed."""
+def tell(findings: Sequence[Finding], as_json: bool, listed: Sequence[str] = (), **more: object) -> None:
+    """Print the findings and the lines that are `listed`, or as JSON what there is `more`.
+
+    Ends with status 2 where one has failed.
+    """
     failed = any(finding.state == "failed" for finding in findings)
     if as_json:
         told = {"ok": not failed, "checks": [asdict(finding) for finding in findings]}
@@ -43,5 +46,7 @@ def tell(findings: Sequence[Finding], as_json: bool, **more: object) -> None:
         for finding in findings:
             table.add_row(_MARKS[finding.state], f"[bold]{finding.name}[/]", escape(finding.detail))
         Console(highlight=False).print(table)
+        if listed:
+            typer.echo("\n" + "\n".join(listed))
     if failed:
         raise typer.Exit(2)

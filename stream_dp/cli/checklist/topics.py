@@ -12,6 +12,7 @@ from stream_dp.cli.reach import require_kafka
 from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.epochs.journal import check_journal, journal_topic
 from stream_dp.kafka import log
+from stream_dp.kafka.rights import rights_on
 from stream_dp.kafka.time_limits import time_warnings
 from stream_dp.planning.release_sizes import growth_of
 from stream_dp.releases.lookup import newest_release
@@ -53,6 +54,8 @@ def topics(settings: Settings) -> Iterator[Finding]:
             if topic == settings.releases:
                 yield from _growth(settings)
                 yield from _labels(settings)
+        elif rights_on(settings.kafka_address, topic) == set():
+            yield Finding("topic", "failed", f"{topic}: this user may not see whether there is such a topic")
         elif settings.create_topics:
             yield Finding("topic", "ok", f"{topic} does not exist yet: the worker will make it")
         else:

@@ -1,0 +1,77 @@
+"""What Kafka has to let each process of a stream do, and whether it lets this user do what the worker needs."""
+
+import shlex
+from collections.abc import Iterator
+
+from kafka.errors import KafkaError
+
+from stream_dp.cli.checklist.finding import Finding
+from stream_dp.config.settings import Settings, SettingsError
+from stream_dp.events.rounds import TICKS
+from stream_dp.jobs.worker import JOBS
+from stream_dp.kafka import roles
+from stream_dp.kafka.rights import Right, missing_rights, told
+
+
+def permitted(settings: Settings) -> Iterator[Finding]:
+    """Whether this user may do what the worker needs; nothing where Kafka does not answer, which others tell."""
+    try:
+        missing = missing_rights(settings.kafka_address, roles.worker(settings))
+        letters = missing_rights(settings.kafka_address, roles.dead_letters(settings))
+    except (KafkaError, SettingsError):
+        return
+    if missing is None:
+        yield Finding(
+            "rights", "ok", "Kafka does not tell what this user may do: here everybody may, or it is old"
+        )
+    elif missing:
+        yield Finding("rights", "failed", told(missing))
+    elif letters:
+        yield Finding("rights", "warning", f"the worker would go on without dead letters: {told(letters)}")
+    else:
+        yield Finding("rights", "ok", "this user may do all that the worker needs")
+
+
+def _roles(settings: Settings) -> dict[str, list[Right]]:
+    """What each process of this stream needs, by its name as docs/operations has it."""
+    divided = {"shard": roles.shard(settings), "merge": roles.merge(settings)}
+    return {
+        "worker": roles.worker(settings) + roles.dead_letters(settings),
+        **({"barriers": roles.barriers_writer(settings)} if settings.rounds == TICKS else {}),
+        **(divided if settings.shards else {}),
+        "table": roles.table_writer(settings),
+        **({"windows": roles.windows_writer(settings)} if settings.windows else {}),
+        "dashboard": roles.dashboard(settings),
+        "subscriber": roles.subscriber(settings),
+        "jobs": roles.jobs_worker(settings, JOBS),
+    }
+
+
+def needed_rights(settings: Settings) -> dict[str, list[dict[str, object]]]:
+    """For each process of the stream what it needs, as JSON has it: kind and name of a resource, and operations."""
+    return {
+        role: [
+            {"kind": kind, "name": name, "operations": operations}
+            for kind, name, operations in _places(needed)
+        ]
+        for role, needed in _roles(settings).items()
+    }
+
+
+def commands(settings: Settings) -> Iterator[str]:
+    """The command lines that give the users of a stream their rights; each user's name is that of its process."""
+    for role, needed in _roles(settings).items():
+        yield f"# {role}"
+        for kind, name, operations in _places(needed):
+            given = " ".join(f"--operation {each.title().replace('_', '')}" for each in operations)
+            yield (
+                f"kafka-acls.sh --bootstrap-server {settings.kafka} --add --allow-principal User:{role} {given} "
+                f"--{kind} {shlex.quote(name)}"
+            )
+
+
+def _places(needed: list[Right]) -> list[tuple[str, str, list[str]]]:
+    places: dict[tuple[str, str], list[str]] = {}
+    for kind, name, operation in needed:
+        places.setdefault((kind, name), []).append(operation)
+    return [(*place, operations) for place, operations in places.items()]

@@ -1,0 +1,167 @@
+"""What a user may do in Kafka: which rights are there, and what to say where one is missing.
+
+Kafka tells with each topic what the user who asks may do there.  A topic that they may not even describe it hides, and
+its clients then find no partitions, wait, or say nothing at all.  So whoever fails asks here which rights are missing.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Literal, NamedTuple
+
+from aiokafka.errors import GroupAuthorizationFailedError as GroupRefused
+from aiokafka.errors import KafkaError as WorkerError
+from aiokafka.errors import TopicAuthorizationFailedError as TopicRefused
+from kafka.errors import (
+    AuthorizationError,
+    GroupAuthorizationFailedError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+)
+
+from stream_dp.config.connections import Kafka
+from stream_dp.errors import Refused
+from stream_dp.kafka.clients import admin_client, borrowed
+
+Operation = Literal["READ", "WRITE", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS"]
+_NO_PRODUCER = "ClusterAuthorizationFailedError"
+"""What a producer of kafka-python is told, in the text of a plain KafkaError, if its user may write to no topic."""
+
+
+class Right(NamedTuple):
+    """A right as Kafka's ACLs have it.  READ and WRITE imply DESCRIBE."""
+
+    kind: Literal["topic", "group"]
+    name: str
+    operation: Operation
+
+
+class RightMissing(Refused):
+    """Kafka does not let this user do what is needed; the message names each right that is missing."""
+
+
+class NotPermitted(TopicAuthorizationFailedError):
+    """Kafka has refused something for want of this right."""
+
+    def __init__(self, right: Right) -> None:
+        super().__init__(right)
+        self.right = right
+
+    def __str__(self) -> str:
+        return told([self.right])
+
+
+def told(rights: Iterable[Right]) -> str:
+    """The sentence that names the rights that are missing.
+
+    >>> told([Right("topic", "orders", "READ"), Right("topic", "orders", "DESCRIBE_CONFIGS")]).partition(":")[0]
+    "Kafka does not give this user the right READ and DESCRIBE_CONFIGS on the topic 'orders'"
+    """
+    operations: dict[tuple[str, str], list[str]] = {}
+    for kind, name, operation in dict.fromkeys(rights):
+        operations.setdefault((kind, name), []).append(operation)
+    places = [f"{' and '.join(each)} on the {kind} {name!r}" for (kind, name), each in operations.items()]
+    return (
+        f"Kafka does not give this user the right {', '.join(places)}: have an administrator give it; "
+        "`stream-dp check --rights` lists all that a stream needs, and the commands"
+    )
+
+
+def rights_on(kafka: Kafka, topic: str) -> set[str] | None:
+    """What this user may do with the topic, such as READ and WRITE; None where the broker does not tell.
+
+    Empty where they may not even know whether there is such a topic.
+    """
+    with borrowed(admin_client, kafka) as admin:
+        [found] = admin.describe_topics([topic])
+    if found["error_code"] == TopicAuthorizationFailedError.errno:
+        return set()
+    return set(found["authorized_operations"] or ()) or None
+
+
+def missing_rights(kafka: Kafka, needed: Iterable[Right]) -> list[Right] | None:
+    """Those of `needed` that this user lacks; None where the broker tells nothing of rights.  Raises KafkaError.
+
+    Whether a topic that does not exist could be made it does not tell, and of a group that does not exist only whether
+    it may be described.
+    """
+    needed = list(needed)
+    missing: list[Right] = []
+    known = False
+    for name in dict.fromkeys(each.name for each in needed if each.kind == "topic"):
+        found = rights_on(kafka, name)
+        known = known or found is not None
+        missing += [
+            each
+            for each in needed
+            if each[:2] == ("topic", name)
+            and found is not None
+            and each.operation not in found
+            and (each.operation != "CREATE" or not found)
+        ]
+    for each in needed:
+        if each.kind == "group" and not _may_read_group(kafka, each.name):
+            missing.append(each)
+    return missing if known or missing else None
+
+
+def refuse_without_rights(kafka: Kafka, needed: Iterable[Right], failure: Exception) -> None:
+    """Raise `RightMissing` where `failure` comes from a right that this user lacks; else it is something else."""
+    if not isinstance(failure, KafkaError | WorkerError):
+        return
+    needed = [*needed, *([failure.right] if isinstance(failure, NotPermitted) else [])]
+    try:
+        missing = missing_rights(kafka, needed)
+    except KafkaError:
+        missing = None
+    if missing is None:  # nobody tells, so the failure itself has to
+        missing = [each for each in needed if each.name in _refused_names(failure)]
+    if missing:
+        raise RightMissing(told(missing)) from failure
+
+
+@contextmanager
+def naming(operation: Operation, topic: str) -> Iterator[None]:
+    """Around what needs this right: a refusal of the broker then says which.  Raises `NotPermitted`."""
+    try:
+        yield
+    except NotPermitted:
+        raise
+    except KafkaError as error:
+        if isinstance(error, AuthorizationError) or _NO_PRODUCER in str(error):
+            name = min(_refused_names(error), default=topic)
+            raise NotPermitted(Right("topic", name, operation)) from error
+        raise
+
+
+def require_seen(kafka: Kafka, topic: str, operation: Operation = "READ") -> None:
+    """Raise `NotPermitted`, which names what is needed, if this user may not know whether there is such a topic."""
+    if rights_on(kafka, topic) == set():
+        raise NotPermitted(Right("topic", topic, operation))
+
+
+def _may_read_group(kafka: Kafka, group: str) -> bool:
+    """Whether this user may be a member of the group, as far as the broker tells."""
+    try:
+        with borrowed(admin_client, kafka) as admin:
+            found = admin.describe_groups([group])[group].get("authorized_operations")
+    except GroupAuthorizationFailedError:
+        return False
+    except KafkaError:  # nobody has used a group yet, or the broker is away
+        return True
+    return not found or "READ" in found
+
+
+def _refused_names(failure: Exception) -> set[str]:
+    """The topics, or the group, that the broker has refused, as the clients say it."""
+    kinds = TopicAuthorizationFailedError | GroupAuthorizationFailedError | TopicRefused | GroupRefused
+    if not isinstance(failure, kinds):
+        return set()
+    names: set[str] = set()
+    for argument in failure.args:
+        if isinstance(argument, Right):
+            names.add(argument.name)
+        elif isinstance(argument, str):
+            names.add(argument)
+        elif isinstance(argument, set | frozenset | list | tuple):
+            names.update(map(str, argument))
+    return names

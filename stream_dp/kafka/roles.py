@@ -1,0 +1,125 @@
+"""The rights in Kafka that each process of a stream needs: as many as it uses, and none beside them.
+
+A test on Apache Kafka gives a user exactly these, and takes each away in turn (tests/system/test_rights.py).
+"""
+
+from collections.abc import Iterable
+
+from stream_dp.config.settings import SOURCES, Settings
+from stream_dp.events.rounds import TICKS
+from stream_dp.kafka.rights import Operation, Right
+
+_LOG: tuple[Operation, ...] = ("READ", "WRITE", "DESCRIBE_CONFIGS")
+
+
+def _topic(name: str, *operations: Operation) -> list[Right]:
+    return [Right("topic", name, each) for each in operations]
+
+
+def _group(settings: Settings, name: str) -> list[Right]:
+    return [Right("group", f"{settings.stream}.{name}", "READ")]
+
+
+def _made(settings: Settings, *topics: str) -> list[Right]:
+    """What it takes to make topics that are not there yet, where the settings say that the process makes them."""
+    return [Right("topic", each, "CREATE") for each in topics if settings.create_topics]
+
+
+def worker(settings: Settings) -> list[Right]:
+    """What the worker needs, but for dead letters, without which it goes on.
+
+    The data source is registered before, by an operator: `stream-dp budget set` does it.
+    """
+    topics = [settings.epochs, settings.ledger]
+    needed = _topic(settings.events, "READ", "DESCRIBE_CONFIGS") + _topic(SOURCES, "READ")
+    needed += _topic(settings.epochs, *_LOG) + _topic(settings.ledger, *_LOG)
+    if settings.shards:
+        topics += [settings.frames, settings.shard_releases, settings.releases]
+        needed += _topic(settings.frames, *_LOG) + _topic(settings.releases, "READ", "DESCRIBE_CONFIGS")
+        needed += _topic(settings.shard_releases, "DESCRIBE", "DESCRIBE_CONFIGS")
+    else:
+        topics += [settings.releases]
+        needed += _topic(settings.releases, *_LOG)
+    if settings.rounds == TICKS:
+        topics += [settings.barriers]
+        needed += _topic(
+            settings.barriers, *(_LOG if settings.write_barriers else ("READ", "DESCRIBE_CONFIGS"))
+        )
+    if settings.mapping is not None and settings.mapping.names_schemas:
+        topics += [settings.schemas]
+        needed += _topic(settings.schemas, *_LOG)
+    ours = [settings.events] if settings.owns_events else []
+    return needed + _group(settings, "running-histogram") + _made(settings, *ours, *topics)
+
+
+def dead_letters(settings: Settings) -> list[Right]:
+    """What the worker needs to write dead letters; without it they wait in memory, and are lost when it ends."""
+    return _topic(settings.dead_letters, "WRITE", "DESCRIBE_CONFIGS") + _made(settings, settings.dead_letters)
+
+
+def barriers_writer(settings: Settings) -> list[Right]:
+    """What `stream-dp barriers` needs; it reads no event."""
+    return (
+        _topic(settings.events, "DESCRIBE")
+        + _topic(settings.epochs, "READ")
+        + _topic(settings.barriers, "READ", "WRITE")
+    )
+
+
+def shard(settings: Settings) -> list[Right]:
+    """What `stream-dp shard` needs."""
+    return (
+        _topic(settings.frames, "READ", "DESCRIBE_CONFIGS")
+        + _topic(settings.shard_releases, *_LOG)
+        + _topic(settings.epochs, "READ")
+        + _group(settings, "shards")
+        + _made(settings, settings.frames, settings.shard_releases)
+    )
+
+
+def merge(settings: Settings) -> list[Right]:
+    """What `stream-dp merge` needs."""
+    return (
+        _topic(settings.frames, "DESCRIBE", "DESCRIBE_CONFIGS")
+        + _topic(settings.shard_releases, "READ", "DESCRIBE_CONFIGS")
+        + _topic(settings.releases, *_LOG)
+        + _group(settings, "merge")
+        + _made(settings, settings.frames, settings.shard_releases, settings.releases)
+    )
+
+
+def table_writer(settings: Settings) -> list[Right]:
+    """What `stream-dp table` needs."""
+    return _topic(settings.releases, "READ") + _topic(settings.table, *_LOG) + _made(settings, settings.table)
+
+
+def windows_writer(settings: Settings) -> list[Right]:
+    """What `stream-dp windows` needs."""
+    return (
+        _topic(settings.releases, "READ")
+        + _topic(settings.windows_topic, *_LOG)
+        + _made(settings, settings.windows_topic)
+    )
+
+
+def dashboard(settings: Settings) -> list[Right]:
+    """What the dashboard needs.  It shows the results of jobs too where it may read their topic."""
+    return _topic(settings.releases, "READ") + _topic(settings.epochs, "READ")
+
+
+def subscriber(settings: Settings) -> list[Right]:
+    """What a program that subscribes needs, and `stream-dp tail`."""
+    return _topic(settings.releases, "READ")
+
+
+def jobs_worker(settings: Settings, jobs: Iterable[str]) -> list[Right]:
+    """What `stream-dp jobs worker` needs for these jobs, but for schedules, which wait until it may WRITE requests."""
+    group = Right("group", f"{settings.jobs}.{'+'.join(sorted(jobs))}", "READ")
+    return (
+        _topic(settings.jobs, "READ")
+        + _topic(settings.results, "WRITE")
+        + _topic(SOURCES, "READ")
+        + _topic(settings.events, "READ", "DESCRIBE_CONFIGS")
+        + _topic(settings.ledger, *_LOG)
+        + [group]
+    )

@@ -1,0 +1,247 @@
+"""The rights that `stream-dp check --rights` lists are those that each process needs, and no others.
+
+A process runs with them.  Without any one of them it ends with the sentence that names it.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from stream_dp.barriers.topic import prepare_barriers
+from stream_dp.config.events_section import EventsSection
+from stream_dp.config.settings import Settings
+from stream_dp.epochs.registry import Registry
+from stream_dp.events.record import Record
+from stream_dp.jobs.request import JobRequest
+from stream_dp.jobs.result import decode_result
+from stream_dp.jobs.worker import JOBS
+from stream_dp.kafka import log, roles
+from stream_dp.kafka.rights import Right
+from stream_dp.releases.release import decode_release
+from stream_dp.releases.table_topic import Table, prepare_table
+from tests.apache_kafka.authorized import PASSWORD, USER, AuthorizedKafka, authorized_kafka
+from tests.example_releases import release
+from tests.system.forked_program import start
+from tests.system.streams import Stream, as_values, ended, status_of, wait_until
+
+SECRET = "PASSWORD_OF_THE_TEST"
+TIME = 1_769_860_800_000
+SECTION = '{ topic = "%s-orders", items = "lines[*].sku" }'
+GOOD, BAD = b'{"lines": [{"sku": "tea"}]}', b"no order"
+
+
+@pytest.fixture(scope="module")
+def authorized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizedKafka]:
+    with authorized_kafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def _password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECRET, PASSWORD)
+
+
+class Site:
+    """A stream over another team's topic, with all topics made by an administrator."""
+
+    def __init__(self, broker: AuthorizedKafka, redis_url: str, folder: Path, **changed: Any) -> None:
+        name = f"rights-{uuid.uuid4().hex[:8]}"
+        mapping = EventsSection(topic=f"{name}-orders", items="lines[*].sku")
+        values: dict[str, Any] = {"epsilon": 30.0, "horizon": 1023, "unmetered": True, "tick_seconds": 0.2}
+        values |= {"rounds": "ticks", "create_topics": False, "checkpoint_seconds": 0.2, **changed}
+        all_powerful = Settings(
+            stream=name, kafka=broker.administrator, redis=redis_url, mapping=mapping, **values
+        )
+        self.broker, self.folder = broker, folder
+        self.stream = Stream(all_powerful, folder)
+        login = {"kafka_sasl_mechanism": "PLAIN", "kafka_username": USER, "kafka_password": f"env:{SECRET}"}
+        self.settings = msgspec.structs.replace(
+            all_powerful, kafka=broker.address, kafka_security="SASL_PLAINTEXT", **login
+        )
+        own = all_powerful
+        topics = [own.releases, own.epochs, own.ledger, own.dead_letters, own.jobs, own.results]
+        log.create_topics(own.kafka, own.events, *topics)
+        prepare_barriers(msgspec.structs.replace(own, create_topics=True))
+        prepare_table(own.kafka, own.table, create_topics=True)
+        Registry(own.kafka).register("topic", own.events, own.events, own.unit)
+        self.log_file = folder / "process.log"
+
+    def named(self, taken: str) -> Right:
+        """The right that `cases` calls so, of a stream S."""
+        kind, name, operation = taken.split(" ")
+        own = self.settings.stream + name[1:] if name.startswith("S") else name
+        return Right(kind, own, operation)  # type: ignore[arg-type]
+
+    def feed(self, *values: bytes) -> None:
+        self.stream.write(self.settings.events, [Record(0, TIME, b"key", value) for value in values])
+
+    def logged(self) -> str:
+        return self.log_file.read_text() if self.log_file.exists() else ""
+
+    @contextmanager
+    def running(self, *words: str) -> Iterator[BaseProcess]:
+        """`stream-dp` with these words as USER, until the block ends."""
+        values = as_values(self.settings) | {"mapping": None, "events": SECTION % self.settings.stream}
+        process = start(values, self.log_file, *words, **{SECRET: PASSWORD})
+        try:
+            yield process
+        finally:
+            process.terminate()
+            ended(process)
+
+    def await_(self, condition: Callable[[], bool], process: BaseProcess) -> None:
+        def enough() -> bool:
+            over = status_of(process) is not None
+            found = condition()
+            assert found or not over, f"it ended too early:\n{self.logged()}"
+            return found
+
+        wait_until(enough, lambda: f"it takes too long:\n{self.logged()}")
+
+
+def worker_works(site: Site) -> bool:
+    """It releases, and writes dead letters."""
+    releases = site.stream.releases()
+    shows = bool(releases) and "tea" in decode_release(releases[-1].value or b"").labels
+    return shows and len(site.stream.dead_letters(at_least=0)) > 0
+
+
+def barriers_work(site: Site) -> bool:
+    """They come, and are written after those of the administrator's own epoch."""
+    return len(site.stream.barrier_records()) > 5
+
+
+def table_works(site: Site) -> bool:
+    with Table(site.stream.settings.kafka, site.settings.table) as table:
+        return "tea" in table.rows()
+
+
+def jobs_work(site: Site) -> bool:
+    """A job is answered."""
+    kafka, topic = site.stream.settings.kafka, site.settings.results
+    values = [each.value or b"" for each in log.read(kafka, topic, 0, log.offsets(kafka, topic).end)]
+    return any(decode_result(each).status == "done" for each in values)
+
+
+class Role(NamedTuple):
+    """A process: its command, its rights, whether it has done its work, and what has to be there before."""
+
+    words: tuple[str, ...]
+    needed: Callable[[Settings], list[Right]]
+    works: Callable[[Site], bool]
+    prepare: Callable[[Site], None]
+
+
+def feed(site: Site) -> None:
+    site.feed(*[GOOD] * 40, BAD)
+
+
+def open_epoch(site: Site) -> None:
+    """An epoch whose barriers somebody else writes."""
+    worker = site.stream.start()
+    wait_until(lambda: len(site.stream.barrier_records()) > 1, site.stream.logged)
+    worker.terminate()
+    assert ended(worker) == 0
+
+
+def some_release(site: Site) -> None:
+    value = msgspec.json.encode(release(5, {"tea": 9}, site.settings.stream))
+    site.stream.write(site.settings.releases, [Record(0, TIME, site.settings.stream.encode(), value)])
+
+
+def ask(site: Site) -> None:
+    feed(site)
+    request = JobRequest(
+        id=uuid.uuid4().hex, job="top-k", mechanism="gaussian", k=1, items_per_user=1, epsilon=9.0, delta=1e-6
+    )
+    site.stream.write(site.settings.jobs, [Record(0, TIME, b"one", request.encode())])
+
+
+ROLES = {
+    "worker": Role(("worker",), roles.worker, worker_works, feed),
+    "barriers": Role(("barriers",), roles.barriers_writer, barriers_work, open_epoch),
+    "table": Role(("table",), roles.table_writer, table_works, some_release),
+    "jobs": Role(("jobs", "worker"), lambda settings: roles.jobs_worker(settings, JOBS), jobs_work, ask),
+}
+
+
+@pytest.fixture
+def make_site(authorized: AuthorizedKafka, redis_url: str, tmp_path: Path) -> Callable[..., Site]:
+    return lambda **changed: Site(authorized, redis_url, tmp_path, **changed)
+
+
+def listed(site: Site, role: str) -> list[Right]:
+    """What `check --rights` says, as somebody who may do nothing."""
+    process = site.folder / "check.json"
+    values = as_values(site.settings) | {"mapping": None, "events": SECTION % site.settings.stream}
+    assert ended(start(values, process, "check", "--rights", "--json", **{SECRET: PASSWORD})) == 2
+    [line] = [line for line in process.read_text().splitlines() if line.startswith("{")]
+    return [
+        Right(place["kind"], place["name"], operation)
+        for place in json.loads(line)["rights"][role]
+        for operation in place["operations"]
+    ]
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_a_process_works_with_exactly_the_rights_that_are_listed(
+    name: str, make_site: Callable[..., Site]
+) -> None:
+    site, role = make_site(), ROLES[name]
+    role.prepare(site)
+    site.broker.grant(listed(site, name))
+    with site.running(*role.words) as process:
+        site.await_(lambda: role.works(site), process)
+    assert "does not give" not in site.logged()
+    assert "not committed" not in site.logged()
+    assert "Traceback" not in site.logged()
+
+
+def refused(site: Site, role: Role, right: Right) -> str:
+    """What the process says with all rights of its role but this one: it ends at its first start, or at the next."""
+    role.prepare(site)
+    rights = [*role.needed(site.settings), *roles.dead_letters(site.settings)]
+    site.broker.grant(each for each in rights if each != right)
+    site.broker.withdraw(*right)
+    for start_again in (False, True):
+        if start_again:
+            role.prepare(site)
+        with site.running(*role.words) as process:
+
+            def ended_or_works(process: BaseProcess = process, again: bool = start_again) -> bool:
+                return status_of(process) is not None or (not again and role.works(site))
+
+            wait_until(ended_or_works, lambda: f"{right} is not missed:\n{site.logged()}")
+            if status_of(process) is not None:
+                assert status_of(process) == 2, site.logged()
+                return site.logged()
+    raise AssertionError("unreachable")
+
+
+def cases() -> Iterator[tuple[str, str]]:
+    settings = Settings(
+        stream="S", rounds="ticks", create_topics=False, mapping=EventsSection(topic="S-orders")
+    )
+    for name, role in ROLES.items():
+        yield from ((name, " ".join(right)) for right in role.needed(settings))
+
+
+@pytest.mark.parametrize(("name", "taken"), list(cases()))
+def test_without_any_one_of_them_it_ends_and_names_it(
+    name: str, taken: str, make_site: Callable[..., Site]
+) -> None:
+    site, role = make_site(), ROLES[name]
+    [right] = [each for each in role.needed(site.settings) if site.named(taken) == each]
+    log = refused(site, role, right)
+    assert re.search(
+        rf"the right [^:]*\b{right.operation}\b[^,:]* on the {right.kind} '{right.name}'", log
+    ), log
+    assert "Traceback" not in log
