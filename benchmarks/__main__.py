@@ -10,6 +10,7 @@ NAMES = (
     "counters",
     "engine",
     "end_to_end",
+    "partitions",
     "recovery",
     "standby",
     "batch",
