@@ -7,11 +7,15 @@ here.
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaAdminClient
+from typer.testing import CliRunner
 
+from stream_dp.cli import app
 from stream_dp.config.times import iso_second
 from stream_dp.epochs.journal import journal_topic
 from stream_dp.epochs.registry import TOPIC as REGISTRY
@@ -19,7 +23,7 @@ from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from tests.system.batch_headers import batches_of
 from tests.system.sharded import sharded_stream
-from tests.system.streams import Stream, ended, event, small_stream, some_events
+from tests.system.streams import Stream, ended, event, small_stream, some_events, wait_until
 
 BACKLOG, DIFFERING, EVENTS_OF_A_BARRIER = 1_200, 777, 100
 COVERED = {"labels", "counts", "since", "totals", "known", "tag"}
@@ -197,6 +201,40 @@ def test_all_that_shards_and_merge_make_public_is_the_same_for_neighbouring_logs
                 assert ended(process) == 0, stream.logged()
             both.append(everything_public(stream))
     check_same(both, shards=2)
+
+
+def test_what_others_write_follows_from_the_releases_alone(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """The changes and the table hold the same where other events, and no state, lie behind the same releases.
+
+    Times are not compared: a record of the changes has that of its writing.
+    """
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, delta=0.1) as stream:
+        stream.feed(some_events(40, seed=1))
+        assert stream.run(until_round=40) == 0
+        topics = [f"{topic_prefix}.changes", stream.settings.table]
+        admin = KafkaAdminClient(bootstrap_servers=kafka)
+
+        def written() -> list[list[Any]]:
+            place = ["--stream", topic_prefix, "--kafka", kafka]
+            for words in (["changes", *place, "--rounds", "1"], ["table", *place, "--once"]):
+                assert CliRunner().invoke(app, words).exit_code == 0
+            found = [
+                [(each.offset, each.key, each.value) for each in raw_records(kafka, topic, 0)]
+                for topic in topics
+            ]
+            admin.delete_topics(topics)
+            wait_until(lambda: not {*topics} & {*log.topics(kafka)}, lambda: "the topics are still there")
+            return found
+
+        with closing(admin):
+            before = written()
+            stream.rewrite(stream.settings.events, [Record(0, 0, None, LARGE)])
+            with stream.redis() as redis:
+                redis.delete(*stream.redis_keys())
+            assert before == written()
+            assert all(before)
 
 
 def test_what_the_theorem_covers_is_all_that_is_left_out() -> None:
