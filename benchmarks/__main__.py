@@ -27,6 +27,7 @@ NAMES = (
     "composition",
     "intervals",
     "rate_test",
+    "windows",
 )
 
 

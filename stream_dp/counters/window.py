@@ -1,0 +1,80 @@
+"""Counts of the last W rounds, for ever: blocks of W rounds, each a blt counter of horizon W with noise of its own.
+
+At place i of block b, with S_b(i) the true count of the block's first i rounds and N_b(i) its noise, the window is
+
+    [S_b(i) + N_b(i)] + [S_(b-1)(W) + N_(b-1)(W)] - [S_(b-1)(i) + N_(b-1)(i)],
+
+rounds i+1..W of the last block and 1..i of this one, without bias.  In the first block the terms of b - 1 are absent.
+
+Privacy.  An event is in one block and moves that block's C x by at most sqrt(D0) column norms, whatever else the stream
+ever does; the windows are post-processing of the blocks' tables of integers.  So rho, rounding and draws cost what ONE
+block of W rounds costs.  What else the event could show is that its label is tested at all.
+
+Threshold.  In block b a label is tested by the block's own count, S_b(i) + N_b(i) >= tau(i), from its first event or
+its first showing in the block on.  Take a log and the same log with one event more, in block b.  A test that one of
+them makes and the other does not lies after the event, in block b, and before the smaller log has an event or a showing
+of the label there.  Until then no release of either log holds anything of N_b for this label, so whatever is known of
+the past, and whoever chose the moment by it, each of at most W such tests passes with probability at most p, and all
+with at most W p = d / D0.  From the first common event or showing on both logs test the same noisy counts, and from the
+next block on nothing of the event is tested.  A window count tested in place of the block's holds noise that is known
+already, and whoever knows it chooses the moment: no such bound holds.
+"""
+
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.counters.blt import BltMechanism
+from stream_dp.counters.blt_variances import growth_variances, row_variances
+
+_ROUNDING = 1 / 12
+
+
+def window_sds(block: BltMechanism) -> NDArray[np.float64]:
+    """The standard deviation of a window at each place of a block, of shape (W,), from the second block on."""
+    length = block.horizon
+    places = np.arange(1, length + 1)
+    later = [growth_variances(block.gaps, place, np.array([length - place]))[0] for place in places[:-1]]
+    exact = block.draw_sd**2 * (row_variances(block.gaps, places) + np.array([*later, 0.0]))
+    return np.sqrt(exact + _ROUNDING * np.where(places < length, 3, 1))
+
+
+def least_sd(window: int) -> float:
+    """The least that any endless counter's window can have at rho = 1 and one item: L_W / sqrt 2, to some percent.
+
+    L_W = 4 / pi^2 ln W + 0.99 is the Lebesgue constant of the Toeplitz root of the window matrix.
+    """
+    return (4 / np.pi**2 * float(np.log(window)) + 0.99) / sqrt(2)
+
+
+class Showing:
+    """Whether one label is shown: from a passed test until W rounds after its last one, by nothing else."""
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._left = 0  # rounds for which it is still shown
+        self._tested = False
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a passed test still keeps it in the next round."""
+        return self._left > 0
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether its block has had an event or a showing of it."""
+        return self._tested
+
+    def begin_block(self) -> None:
+        """Tests begin anew with every block."""
+        self._tested = False
+
+    def step(self, has_event: bool, noisy: int, tau: int) -> bool:
+        """Whether a round shows it.  `noisy`: the block's own noisy count; it is looked at only if it is tested."""
+        self._tested |= has_event or self._left > 0
+        if self._tested and noisy >= tau:
+            self._left = self._window
+        shown = self._left > 0
+        self._left = max(0, self._left - 1)
+        return shown
