@@ -118,7 +118,7 @@ class Standby:
     def _rehearse(self) -> None:
         kafka = self._settings.kafka_address
         for topic in (self._settings.events, self._settings.releases):
-            log.check_topic(kafka, topic)
+            log.check_topic(kafka, topic, partitions=None if topic == self._settings.events else 1)
             held = log.offsets(kafka, topic)
             deque(log.read(kafka, topic, max(held.first, held.end - 1), held.end), maxlen=0)
         if self._store.has_changed() and self._store.holds_state():

@@ -84,7 +84,11 @@ def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
         else:
             largest_batch = LARGEST_BATCH if topic in batched else 0
             days = settings.releases_retention_days if topic == settings.releases else None
-            warnings = log.check_topic(settings.kafka_address, topic, largest_batch, partitions, days)
+            any_number = topic == settings.events
+            wanted = None if any_number else partitions
+            warnings = log.check_topic(settings.kafka_address, topic, largest_batch, wanted, days)
+            if any_number:
+                partitions = log.partitions_of(settings.kafka_address, topic)
             if topic in (settings.releases, settings.shard_releases):
                 warnings += time_warnings(settings, topic)
     except (log.LogRefused, KafkaError) as error:
