@@ -92,7 +92,9 @@ def test_a_sample_of_records_that_name_schemas_asks_the_registry(
 
 def test_a_sample_is_of_the_newest_records_of_all_partitions(orders: Stream) -> None:
     for value in (b"no event", order("tea")):
-        keyed = [Record(0, TIME, b"key %d" % number, value) for number in range(60)]
+        keyed = [
+            Record(0, TIME, b"key %d" % number, value, partition=number % PARTITIONS) for number in range(60)
+        ]
         orders.write(orders.settings.events, keyed)
     told = json.loads(check(orders, "--sample", "12", "--json").stdout)["sample"]
     assert told == {"records": 12, "events": 12, "filtered": 0, "reasons": {}}
