@@ -6,13 +6,14 @@ at best, and is asked anew for each job.  OpenDP's filter adds up rho.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import opendp.prelude as dp
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent, DpEvent, GaussianDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
 from numpy.random import Generator
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -26,6 +27,10 @@ from stream_dp.privacy.composition import Budget, Charge, refused
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6, unit="user")
 JOBS, SEQUENCES, SEED = 100, 40, 12
+TOTALS, SHAPES, HALVINGS = (0.6, 1.2), 8, 8
+"""`mixed` draws how large a sequence is; `share_that_fits` looks for the limit, and so needs fewer sequences."""
+
+Reals = NDArray[Any]
 
 
 class Job(NamedTuple):
@@ -135,15 +140,42 @@ def how_many(accepts: Callable[[list[Job]], bool], jobs: list[Job]) -> int:
     return low
 
 
+class Shape(NamedTuple):
+    """Jobs of all kinds, up to a common factor of their sizes, which differ by a factor of 10."""
+
+    kinds: Reals
+    sizes: Reals
+
+    @classmethod
+    def drawn(cls, random: Generator) -> "Shape":
+        """A hundred of them."""
+        kinds = random.choice(np.array([laplace, gaussian, union, top, sips], object), JOBS)
+        sizes = 10 ** random.uniform(-0.5, 0.5, JOBS)
+        return cls(kinds, sizes / math.sqrt(float(np.sum(sizes**2))))
+
+    def jobs(self, total: float, own_deltas: float) -> list[Job]:
+        """As large together as `total` times what one Gaussian of the budget has; deltas take this share."""
+        sizes = self.sizes * total * BUDGET.epsilon / 4.22
+        delta = own_deltas * BUDGET.delta / JOBS
+        return [kind(float(size), delta) for kind, size in zip(self.kinds, sizes, strict=True)]
+
+
 def mixed(random: Generator, own_deltas: float) -> list[Job]:
-    """Jobs of all kinds, whose sizes differ by a factor of 10 and whose deltas take this share of the budget's."""
-    kinds = random.choice(np.array([laplace, gaussian, union, top, sips], object), JOBS)
-    sizes = 10 ** random.uniform(-0.5, 0.5, JOBS)
-    total = random.uniform(0.6, 1.2) * BUDGET.epsilon / 4.22  # what one Gaussian of the budget has
-    sizes *= total / math.sqrt(float(np.sum(sizes**2)))
-    return [
-        kind(float(size), own_deltas * BUDGET.delta / JOBS) for kind, size in zip(kinds, sizes, strict=True)
-    ]
+    """Jobs whose deltas take this share of the budget's; about half of such sequences fit."""
+    shape = Shape.drawn(random)
+    return shape.jobs(random.uniform(*TOTALS), own_deltas)
+
+
+def share_that_fits(accepts: Callable[[list[Job]], bool], shape: Shape, own_deltas: float) -> float:
+    """Of the totals that `mixed` draws from, the share that is accepted: those up to a limit are."""
+    least, most = low, high = TOTALS
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if accepts(shape.jobs(middle, own_deltas)):
+            low = middle
+        else:
+            high = middle
+    return ((low + high) / 2 - least) / (most - least)
 
 
 def main(console: Console) -> None:
@@ -168,4 +200,12 @@ def main(console: Console) -> None:
         table.add_row(
             f"{share:.0%} of delta", *(str(sum(map(accepts, sequences))) for accepts in FILTERS.values())
         )
+    console.print(table)
+    console.print()
+    table = Table("own deltas", *FILTERS, title="How many mixed sequences fit, of all sizes")
+    for share in (0.05, 0.5):
+        random = np.random.default_rng(SEED)
+        shapes = [Shape.drawn(random) for _ in range(SHAPES)]
+        fit = [[share_that_fits(accepts, shape, share) for shape in shapes] for accepts in FILTERS.values()]
+        table.add_row(f"{share:.0%} of delta", *(f"{float(np.mean(each)):.1%}" for each in fit))
     console.print(table)
