@@ -109,7 +109,7 @@ def test_the_unit_says_whom_the_promise_protects() -> None:
     assert event == user
     result = run(*BINARY, "--unit", "user")
     assert "items per user" in result.stdout
-    assert "any one user, with all of their events, was" in " ".join(result.stdout.split())
+    assert "Taking any one user, with all of their events, out of" in " ".join(result.stdout.split())
 
 
 def test_people_see_the_papers_threshold_and_conversion_beside_ours() -> None:
