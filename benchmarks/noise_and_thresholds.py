@@ -13,7 +13,7 @@ from benchmarks.markdown import table
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.protocol import CalibratedCounter, Hits
-from stream_dp.planning.comparison import Sight, over_rounds, sight, spread, survey
+from stream_dp.planning.comparison import Visibility, over_rounds, spread, survey, visibility
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 from stream_dp.privacy.shown import Shown
 
@@ -59,11 +59,13 @@ def theory(horizons: Sequence[int] = (2**10, 2**12, 2**14, 2**16, 2**18, 2**20))
 RULES: tuple[Shown, Shown] = ("each-round", "kept")
 
 
-def sights(epsilon: float, delta: float, horizon: int, items_per_event: int) -> list[tuple[Sight, Shown]]:
+def sights(
+    epsilon: float, delta: float, horizon: int, items_per_event: int
+) -> list[tuple[Visibility, Shown]]:
     """The survey's statement and every mechanism by both rules for showing labels."""
     settings = epsilon, delta, horizon, items_per_event
     found = [
-        (sight(*calibrate(*settings, mechanism=name, shown=rule)), rule)
+        (visibility(*calibrate(*settings, mechanism=name, shown=rule)), rule)
         for name in MECHANISMS
         for rule in RULES
     ]

@@ -267,7 +267,7 @@ def shared_lru(stream: Stream, capacity: int = 3) -> list[list[int]]:
 
 
 def bounded_per_event() -> Pair:
-    """The bound of the event unit where the user is promised: whoever comes back counts again."""
+    """The bound of the event unit where the user is guaranteed: whoever comes back counts again."""
     bound = EventBound(1)
 
     def admission(stream: Stream) -> list[list[int]]:

@@ -1,7 +1,7 @@
 """Tails of discrete Laplace noise, P(x) proportional to exp(-|x| / scale), and the integer offsets they give.
 
 With a = 1 / scale and q = exp(-a): P(Z = x) = (1 - q) / (1 + q) q^|x|, so P(Z >= x) = q^x / (1 + q) for x >= 0.
-Every threshold is the least integer that keeps its promise with a relative margin for rounding, `_SAFE`.
+Every threshold is the least integer that keeps its guarantee with a relative margin for rounding, `_SAFE`.
 """
 
 import math

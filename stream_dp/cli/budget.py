@@ -170,18 +170,18 @@ def set_(
     require_kafka(settings.kafka)
     with place.redis_of() as redis:
         registry = Registry(settings.kafka_address)
-        books = JournaledLedger(settings.kafka_address, redis, place.name, settings.create_topics)
-        chosen = unit or registry.unit_of(place.name) or books.ledger.state().unit or settings.unit
+        journaled = JournaledLedger(settings.kafka_address, redis, place.name, settings.create_topics)
+        chosen = unit or registry.unit_of(place.name) or journaled.ledger.state().unit or settings.unit
         registry.register("topic", place.name, place.name, chosen, by, create_topics=settings.create_topics)
         if place.source is None and settings.events != place.name:
             registry.register(
                 "topic", settings.events, place.name, chosen, by, create_topics=settings.create_topics
             )
         try:
-            books.set_budget(epsilon, delta, chosen, by)
+            journaled.set_budget(epsilon, delta, chosen, by)
         except ValueError as error:
             raise Mistake(str(error)) from None
-        report = report_of(books.ledger)
+        report = report_of(journaled.ledger)
     if as_json:
         typer.echo(json.dumps(report))
     else:

@@ -17,7 +17,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.counters import DISCRETE, MECHANISMS
 from stream_dp.counters.calibration import Guarantee, guarantee_of
 from stream_dp.counters.protocol import CalibratedCounter
-from stream_dp.planning.comparison import calibrate_each, sight, survey, survey_tau
+from stream_dp.planning.comparison import calibrate_each, survey, survey_tau, visibility
 
 Calibrated = tuple[CalibratedCounter, Guarantee]
 
@@ -108,24 +108,24 @@ def _calibrated(
     name: str | None,
     unit: Literal["event", "user"],
     size: tuple[int, int],
-    promise: tuple[float | None, float | None],
+    guarantee: tuple[float | None, float | None],
     noise: tuple[float | None, float | None],
     shown: Literal["kept", "each-round"],
 ) -> "tuple[list[Calibrated], dict[str, str]]":
     """The mechanism of this name, or all, with their guarantees, and why others refuse.
 
-    Without either pair, at the default promise.
+    Without either pair, at the default guarantee.
     """
-    if promise != (None, None) and noise != (None, None):
+    if guarantee != (None, None) and noise != (None, None):
         raise Mistake("give either --epsilon and --delta, or --sigma-squared and --threshold-delta, not both")
     try:
         if noise != (None, None):
             if unit != "event":
                 raise Mistake("--sigma-squared is for the unit event: leave --unit out, or give --epsilon")
             return [_given(name, size, *_both(noise, "--sigma-squared", "--threshold-delta"), shown)], {}
-        if promise == (None, None):
-            promise = _DEFAULTS["epsilon"], _DEFAULTS["delta"]
-        epsilon, delta = _both(promise, "--epsilon", "--delta")
+        if guarantee == (None, None):
+            guarantee = _DEFAULTS["epsilon"], _DEFAULTS["delta"]
+        epsilon, delta = _both(guarantee, "--epsilon", "--delta")
         return calibrate_each(epsilon, delta, *size, MECHANISMS if name is None else (name,), unit, shown)
     except ValueError as error:
         raise Mistake(str(error)) from None
@@ -169,14 +169,14 @@ def _rounds(text: str | None, horizon: int) -> list[int]:
 
 
 def _report(noise: "CalibratedCounter", guarantee: "Guarantee", rounds: list[int]) -> dict[str, Any]:
-    """One mechanism, and the survey's statement for the same promise."""
+    """One mechanism, and the survey's statement for the same guarantee."""
     kind = DISCRETE.get(noise.name)
     drawn = {name: getattr(noise, name) for name in ("sigma_squared",) if hasattr(noise, name)}
     if kind is not None:
         drawn["nodes_per_event"] = kind.nodes_per_event(noise.horizon)
     if noise.name == "binary":
         drawn["levels"] = drawn["nodes_per_event"]  # of its tree, in each of which an event is in one node
-    seen = asdict(sight(noise, guarantee))
+    seen = asdict(visibility(noise, guarantee))
     if rounds:
         seen["tau"]["rounds"] = {str(number): noise.tau(number) for number in rounds}
     return {

@@ -145,7 +145,7 @@ def _over_epsilons(axes: "Axes", curves: list[_Curve], calibrated: "list[Calibra
 
 
 def _means(curve: _Curve, noise: "CalibratedCounter", guarantee: "Guarantee") -> dict[float, float]:
-    """The mean that each epsilon gives; epsilons outside what can be promised are left out."""
+    """The mean that each epsilon gives; epsilons outside what can be guaranteed are left out."""
     rounds = spread(1, noise.horizon, _ROUNDS_OF_OCTAVE)
     means = {}
     for epsilon in (guarantee.epsilon * factor for factor in _FACTORS):

@@ -8,7 +8,7 @@ import typer
 
 from stream_dp.cli import options
 from stream_dp.cli.checklist.finding import Finding, tell
-from stream_dp.cli.checklist.guarantee import noise, promise
+from stream_dp.cli.checklist.guarantee import guarantee, noise
 from stream_dp.cli.checklist.rights import commands, needed_rights, permitted
 from stream_dp.cli.checklist.sample import sampled
 from stream_dp.cli.checklist.state import redis_and_state
@@ -78,7 +78,7 @@ def _findings(settings: Settings) -> Iterator[Finding]:
         "settings", "ok", f"stream {settings.stream!r}, privacy unit {settings.unit}, {items}, {every}"
     )
     yield noise(settings)
-    yield promise(settings)
+    yield guarantee(settings)
     yield from topics(settings)
     yield from permitted(settings)
     yield from redis_and_state(settings)

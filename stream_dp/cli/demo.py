@@ -105,7 +105,7 @@ def demo(
         raise Mistake(f"--rate is a number of events a second, not {rate:g}; 0 is as fast as possible")
     if rounds is not None and rounds > HORIZON:
         raise Mistake(
-            f"the demo promises privacy for {HORIZON:,} rounds in all: ask for no more with --rounds"
+            f"the demo guarantees privacy for {HORIZON:,} rounds in all: ask for no more with --rounds"
         )
     if as_json and window is not None:
         raise Mistake("--window changes what is shown, and --json shows nothing: leave one of them out")
@@ -182,9 +182,9 @@ def _set_budget(settings: Settings) -> None:
     A folder that is used again has it already.
     """
     with redis_client(settings.redis_address) as redis:
-        books = JournaledLedger(settings.kafka_address, redis, settings.data_source)
-        if books.ledger.budget() is None:
-            books.set_budget(settings.epsilon, settings.delta, settings.unit, "stream-dp demo")
+        journaled = JournaledLedger(settings.kafka_address, redis, settings.data_source)
+        if journaled.ledger.budget() is None:
+            journaled.set_budget(settings.epsilon, settings.delta, settings.unit, "stream-dp demo")
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ def _feed(settings: Settings, rounds: int | None, rate: float) -> Iterator[Feed]
     left = (HORIZON if rounds else _LAST_ROUND) - already
     if left < (rounds or 1):
         raise Mistake(
-            f"{already:,} of the {HORIZON:,} rounds that the demo promises privacy for are used up in this folder: "
+            f"{already:,} of the {HORIZON:,} rounds that the demo guarantees privacy for are used up in this folder: "
             "use another --folder, or fewer --rounds"
         )
     producer = producer_client(settings.kafka, linger_ms=5)
@@ -318,7 +318,7 @@ class Tally:
         return self.releases / (self.last_at - self.started)
 
     def summary(self, settings: Settings) -> dict[str, Any]:
-        """What was released at the end, and under which promise."""
+        """What was released at the end, and under which guarantee."""
         assert self.last is not None
         last = self.last
         mechanism, _ = calibrate(

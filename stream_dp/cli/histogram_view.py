@@ -123,7 +123,7 @@ def _with_margin(total: Total) -> str:
 
 
 def picture(release: Release, width: int, most_labels: int, status: str = "") -> RenderableType:
-    """The largest counts of a release as ranked bars, what they mean, and what is promised."""
+    """The largest counts of a release as ranked bars, what they mean, and what is guaranteed."""
     shown = min(most_labels, len(release.labels))
     hidden = f"{len(release.labels) - shown:,} more released" if len(release.labels) > shown else ""
     return Group(
@@ -202,7 +202,7 @@ def bar(solid: float, light: float, width: int) -> str:
 
 
 def _notes(release: Release) -> list[Text]:
-    """What is promised for whom, and how to read the counts."""
+    """What is guaranteed for whom, and how to read the counts."""
     unit = unit_in_words(release.unit, release.items_per_event)
     return [
         Text(

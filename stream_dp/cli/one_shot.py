@@ -42,16 +42,16 @@ from stream_dp.jobs.steps import Site, prepare
 _COMMANDS = "command line"
 """What stands in the place of a stream for jobs that are asked for by command; no stream is called so."""
 
-_READ, _PROMISE, _SHOW = "What to read", "What to guarantee", "What to show"
+_READ, _GUARANTEE, _SHOW = "What to read", "What to guarantee", "What to show"
 
-Epsilon = Annotated[float, typer.Option(help="Epsilon of the guarantee.", rich_help_panel=_PROMISE)]
+Epsilon = Annotated[float, typer.Option(help="Epsilon of the guarantee.", rich_help_panel=_GUARANTEE)]
 ItemsPerUser = Annotated[
     int | None,
     typer.Option(
         help="A user of more items counts with a sample of so many.",
         show_default=f"{GAUSSIAN_UNION_ITEMS} for unions with Gaussian noise, {GAUSSIAN_COUNT_ITEMS} for counts with "
         f"it, {LAPLACE_ITEMS} with Laplace noise",
-        rich_help_panel=_PROMISE,
+        rich_help_panel=_GUARANTEE,
     ),
 ]
 Plot = Annotated[
@@ -61,14 +61,14 @@ Plot = Annotated[
 
 @dataclass(frozen=True)
 class Job(options.Servers):
-    """What all jobs are told: what to promise, what to read, and whether to run at all."""
+    """What all jobs are told: what to guarantee, what to read, and whether to run at all."""
 
     epsilon: Epsilon = 1.0
     delta: Annotated[
         float,
         typer.Option(
             help="Delta of the guarantee.",
-            rich_help_panel=_PROMISE,
+            rich_help_panel=_GUARANTEE,
         ),
     ] = 1e-6
     unit: Annotated[
@@ -76,7 +76,7 @@ class Job(options.Servers):
         typer.Option(
             help="What is protected: all of one user, or one event.",
             show_default="that of the data source",
-            rich_help_panel=_PROMISE,
+            rich_help_panel=_GUARANTEE,
         ),
     ] = None
     topic: Annotated[
@@ -185,7 +185,7 @@ def top_k(
         typer.Option(
             help="stable, gap, gap-gaussian: the least k that may be chosen.",
             show_default="1",
-            rich_help_panel=_PROMISE,
+            rich_help_panel=_GUARANTEE,
         ),
     ] = None,
     kbar: Annotated[
@@ -193,7 +193,7 @@ def top_k(
         typer.Option(
             help="How many labels are looked at, k or more.",
             show_default="50 k, at least 5000",
-            rich_help_panel=_PROMISE,
+            rich_help_panel=_GUARANTEE,
         ),
     ] = None,
     items_per_user: ItemsPerUser = None,
@@ -202,7 +202,7 @@ def top_k(
         typer.Option(
             help="stable-fixed-k: what each rank away from k weighs.",
             show_default="1",
-            rich_help_panel=_PROMISE,
+            rich_help_panel=_GUARANTEE,
         ),
     ] = None,
     budget: Annotated[
@@ -210,18 +210,18 @@ def top_k(
         typer.Option(
             metavar="NAME",
             help="pay-what-you-get: the budget to draw from; the first job of this name opens it.",
-            rich_help_panel=_PROMISE,
+            rich_help_panel=_GUARANTEE,
         ),
     ] = None,
     marks: Annotated[
         int | None,
         typer.Option(
-            help="pay-what-you-get: how many labels its jobs may release in all.", rich_help_panel=_PROMISE
+            help="pay-what-you-get: how many labels its jobs may release in all.", rich_help_panel=_GUARANTEE
         ),
     ] = None,
     queries: Annotated[
         int | None,
-        typer.Option(help="pay-what-you-get: how many jobs may draw from it.", rich_help_panel=_PROMISE),
+        typer.Option(help="pay-what-you-get: how many jobs may draw from it.", rich_help_panel=_GUARANTEE),
     ] = None,
     job: Job,
     plot: Plot = None,
@@ -275,12 +275,12 @@ def set_union(
         typer.Option(
             help="policy and greedy: how many noise scales above the threshold a label is filled up to.",
             show_default=f"{GAUSSIAN_ALPHA:g} for policy-gaussian, else 3",
-            rich_help_panel=_PROMISE,
+            rich_help_panel=_GUARANTEE,
         ),
     ] = None,
     tokens: Annotated[
         int | None,
-        typer.Option(help="greedy: how many items a user may help.", rich_help_panel=_PROMISE),
+        typer.Option(help="greedy: how many items a user may help.", rich_help_panel=_GUARANTEE),
     ] = None,
     frequencies: Annotated[
         Path | None,
@@ -327,13 +327,13 @@ def histogram(
         ),
     ] = None,
     eta: Annotated[
-        float | None, typer.Option(help="known: weight of the high-pass filter.", rich_help_panel=_PROMISE)
+        float | None, typer.Option(help="known: weight of the high-pass filter.", rich_help_panel=_GUARANTEE)
     ] = None,
     threshold: Annotated[
-        int | None, typer.Option(help="sparse-vector: the count to reach.", rich_help_panel=_PROMISE)
+        int | None, typer.Option(help="sparse-vector: the count to reach.", rich_help_panel=_GUARANTEE)
     ] = None,
     most: Annotated[
-        int | None, typer.Option(help="sparse-vector: the most bins to release.", rich_help_panel=_PROMISE)
+        int | None, typer.Option(help="sparse-vector: the most bins to release.", rich_help_panel=_GUARANTEE)
     ] = None,
     job: Job,
     plot: Plot = None,

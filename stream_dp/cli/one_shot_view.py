@@ -28,13 +28,13 @@ def show_cost(request: JobRequest, calibrated: Calibrated, found: "Forecast | st
     """What a job would cost and leave, before anything is charged; or why the ledger could not be asked."""
     known = None if isinstance(found, str) else found
     unit, cost = (known.unit, known.cost) if known else (request.unit, cost_of(calibrated, None))
-    promise = guarantee(unit, calibrated)
+    sentence = guarantee(unit, calibrated)
     if as_json:
         told = {
             "source": known.source if known else request.source.name,
             "unit": unit,
             "cost": cost,
-            "guarantee": promise,
+            "guarantee": sentence,
             "forecast": known,
             "unknown": found if known is None else None,
         }
@@ -42,7 +42,7 @@ def show_cost(request: JobRequest, calibrated: Calibrated, found: "Forecast | st
         return
     console = Console(highlight=False)
     console.print(_cost_line(cost, known.source if known else "its data source"), markup=False)
-    console.print(promise, markup=False)
+    console.print(sentence, markup=False)
     console.print(_outlook(found), markup=False)
     console.print("Nothing was charged.", style="dim")
 
@@ -68,11 +68,11 @@ def _outlook(found: "Forecast | str") -> str:
 
 
 def show_result(console: Console, result: JobResult) -> None:
-    """Labels with bars, then what was promised and what it cost."""
+    """Labels with bars, then what was guaranteed and what it cost."""
     if result.rank is not None:
         console.print(f"The counts fall most after rank [bold]{result.rank}[/].")
     elif not result.labels:
-        console.print("No label could be released under this promise.")
+        console.print("No label could be released under this guarantee.")
     else:
         console.print(_table(result, console.width))
         if len(result.labels) > _MOST_ROWS:

@@ -64,7 +64,7 @@ def replay(
     """Replay recorded events into a stream.  Run it again after a crash: it goes on, each event exactly once.
 
     To compute the releases of an epoch again from its own unchanged log costs nothing: that is `stream-dp verify` or
-    `stream-dp rebuild`. Any other replay is one more promise about the same events. The target stream must charge the
+    `stream-dp rebuild`. Any other replay is one more guarantee about the same events. The target stream must charge the
     data source that they belong to: a topic is its own source, a file names one with --source, and the target's
     setting `source` must say the same. The target's events topic must hold nothing else.
 

@@ -53,7 +53,7 @@ def republish(
         )
     epochs = [
         {
-            "epoch": each.promise.epoch.number,
+            "epoch": each.recorded.epoch.number,
             "first_round": each.rounds[0],
             "last_round": each.rounds[-1],
             "releases": len(each.rounds),

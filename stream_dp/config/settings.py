@@ -234,7 +234,7 @@ PRIVACY = (
     "release",
     "shown",
 )
-"""Settings whose change under a running epoch would break its promise.
+"""Settings whose change under a running epoch would break its guarantee.
 
 `rounds` is one of them because the same log cut otherwise is another release under the same noise, and `release` so
 that what is missing can be told from what is left out; `tick_seconds` is not, because barriers end rounds where they

@@ -1,4 +1,4 @@
-"""From a promised (epsilon, delta) to the noise and the thresholds that keep it, and what the result promises."""
+"""From a guaranteed (epsilon, delta) to the noise and the thresholds that keep it, and what the result guarantees."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ _USERS_ALIKE = 2.0**40 / 2.0**128
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What every release of an epoch promises, all its rounds together.
+    """What every release of an epoch guarantees, all its rounds together.
 
     Neighbours differ in one `unit`.  `delta` contains `threshold_delta`, the chance that a label escapes
     through the threshold; `conversion` names the bound that turns the noise into (epsilon, delta).
@@ -105,7 +105,7 @@ def guarantee_of(
     mechanism: str = "binary",
     shown: Shown = "kept",
 ) -> tuple[Mechanism, Guarantee]:
-    """What given noise promises: epsilon at a delta of twice `threshold_delta`, split as in `calibrate`.
+    """What given noise guarantees: epsilon at a delta of twice `threshold_delta`, split as in `calibrate`.
 
     Raises ValueError for a parameter out of range.
     """

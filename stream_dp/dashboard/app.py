@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from stream_dp.config.times import parse_time
 from stream_dp.dashboard.frames import Frames
-from stream_dp.dashboard.promise import promise
+from stream_dp.dashboard.guarantee import guarantee
 from stream_dp.dashboard.protection import BasicAuth, SafeHeaders
 from stream_dp.dashboard.reader import Reader
 from stream_dp.dashboard.told_totals import told_totals
@@ -126,10 +126,10 @@ class Dashboard:
         return _problem(404, f"the topic does not hold {what}{of}")
 
     def _released(self, release: Release) -> Response:
-        """A release as its topic holds it, its 95% intervals and totals, and what it promises in words."""
+        """A release as its topic holds it, its 95% intervals and totals, and what it guarantees in words."""
         low, high = whole_intervals(release)
-        promised = promise(release, self.reader.board.is_unmetered(release))
-        beside = {"low": low, "high": high, **told_totals(release), "promise": promised}
+        guaranteed = guarantee(release, self.reader.board.is_unmetered(release))
+        beside = {"low": low, "high": high, **told_totals(release), "promise": guaranteed}
         return _json(msgspec.to_builtins(release) | beside)
 
     async def history(self, request: Request) -> Response:

@@ -21,7 +21,7 @@ _FORGETFUL_ABOVE = 10_000  # labels that are remembered whether or not they are 
 
 
 @dataclass(frozen=True)
-class Sight:
+class BoardView:
     """The board at one moment.
 
     `published`: when the release was written into its topic, in seconds since 1970.  `delay`: how much older the
@@ -158,11 +158,11 @@ class Board:
         with self._lock:
             return self._epoch.history.series(labels)
 
-    def sight(self, now: float) -> Sight:
+    def view(self, now: float) -> BoardView:
         """Everything, as it stands at `now` of the monotonic clock."""
         with self._lock:
             epoch = self._epoch
-            return Sight(
+            return BoardView(
                 self._version,
                 self._state,
                 self._release,

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import orjson
 
-from stream_dp.dashboard.board import Board, Sight
-from stream_dp.dashboard.promise import promise
+from stream_dp.dashboard.board import Board, BoardView
+from stream_dp.dashboard.guarantee import guarantee
 from stream_dp.dashboard.told_totals import told_totals
 from stream_dp.releases.estimates.intervals import whole_intervals
 
@@ -53,7 +53,7 @@ class Frames:
         self._board = board
         self._number = 0
         self._update = self._whole = b""
-        self._sight: Sight | None = None
+        self._view: BoardView | None = None
         self._made_at = 0.0
         self._labels: list[str] = []
         self._ids: dict[str, int] = {}
@@ -78,7 +78,7 @@ class Frames:
 
         Returns no bytes when the server stops.
         """
-        if not seen and (self._sight is None or self._is_due(time.monotonic())):
+        if not seen and (self._view is None or self._is_due(time.monotonic())):
             self._make()
         while self._number == seen and not self._closed:
             await self._came.wait()
@@ -92,11 +92,11 @@ class Frames:
 
     def _is_due(self, now: float) -> bool:
         old = now - self._made_at >= SECONDS_WITHOUT_NEWS
-        return old or self._sight is None or self._board.version != self._sight.version
+        return old or self._view is None or self._board.version != self._view.version
 
     def _make(self) -> None:
         now = time.monotonic()
-        before, self._sight, self._made_at = self._sight, self._board.sight(now), now
+        before, self._view, self._made_at = self._view, self._board.view(now), now
         self._number += 1
         self.made += 1
         whole = self._renumber()
@@ -108,7 +108,7 @@ class Frames:
 
     def _renumber(self) -> bool:
         """Give up the labels' numbers for a new epoch, or when most of them are of no use any more."""
-        release = self._sight.release if self._sight is not None else None
+        release = self._view.release if self._view is not None else None
         if release is None:
             return False
         if release.nonce == self._nonce and len(self._labels) <= _SPARE_LABELS + 4 * len(release.labels):
@@ -116,20 +116,20 @@ class Frames:
         self._nonce, self._labels, self._ids = release.nonce, [], {}
         return True
 
-    def _content(self, before: Sight | None) -> dict[str, Any]:
+    def _content(self, before: BoardView | None) -> dict[str, Any]:
         """What is to be told to somebody who was told `before`, or nothing so far."""
-        sight = self._sight
-        assert sight is not None
+        view = self._view
+        assert view is not None
         content: dict[str, Any] = {
-            "state": sight.state,
-            "age": max(0.0, round(time.time() - sight.published, 3)) if sight.release else None,
-            "delay": round(sight.delay, 3),
-            "behind": sight.behind,
-            "rate": None if sight.rate is None else round(sight.rate, 2),
-            "history": sight.history,
+            "state": view.state,
+            "age": max(0.0, round(time.time() - view.published, 3)) if view.release else None,
+            "delay": round(view.delay, 3),
+            "behind": view.behind,
+            "rate": None if view.rate is None else round(view.rate, 2),
+            "history": view.history,
             "viewers": self.viewers,
         }
-        release = sight.release
+        release = view.release
         if release is not None and (before is None or release is not before.release):
             known = len(self._labels)
             for label in release.labels:
@@ -143,13 +143,13 @@ class Frames:
             content |= told_totals(release)
             content["labels"] = self._labels if before is None else self._labels[known:]
         if release is not None and (
-            before is None or before.release is None or before.unmetered != sight.unmetered
+            before is None or before.release is None or before.unmetered != view.unmetered
         ):
-            content["promise"] = promise(release, sight.unmetered)
-        if before is None or sight.new != before.new:
-            content["new"] = sight.new
-        if before is None or sight.results_version != before.results_version:
-            content["results"] = [msgspec.to_builtins(result) for result in sight.results]
+            content["promise"] = guarantee(release, view.unmetered)
+        if before is None or view.new != before.new:
+            content["new"] = view.new
+        if before is None or view.results_version != before.results_version:
+            content["results"] = [msgspec.to_builtins(result) for result in view.results]
         return content
 
     def _event(self, name: str, content: dict[str, Any]) -> bytes:

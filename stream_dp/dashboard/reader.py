@@ -146,12 +146,12 @@ class Reader:
 
     def _fill_history(self) -> None:
         """Fetch the releases that the sparklines need, for as long as that takes little time."""
-        sight = self.board.sight(time.monotonic())
+        view = self.board.view(time.monotonic())
         deadline = time.monotonic() + _SEEDING_SECONDS
         for number in self.board.missing(self._since[1]):
-            if sight.release is None or self._stopping.is_set() or time.monotonic() > deadline:
+            if view.release is None or self._stopping.is_set() or time.monotonic() > deadline:
                 return
-            release = self.archive.find_near(number, sight.release.epoch)
+            release = self.archive.find_near(number, view.release.epoch)
             if release is not None:
                 self.board.take_past(release)
 

@@ -1,4 +1,4 @@
-"""An epoch: one nonce, one append-only log, one promise.  Frozen when it opens, kept in every checkpoint."""
+"""An epoch: one nonce, one append-only log, one guarantee.  Frozen when it opens, kept in every checkpoint."""
 
 from dataclasses import MISSING, dataclass, fields
 from hashlib import blake2b
@@ -45,12 +45,12 @@ the settings say, because their default is what epochs are opened with today.
 
 
 class EpochRefused(Refused):
-    """The worker cannot go on under this epoch's promise; the message says what to change."""
+    """The worker cannot go on under this epoch's guarantee; the message says what to change."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What was promised when the epoch opened: `first_offset` is where it starts to read the events topic.
+    """What was guaranteed when the epoch opened: `first_offset` is where it starts to read the events topic.
 
     `largest_value` is the limit of an event's bytes, 0 in an epoch that was opened before there was one.
     Of several partitions, `first_offset` is that of the first, and `further_offsets` has those of the others.
@@ -89,7 +89,7 @@ class Epoch:
         further_offsets: Vector = (),
         known: KnownLabels = NOTHING_KNOWN,
     ) -> "Epoch":
-        """Calibrate and draw a fresh nonce.  Raises `SettingsError`, or `EpochRefused` where they promise nothing.
+        """Calibrate and draw a fresh nonce.  Raises `SettingsError`, or `EpochRefused` where they guarantee nothing.
 
         `horizon`: rounds of this epoch, where they are not those of the settings, which `privacy` keeps in any case.
         `known`: the labels that it shows from its first round on.
@@ -151,7 +151,7 @@ class Epoch:
         return blake2b(msgspec.json.encode(frozen), digest_size=16).hexdigest()
 
     def check_settings(self, settings: Settings) -> None:
-        """Raise `EpochRefused` if the settings promise something else than this epoch did."""
+        """Raise `EpochRefused` if the settings guarantee something else than this epoch did."""
         frozen = {**_UNLESS_FROZEN, **self.privacy}
         changed = [
             f"{name} is {frozen[name]} in the epoch and {value} in the settings"

@@ -28,7 +28,7 @@ Parts = Sequence[tuple[int, Sequence[str]]]
 
 
 class HorizonReached(StreamDpError):
-    """More rounds were asked for than the epoch promised in advance."""
+    """More rounds were asked for than the epoch has."""
 
 
 @dataclass

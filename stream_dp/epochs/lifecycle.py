@@ -1,4 +1,4 @@
-"""Opening and closing the epochs of a stream, so that every promise is on record before its first release.
+"""Opening and closing the epochs of a stream, so that every guarantee is on record before its first release.
 
 Opening: write the labels that the epoch knows, and the epoch, into `<stream>.epochs`, charge the data source's ledger,
 make the first checkpoint, then write down that the epoch has started.  Each step may be repeated after a crash: the

@@ -19,7 +19,7 @@ Integers = NDArray[np.int64]
 _LARGEST_EPSILON = 30.0
 """Beyond, what the draws lack at values of the neighbour's noise would not vanish: privacy/one_shot_noise.py."""
 LEAST_DELTA = 1e-15
-"""The least that a job may promise: what its random draws and thresholds err by is not charged (one_shot_noise.py)."""
+"""The least that a job may guarantee: what draws and thresholds err by is not charged (one_shot_noise.py)."""
 
 MOST_ITEMS = 1_000_000
 """The most that k, kbar and items_per_user may be: above, a threshold and its noise take too much memory."""
@@ -97,13 +97,13 @@ def check_sizes(**sizes: int | None) -> None:
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Refuse an epsilon that is not above 0, or so large that it promises nothing and draws are too coarse for it."""
+    """Refuse an epsilon that is not above 0, or so large that it guarantees nothing and draws are too coarse for it."""
     require_positive("epsilon", epsilon)
     if epsilon > _LARGEST_EPSILON:
         raise ValueError(f"epsilon must be at most {_LARGEST_EPSILON:g}, not {epsilon:g}.")
 
 
-def check_promise(epsilon: float, delta: float) -> None:
+def check_guarantee(epsilon: float, delta: float) -> None:
     """Refuse an epsilon that `check_epsilon` refuses, and a delta beside which what draws err by would not vanish."""
     check_epsilon(epsilon)
     if not LEAST_DELTA <= delta <= 0.1:

@@ -1,7 +1,7 @@
-"""Every mechanism that a job may ask for, by name, calibrated to a promise (epsilon, delta) for the whole job.
+"""Every mechanism that a job may ask for, by name, calibrated to a guarantee (epsilon, delta) for the whole job.
 
 Half of delta goes to the threshold and half to the conversion of rho, except where a pure epsilon is the cheaper
-promise: then all of it goes to the threshold.  The mechanisms themselves, with their sources: stream_dp/batch/.
+guarantee: then all of it goes to the threshold.  The mechanisms themselves, with their sources: stream_dp/batch/.
 
 What a request leaves open is chosen without looking at data: docs/jobs.md, "What is chosen where you say nothing".
 """
@@ -52,7 +52,7 @@ from stream_dp.jobs.calibrated import (
     Outcome,
     SharedBudget,
     check_epsilon,
-    check_promise,
+    check_guarantee,
     check_sizes,
     outcome,
     sampled_counts,
@@ -90,7 +90,7 @@ def _laplace_top_k(
     epsilon: float, delta: float, k: int, kbar: int, items_per_user: int = LAPLACE_ITEMS
 ) -> Calibrated:
     """Labels with counts; every user counts with at most items_per_user items."""
-    check_promise(epsilon, delta)
+    check_guarantee(epsilon, delta)
     _check_ranks(k, kbar)
     check_sizes(items_per_user=items_per_user)
     each, d = _laplace_share(epsilon, delta, items_per_user)
@@ -106,7 +106,7 @@ def _gaussian_top_k(
     epsilon: float, delta: float, k: int, kbar: int, items_per_user: int = GAUSSIAN_COUNT_ITEMS
 ) -> Calibrated:
     """Labels with counts and Gaussian noise; every user counts with at most items_per_user items."""
-    check_promise(epsilon, delta)
+    check_guarantee(epsilon, delta)
     _check_ranks(k, kbar)
     check_sizes(items_per_user=items_per_user)
     each = _gaussian_share(epsilon, delta, items_per_user)
@@ -120,7 +120,7 @@ def _gaussian_top_k(
 
 def _gumbel_top_k(epsilon: float, delta: float, k: int, kbar: int) -> Calibrated:
     """Labels in noisy order, no counts; users may hold any number of items."""
-    check_promise(epsilon, delta)
+    check_guarantee(epsilon, delta)
     _check_ranks(k, kbar)
     pure, converted = epsilon / k, epsilon_per_pick(zcdp_rho(epsilon, delta / 2), k)
     d = delta if pure >= converted else delta / 2
@@ -140,7 +140,7 @@ def _pay_what_you_get(
 
     epsilon and delta are those of the budget: of all its queries together.
     """
-    check_promise(epsilon, delta)
+    check_guarantee(epsilon, delta)
     _check_ranks(k, kbar)
     check_sizes(marks=marks, queries=queries)
     pure, converted = epsilon / marks, epsilon_per_pick(zcdp_rho(epsilon, delta / 2), marks)
@@ -158,7 +158,7 @@ def _pay_what_you_get(
 
 def _stable_top_k(epsilon: float, delta: float, k: int, least: int = 1) -> Calibrated:
     """A set of `least` to k labels, of a size that the mechanism chooses, or nothing; users may hold any number."""
-    check_promise(epsilon, delta)
+    check_guarantee(epsilon, delta)
     check_sizes(k=k, least=least)
     parameters = StableTopK(zcdp_rho(epsilon, delta / 2), delta / 2, k, least=least)
     return Calibrated(
@@ -171,7 +171,7 @@ def _stable_top_k(epsilon: float, delta: float, k: int, least: int = 1) -> Calib
 
 def _stable_fixed_k(epsilon: float, delta: float, k: int, kbar: int, penalty: float = 1.0) -> Calibrated:
     """At most k labels: a stable set of about that size, completed by Gumbel noise."""
-    check_promise(epsilon, delta)
+    check_guarantee(epsilon, delta)
     _check_ranks(k, kbar)
     parameters = StableFixedK(zcdp_rho(epsilon, delta / 2), delta / 2, k, kbar, penalty)
     return Calibrated(
@@ -196,7 +196,7 @@ def _gap(epsilon: float, k: int, least: int = 1) -> Calibrated:
 
 def _gap_gaussian(epsilon: float, delta: float, k: int, least: int = 1) -> Calibrated:
     """The same with Gaussian noise (report-noisy-max)."""
-    check_promise(epsilon, delta)
+    check_guarantee(epsilon, delta)
     check_sizes(k=k, least=least)
     require_ranks(least, k)
 
@@ -218,7 +218,7 @@ def _gap_gaussian(epsilon: float, delta: float, k: int, least: int = 1) -> Calib
 
 def _laplace_histogram(epsilon: float, delta: float, items_per_user: int = LAPLACE_ITEMS) -> Calibrated:
     """All labels whose noisy count reaches a threshold, with their counts."""
-    check_promise(epsilon, delta)
+    check_guarantee(epsilon, delta)
     check_sizes(items_per_user=items_per_user)
     each, d = _laplace_share(epsilon, delta, items_per_user)
     parameters = LaplaceHistogram(each, d, items_per_user)
@@ -233,7 +233,7 @@ def _gaussian_histogram(
     epsilon: float, delta: float, items_per_user: int = GAUSSIAN_COUNT_ITEMS
 ) -> Calibrated:
     """The same with Gaussian noise, which is less where a user counts with many items."""
-    check_promise(epsilon, delta)
+    check_guarantee(epsilon, delta)
     check_sizes(items_per_user=items_per_user)
     each = _gaussian_share(epsilon, delta, items_per_user)
     parameters = GaussianHistogram(each, delta / 2, items_per_user)
@@ -277,7 +277,7 @@ def _union(run: Callable[..., Any], kind: Callable[..., Any], items: int) -> Cal
     """A set union in one round of weights, where a user counts with a sample of `items` items unless told otherwise."""
 
     def calibrated(epsilon: float, delta: float, items_per_user: int = items) -> Calibrated:
-        check_promise(epsilon, delta)
+        check_guarantee(epsilon, delta)
         check_sizes(items_per_user=items_per_user)
         parameters = kind(epsilon, delta, items_per_user)
         return Calibrated(
@@ -298,7 +298,7 @@ def _policy(
     def calibrated(
         epsilon: float, delta: float, items_per_user: int = items, alpha: float = fill
     ) -> Calibrated:
-        check_promise(epsilon, delta)
+        check_guarantee(epsilon, delta)
         check_sizes(items_per_user=items_per_user)
         parameters = kind(epsilon, delta, items_per_user, alpha)
         return Calibrated(
@@ -342,7 +342,7 @@ def _greedy_transfer(
 
 def _sips(epsilon: float, delta: float, items_per_user: int = GAUSSIAN_UNION_ITEMS) -> Calibrated:
     """Three rounds of weights that need no order of users: the fastest of those that find much."""
-    check_promise(epsilon, delta)
+    check_guarantee(epsilon, delta)
     check_sizes(items_per_user=items_per_user)
     parameters = Sips(gaussian_rho(epsilon, delta / 2) * _DOWN, delta / 2, items_per_user)
     return Calibrated(
@@ -454,7 +454,7 @@ def _gaussian_share(epsilon: float, delta: float, items_per_user: int) -> float:
 
 
 def _greedy_parameters(epsilon: float, delta: float, tokens: int, alpha: float) -> Greedy:
-    check_promise(epsilon, delta)
+    check_guarantee(epsilon, delta)
     check_sizes(tokens=tokens)
     return Greedy(epsilon, delta, tokens, alpha)
 

@@ -1,6 +1,6 @@
 """The steps of one job, each by itself: prepare, charge, read, compute.  Who calls them: `runner.py` and the commands.
 
-The order is the promise: what a job costs is known from its request alone and is charged before the first record is
+The order is the guarantee: what a job costs is known from its request alone and is charged before the first record is
 read; from then on nothing in the data makes the job fail, unless it outgrows the memory or holds more than 2^31 names.
 """
 
@@ -167,7 +167,7 @@ def charge_of(prepared: Prepared, charge_id: str, key: bytes) -> Charge:
 
 
 def pay(
-    prepared: Prepared, charge_id: str, key: bytes, books: JournaledLedger, asked: int | None = None
+    prepared: Prepared, charge_id: str, key: bytes, journaled: JournaledLedger, asked: int | None = None
 ) -> None:
     """Charge the job, or take the marks that it may need from the budget it names.  However often, it pays once.
 
@@ -175,24 +175,24 @@ def pay(
     """
     charge, shared = charge_of(prepared, charge_id, key), prepared.calibrated.shared
     if shared is None:
-        books.charge(charge, at=asked)
+        journaled.charge(charge, at=asked)
         return
     budget = pay_what_you_get.charge_of(budget_id(shared.name), shared.opened, unit=charge.unit)
     try:
-        books.charge(budget, Marks(shared.opened, {}), asked)
+        journaled.charge(budget, Marks(shared.opened, {}), asked)
     except ChargeConflict:
         raise ChargeConflict(
             f"the pay-what-you-get budget {shared.name!r} was opened with other numbers: give the same unit, epsilon, "
             "delta, marks and queries, or the name of a new budget"
         ) from None
     query = _query_id(prepared.request, charge_id, key)
-    pay_what_you_get.reserve(books.ledger, budget.id, query, shared.k)
-    books.note_query(budget.id, query, asked)
+    pay_what_you_get.reserve(journaled.ledger, budget.id, query, shared.k)
+    journaled.note_query(budget.id, query, asked)
 
 
-def is_paid(prepared: Prepared, charge_id: str, key: bytes, books: JournaledLedger) -> bool:
+def is_paid(prepared: Prepared, charge_id: str, key: bytes, journaled: JournaledLedger) -> bool:
     """Whether `pay` has been called with these."""
-    stored, shared = books.ledger.state().stored, prepared.calibrated.shared
+    stored, shared = journaled.ledger.state().stored, prepared.calibrated.shared
     if shared is None:
         return charge_id in stored
     budget = stored.get(budget_id(shared.name))
@@ -205,7 +205,7 @@ def settle(
     charge_id: str,
     key: bytes,
     result: JobResult,
-    books: JournaledLedger,
+    journaled: JournaledLedger,
     asked: int | None = None,
 ) -> None:
     """Give back the marks that a stored result did not need; a job with a charge of its own has none.
@@ -215,8 +215,8 @@ def settle(
     if request.budget is None or result.status != "done":
         return
     budget, query = budget_id(request.budget), _query_id(request, charge_id, key)
-    pay_what_you_get.spend(books.ledger, budget, query, len(result.labels) + bool(result.bottom))
-    books.note_query(budget, query, asked)
+    pay_what_you_get.spend(journaled.ledger, budget, query, len(result.labels) + bool(result.bottom))
+    journaled.note_query(budget, query, asked)
 
 
 def budget_id(name: str) -> str:

@@ -86,9 +86,9 @@ class JobWorker:
         """Answer requests until `stop`.  An outage of Kafka or Redis is waited out.  Raises `RightMissing`."""
         check_golden_draw()
         with self.progress.watched():
-            self._persevere()
+            self._retry()
 
-    def _persevere(self) -> None:
+    def _retry(self) -> None:
         backoff = Backoff()
         while not self._stopping.is_set():
             backoff.begin()

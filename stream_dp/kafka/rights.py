@@ -8,9 +8,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
-from aiokafka.errors import GroupAuthorizationFailedError as GroupRefused
-from aiokafka.errors import KafkaError as WorkerError
-from aiokafka.errors import TopicAuthorizationFailedError as TopicRefused
 from kafka.errors import (
     AuthorizationError,
     GroupAuthorizationFailedError,
@@ -25,6 +22,8 @@ from stream_dp.kafka.clients import admin_client, borrowed
 Operation = Literal["READ", "WRITE", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS"]
 _NO_PRODUCER = "ClusterAuthorizationFailedError"
 """What a producer of kafka-python is told, in the text of a plain KafkaError, if its user may write to no topic."""
+
+_REFUSED = (TopicAuthorizationFailedError.errno, GroupAuthorizationFailedError.errno)
 
 
 class Right(NamedTuple):
@@ -106,7 +105,7 @@ def missing_rights(kafka: Kafka, needed: Iterable[Right]) -> list[Right] | None:
 
 def refuse_without_rights(kafka: Kafka, needed: Iterable[Right], failure: Exception) -> None:
     """Raise `RightMissing` where `failure` comes from a right that this user lacks; else it is something else."""
-    if not isinstance(failure, KafkaError | WorkerError):
+    if not _is_of_kafka(failure):
         return
     needed = [*needed, *([failure.right] if isinstance(failure, NotPermitted) else [])]
     try:
@@ -151,10 +150,14 @@ def _may_read_group(kafka: Kafka, group: str) -> bool:
     return not found or "READ" in found
 
 
+def _is_of_kafka(failure: Exception) -> bool:
+    """Whether it is an error of either client; subscribers have one of them only, so it goes by name."""
+    return KafkaError.__name__ in [kind.__name__ for kind in type(failure).__mro__]
+
+
 def _refused_names(failure: Exception) -> set[str]:
     """The topics, or the group, that the broker has refused, as the clients say it."""
-    kinds = TopicAuthorizationFailedError | GroupAuthorizationFailedError | TopicRefused | GroupRefused
-    if not isinstance(failure, kinds):
+    if not _is_of_kafka(failure) or getattr(failure, "errno", None) not in _REFUSED:
         return set()
     names: set[str] = set()
     for argument in failure.args:

@@ -29,7 +29,7 @@ class BudgetFacts:
 
 @dataclass
 class PublicFacts:
-    """What subscribers know anyway: the promise, and how many events there were.
+    """What subscribers know anyway: the guarantee, and how many events there were.
 
     Before the first session there is no epoch, and `round` means nothing.
     """
@@ -62,8 +62,8 @@ class _Facts(Collector):
             yield self._counter(
                 "releases_sent", "Rounds whose release this process has sent to the broker.", facts.releases
             )
-            yield self._gauge("epsilon", "The epoch's promise: epsilon, for all its rounds.", facts.epsilon)
-            yield self._gauge("delta", "The epoch's promise: delta, for all its rounds.", facts.delta)
+            yield self._gauge("epsilon", "The epoch's guarantee: epsilon, for all its rounds.", facts.epsilon)
+            yield self._gauge("delta", "The epoch's guarantee: delta, for all its rounds.", facts.delta)
         if facts.budget is not None:
             yield from self._budget(facts.budget)
 

@@ -48,7 +48,7 @@ class Backoff:
         return random.uniform(wait / 2, wait)
 
 
-async def persevere(
+async def retry_until_done(
     attempt: Callable[[], Awaitable[None]],
     done: Callable[[], bool],
     stopping: asyncio.Event,

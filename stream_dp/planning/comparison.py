@@ -40,7 +40,7 @@ class OverRounds:
 
 
 @dataclass(frozen=True)
-class Sight:
+class Visibility:
     """What a mechanism lets people see: `sd` and `tau` in counts, over the rounds of its horizon.
 
     `seen_half` and `seen_mostly` are the least true counts that are seen with a probability of at least 1/2 and 95%.
@@ -58,19 +58,21 @@ class Sight:
     seen_mostly: int
 
 
-def sight(mechanism: CalibratedCounter, guarantee: Guarantee) -> Sight:
+def visibility(mechanism: CalibratedCounter, guarantee: Guarantee) -> Visibility:
     """What a calibrated mechanism lets people see."""
     kept = mechanism.shown == "kept"
-    return _sight(mechanism.name, mechanism.horizon, mechanism.rho, guarantee.conversion, mechanism, kept)
+    return _visibility(
+        mechanism.name, mechanism.horizon, mechanism.rho, guarantee.conversion, mechanism, kept
+    )
 
 
-def survey(epsilon: float, delta: float, horizon: int, items_per_event: int) -> Sight:
-    """What the survey's statement would let people see at the same promise, half of delta for the threshold."""
+def survey(epsilon: float, delta: float, horizon: int, items_per_event: int) -> Visibility:
+    """What the survey's statement would let people see at the same guarantee, half of delta for the threshold."""
     root = sqrt(log(2 / delta))
     rho = (sqrt(root**2 + epsilon) - root) ** 2
     sigma_squared = items_per_event * levels(horizon) / (2 * rho)
     rounds = _SurveyRounds(sigma_squared, survey_tau(sigma_squared, delta / 2, horizon, items_per_event))
-    return _sight("survey", horizon, rho, PAPERS_CONVERSION, rounds)
+    return _visibility("survey", horizon, rho, PAPERS_CONVERSION, rounds)
 
 
 def survey_tau(sigma_squared: float, threshold_delta: float, horizon: int, items_per_event: int) -> int:
@@ -91,7 +93,7 @@ def calibrate_each(
     unit: Unit = "event",
     shown: Shown = "kept",
 ) -> tuple[list[tuple[CalibratedCounter, Guarantee]], dict[str, str]]:
-    """The mechanisms that can keep this promise, calibrated, and by name why the others refuse it.
+    """The mechanisms that can keep this guarantee, calibrated, and by name why the others refuse it.
 
     Raises ValueError where all of them do.
     """
@@ -163,9 +165,9 @@ class _SurveyRounds:
         return np.sqrt(np.bitwise_count(rounds) * variance(self.sigma_squared))
 
 
-def _sight(
+def _visibility(
     name: str, horizon: int, rho: float, conversion: str, rounds: _Rounds, kept: bool = False
-) -> Sight:
+) -> Visibility:
     sd, tau = over_rounds(rounds.sds, horizon), over_rounds(rounds.taus, horizon)
     if kept:
         looked_at = _best_rounds(horizon)
@@ -181,7 +183,7 @@ def _sight(
         return float(chances.max() if kept else chances.mean())
 
     most = ceil(float((taus + 10 * sds).max()))
-    return Sight(
+    return Visibility(
         name, rho, conversion, sd, tau, _least_count(chance, most, 0.5), _least_count(chance, most, 0.95)
     )
 

@@ -8,7 +8,7 @@ import msgspec
 
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
-from stream_dp.planning.comparison import calibrate_each, sight
+from stream_dp.planning.comparison import calibrate_each, visibility
 from stream_dp.planning.topic_survey import TopicSurvey
 
 DAYS = 30
@@ -59,7 +59,7 @@ def costs(settings: Settings) -> list[Cost]:
     """What each mechanism would let people see under these settings, the one that shows most first."""
     guarantee = settings.epsilon, settings.delta, settings.horizon, settings.items_per_unit
     calibrated, _ = calibrate_each(*guarantee, unit=settings.unit, shown=settings.shown)
-    found = [(mechanism.name, sight(mechanism, each)) for mechanism, each in calibrated]
+    found = [(mechanism.name, visibility(mechanism, each)) for mechanism, each in calibrated]
     return sorted(
         (Cost(name, seen.sd.mean, seen.seen_mostly) for name, seen in found), key=lambda each: each.seen
     )

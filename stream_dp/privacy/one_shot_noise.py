@@ -22,7 +22,7 @@ what a law lacks at a value of the neighbour's noise weighs at most e^10 times a
 one, and its noise has a scale of at least 0.1.  Where items are chosen it weighs at most e^epsilon times as much, with
 the job's own epsilon, which is at most 30.  No budget's epsilon multiplies it.  A mechanism makes at most a few million
 draws, and all of this together is below 2^-55, or with `gaussian` below a billionth of the job's delta.  It is not
-charged: the least delta of a job is 1e-15, and where a mechanism promises delta = 0, that 0 stands for 2^-55 (and for
+charged: the least delta of a job is 1e-15, and where a mechanism guarantees delta = 0, that 0 stands for 2^-55 (and for
 AES-256).
 
 Rounding is another matter: it is as if counts moved.  A sum of a count and a draw that is about c is rounded by at most
@@ -123,7 +123,7 @@ class OneShotNoise:
         The hashes are blocks of AES, so no two are equal, and every order is equally likely whatever the numbers are.
         Hence the numbers need not stay with the users: when one user leaves and the others are numbered anew, their
         order has the law that it had among them before.  Give both neighbours the same order of those who remain; a
-        mechanism that keeps its promise for every fixed order then keeps it with an order that it draws.
+        mechanism that keeps its guarantee for every fixed order then keeps it with an order that it draws.
         """
         marks = self._hash(b"one-shot order", identities, np.zeros_like(identities))
         order = np.argsort(marks[:, 0], kind="stable")

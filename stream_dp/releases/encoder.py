@@ -44,7 +44,7 @@ class ReleaseEncoder:
         self._tags = tags
         self._mechanism = mechanism
         self._parts = PartEncoder()
-        promise = {
+        frozen = {
             "unit": guarantee.unit,
             "mechanism": mechanism.name,
             "epsilon": guarantee.epsilon,
@@ -53,12 +53,12 @@ class ReleaseEncoder:
             "items_per_event": mechanism.items_per_event,
         }
         if guarantee.unit == "user":
-            promise["items_per_user"] = mechanism.items_per_event
+            frozen["items_per_user"] = mechanism.items_per_event
         if mechanism.shown != "each-round":  # which releases did not name before there was another rule
-            promise["shown"] = mechanism.shown
+            frozen["shown"] = mechanism.shown
         self._epoch = _fields({"v": VERSION, "stream": stream, "epoch": epoch, "nonce": nonce.hex()})
         self._horizon = _fields({"horizon": mechanism.horizon})
-        self._promise = _fields(promise)
+        self._promise = _fields(frozen)
         self._shard = "" if shard is None else f'{SHARD_FIELD.decode()}{shard[0]},"shards":{shard[1]}'
 
     def encode(self, block: ReleasedBlock, timestamps: Sequence[int], previous: int = 0) -> list[list[bytes]]:

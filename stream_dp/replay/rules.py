@@ -1,7 +1,7 @@
-"""Which replays are allowed.  Every event that is replayed into a stream is released under another promise.
+"""Which replays are allowed.  Every event that is replayed into a stream is released under another guarantee.
 
 Its cost must be charged to the data source that the event comes from, and one epoch must count it at most once:
-everything else would promise more than holds.  docs/replay.md tells the rules to users; each raises `ReplayRefused`.
+everything else would guarantee more than holds.  docs/replay.md tells the rules to users; each raises `ReplayRefused`.
 """
 
 from stream_dp.config.settings import Settings

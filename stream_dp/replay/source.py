@@ -35,7 +35,7 @@ _DAMAGE = (OSError, EOFError, zlib.error, csv.Error, UnicodeError, pa.ArrowExcep
 
 
 class ReplayRefused(LogRefused):
-    """A replay that cannot be made, or would break a promise; the message says what to change."""
+    """A replay that cannot be made, or would break a guarantee; the message says what to change."""
 
 
 class Row(NamedTuple):

@@ -1,4 +1,4 @@
-"""The frames topic as the outlet of a worker that only sequences: it hands its rounds on to the shards."""
+"""The frames topic as the sink of a worker that only sequences: it hands its rounds on to the shards."""
 
 import logging
 from collections.abc import Iterator
@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 _LAST_FRAMES = 16
 
 
-class FramesOutlet:
-    """The frames topic, a partition for each shard.  See `Outlet`.
+class FramesSink:
+    """The frames topic, a partition for each shard.  See `Sink`.
 
     Frames are compared by what the head of the hash chain commits to: all labels of all rounds, whatever their ranges.
     """
@@ -41,18 +41,18 @@ class FramesOutlet:
         self._releases_offset = 0
 
     def holds_anything(self) -> bool:
-        """See `Outlet.holds_anything`."""
+        """See `Sink.holds_anything`."""
         return anything_published(self._settings) or any(sharding_now(self._settings).frames)
 
     def holds(self, opened: EpochOpened) -> bool:
-        """See `Outlet.holds`."""
+        """See `Sink.holds`."""
         nonce = opened.epoch.nonce
         return any(
             frame.nonce == nonce for shard in range(self._settings.shards) for frame in self._frames(shard, 0)
         )
 
     def published_since(self, checkpoint: Checkpoint) -> int:
-        """See `Outlet.published_since`."""
+        """See `Sink.published_since`."""
         assert checkpoint.sharding is not None
         self._published, self._last = {}, [0] * self._settings.shards
         for shard, start in enumerate(checkpoint.sharding.frames):
@@ -81,7 +81,7 @@ class FramesOutlet:
             )
 
     def pipeline(self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None) -> Sequencer:
-        """See `Outlet.pipeline`; a sequencer keeps no labels."""
+        """See `Sink.pipeline`; a sequencer keeps no labels."""
         assert checkpoint.sharding is not None
         self._rounds = rounds_per_batch(checkpoint.epoch.privacy["rounds"], self._settings.batch_rounds)
         self._ends, self._releases_offset = list(checkpoint.sharding.frames), checkpoint.releases_offset
@@ -89,7 +89,7 @@ class FramesOutlet:
         return Sequencer(checkpoint.epoch, key, self._settings.events, self._settings.shards, *place)
 
     def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline | Sequencer) -> None:
-        """See `Outlet.check_state`: the head of the hash chain and the time are those of the last round handed out."""
+        """See `Sink.check_state`: the head of the hash chain and the time are those of the last round handed out."""
         assert checkpoint.sharding is not None
         last, told = checkpoint.state.round, (checkpoint.state.history, checkpoint.position.closed)
         found = False
@@ -109,11 +109,11 @@ class FramesOutlet:
 
     @property
     def not_given_again(self) -> int:
-        """See `Outlet.not_given_again`."""
+        """See `Sink.not_given_again`."""
         return max(self._published, default=0)
 
     def missing(self, output: Output) -> Output:
-        """See `Outlet.missing`."""
+        """See `Sink.missing`."""
         missing = Output(dead_letters=output.dead_letters, records=output.records)
         for frame in output.frames:
             rounds = enumerate(zip(frame.histories(), frame.timestamps, strict=True), frame.first)
@@ -131,13 +131,13 @@ class FramesOutlet:
 
     @property
     def holds_back(self) -> bool:
-        """See `Outlet.holds_back`."""
+        """See `Sink.holds_back`."""
         return bool(self._open)
 
     def addressed(
         self, output: Output, reached: int, ends: bool, producer: AIOKafkaProducer
     ) -> Iterator[Addressed]:
-        """See `Outlet.addressed`.
+        """See `Sink.addressed`.
 
         Frames are as long as their labels are, so their ends say nothing to the shards but where a batch has ended.
         """
@@ -154,7 +154,7 @@ class FramesOutlet:
                 yield Addressed(self._settings.frames, shard, batch)
 
     def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str, sent: InFlight) -> Checkpoint:
-        """See `Outlet.checkpoint`."""
+        """See `Sink.checkpoint`."""
         frames = self._settings.frames
         ends = [sent.end(frames, shard, least) for shard, least in enumerate(self._ends)]
         return Checkpoint(

@@ -1,6 +1,6 @@
 """Where a worker's output goes, and what is there already: the releases of a stream that one worker has alone.
 
-`shards/outlet.py` is the other one, for a worker that hands its rounds on to shards.
+`shards/sink.py` is the other one, for a worker that hands its rounds on to shards.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from stream_dp.epochs.last_release import check_last_release
 from stream_dp.epochs.published import anything_published, begin_after, published, published_of, value_digest
 from stream_dp.pipeline.pipeline import Output, Pipeline
 from stream_dp.pipeline.sequencer import Sequencer
-from stream_dp.sinks.frames import FramesOutlet
+from stream_dp.sinks.frames import FramesSink
 from stream_dp.sinks.framing import Framing, rounds_per_batch
 from stream_dp.sinks.sending import Addressed, InFlight, packed
 from stream_dp.store.checkpoints import Checkpoint
 
 
-class Outlet(Protocol):
+class Sink(Protocol):
     """What a worker asks of it, in this order, from its start on."""
 
     def holds_anything(self) -> bool:
@@ -78,8 +78,8 @@ class Outlet(Protocol):
         ...
 
 
-class ReleasesOutlet:
-    """The releases topic.  See `Outlet`."""
+class ReleasesSink:
+    """The releases topic.  See `Sink`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -91,15 +91,15 @@ class ReleasesOutlet:
         self._framing = Framing(1, len(settings.stream))
 
     def holds_anything(self) -> bool:
-        """See `Outlet.holds_anything`."""
+        """See `Sink.holds_anything`."""
         return anything_published(self._settings)
 
     def holds(self, opened: EpochOpened) -> bool:
-        """See `Outlet.holds`."""
+        """See `Sink.holds`."""
         return any(True for _ in published_of(self._settings, opened))
 
     def published_since(self, checkpoint: Checkpoint) -> int:
-        """See `Outlet.published_since`."""
+        """See `Sink.published_since`."""
         number, nonce = checkpoint.epoch.number, checkpoint.epoch.nonce.hex()
         self._published, self._begin = {}, begin_after(self._settings, checkpoint)
         for _, release, value in published(self._settings, self._begin):
@@ -115,7 +115,7 @@ class ReleasesOutlet:
         return self.not_given_again
 
     def pipeline(self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None) -> Pipeline:
-        """See `Outlet.pipeline`."""
+        """See `Sink.pipeline`."""
         self._end = checkpoint.releases_offset if self._begin is None else self._begin
         rounds = rounds_per_batch(checkpoint.epoch.privacy["rounds"], self._settings.batch_rounds)
         self._framing = Framing(rounds, len(self._settings.stream))
@@ -124,17 +124,17 @@ class ReleasesOutlet:
         return Pipeline(checkpoint.epoch, key, self._settings.events, *place, earlier, known)
 
     def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline | Sequencer) -> None:
-        """See `Outlet.check_state`."""
+        """See `Sink.check_state`."""
         assert isinstance(pipeline, Pipeline)
         check_last_release(self._settings, checkpoint, pipeline, self._settings.releases)
 
     @property
     def not_given_again(self) -> int:
-        """See `Outlet.not_given_again`."""
+        """See `Sink.not_given_again`."""
         return max((round_number for round_number, _ in self._published), default=0)
 
     def missing(self, output: Output) -> Output:
-        """See `Outlet.missing`."""
+        """See `Sink.missing`."""
         missing = Output(dead_letters=output.dead_letters, records=output.records)
         for release in output.releases:
             digest = self._published.pop((release.round, release.part), None)
@@ -149,25 +149,23 @@ class ReleasesOutlet:
 
     @property
     def holds_back(self) -> bool:
-        """See `Outlet.holds_back`."""
+        """See `Sink.holds_back`."""
         return self._framing.is_open
 
     def addressed(
         self, output: Output, reached: int, ends: bool, producer: AIOKafkaProducer
     ) -> Iterator[Addressed]:
-        """See `Outlet.addressed`."""
+        """See `Sink.addressed`."""
         key = self._settings.stream.encode()
         for parts in self._framing.cut(output.releases, reached, [reached] if ends else []):
             yield Addressed(self._settings.releases, 0, packed(producer, key, parts))
 
     def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str, sent: InFlight) -> Checkpoint:
-        """See `Outlet.checkpoint`."""
+        """See `Sink.checkpoint`."""
         place = pipeline.state(), pipeline.position, sent.end(self._settings.releases, 0, self._end)
         return Checkpoint(pipeline.epoch, *place, key_check, pipeline.intake.pairs)
 
 
-def outlet_of(settings: Settings, shards: int) -> Outlet:
+def sink_of(settings: Settings, shards: int) -> Sink:
     """Where a worker writes whose epoch is divided into so many shards, which the settings may want to change."""
-    return (
-        FramesOutlet(msgspec.structs.replace(settings, shards=shards)) if shards else ReleasesOutlet(settings)
-    )
+    return FramesSink(msgspec.structs.replace(settings, shards=shards)) if shards else ReleasesSink(settings)

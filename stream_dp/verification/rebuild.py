@@ -28,7 +28,7 @@ from stream_dp.pipeline.pipeline import Pipeline, Position, ReleasedPart
 from stream_dp.privacy.keyed_noise import check_golden_draw, key_check
 from stream_dp.privacy.vector import at, larger
 from stream_dp.releases.release import decode_release
-from stream_dp.sinks.releases import outlet_of
+from stream_dp.sinks.releases import sink_of
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Sharding
 from stream_dp.store.noise_key import noise_key
 from stream_dp.verification.verify import Outcome, verify
@@ -42,7 +42,7 @@ _RECORDS_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
-class Promise:
+class RecordedEpoch:
     """An epoch as it is on record, with its key, what it knew of labels, and what closed it, if anything.
 
     `schemas` are the records of the schemas topic, where its events name schemas.
@@ -56,7 +56,7 @@ class Promise:
 
     @property
     def epoch(self) -> Epoch:
-        """What was promised."""
+        """What was guaranteed."""
         return self.opened.epoch
 
     def pipeline(self) -> Pipeline:
@@ -66,7 +66,7 @@ class Promise:
         return pipeline
 
 
-def find_promise(settings: Settings, redis: Redis, number: int | None = None) -> Promise:
+def recorded_epoch(settings: Settings, redis: Redis, number: int | None = None) -> RecordedEpoch:
     """The epoch `number` (default: the last one) from the epochs topic, with the noise key it was opened with.
 
     Raises `EpochRefused`, `LogRefused`, `NoKey` or `WrongNoise`.
@@ -86,7 +86,7 @@ def find_promise(settings: Settings, redis: Redis, number: int | None = None) ->
     closed, mapping = journal.closed.get(last.epoch.number), last.epoch.mapping
     names_schemas = mapping is not None and mapping.needs_schemas
     schemas = tuple(schema_records(settings)) if names_schemas else ()
-    return Promise(last, key, closed, journal.known_labels(last.epoch), schemas)
+    return RecordedEpoch(last, key, closed, journal.known_labels(last.epoch), schemas)
 
 
 @kept_clients()
@@ -94,31 +94,31 @@ def verify_epoch(
     settings: Settings, redis: Redis, number: int | None = None, progress: Progress = lambda done, of: None
 ) -> Outcome:
     """Compare all releases of an epoch with what its key and log give again."""
-    promise = find_promise(settings, redis, number)
-    checkpoint = checkpoint_of(settings, redis, promise)
+    recorded = recorded_epoch(settings, redis, number)
+    checkpoint = checkpoint_of(settings, redis, recorded)
     counted = checkpoint.position.log if checkpoint is not None else NOTHING
-    released = last_released(settings, promise, checkpoint)
-    parts = (part for _, part in _parts(settings, promise))
-    entries = epoch_entries(settings, promise, progress)
-    log_of = promise.epoch, promise.key, promise.epoch.topic
-    return verify(*log_of, entries, parts, counted, released, promise.known, promise.schemas)
+    released = last_released(settings, recorded, checkpoint)
+    parts = (part for _, part in _parts(settings, recorded))
+    entries = epoch_entries(settings, recorded, progress)
+    log_of = recorded.epoch, recorded.key, recorded.epoch.topic
+    return verify(*log_of, entries, parts, counted, released, recorded.known, recorded.schemas)
 
 
-def checkpoint_of(settings: Settings, redis: Redis, promise: Promise) -> Checkpoint | None:
+def checkpoint_of(settings: Settings, redis: Redis, recorded: RecordedEpoch) -> Checkpoint | None:
     """The checkpoint of an epoch, if Redis has one."""
-    checkpoint = CheckpointStore(redis, settings.stream).load(promise.key)
-    return checkpoint if checkpoint is not None and checkpoint.epoch.nonce == promise.epoch.nonce else None
+    checkpoint = CheckpointStore(redis, settings.stream).load(recorded.key)
+    return checkpoint if checkpoint is not None and checkpoint.epoch.nonce == recorded.epoch.nonce else None
 
 
-def last_released(settings: Settings, promise: Promise, checkpoint: Checkpoint | None) -> int:
+def last_released(settings: Settings, recorded: RecordedEpoch, checkpoint: Checkpoint | None) -> int:
     """A round up to which all releases of an epoch were sent, as far as that is known without looking at them.
 
     Of a stream in shards it is not: checkpoints of its worker tell what was handed to the shards.
     """
     if settings.shards:
         return 0
-    if promise.closed is not None and not promise.closed.end_unknown:
-        return promise.epoch.mechanism.horizon
+    if recorded.closed is not None and not recorded.closed.end_unknown:
+        return recorded.epoch.mechanism.horizon
     return checkpoint.position.released if checkpoint is not None else 0
 
 
@@ -145,22 +145,22 @@ def rebuild(
         )
     epochs = take_over(settings, store, redis)
     epochs.finish_closing()
-    promise = find_promise(settings, redis)
-    if promise.closed is not None:
-        raise EpochRefused(f"epoch {promise.epoch.number} is closed: there is nothing to rebuild")
-    if not trust_log and not outlet_of(settings, settings.shards).holds(promise.opened):
+    recorded = recorded_epoch(settings, redis)
+    if recorded.closed is not None:
+        raise EpochRefused(f"epoch {recorded.epoch.number} is closed: there is nothing to rebuild")
+    if not trust_log and not sink_of(settings, settings.shards).holds(recorded.opened):
         raise EpochRefused(
-            f"no release of epoch {promise.epoch.number} is there to compare a rebuilt state with: restore their "
+            f"no release of epoch {recorded.epoch.number} is there to compare a rebuilt state with: restore their "
             "topic; or, if you know that the events topic is the log that was counted, give --trust-log, and the "
             "worker releases the same again; or open a new epoch, which is charged, with --new-epoch"
         )
-    begin = start_of(settings, (promise.epoch.number, 0), promise.opened.releases_offset)
+    begin = start_of(settings, (recorded.epoch.number, 0), recorded.opened.releases_offset)
     if settings.shards:
-        _forget_shards(settings, redis, promise.key)
-        return _put_back(_start_of_sequencer(settings, promise, begin), promise.key, epochs, store)
-    released = _Released(_parts(settings, promise), begin)
-    pipeline = promise.pipeline()
-    entries = epoch_entries(settings, promise, progress)
+        _forget_shards(settings, redis, recorded.key)
+        return _put_back(_start_of_sequencer(settings, recorded, begin), recorded.key, epochs, store)
+    released = _Released(_parts(settings, recorded), begin)
+    pipeline = recorded.pipeline()
+    entries = epoch_entries(settings, recorded, progress)
     while pipeline.round < released.rounds:
         batch = list(islice(entries, min(_RECORDS_AT_ONCE, released.rounds - pipeline.round)))
         output = pipeline.process(batch)
@@ -171,11 +171,11 @@ def rebuild(
             )
     state = pipeline.histogram.state()
     checkpoint = Checkpoint(
-        promise.epoch,
+        recorded.epoch,
         state,
         pipeline.position,
         released.next_offset,
-        key_check(promise.key),
+        key_check(recorded.key),
         pipeline.intake.pairs,
     )
     if left := released.not_given:
@@ -183,7 +183,7 @@ def rebuild(
             f"nothing was rebuilt: the topic {settings.releases!r} holds a release of round {left}, which the events "
             "topic and the key do not give; `stream-dp verify` says more"
         )
-    return _put_back(checkpoint, promise.key, epochs, store)
+    return _put_back(checkpoint, recorded.key, epochs, store)
 
 
 def _put_back(checkpoint: Checkpoint, key: bytes, epochs: Epochs, store: CheckpointStore) -> Checkpoint:
@@ -202,19 +202,19 @@ def _forget_shards(settings: Settings, redis: Redis, key: bytes) -> None:
         store.start_over(key)
 
 
-def _start_of_sequencer(settings: Settings, promise: Promise, releases_offset: int) -> Checkpoint:
+def _start_of_sequencer(settings: Settings, recorded: RecordedEpoch, releases_offset: int) -> Checkpoint:
     """The sequencer of a stream in shards at the beginning of its epoch.
 
     When it starts, it computes all rounds again and compares them with the frames that are there, as after any start.
     Each shard does the same with its releases.
     """
-    epoch = promise.epoch
+    epoch = recorded.epoch
     return Checkpoint(
         epoch,
         HistogramState.before_any_round(),
         Position.at_start_of(epoch),
         releases_offset,
-        key_check(promise.key),
+        key_check(recorded.key),
         sharding=Sharding(settings.shards, [0] * settings.shards),
     )
 
@@ -241,18 +241,18 @@ class _Released:
         return max((number for number, _ in self._values if number <= self.rounds), default=0)
 
 
-def _parts(settings: Settings, promise: Promise) -> Iterator[tuple[int, ReleasedPart]]:
+def _parts(settings: Settings, recorded: RecordedEpoch) -> Iterator[tuple[int, ReleasedPart]]:
     """The releases of the epoch in the order of their topic, each with its offset."""
-    for offset, release, value in published_of(settings, promise.opened):
+    for offset, release, value in published_of(settings, recorded.opened):
         yield offset, ReleasedPart(release.round, release.part, value)
 
 
-def epoch_entries(settings: Settings, promise: Promise, progress: Progress) -> Iterator[LogEntry]:
+def epoch_entries(settings: Settings, recorded: RecordedEpoch, progress: Progress) -> Iterator[LogEntry]:
     """The log that the epoch counts: its events, and its barriers where it has any."""
-    epoch, closed, events = promise.epoch, promise.closed, _Events(settings, promise, progress)
+    epoch, closed, events = recorded.epoch, recorded.closed, _Events(settings, recorded, progress)
     if epoch.after_barrier is None:
         return (record for _, batch in events.of(0) for record in batch)
-    chain = BarrierChain(barrier_key(promise.key), settings.stream, epoch.after_barrier)
+    chain = BarrierChain(barrier_key(recorded.key), settings.stream, epoch.after_barrier)
     barriers = read_barriers(settings, chain.last.next_offset, ends_of(settings, epoch).barriers or 0)
     by_events = events_of(epoch.privacy["rounds"]) is not None
     if closed is None:
@@ -271,14 +271,17 @@ def epoch_entries(settings: Settings, promise: Promise, progress: Progress) -> I
 class _Events:
     """The events of an epoch, as far as their partitions hold them, and how many of all have been read."""
 
-    def __init__(self, settings: Settings, promise: Promise, progress: Progress) -> None:
-        self._settings, self._promise, self._progress = settings, promise, progress
-        held, closed = log.offsets_of_all(settings.kafka_address, promise.epoch.topic), promise.closed
-        if promise.epoch.after_barrier is not None and events_of(promise.epoch.privacy["rounds"]) is not None:
+    def __init__(self, settings: Settings, recorded: RecordedEpoch, progress: Progress) -> None:
+        self._settings, self._promise, self._progress = settings, recorded, progress
+        held, closed = log.offsets_of_all(settings.kafka_address, recorded.epoch.topic), recorded.closed
+        if (
+            recorded.epoch.after_barrier is not None
+            and events_of(recorded.epoch.privacy["rounds"]) is not None
+        ):
             closed = None  # it ends where its rounds do, among what a barrier has put into order
         self._ranges = [
             (
-                max(offsets.first, at(promise.epoch.offsets, number)),
+                max(offsets.first, at(recorded.epoch.offsets, number)),
                 offsets.end if closed is None else min(offsets.end, at(closed.ends, number)),
             )
             for number, offsets in enumerate(held)

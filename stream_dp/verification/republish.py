@@ -28,11 +28,11 @@ from stream_dp.sinks.sending import Addressed, InFlight, packed, producer, stop_
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.verification.rebuild import (
     Progress,
-    Promise,
+    RecordedEpoch,
     checkpoint_of,
     epoch_entries,
-    find_promise,
     last_released,
+    recorded_epoch,
 )
 from stream_dp.verification.verify import Outcome, verify
 from stream_dp.workers.stream_topics import prepare_releases_topic
@@ -44,7 +44,7 @@ _RECORDS_AT_ONCE = 500
 class Missing:
     """What a topic lacks of an epoch: these rounds, in order, of which it may hold the first parts of the first."""
 
-    promise: Promise
+    recorded: RecordedEpoch
     rounds: list[int]
     parts_there: int = 0
 
@@ -79,7 +79,7 @@ def republish(
         [opened.epoch.number for opened in EpochJournal(settings).opened] if number is None else [number]
     )
     lacking = [
-        _missing(settings, redis, find_promise(settings, redis, each), topic, there, trust_log, progress)
+        _missing(settings, redis, recorded_epoch(settings, redis, each), topic, there, trust_log, progress)
         for each in numbers
     ]
     lacking = [each for each in lacking if each.rounds]
@@ -97,23 +97,23 @@ def republish(
 def _missing(
     settings: Settings,
     redis: Redis,
-    promise: Promise,
+    recorded: RecordedEpoch,
     topic: str,
     there: set[str],
     trust_log: bool,
     progress: Progress,
 ) -> Missing:
     """What `topic` lacks of an epoch, after a comparison of all that is left of it anywhere."""
-    epoch, checkpoint = promise.epoch, checkpoint_of(settings, redis, promise)
+    epoch, checkpoint = recorded.epoch, checkpoint_of(settings, redis, recorded)
     counted = checkpoint.position.log if checkpoint is not None else NOTHING
     shown = checkpoint.position.released if checkpoint is not None else 0
     last_part = _LastRound()
 
     def compared(with_topic: str, released: int) -> Outcome:
-        parts = last_part.of(_parts(settings, promise, with_topic) if with_topic in there else iter(()))
-        entries = epoch_entries(settings, promise, progress)
-        log_of = epoch, promise.key, epoch.topic
-        outcome = verify(*log_of, entries, parts, counted, released, promise.known, promise.schemas)
+        parts = last_part.of(_parts(settings, recorded, with_topic) if with_topic in there else iter(()))
+        entries = epoch_entries(settings, recorded, progress)
+        log_of = epoch, recorded.key, epoch.topic
+        outcome = verify(*log_of, entries, parts, counted, released, recorded.known, recorded.schemas)
         if not outcome.certificate.sound:
             raise EpochRefused(
                 f"nothing was written: epoch {epoch.number}, compared with the topic {with_topic!r}: "
@@ -121,8 +121,8 @@ def _missing(
             )
         return outcome
 
-    left = compared(settings.releases, last_released(settings, promise, checkpoint))
-    if checkpoint is None and promise.closed is None and not left.last:
+    left = compared(settings.releases, last_released(settings, recorded, checkpoint))
+    if checkpoint is None and recorded.closed is None and not left.last:
         raise EpochRefused(
             f"nothing tells how far epoch {epoch.number} was released: Redis has no state of it, and the topic "
             f"{settings.releases!r} none of its releases; run `stream-dp rebuild`, which says more"
@@ -139,7 +139,7 @@ def _missing(
     lacking = [each for each in found.missing if each <= until]
     if lacking and (lacking[0] < found.last or not last_part.is_begun):
         raise EpochRefused(_out_of_order(settings, topic, epoch.number, lacking[0], found.last))
-    return Missing(promise, lacking, last_part.parts if lacking[:1] == [found.last] else 0)
+    return Missing(recorded, lacking, last_part.parts if lacking[:1] == [found.last] else 0)
 
 
 class _LastRound:
@@ -168,14 +168,14 @@ class _LastRound:
         return self._parts == {*range(1, len(self._parts) + 1)}
 
 
-def _parts(settings: Settings, promise: Promise, topic: str) -> Iterator[ReleasedPart]:
-    for _, release, value in published_of(settings, promise.opened, topic):
+def _parts(settings: Settings, recorded: RecordedEpoch, topic: str) -> Iterator[ReleasedPart]:
+    for _, release, value in published_of(settings, recorded.opened, topic):
         yield ReleasedPart(release.round, release.part, value)
 
 
 def _require_order(settings: Settings, topic: str, first: Missing) -> None:
     """Raise `EpochRefused` where the topic holds a later epoch than the first one that is to be written."""
-    number = first.promise.epoch.number
+    number = first.recorded.epoch.number
     with closing(ReleasesTopic(settings.kafka_address, topic, stream=settings.stream)) as releases:
         newest = newest_release(releases)
     if newest is not None and newest.epoch > number:
@@ -216,11 +216,11 @@ async def _write(
 
 def _batches(settings: Settings, missing: Missing, progress: Progress) -> Iterator[list[ReleasedPart]]:
     """The releases that are missing, computed again, in batches that end where those of a worker with a backlog do."""
-    promise, first, last = missing.promise, missing.rounds[0], missing.rounds[-1]
-    pipeline = promise.pipeline()
-    rounds = rounds_per_batch(promise.epoch.privacy["rounds"], settings.batch_rounds)
+    recorded, first, last = missing.recorded, missing.rounds[0], missing.rounds[-1]
+    pipeline = recorded.pipeline()
+    rounds = rounds_per_batch(recorded.epoch.privacy["rounds"], settings.batch_rounds)
     framing = Framing(rounds, len(settings.stream))
-    entries = epoch_entries(settings, promise, progress)
+    entries = epoch_entries(settings, recorded, progress)
     while pipeline.round < last and (batch := list(islice(entries, _RECORDS_AT_ONCE))):
         parts = [
             part

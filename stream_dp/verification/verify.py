@@ -80,9 +80,8 @@ class Certificate(msgspec.Struct, frozen=True):
     """What was compared, and the verdict; safe to publish.
 
     `log` commits to the `log_records` records read, under the noise key; of a log with several partitions, to those in
-    rounds that have ended.  `releases` hashes the published releases in order;
-    `settings` is the fingerprint of all that the epoch promised; `missing` counts rounds that were released and are not
-    there, or not wholly.
+    rounds that have ended.  `releases` hashes the published releases in order; `settings` is the fingerprint of all
+    that the epoch guaranteed; `missing` counts rounds that were released and are not there, or not wholly.
     """
 
     v: int

@@ -18,7 +18,7 @@ from stream_dp.kafka import roles
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.kafka.log import LogRefused
 from stream_dp.operations.ports import Ports
-from stream_dp.operations.retry import pause, persevere
+from stream_dp.operations.retry import pause, retry_until_done
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.keyed_noise import check_golden_draw
@@ -76,7 +76,7 @@ class Worker:
         """Whether the work is done; if not, another worker took the stream over and this one is to stand by."""
         try:
             with self._barriers:
-                await persevere(
+                await retry_until_done(
                     self._attempt,
                     lambda: self.finished,
                     self._stopping,

@@ -20,7 +20,7 @@ from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.kafka.consuming import consumer
 from stream_dp.operations.ports import Ports
-from stream_dp.operations.retry import OUTAGES, persevere
+from stream_dp.operations.retry import OUTAGES, retry_until_done
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import ReleasedPart
 from stream_dp.releases.foreign import Place as RecordPlace
@@ -79,7 +79,9 @@ class MergeWorker:
         """Work until `stop`.  An outage of Kafka is waited out; raises a `Refused`."""
         with self._ports, kept_clients():
             needed = roles.merge(self.settings)
-            await persevere(self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch)
+            await retry_until_done(
+                self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch
+            )
 
     async def _attempt(self) -> None:
         topics = TopicWatch(self.settings, "shard_releases", "releases")

@@ -17,7 +17,7 @@ from stream_dp.pipeline.pipeline import Pipeline, Position
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.privacy.vector import Vector
-from stream_dp.sinks.releases import Outlet, outlet_of
+from stream_dp.sinks.releases import Sink, sink_of
 from stream_dp.store.checkpoints import Checkpoint
 from stream_dp.store.noise_key import noise_key
 from stream_dp.workers.events_reader import LogEnds, ends_of
@@ -29,14 +29,14 @@ logger = logging.getLogger(__name__)
 class Resumed:
     """A pipeline at the last checkpoint, and where its output goes.
 
-    `outlet` knows what has been published since then; `ends` is where the log ended at the start.
+    `sink` knows what has been published since then; `ends` is where the log ended at the start.
     `closing`: count up to there, then the epoch is to be closed.  `barrier_key` is what it takes to write barriers.
     """
 
     pipeline: Pipeline | Sequencer
     key_check: str
     digester: LogDigester
-    outlet: Outlet
+    sink: Sink
     ends: LogEnds
     epochs: Epochs
     barrier_key: bytes
@@ -49,7 +49,7 @@ class Resumed:
         checkpoint: Checkpoint,
         pipeline: Pipeline | Sequencer,
         key: bytes,
-        outlet: Outlet,
+        sink: Sink,
         epochs: Epochs,
         closing: bool = False,
     ) -> "Resumed":
@@ -58,7 +58,7 @@ class Resumed:
             pipeline,
             checkpoint.key_check,
             LogDigester(key, checkpoint.epoch.reads_headers),
-            outlet,
+            sink,
             ends_of(settings, checkpoint.epoch),
             epochs,
             barrier_key(key),
@@ -109,8 +109,8 @@ def open_next(
     # A log that was made anew may end before what was counted of the old one.
     offsets = firsts if wish.recount else log.within(ended, events)
     checkpoint = epochs.open_next(offsets, key_check(key), counted, wish.recount)
-    outlet = outlet_of(settings, settings.shards)
-    return Resumed.of(settings, checkpoint, outlet.pipeline(checkpoint, key), key, outlet, epochs)
+    sink = sink_of(settings, settings.shards)
+    return Resumed.of(settings, checkpoint, sink.pipeline(checkpoint, key), key, sink, epochs)
 
 
 def _end_of_lost_epoch(settings: Settings, journal: EpochJournal, ends: Vector, wish: NewEpoch) -> Vector:

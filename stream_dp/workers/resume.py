@@ -18,7 +18,7 @@ from stream_dp.pipeline.pipeline import Pipeline, Position
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.privacy.vector import offsets_text
-from stream_dp.sinks.releases import outlet_of
+from stream_dp.sinks.releases import sink_of
 from stream_dp.store.checkpoint_records import damaged
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
 from stream_dp.store.exposure import exposed
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 def take_over(settings: Settings, store: CheckpointStore, redis: Redis) -> Epochs:
-    """Fence off older workers, make sure that the topics can serve, and read what was promised before."""
+    """Fence off older workers, make sure that the topics can serve, and read what was guaranteed before."""
     store.take_over()
     if warning := exposed(redis):
         logger.warning(warning)
@@ -84,15 +84,15 @@ class _Start:
         self._earlier = earlier
         self._granted = wish is not None and wish.granted(epochs.journal)
         self._wish = None if self._granted else wish
-        self._outlet = outlet_of(settings, settings.shards)
+        self._sink = sink_of(settings, settings.shards)
 
     def resumed(self) -> Resumed:
         """See `resume`."""
         try:
             self._epochs.finish_closing()
             checkpoint, key = self._checked(self._checkpoint())
-            self._outlet = outlet_of(self._settings, shards_of(checkpoint))
-            published = self._outlet.published_since(checkpoint)
+            self._sink = sink_of(self._settings, shards_of(checkpoint))
+            published = self._sink.published_since(checkpoint)
             if self._wish is not None and checkpoint.epoch.has_lost_rounds and not published:
                 return self._next_epoch(self._wish, checkpoint.position)
             checkpoint.epoch.check_rounds()
@@ -111,7 +111,7 @@ class _Start:
         # The ends are asked last: another worker may still be releasing, and whatever it has released came from records
         # before them.
         return Resumed.of(
-            self._settings, checkpoint, pipeline, key, self._outlet, self._epochs, self._wish is not None
+            self._settings, checkpoint, pipeline, key, self._sink, self._epochs, self._wish is not None
         )
 
     def _next_epoch(self, wish: NewEpoch, counted: Position | None = None) -> Resumed:
@@ -165,10 +165,10 @@ class _Start:
         """The pipeline as it was at the checkpoint.  Raises `StateDamaged` where it does not fit what was published."""
         try:
             earlier = self._earlier.pipeline if self._earlier else None
-            pipeline = self._outlet.pipeline(checkpoint, key, earlier)
+            pipeline = self._sink.pipeline(checkpoint, key, earlier)
         except (IndexError, KeyError, ValueError):  # a state without digests, of an earlier format
             raise damaged("columns") from None
-        self._outlet.check_state(checkpoint, pipeline)
+        self._sink.check_state(checkpoint, pipeline)
         return pipeline
 
     def _stopped_while_opening(self, checkpoint: Checkpoint | None) -> bool:
@@ -182,13 +182,13 @@ class _Start:
         if last.epoch.number in self._epochs.journal.started:
             return False
         # Whoever was granted the epoch has released nothing yet.
-        return self._granted or not self._outlet.holds(last)
+        return self._granted or not self._sink.holds(last)
 
     def _open_first(self) -> Checkpoint:
         """The first epoch of a stream that has never released anything."""
         settings, journal = self._settings, self._epochs.journal
         last = journal.last
-        if self._outlet.holds_anything():
+        if self._sink.holds_anything():
             raise EpochRefused(
                 f"the topic {settings.releases!r} holds releases but Redis has no state of stream "
                 f"{settings.stream!r}: going on would draw their noise anew; run `stream-dp rebuild` if the noise key "
@@ -217,7 +217,7 @@ class _Start:
         check_sharding(settings, ended)
         check_partitions(settings, ended)
         check_log(settings, ended, LogDigester(key, ended.epoch.reads_headers))
-        past_the_end = self._outlet.published_since(ended)
+        past_the_end = self._sink.published_since(ended)
         self._restored(ended, key)
         if past_the_end:
             raise EpochRefused(

@@ -58,7 +58,7 @@ class Session:
         self._store = store
         self._resumed = resumed
         self._topics = topics
-        self._outlet = resumed.outlet
+        self._sink = resumed.sink
         self._checkpointed = (self.pipeline.round, time.monotonic())
         self._writing: asyncio.Task[None] | None = None
         self._letters, self._awaits_letters = letters, False
@@ -124,7 +124,7 @@ class Session:
     @property
     def holds_back(self) -> bool:
         """Whether something that was counted waits for the rest of its batch, and so may not be saved yet."""
-        return self._outlet.holds_back
+        return self._sink.holds_back
 
     async def ends_batch(self) -> bool:
         """Whether what is held back waits for nothing more, because the log ended here when the batch began."""
@@ -202,7 +202,7 @@ class Session:
         Raises `EpochRefused` at the first difference, with nothing sent.
         """
         missing = Output()
-        while last := self._outlet.not_given_again:
+        while last := self._sink.not_given_again:
             if await self.caught_up() or self.pipeline.finished:
                 raise EpochRefused(
                     f"the releases go up to round {last}, which the events topic and the key do not give again: "
@@ -211,7 +211,7 @@ class Session:
             entries = await self.read()
             if self._reader.silence > _LONGEST_SILENCE_SECONDS:
                 raise KafkaTimeoutError(f"no records of {self._settings.events!r}, which holds more")
-            output = self._outlet.missing(self.pipeline.process(entries))
+            output = self._sink.missing(self.pipeline.process(entries))
             missing.releases += output.releases
             missing.frames += output.frames
             missing.dead_letters += output.dead_letters
@@ -234,7 +234,7 @@ class Session:
 
     async def _send(self, output: Output, ends: bool) -> None:
         """Hand batches to the producer; waits only while too many are unanswered.  `ends`: the open one has ended."""
-        for batch in self._outlet.addressed(output, self.pipeline.round, ends, self._producer):
+        for batch in self._sink.addressed(output, self.pipeline.round, ends, self._producer):
             await self._in_flight.send(batch)
         await self._letters.put(output.dead_letters)
         self._watch.sent(output)
@@ -256,7 +256,7 @@ class Session:
         await self._in_flight.settle()
         await self._log.check(self.pipeline.position)
         await self._topics.still_same(self._watch)
-        checkpoint = self._outlet.checkpoint(self.pipeline, self._resumed.key_check, self._in_flight)
+        checkpoint = self._sink.checkpoint(self.pipeline, self._resumed.key_check, self._in_flight)
         self._checkpointed = (checkpoint.state.round, time.monotonic())
         labels = len(checkpoint.state.labels)
         prepared = self._store.prepare(checkpoint)

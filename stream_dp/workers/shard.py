@@ -21,7 +21,7 @@ from stream_dp.kafka import roles
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.kafka.consuming import consumer
 from stream_dp.operations.ports import Ports
-from stream_dp.operations.retry import OUTAGES, persevere
+from stream_dp.operations.retry import OUTAGES, retry_until_done
 from stream_dp.operations.watch import Watch
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.sinks.sending import InFlight, producer, stop_client, stop_producer
@@ -63,7 +63,9 @@ class ShardWorker:
         check_golden_draw()
         with self._ports, kept_clients():
             needed = roles.shard(self.settings)
-            await persevere(self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch)
+            await retry_until_done(
+                self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch
+            )
 
     async def _attempt(self) -> None:
         topics = TopicWatch(self.settings, "frames", "shard_releases", "epochs")

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from stream_dp.cli.checklist.guarantee import promise
+from stream_dp.cli.checklist.guarantee import guarantee
 from stream_dp.config.settings import Settings
 
 
 def test_a_guarantee_is_told_with_what_other_counters_would_show() -> None:
-    found = promise(Settings(stream="s", epsilon=1.0, horizon=4_095))
+    found = guarantee(Settings(stream="s", epsilon=1.0, horizon=4_095))
     assert found.state == "ok"
     own, *others = map(int, re.findall(r"(\d+) (?:evenly|with)", found.detail))
     assert re.findall(r"with (honaker|smooth|blt)", found.detail) == ["honaker", "smooth", "blt"]
@@ -18,14 +18,16 @@ def test_a_guarantee_is_told_with_what_other_counters_would_show() -> None:
 
 
 def test_the_best_counter_has_none_beside_it() -> None:
-    assert "at the same guarantee" not in promise(Settings(stream="s", horizon=4_095, mechanism="blt")).detail
+    assert (
+        "at the same guarantee" not in guarantee(Settings(stream="s", horizon=4_095, mechanism="blt")).detail
+    )
 
 
 def test_settings_that_no_noise_can_keep_fail() -> None:
-    assert promise(Settings(stream="s", epsilon=1e-300)).state == "failed"
+    assert guarantee(Settings(stream="s", epsilon=1e-300)).state == "failed"
 
 
 @pytest.mark.parametrize("shown", ["kept", "each-round"])
 def test_each_rule_has_its_sentence(shown: str) -> None:
-    told = promise(Settings(stream="s", horizon=255, shown=shown)).detail  # type: ignore[arg-type]
+    told = guarantee(Settings(stream="s", horizon=255, shown=shown)).detail  # type: ignore[arg-type]
     assert ("by the last round" in told) == (shown == "kept")

@@ -28,14 +28,14 @@ def test_labels_that_were_there_before_are_not_called_new() -> None:
     show(board, release(11, {"a": 310, "b": 200, "c": 190}))
     show(board, release(12, {"d": 200}))
     show(board, release(13, {"a": 310, "c": 190}))
-    assert board.sight(0).new == [("d", 12), ("c", 11)]
+    assert board.view(0).new == [("d", 12), ("c", 11)]
 
 
 def test_a_new_epoch_begins_with_nothing() -> None:
     board = Board()
     show(board, release(10, {"a": 300}))
     show(board, msgspec.structs.replace(release(1, {"a": 300}), epoch=2, nonce="11" * 16))
-    assert board.sight(0).new == [("a", 1)]
+    assert board.view(0).new == [("a", 1)]
     assert board.series(["a"])["rounds"] == [1]
     board.take_past(release(8, {"a": 300}))
     assert board.series(["a"])["rounds"] == [1]
@@ -43,11 +43,11 @@ def test_a_new_epoch_begins_with_nothing() -> None:
 
 def test_the_rate_is_that_of_the_last_seconds_and_ends_with_the_releases() -> None:
     board = Board()
-    assert board.sight(0).rate is None
+    assert board.view(0).rate is None
     for number in range(1, 1001):
         show(board, release(number, {}), now=number / 50)
-    assert board.sight(20.0).rate == pytest.approx(50, rel=0.02)
-    assert board.sight(20.0 + RATE_SECONDS + 1).rate == 0
+    assert board.view(20.0).rate == pytest.approx(50, rel=0.02)
+    assert board.view(20.0 + RATE_SECONDS + 1).rate == 0
 
 
 def test_where_releases_are_rare_the_rate_is_that_between_them() -> None:
@@ -55,9 +55,9 @@ def test_where_releases_are_rare_the_rate_is_that_between_them() -> None:
     for number in range(5):
         show(board, release(100 + 100 * number, {}), now=20.0 * number)
     for later in (0, 5, 11, 19.9):
-        assert board.sight(80 + later).rate == pytest.approx(5)
-    assert board.sight(80 + 30).rate == pytest.approx(10 / 3)
-    assert board.sight(80 + 41).rate == 0
+        assert board.view(80 + later).rate == pytest.approx(5)
+    assert board.view(80 + 30).rate == pytest.approx(10 / 3)
+    assert board.view(80 + 41).rate == 0
 
 
 def test_a_result_comes_once_and_the_newest_are_kept() -> None:
@@ -65,7 +65,7 @@ def test_a_result_comes_once_and_the_newest_are_kept() -> None:
     for number in range(MOST_RESULTS + 5):
         board.take_result(result(f"job {number}"))
     board.take_result(result("job 10", "again"))
-    found = board.sight(0).results
+    found = board.view(0).results
     assert len(found) == MOST_RESULTS
     assert [each.id for each in found][:3] == ["job 10", "job 24", "job 23"]
     assert found[0].title == "again"

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp.config.settings import Settings
 from stream_dp.dashboard.board import Board
-from stream_dp.dashboard.promise import promise
+from stream_dp.dashboard.guarantee import guarantee
 from stream_dp.dashboard.reader import Reader
 from stream_dp.engine.epoch import Epoch
 from stream_dp.epochs.journal import EpochOpened, EpochStarted
@@ -47,7 +47,7 @@ def test_an_epoch_without_a_budget_is_said_beside_its_guarantee(unmetered: bool)
     assert reader.board.is_unmetered(shown) == unmetered
     assert not reader.board.is_unmetered(release(7, {"a": 300}))
     assert reader.board.version - version == unmetered
-    assert ("UNMETERED" in promise(shown, reader.board.is_unmetered(shown))) == unmetered
+    assert ("UNMETERED" in guarantee(shown, reader.board.is_unmetered(shown))) == unmetered
 
 
 @pytest.mark.parametrize("value", FOREIGN.values(), ids=FOREIGN)
@@ -59,4 +59,4 @@ def test_a_record_that_is_no_release_is_passed_over(value: bytes | None) -> None
         for offset, content in enumerate((value, msgspec.json.encode(shown)))
     ]
     reader._take_releases(Consumer(), records)
-    assert reader.board.sight(time.monotonic()).release == shown
+    assert reader.board.view(time.monotonic()).release == shown

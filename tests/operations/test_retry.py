@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisIsAway
 from stream_dp.config.settings import Settings
 from stream_dp.errors import NotReady
 from stream_dp.operations import retry
-from stream_dp.operations.retry import Backoff, awaited, pause, persevere
+from stream_dp.operations.retry import Backoff, awaited, pause, retry_until_done
 from stream_dp.operations.watch import Watch
 from stream_dp.store.ledger import NotDurable
 
@@ -81,7 +81,7 @@ async def attempts(*outcomes: Exception | None) -> tuple[int, Watch]:
             raise outcome
         finished = True
 
-    await persevere(attempt, lambda: finished, asyncio.Event(), SETTINGS, (), watch)
+    await retry_until_done(attempt, lambda: finished, asyncio.Event(), SETTINGS, (), watch)
     return made, watch
 
 
@@ -119,7 +119,7 @@ async def test_who_is_stopped_while_waiting_waits_no_longer() -> None:
     stopping.set()
     async with asyncio.timeout(60):
         await pause(stopping, 3_600)
-        await persevere(_never, lambda: False, stopping, SETTINGS, (), Watch("shop", "shop.events"))
+        await retry_until_done(_never, lambda: False, stopping, SETTINGS, (), Watch("shop", "shop.events"))
 
 
 @pytest.mark.parametrize(

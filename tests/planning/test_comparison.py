@@ -13,10 +13,10 @@ from stream_dp.planning.comparison import (
     ROUNDS_LOOKED_AT,
     calibrate_each,
     over_rounds,
-    sight,
     spread,
     survey,
     survey_tau,
+    visibility,
 )
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from tests.statistics import rate_at_most
@@ -51,7 +51,7 @@ def shown(name: str, count: int) -> float:
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_the_least_counts_seen_are_those_of_the_real_mechanism(name: str) -> None:
-    told = sight(*calibrate(1.0, 0.01, HORIZON, 1, mechanism=name, shown="each-round"))
+    told = visibility(*calibrate(1.0, 0.01, HORIZON, 1, mechanism=name, shown="each-round"))
     for count, probability in ((told.seen_half, 0.5), (told.seen_mostly, 0.95)):
         trials = len(LABELS) * HORIZON
         hidden = round((1 - shown(name, count)) * trials)
@@ -70,7 +70,7 @@ def kept_at_the_end(name: str, count: int) -> float:
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_labels_that_are_kept_are_seen_at_least_as_often_as_is_said(name: str) -> None:
-    told = sight(*calibrate(2.0, 0.01, EVENLY, 1, mechanism=name))
+    told = visibility(*calibrate(2.0, 0.01, EVENLY, 1, mechanism=name))
     for count, probability in ((told.seen_half, 0.5), (told.seen_mostly, 0.95)):
         hidden = round((1 - kept_at_the_end(name, count)) * len(LABELS))
         assert rate_at_most(1 - probability, hidden, len(LABELS))

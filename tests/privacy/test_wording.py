@@ -8,7 +8,7 @@ from rich.console import Console
 
 from stream_dp.cli.histogram_view import picture
 from stream_dp.counters.calibration import calibrate
-from stream_dp.dashboard.promise import promise
+from stream_dp.dashboard.guarantee import guarantee as on_page
 from stream_dp.jobs import mechanisms
 from stream_dp.jobs.result import guarantee
 from stream_dp.privacy.wording import UNMETERED, in_words, unit_in_words
@@ -51,8 +51,8 @@ def test_terminal_page_calibration_and_result_say_it_with_the_same_words() -> No
         "Taking any one event (up to 3 labels) out of the data changes the probability of anything that all"
     )
     assert f"{of_rounds} rounds together show {factor}" in console.export_text()
-    assert promise(shown) == f"{of_rounds} 65,535 rounds together show {factor}"
-    assert promise(shown, unmetered=True) == f"{promise(shown)}{UNMETERED}"
+    assert on_page(shown) == f"{of_rounds} 65,535 rounds together show {factor}"
+    assert on_page(shown, unmetered=True) == f"{on_page(shown)}{UNMETERED}"
     assert calibrate(1.0, 1e-6, 1_023, 3)[1].sentence == (
         "Taking any one event out of the data changes the probability of anything that all rounds together show "
         f"{factor}"

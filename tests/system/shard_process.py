@@ -12,7 +12,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.errors import Refused
 from stream_dp.pipeline import sequencer
 from stream_dp.sinks import sending
-from stream_dp.sinks.frames import FramesOutlet
+from stream_dp.sinks.frames import FramesSink
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.workers import group, owned_shard
 from stream_dp.workers import histogram as worker
@@ -36,7 +36,7 @@ _OF_ALL: dict[str, tuple[Any, str]] = {
 STEPS: dict[str, dict[str, tuple[Any, str]]] = {
     "worker": {
         **_OF_ALL,
-        "read what is published": (FramesOutlet, "published_since"),
+        "read what is published": (FramesSink, "published_since"),
         "compute": (sequencer.Sequencer, "process"),
         "hand a batch to the producer": (AIOKafkaProducer, "send_batch"),
         "hear that a partition has it": (sending, "offset_after"),

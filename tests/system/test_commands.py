@@ -183,7 +183,7 @@ def test_check_passes_a_fresh_stream_and_makes_nothing(kafka: str, redis_url: st
     assert code == 0
     assert of(checks, "failed") == []
     assert {each["name"] for each in checks} == {
-        *("settings", "noise", "promise", "kafka", "topic", "rights", "redis"),
+        *("settings", "noise", "guarantee", "kafka", "topic", "rights", "redis"),
         *("budget", "state", "noise key"),
     }
     assert not {topic for topic in topics(kafka) if topic.startswith(topic_prefix)}

@@ -18,7 +18,7 @@ from kafka import KafkaAdminClient
 from stream_dp.config.settings import Settings
 from stream_dp.dashboard import archive as archive_module
 from stream_dp.dashboard.archive import Archive
-from stream_dp.dashboard.promise import promise
+from stream_dp.dashboard.guarantee import guarantee
 from stream_dp.engine.epoch import Epoch
 from stream_dp.epochs.journal import EpochOpened
 from stream_dp.events.record import Record
@@ -65,7 +65,8 @@ def many(stream: Stream, first: int, last: int, labels: int = 5) -> list[Release
 def told(shown: Release) -> dict[str, Any]:
     """What the API says of a release."""
     low, high = whole_intervals(shown)
-    return as_dict(shown) | {"promise": promise(shown), "low": low, "high": high}
+    beside = {"low": low, "high": high, "total_margins": None}
+    return as_dict(shown) | beside | {"promise": guarantee(shown)}
 
 
 def as_dict(shown: Release | None) -> dict[str, Any]:

@@ -203,7 +203,7 @@ def test_all_epochs_are_written_in_their_order(
             with pytest.raises(EpochRefused, match="give --trust-log if you know that it is"):
                 republish(own, redis)
             lacking = republish(own, redis, trust_log=True)
-        assert [(each.promise.epoch.number, len(each.rounds)) for each in lacking] == [(1, 12), (2, 30)]
+        assert [(each.recorded.epoch.number, len(each.rounds)) for each in lacking] == [(1, 12), (2, 30)]
         assert values(stream.releases()) == values(before)
         stream.rewrite(own.releases, before[12:])
         with stream.redis() as redis, pytest.raises(EpochRefused, match="holds round 30 of epoch 2 already"):

@@ -30,7 +30,7 @@ from stream_dp.errors import Refused
 from stream_dp.operations import stacks
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.sinks import sending
-from stream_dp.sinks.releases import ReleasesOutlet
+from stream_dp.sinks.releases import ReleasesSink
 from stream_dp.store import lease
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
@@ -51,7 +51,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "charge the ledger": (JournaledLedger, "charge"),
     "begin the epoch": (Epochs, "finish_opening"),
     "forget older state": (CheckpointStore, "start_over"),
-    "read what is published": (ReleasesOutlet, "published_since"),
+    "read what is published": (ReleasesSink, "published_since"),
     "compare what is published": (session.Session, "catch_up"),
     "compute": (Pipeline, "process"),
     "ask who holds the stream": (CheckpointStore, "check_hold"),

@@ -4,7 +4,7 @@ from stream_dp.cli.checklist.finding import Finding
 from stream_dp.config.settings import Settings
 from stream_dp.counters.golden import check_golden_noise
 from stream_dp.engine.epoch import Epoch, EpochRefused
-from stream_dp.planning.comparison import calibrate_each, sight
+from stream_dp.planning.comparison import calibrate_each, visibility
 from stream_dp.privacy.keyed_noise import WrongNoise, check_golden_draw
 
 _SEEN = {
@@ -23,19 +23,19 @@ def noise(settings: Settings) -> Finding:
     return Finding("noise", "ok", "the golden draw is drawn here as everywhere")
 
 
-def promise(settings: Settings) -> Finding:
+def guarantee(settings: Settings) -> Finding:
     """Whether the privacy settings can be kept, and what they mean for a count."""
     try:
         Epoch.open(settings, 1, 0)
     except EpochRefused as error:
-        return Finding("promise", "failed", str(error))
-    promise = settings.epsilon, settings.delta, settings.horizon, settings.items_per_unit
-    calibrated, _ = calibrate_each(*promise, unit=settings.unit, shown=settings.shown)
-    seen = {mechanism.name: sight(mechanism, guarantee).seen_mostly for mechanism, guarantee in calibrated}
+        return Finding("guarantee", "failed", str(error))
+    asked = settings.epsilon, settings.delta, settings.horizon, settings.items_per_unit
+    calibrated, _ = calibrate_each(*asked, unit=settings.unit, shown=settings.shown)
+    seen = {mechanism.name: visibility(mechanism, found).seen_mostly for mechanism, found in calibrated}
     own = seen[settings.mechanism]
     better = ", ".join(f"{count:,} with {name}" for name, count in seen.items() if count < own)
     return Finding(
-        "promise",
+        "guarantee",
         "ok",
         f"epsilon {settings.epsilon:g}, delta {settings.delta:g} over {settings.horizon:,} rounds with "
         f"{settings.mechanism}: {_SEEN[settings.shown].format(f'{own:,}')}"

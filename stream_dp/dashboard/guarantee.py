@@ -4,8 +4,8 @@ from stream_dp.privacy.wording import UNMETERED, in_words, unit_in_words
 from stream_dp.releases.release import Release
 
 
-def promise(release: Release, unmetered: bool = False) -> str:
-    """What the epoch of this release promises, for people; `unmetered`: whether its source had no budget."""
+def guarantee(release: Release, unmetered: bool = False) -> str:
+    """What the epoch of this release guarantees, for people; `unmetered`: whether its source had no budget."""
     unit = unit_in_words(release.unit, release.items_per_event)
     rounds = f"all {release.horizon:,} rounds together show"
     return in_words(unit, rounds, release.epsilon, release.delta) + (UNMETERED if unmetered else "")
