@@ -13,8 +13,12 @@ from stream_dp.errors import Refused
 
 
 def _end_with_parent() -> None:
-    """Nothing more comes through standard input: it ends when the worker closes it, or dies in any way."""
-    sys.stdin.buffer.read()
+    """Nothing more comes through standard input: it ends when the worker closes it, or dies in any way.
+
+    It is read without a buffer, whose lock would abort a process that ends by itself meanwhile.
+    """
+    while os.read(sys.stdin.fileno(), 1):
+        pass
     os._exit(0)
 
 

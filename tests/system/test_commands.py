@@ -191,14 +191,17 @@ def test_check_passes_a_fresh_stream_and_makes_nothing(kafka: str, redis_url: st
         assert list(redis.scan_iter(f"*{topic_prefix}*")) == []
 
 
-def test_check_wants_one_partition(kafka: str, redis_url: str, topic_prefix: str) -> None:
+def test_check_wants_one_partition_of_releases_and_takes_any_number_of_events(
+    kafka: str, redis_url: str, topic_prefix: str
+) -> None:
     with KafkaAdminClient(bootstrap_servers=kafka) as admin:
         options = {"num_partitions": 2, "replication_factor": 1}
-        admin.create_topics({f"{topic_prefix}.events": options}, wait_for_metadata=True)
+        for kind in ("events", "releases"):
+            admin.create_topics({f"{topic_prefix}.{kind}": options}, wait_for_metadata=True)
     code, checks = checklist("--stream", topic_prefix, "--kafka", kafka, "--redis", redis_url)
     assert code == 2
     (failure,) = of(checks, "failed")
-    assert "has 2 partitions" in failure
+    assert f"{topic_prefix}.releases' has 2 partitions" in failure
 
 
 def test_check_names_missing_topics_that_the_worker_may_not_make(
