@@ -12,7 +12,7 @@ from types import TracebackType
 
 from kafka import TopicPartition
 from kafka.admin import OffsetSpec
-from kafka.errors import InvalidTimestampError, KafkaError
+from kafka.errors import InvalidTimestampError, KafkaError, TopicAuthorizationFailedError
 from kafka.protocol.consumer import IsolationLevel
 
 from stream_dp.barriers.topic import barrier_before_last_epoch, check_ends, other_barriers, read_barriers
@@ -175,6 +175,8 @@ class _Connection:
         """
         topic = self._settings.events
         [told] = self._admin.describe_topics([topic])
+        if told["error_code"] == TopicAuthorizationFailedError.errno:
+            raise TopicAuthorizationFailedError(topic)
         unled = [each["partition_index"] for each in told["partitions"] if each["leader_id"] < 0]
         every = range(len(told["partitions"]))
         return [TopicPartition(topic, number) for number in every if number not in unled], unled
