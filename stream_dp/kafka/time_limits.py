@@ -39,12 +39,15 @@ def _furthest_event(settings: Settings) -> int:
 
 
 def _limits(kafka: Kafka, topic: str) -> dict[str, int] | None:
-    """The limits that a topic has, in milliseconds by name; None where the broker itself gives the times."""
+    """The limits that a topic has, in milliseconds by name.
+
+    None where the broker itself gives the times, and where there is no such topic yet.
+    """
     names = _BEFORE, _AFTER, _BOTH
     described = log.describe(kafka, topic, _TYPE, *names)
-    told = described.settings if described is not None else {}
-    if told.get(_TYPE) == "LogAppendTime":
+    if described is None or described.settings.get(_TYPE) == "LogAppendTime":
         return None
+    told = described.settings
     return {name: int(told[name]) for name in names if int(told.get(name, _UNLIMITED)) < _UNLIMITED}
 
 
