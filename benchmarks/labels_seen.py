@@ -6,6 +6,7 @@ The true engine with fixed noise keys, one release after every event.
 import gzip
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import product
 from unittest.mock import patch
 
 import numpy as np
@@ -151,8 +152,8 @@ def released(
 def pruning() -> str:
     """How many releases differ with pruning at epsilon 4, and how many would without a reserve for swings of noise."""
     rows = []
-    for name, rounds, items, horizon in streams():
-        mechanism, _ = calibrate(4.0, 1e-6, horizon, items, shown="each-round")
+    for (name, rounds, items, horizon), shown in product(streams(), RULES):
+        mechanism, _ = calibrate(4.0, 1e-6, horizon, items, shown=shown)
         whole = released(mechanism, rounds, None)
         counts = sum(map(len, whole))
         for block_rounds in (16, 64, 256):
@@ -161,5 +162,7 @@ def pruning() -> str:
                 with patch.object(noise_table, "_DRIFTS", deviations):
                     pruned = released(mechanism, rounds, Pruning(block_rounds))
                 differ.append(sum(one != other for one, other in zip(whole, pruned, strict=True)))
-            rows.append([name, f"{block_rounds}", *(f"{n:,}" for n in (len(whole), counts, *differ))])
-    return table(["stream", "pruning_rounds", "releases", "counts", "that differ", "broken on purpose"], rows)
+            rows.append([name, shown, f"{block_rounds}", *(f"{n:,}" for n in (len(whole), counts, *differ))])
+    return table(
+        ["stream", "shown", "pruning_rounds", "releases", "counts", "that differ", "broken on purpose"], rows
+    )
