@@ -39,7 +39,7 @@ test: install ## run all tests; broker and Redis are started for you
 test-kafka: install ## run the system tests that a broker could change against Apache Kafka (needs Java 17, Maven, PostgreSQL and a Redis with TLS)
 	$(PYTEST) tests/system --kafka apache
 
-lint: .venv/.installed-lint ## check style, format, types, which folder imports which, and the script of the page
+lint: install .venv/.installed-lint ## check style, format, types, which folder imports which, and the script of the page
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
