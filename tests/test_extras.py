@@ -5,10 +5,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from stream_dp.cli.catalogue import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 CLIENT = {"kafka", "msgspec", "numpy", "zstandard"}
@@ -28,6 +31,7 @@ before = {{name.partition(".")[0] for name in sys.modules}}
 after = {{name.partition(".")[0] for name in sys.modules}}
 print(" ".join(sorted(name for name in after - before - sys.stdlib_module_names if not name.startswith("_"))))
 """
+MODULES = {"faust-streaming": "faust", "protobuf": "google", "python-snappy": "snappy"}
 ONLY_POSIX = ("fcntl", "grp", "pwd", "resource", "termios")
 NOT_THE_CLIENTS = (
     *(
@@ -98,6 +102,40 @@ assert missing == {
 }, missing
 """
     assert set(run(program, NOT_THE_CLIENTS + ONLY_POSIX).split()) >= CLIENT
+
+
+def installed_by(extra: str) -> set[str]:
+    """The modules of the packages that an extra, and those within it, ask for."""
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found: set[str] = set()
+    for line in asked[extra]:
+        within = re.fullmatch(r"stream_dp\[(.*)\]", line)
+        if within:
+            found |= {module for each in within[1].split(",") for module in installed_by(each)}
+        else:
+            name = re.split(r"[<>=\[]", line)[0]
+            found.add(MODULES.get(name, name.replace("-", "_")))
+    return found
+
+
+@pytest.mark.parametrize("extra", sorted({entry.extra for entry in COMMANDS.values()} - {""}))
+def test_commands_load_with_what_their_extra_installs(extra: str) -> None:
+    """`make demo` installs one extra, and everything else here would hide what it lacks."""
+    hidden = tuple(sorted(installed_by("all") - installed_by(extra)))
+    named = [name for name, entry in COMMANDS.items() if entry.extra == extra]
+    run(f"from stream_dp.cli.catalogue import loaded\nfor name in {named}: loaded(name)", hidden)
+
+
+def test_a_program_of_its_own_runs_with_what_its_extra_installs() -> None:
+    program = """
+import stream_dp
+for mechanism in ("binary", "blt"):
+    settings = dict(mechanism=mechanism, epsilon=30.0, horizon=31, delta=1e-2, rounds="every-20")
+    *_, last = stream_dp.run([["tea"]] * 600, settings, key_file=None)
+    assert last.to_arrow()["label"].to_pylist() == ["tea"]
+assert stream_dp.set_union({"item": ["tea"] * 500}, user=None).labels == ["tea"]
+"""
+    run(program, tuple(sorted(installed_by("all") - installed_by("local"))))
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import require_redis
 from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import load_settings
+from stream_dp.jobs.request import JOBS
 from stream_dp.jobs.result import decode_result
 from stream_dp.jobs.store import JobStore
-from stream_dp.jobs.worker import JOBS, JobWorker
+from stream_dp.jobs.worker import JobWorker
 from stream_dp.operations.open_metrics import PublicFacts
 from topologies.top_k import Jobs, create_app
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from difflib import get_close_matches
 from hashlib import blake2b
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -17,6 +17,7 @@ from stream_dp.events.event import LONGEST_LABEL
 
 VERSION = 1
 JobName = Literal["top-k", "set-union", "histogram"]
+JOBS: tuple[str, ...] = get_args(JobName)
 Unit = Literal["user", "event"]
 
 _LONGEST_ID = 200

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from kafka import TopicPartition
 from kafka.errors import MessageSizeTooLargeError
@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 
 from stream_dp.config.connections import kafka_options, redis_client
 from stream_dp.config.settings import Settings
-from stream_dp.jobs.request import BadRequest, Cancel, JobName, JobRequest, decode_request, id_in
+from stream_dp.jobs.request import JOBS, BadRequest, Cancel, JobRequest, decode_request, id_in
 from stream_dp.jobs.result import JobResult, of_request
 from stream_dp.jobs.runner import JobRunner
 from stream_dp.jobs.schedule import due
@@ -36,7 +36,6 @@ from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.store.checkpoint_records import StateDamaged
 from stream_dp.store.ledger import NotDurable
 
-JOBS: tuple[str, ...] = get_args(JobName)
 _STRAYS = "top-k"  # whoever does these jobs also answers requests that name no job
 _POLL_MILLISECONDS = 100
 _MOST_WAITING = 10_000

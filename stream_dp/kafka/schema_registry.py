@@ -3,13 +3,12 @@
 import time
 from urllib.parse import quote
 
-import httpx2
 import msgspec
 
 from stream_dp.config.connections import TlsFiles, tls_context
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.secret import read_secret
-from stream_dp.errors import StreamDpError
+from stream_dp.errors import StreamDpError, needs_extra
 from stream_dp.events.mapping.schema import LARGEST_SCHEMA, Schema
 
 _ANSWER_SECONDS = 5.0
@@ -62,6 +61,10 @@ class SchemaRegistry:
 
     def __init__(self, section: EventsSection) -> None:
         """Raises `SettingsError` for a password or a certificate that cannot be read."""
+        with needs_extra("a schema registry", "worker"):
+            import httpx2
+
+        self._failure = httpx2.HTTPError
         self.address = section.schema_registry or ""
         files = TlsFiles(section.registry_ca_file, section.registry_client_cert, section.registry_client_key)
         login: tuple[str, str] | None = None
@@ -150,5 +153,5 @@ class SchemaRegistry:
                     if time.monotonic() > until:
                         raise RegistryAway("its answer takes too long")
                 return answer.status_code, bytes(content)
-        except httpx2.HTTPError as error:
+        except self._failure as error:
             raise RegistryAway(type(error).__name__) from None

@@ -33,7 +33,7 @@ from stream_dp.dev.child_process import wait_until as wait_until_ready
 from stream_dp.dev.redis_server import server_binary
 from stream_dp.dev.servers import start_broker
 from stream_dp.epochs.journaled_ledger import JournaledLedger
-from stream_dp.jobs.worker import JOBS
+from stream_dp.jobs.request import JOBS
 from stream_dp.releases.release import decode_release
 from tests.apache_kafka import server as apache_kafka
 from tests.docs.commands import NoSuchCommandLine, parse

@@ -13,9 +13,10 @@ from redis import Redis
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.registry import Registry
+from stream_dp.jobs.request import JOBS
 from stream_dp.jobs.result import JobResult, decode_result
 from stream_dp.jobs.store import JobStore
-from stream_dp.jobs.worker import JOBS, JobWorker
+from stream_dp.jobs.worker import JobWorker
 from stream_dp.kafka import log
 from stream_dp.privacy.charge import Unit
 from stream_dp.privacy.composition import Charge

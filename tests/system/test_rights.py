@@ -20,9 +20,8 @@ from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.registry import Registry
 from stream_dp.events.record import Record
-from stream_dp.jobs.request import JobRequest
+from stream_dp.jobs.request import JOBS, JobRequest
 from stream_dp.jobs.result import decode_result
-from stream_dp.jobs.worker import JOBS
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.rights import Right
 from stream_dp.releases.release import decode_release

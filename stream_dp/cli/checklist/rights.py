@@ -8,7 +8,7 @@ from kafka.errors import KafkaError
 from stream_dp.cli.checklist.finding import Finding
 from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.events.rounds import TICKS
-from stream_dp.jobs.worker import JOBS
+from stream_dp.jobs.request import JOBS
 from stream_dp.kafka import roles
 from stream_dp.kafka.rights import Right, missing_rights, told
 

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from stream_dp.config.secret import SettingsError
+from stream_dp.errors import needs_extra
 from stream_dp.events.event import LONGEST_LABEL, BadRecord, Event, decode_event, sized
-from stream_dp.events.mapping.avro_values import avro_reader
 from stream_dp.events.mapping.json_values import json_reader
 from stream_dp.events.mapping.mapping import Mapping
 from stream_dp.events.mapping.paths import Fields, Path, Value, compiled, fields_read, is_true, parsed
-from stream_dp.events.mapping.protobuf_values import protobuf_reader
 from stream_dp.events.mapping.schema import Schema, SchemaNotSettled, SchemaOf, UnusableSchema, framed
 from stream_dp.events.mapping.text import text_of, texts_of
 from stream_dp.events.record import Record
@@ -64,14 +63,24 @@ def _reader(mapping: Mapping, schema_of: SchemaOf) -> _Read:
         fixed = _reader_by(mapping, fields, given)
         return lambda value: fixed(value, framed(value)[1] if mapping.framed else 0)
     if given is not None:
-        avro_reader(given)  # so that what is wrong with it is told at once
+        _avro_reader(given)  # so that what is wrong with it is told at once
     return _by_number(lambda written_by: _reader_by(mapping, fields, written_by, given), schema_of)
 
 
 def _reader_by(mapping: Mapping, fields: Fields, schema: Schema, read_as: Schema | None = None) -> _ReadFrom:
     if mapping.format == "avro":
-        return avro_reader(schema, read_as)
+        return _avro_reader(schema, read_as)
+    with needs_extra('format = "protobuf"', "worker"):
+        from stream_dp.events.mapping.protobuf_values import protobuf_reader
+
     return protobuf_reader(schema, fields, mapping.message, mapping.framed)
+
+
+def _avro_reader(schema: Schema, read_as: Schema | None = None) -> _ReadFrom:
+    with needs_extra('format = "avro"', "worker"):
+        from stream_dp.events.mapping.avro_values import avro_reader
+
+    return avro_reader(schema, read_as)
 
 
 def _by_number(by_writer: Callable[[Schema], _ReadFrom], schema_of: SchemaOf) -> _Read:
