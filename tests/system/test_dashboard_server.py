@@ -62,11 +62,18 @@ def many(stream: Stream, first: int, last: int, labels: int = 5) -> list[Release
     ]
 
 
-def told(shown: Release) -> dict[str, Any]:
+def told(shown: Release, unmetered: bool = False) -> dict[str, Any]:
     """What the API says of a release."""
     low, high = whole_intervals(shown)
     beside = {"low": low, "high": high, "total_margins": None}
-    return as_dict(shown) | beside | {"promise": guarantee(shown)}
+    return as_dict(shown) | beside | {"promise": guarantee(shown, unmetered)}
+
+
+def wait_until_unmetered(dashboard: Running) -> None:
+    """Return once the page's guarantee says that nothing pays for the epoch, which another topic tells it."""
+    wait_until(
+        lambda: "UNMETERED" in dashboard.get("/api/v1/release/latest")["promise"], dashboard.log.read_text
+    )
 
 
 def as_dict(shown: Release | None) -> dict[str, Any]:
@@ -201,6 +208,7 @@ def test_of_a_stream_that_releases_few_rounds_it_shows_a_trend_and_every_round(
         assert 30 < len(releases) < 300
         with running(kafka, topic_prefix, tmp_path) as dashboard:
             dashboard.wait_until_round(max(releases))
+            wait_until_unmetered(dashboard)
             firsts = {number // 8: number for number in sorted(releases, reverse=True)}
             expected = [number for stretch, number in sorted(firsts.items()) if stretch]
             trend = dashboard.wait_for_history("tea", expected)
@@ -213,7 +221,7 @@ def test_of_a_stream_that_releases_few_rounds_it_shows_a_trend_and_every_round(
                 newest = max(number for number in releases if number <= asked)
                 answer = dashboard.get(f"/api/v1/release?round={asked}")
                 # One that knows since when labels are shown may tell narrower intervals.
-                widest = told(releases[newest])
+                widest = told(releases[newest], unmetered=True)
                 for bound, at_most in (("low", min), ("high", max)):
                     bounds, widest_bounds = answer.pop(bound), widest.pop(bound)
                     assert [
@@ -276,9 +284,7 @@ def test_an_epoch_without_a_budget_is_said_once_the_epochs_are_there(
     epoch = replace(Epoch.open(stream.settings, 1, 0), nonce=bytes.fromhex(shown["nonce"]))
     opened = EpochOpened(epoch, key_check(bytes(32)), 0, unmetered=True)
     stream.write(stream.settings.epochs, [Record(0, 0, None, msgspec.json.encode(opened))])
-    wait_until(
-        lambda: "UNMETERED" in dashboard.get("/api/v1/release/latest")["promise"], dashboard.log.read_text
-    )
+    wait_until_unmetered(dashboard)
 
 
 def test_it_waits_for_the_topic_and_outlives_the_broker(own_kafka: KafkaOfOneTest, tmp_path: Path) -> None:
