@@ -62,7 +62,7 @@ class Histogram:
                 )
             else:
                 epoch, key = self._file.epoch, self._file.key
-                self._check_same(epoch)
+                self._check_same(self._file)
             self._pipeline = Pipeline(epoch, key, self._settings.events, known=known)
         except BaseException:
             self.close()
@@ -74,20 +74,20 @@ class Histogram:
     def _place(self, key_file: str | Path) -> Path:
         return Path(key_file or Path(".stream-dp", f"{self._settings.stream}.key"))
 
-    def _check_same(self, epoch: Epoch) -> None:
+    def _check_same(self, file: KeyFile) -> None:
         """Raise `KeyFileRefused` if the key was used with other settings than these."""
-        mine = frozen_settings(self._settings)
+        frozen = file.epoch.privacy
         other = [
-            f"{name} was {epoch.privacy.get(name)} and is {value}"
-            for name, value in mine.items()
-            if epoch.privacy.get(name) != value
+            f"{name} was {frozen.get(name)} and is {value}"
+            for name, value in frozen_settings(self._settings).items()
+            if frozen.get(name) != value
         ]
         if other:
             raise KeyFileRefused(
-                f"{self._file and self._file.path} was used with other settings ({'; '.join(other)}): restore them, "
+                f"{file.path} was used with other settings ({'; '.join(other)}): restore them, "
                 "or name another key_file, which spends (epsilon, delta) once more"
             )
-        epoch.check_settings(self._settings)
+        file.epoch.check_settings(self._settings)
 
     @property
     def guarantee(self) -> Guarantee:

@@ -8,8 +8,8 @@ from stream_dp.config.secret import SettingsError
 from stream_dp.config.settings import Settings, load_settings, settings_of
 from stream_dp.events.rounds import TICKS
 
-Source = Settings | str | Path | Mapping[str, Any] | None
-"""Where settings come from: a file such as stream.toml, a dictionary, or `Settings`."""
+Source = str | Path | Mapping[str, Any] | None
+"""Where settings come from: a file such as stream.toml, or a dictionary."""
 
 _NAME = "histogram"
 
@@ -18,11 +18,8 @@ def local_settings(source: Source, overrides: Mapping[str, Any]) -> Settings:
     """The settings of a histogram that ends at no server.  Raises `SettingsError`."""
     if isinstance(source, str | Path):
         found = load_settings(Path(source), {}, **overrides)
-    elif isinstance(source, Settings) and not overrides:
-        found = source
     else:
-        given = source if isinstance(source, Mapping) else _as_mapping(source)
-        found = settings_of({"stream": _NAME, **given, **overrides})
+        found = settings_of({"stream": _NAME, **(source or {}), **overrides})
     if found.rounds == TICKS:
         raise SettingsError(
             'rounds = "ticks" needs the clock of a worker: set rounds = "per-event" or "every-N" here'
@@ -32,8 +29,3 @@ def local_settings(source: Source, overrides: Mapping[str, Any]) -> Settings:
     if found.mapping is not None and (found.mapping.format != "json" or found.mapping.schema_registry):
         raise SettingsError('events in your program are read as format = "json", without a registry')
     return found
-
-
-def _as_mapping(settings: Settings | None) -> dict[str, Any]:
-    names = () if settings is None else settings.__struct_fields__
-    return {name: getattr(settings, name) for name in names}
