@@ -11,25 +11,22 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from threading import Event
 
-from kafka.errors import KafkaError
-
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import milliseconds, parse_time
-from stream_dp.kafka import log, roles
+from stream_dp.kafka import roles
 from stream_dp.kafka.clients import producer_client
 from stream_dp.kafka.log import LogRefused
-from stream_dp.kafka.rights import refuse_without_rights, require_seen
 from stream_dp.kafka.time_limits import time_warnings
 from stream_dp.releases.table_row import NoRows, is_foreign, removal, rows_of
 from stream_dp.releases.table_rows import NewestRelease
 from stream_dp.releases.table_topic import Table, prepare_table
 from stream_dp.releases.whole_release import WholeRelease
-from stream_dp.workers.topic_watch import TopicChanged, TopicWatch
+from stream_dp.workers.derived_topic import keep
+from stream_dp.workers.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 30
-_AGAIN_SECONDS = 1.0
 
 
 def corrections(held: Mapping[bytes, bytes], wanted: Mapping[bytes, bytes]) -> dict[bytes, bytes | None]:
@@ -146,20 +143,12 @@ def keep_table(settings: Settings, stopping: Event) -> None:
     What is not there yet, or no more, is waited for.  Raises `LogRefused` where the table's topic cannot serve, and
     `RightMissing`.
     """
-    while not stopping.is_set():
-        try:
-            if settings.releases not in log.topics(settings.kafka_address):
-                require_seen(settings.kafka_address, settings.releases)
-                logger.info("waiting for the topic %r, which the worker makes", settings.releases)
-            else:
-                with TableWriter(settings) as writer:
-                    _follow(writer, settings.table_every, stopping)
-        except TopicChanged as changed:
-            logger.warning("the topic %r was changed or made anew: beginning again", changed.topic)
-        except (KafkaError, OSError) as outage:
-            refuse_without_rights(settings.kafka_address, roles.table_writer(settings), outage)
-            logger.warning("waiting for Kafka at %s: %s", settings.kafka, outage)
-        stopping.wait(_AGAIN_SECONDS)
+
+    def follow() -> None:
+        with TableWriter(settings) as writer:
+            _follow(writer, settings.table_every, stopping)
+
+    keep(settings, roles.table_writer(settings), follow, stopping)
 
 
 def _follow(writer: TableWriter, seconds: float, stopping: Event) -> None:

@@ -10,14 +10,12 @@ from contextlib import ExitStack
 from threading import Event
 
 import msgspec
-from kafka.errors import KafkaError
 
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import milliseconds, parse_time
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import producer_client
 from stream_dp.kafka.log import LogRefused
-from stream_dp.kafka.rights import refuse_without_rights, require_seen
 from stream_dp.kafka.time_limits import time_warnings
 from stream_dp.releases.subscription import Subscription
 from stream_dp.releases.topic import BadPosition
@@ -25,12 +23,12 @@ from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.window_lookup import FALSE_DISCOVERIES
 from stream_dp.releases.window_record import WindowRecord, cut_to_fit, record_of
 from stream_dp.releases.windows import Span, Windows
-from stream_dp.workers.topic_watch import TopicChanged, TopicWatch
+from stream_dp.workers.derived_topic import keep
+from stream_dp.workers.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 30
-_AGAIN_SECONDS = 1.0
 _POLL_SECONDS = 0.25
 _MOST_SPANS = 100
 """More than anybody asks for: so many records of the last round are looked at."""
@@ -144,20 +142,13 @@ class WindowsWriter(ExitStack):
 def keep_windows(settings: Settings, stopping: Event, start: str = "latest") -> None:
     """Write `<stream>.windows` until `stopping`, from where it stands.
 
-    What is not there yet, or no more, is waited for.  Raises `LogRefused` where the topic cannot serve.
+    What is not there yet, or no more, is waited for.  Raises `LogRefused` where the topic cannot serve, and
+    `RightMissing`.
     """
-    while not stopping.is_set():
-        try:
-            if settings.releases not in log.topics(settings.kafka_address):
-                require_seen(settings.kafka_address, settings.releases)
-                logger.info("waiting for the topic %r, which the worker makes", settings.releases)
-            else:
-                with WindowsWriter(settings, start) as writer:
-                    while not stopping.is_set():
-                        writer.write(_POLL_SECONDS)
-        except TopicChanged as changed:
-            logger.warning("the topic %r was changed or made anew: beginning again", changed.topic)
-        except (KafkaError, OSError) as outage:
-            refuse_without_rights(settings.kafka_address, roles.windows_writer(settings), outage)
-            logger.warning("waiting for Kafka at %s: %s", settings.kafka, outage)
-        stopping.wait(_AGAIN_SECONDS)
+
+    def follow() -> None:
+        with WindowsWriter(settings, start) as writer:
+            while not stopping.is_set():
+                writer.write(_POLL_SECONDS)
+
+    keep(settings, roles.windows_writer(settings), follow, stopping)

@@ -1,0 +1,37 @@
+"""Keeping a topic that follows from the releases alone, such as the table: what is away is waited for."""
+
+import logging
+from collections.abc import Callable, Iterable
+from threading import Event
+
+from kafka.errors import KafkaError
+
+from stream_dp.config.settings import Settings
+from stream_dp.kafka import log
+from stream_dp.kafka.rights import Right, refuse_without_rights, require_seen
+from stream_dp.workers.topic_watch import TopicChanged
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_SECONDS = 1.0
+
+
+def keep(settings: Settings, needed: Iterable[Right], follow: Callable[[], None], stopping: Event) -> None:
+    """Call `follow` whenever there are releases to read, until `stopping`.
+
+    `follow` returns when it is stopped, and raises `TopicChanged` or KafkaError where it has to begin again.  `needed`:
+    the rights without which it cannot go on.  Raises `LogRefused` as `follow` does, and `RightMissing`.
+    """
+    while not stopping.is_set():
+        try:
+            if settings.releases in log.topics(settings.kafka_address):
+                follow()
+            else:
+                require_seen(settings.kafka_address, settings.releases)
+                logger.info("waiting for the topic %r, which the worker makes", settings.releases)
+        except TopicChanged as changed:
+            logger.warning("the topic %r was changed or made anew: beginning again", changed.topic)
+        except (KafkaError, OSError) as outage:
+            refuse_without_rights(settings.kafka_address, needed, outage)
+            logger.warning("waiting for Kafka at %s: %s", settings.kafka, outage)
+        stopping.wait(_AGAIN_SECONDS)
