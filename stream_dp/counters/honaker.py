@@ -282,10 +282,10 @@ class HonakerCounter:
         self._add_up(slice(self.labels))
 
     def state(self) -> CounterState:
-        """One column for each live node; `tweaks` holds the history's head, for labels whose noise starts here."""
+        """One column for each live node, by level; `tweaks` holds the history's head, for labels that start here."""
         columns = [
             Column(f"estimate:{level}", node.round, node.scaled[: self.labels])
-            for level, node in self._live.items()
+            for level, node in sorted(self._live.items())
         ]
         return CounterState(self.round, columns, {self.round: self._history})
 

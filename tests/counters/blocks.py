@@ -63,6 +63,6 @@ def copied(state: CounterState) -> CounterState:
 
 
 def as_lists(state: CounterState) -> Any:
-    """All of a state in a form that compares."""
-    columns = {column.name: (column.version, column.cells.tolist()) for column in state.columns}
+    """All of a state, the order of its columns included, in a form that compares."""
+    columns = [(column.name, column.version, column.cells.tolist()) for column in state.columns]
     return state.round, columns, state.tweaks

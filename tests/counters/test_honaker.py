@@ -102,6 +102,7 @@ def test_the_cuts_of_a_stream_do_not_matter_nor_does_a_restart(stream: Arrivals,
 
     restored = HonakerCounter(NOISE, LEAST)
     restored.restore(copied(counter.state()), counter.labels)
+    assert as_lists(counter.state()) == as_lists(restored.state())
     for some in (restored, counter):
         further = feed(some, identities, first_seen, [rounds + more])
         assert whole[rounds:].tolist() == further.tolist()
