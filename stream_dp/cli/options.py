@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stream_dp.config.settings import Settings, load_settings
+from stream_dp.config.settings import Settings, SettingsError, load_settings
 
 SettingsFile = Annotated[
     Path | None,
@@ -49,6 +49,16 @@ class Servers:
     def load(self) -> Settings:
         """The settings with what the options say above what the file says.  Raises `SettingsError`."""
         return load_settings(self.settings, stream=self.stream, kafka=self.kafka, redis=self.redis)
+
+
+def settings_or_name(name: str, file: Path | None, kafka: str | None) -> Settings:
+    """The settings there are; a topic that no stream counts needs none, and lends its name.  Raises `SettingsError`."""
+    try:
+        return load_settings(file, kafka=kafka)
+    except SettingsError:
+        if file is not None:
+            raise
+        return load_settings(stream=name, kafka=kafka)
 
 
 def metered(settings: Settings, unmetered: bool) -> Settings:

@@ -16,6 +16,8 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.reach import require_kafka, require_topic
+from stream_dp.cli.registry import decoding
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.config.settings import Settings
 from stream_dp.counters import MECHANISMS
@@ -23,8 +25,9 @@ from stream_dp.counters.calibration import Guarantee
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.engine.known_labels import read_list
 from stream_dp.planning.comparison import calibrate_each
-from stream_dp.planning.preview import PublicLog, Seen, run, seen, throw_away_noise
-from stream_dp.replay.source import FileSource
+from stream_dp.planning.preview import PublicLog, Seen, decoded, run, seen, throw_away_noise
+from stream_dp.privacy.composition import Unit
+from stream_dp.replay.source import FileSource, TopicSource
 
 Calibrated = tuple[CalibratedCounter, Guarantee]
 
@@ -35,9 +38,13 @@ _DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.stru
 
 def preview(
     events: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help=f"A PUBLIC or made-up log: {KINDS}."),
-    ],
+        Path | None,
+        typer.Option(metavar="FILE", help=f"A PUBLIC or made-up log: {KINDS}.", show_default=False),
+    ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(help="A PUBLIC topic instead of a file; settings that name it say how to read it."),
+    ] = None,
     public: Annotated[
         bool, typer.Option("--public", help="Everybody may see this log and whatever is computed from it.")
     ] = False,
@@ -61,7 +68,7 @@ def preview(
         ),
     ] = str(_DEFAULTS["items_per_event"]),
     unit: Annotated[
-        Literal["event", "user"],
+        Unit,
         typer.Option(help="What the guarantee protects: one event, or one user with all of their events."),
     ] = "event",
     shown: Annotated[
@@ -73,19 +80,23 @@ def preview(
         typer.Option(metavar="FILE", help="Labels that are public in advance and always shown, one a line."),
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="Runs to average, each with a noise key of its own.")] = 3,
+    settings: options.SettingsFile = None,
+    kafka: options.Kafka = None,
     as_json: options.Json = False,
 ) -> None:
     """Run candidate settings over a PUBLIC log and compare what they show with the truth.
 
     Every candidate runs as a stream would, one event a round, with noise keys that are thrown away. What is printed is
     compared with the true counts: on private data it has no guarantee at all. Take a public log that resembles yours,
-    or one that you made up.
+    or one that you made up. Records of a topic's partitions are taken in the order of their times.
 
     [bold]Examples[/]
 
       stream-dp preview --events flights.jsonl --public
 
       stream-dp preview --events flights.jsonl --public --mechanism blt --epsilon 0.5,1,2 --runs 10
+
+      stream-dp preview --topic orders --settings stream.toml --public
 
       stream-dp preview --events flights.jsonl --public --known-labels airports.txt
 
@@ -100,10 +111,13 @@ def preview(
         _numbers(items_per_event, int, "--items-per-event"),
     )
     horizons = None if horizon is None else _numbers(horizon, int, "--horizon")
-    log = PublicLog.of((row.value for row in FileSource(events).rows()), unit)
+    if (events is None) == (topic is None):
+        raise Mistake("say what to preview: either a file, with --events, or a topic, with --topic")
+    log = _log(events, topic, settings, kafka, unit, hidden=as_json)
     if not log.counts:
+        what = f"the topic {topic!r}" if topic else f"the file {str(events)!r}"
         needed = "items and users" if unit == "user" else "items"
-        raise Mistake(f"the file {str(events)!r} holds no events that count: give a log with {needed}")
+        raise Mistake(f"{what} holds no events that count: give a log with {needed}")
     horizons = horizons or [2 ** len(log.events).bit_length() - 1]
     if min(horizons) < len(log.events):
         raise Mistake(
@@ -122,6 +136,24 @@ def preview(
         _print(report)
 
 
+def _log(
+    file: Path | None, topic: str | None, settings: Path | None, kafka: str | None, unit: Unit, hidden: bool
+) -> PublicLog:
+    """All of a file, or of a topic as it is now; records are mapped where the settings read this topic."""
+    if topic is None:
+        return PublicLog.of((row.value for row in FileSource(file or Path()).rows()), unit)
+    found = options.settings_or_name(topic, settings, kafka)
+    require_kafka(found.kafka)
+    require_topic(found.kafka_address, topic)
+    source = TopicSource(found.kafka_address, topic)
+    with (
+        decoding(found.mapping if topic == found.events else None) as decode,
+        Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar,
+    ):
+        rows = bar.track(source.rows(), total=len(source), description="Reading")
+        return PublicLog.of_events((decoded(row.record, decode) for row in rows), unit)
+
+
 def _numbers(text: str, kind: "Callable[[str], Number]", option: str) -> "list[Number]":
     try:
         return [kind(word) for word in text.split(",")]
@@ -131,7 +163,7 @@ def _numbers(text: str, kind: "Callable[[str], Number]", option: str) -> "list[N
 
 def _calibrated(
     names: str | None,
-    unit: Literal["event", "user"],
+    unit: Unit,
     delta: float,
     settings: list[tuple[float, int, int]],
     shown: Literal["kept", "each-round"],

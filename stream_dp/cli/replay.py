@@ -14,14 +14,16 @@ from rich.progress import Progress
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import require_kafka, require_topic
+from stream_dp.cli.registry import decoding
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.config.settings import Settings, load_settings
 from stream_dp.config.times import iso_timestamp, parse_time
+from stream_dp.events.mapping.decoder import Decoder
 from stream_dp.jobs.file_rows import digest_of
 from stream_dp.kafka import log
-from stream_dp.replay.replay import Held, check_held, held_by, missing, paced
+from stream_dp.replay.replay import Held, check_held, check_partitions, held_by, missing, paced
 from stream_dp.replay.replay import replay as send_again
-from stream_dp.replay.rules import check_target
+from stream_dp.replay.rules import check_target, is_counted
 from stream_dp.replay.source import FileSource, Survey, TopicSource, survey
 
 
@@ -68,6 +70,9 @@ def replay(
     data source that they belong to: a topic is its own source, a file names one with --source, and the target's
     setting `source` must say the same. The target's events topic must hold nothing else.
 
+    Records of a topic with several partitions go into the same partitions of a topic that has as many, rows of a file
+    into all partitions in turn.
+
     [bold]Examples[/]
 
       stream-dp replay history.jsonl.gz --stream shop --source shop.events --as-fast-as-possible
@@ -85,6 +90,11 @@ def replay(
     if speed is not None and not 0 < speed < float("inf"):
         raise Mistake(f"--speed is how many times as fast, such as 60, not {speed:g}")
     chosen = _settings(settings, stream, kafka, into)
+    if into is None and not chosen.owns_events:
+        raise Mistake(
+            f"the events topic {chosen.events!r} is not the stream's own, so nothing is written there unasked: give "
+            f"--into {chosen.events} if it is a copy of yours"
+        )
     done = _replay(
         chosen,
         into or chosen.events,
@@ -100,9 +110,9 @@ def replay(
 
 def _settings(file: Path | None, stream: str | None, kafka: str | None, into: str | None) -> Settings:
     """Of the target's stream; a topic that no stream counts needs none, and lends its name."""
-    if into is not None and not into.endswith(".events") and stream is None and file is None:
-        stream = into
-    return load_settings(file, stream=stream, kafka=kafka)
+    if into is None or into.endswith(".events") or stream is not None:
+        return load_settings(file, stream=stream, kafka=kafka)
+    return options.settings_or_name(into, file, kafka)
 
 
 def _place(text: str | None, option: str) -> int | datetime | None:
@@ -130,34 +140,32 @@ def _replay(
     require_kafka(settings.kafka)
     if topic is not None:
         require_topic(settings.kafka_address, topic)
-    read = FileSource(file) if file is not None else None
+    kafka, counted = settings.kafka_address, is_counted(settings, into)
+    with decoding(settings.mapping if into == settings.events else None) as decode:
+        read = FileSource(file, decode) if file is not None else None
     check_target(settings, into, topic, name, digest_of(file) if file is not None else None)
-    found = TopicSource(settings.kafka_address, topic or "", start, end) if read is None else read
-    if settings.create_topics and not dry_run:
-        log.create_topics(settings.kafka_address, into)
-    held = (
-        held_by(settings.kafka_address, into, found.digest)
-        if not dry_run or _exists(settings, into)
-        else Held()
-    )
-    check_held(held, found, into)
+    found = TopicSource(kafka, topic or "", start, end) if read is None else read
+    if settings.create_topics and not dry_run and (settings.owns_events or into != settings.events):
+        log.create_topics(kafka, into, partitions=found.partitions)
+    held = Held()
+    if not dry_run or into in log.topics(kafka):
+        log.check_topic(kafka, into, partitions=None)
+        check_partitions(found, into, log.partitions_of(kafka, into))
+        held = held_by(kafka, into, found.digest)
+    check_held(held, found, into, counted)
     if dry_run:
-        return _plan(found, held, into)
-    log.check_topic(settings.kafka_address, into)
+        with decoding(settings.mapping if into == settings.events else None) as decode:
+            return _plan(found, decode, held, into)
     if speed is not None and isinstance(found, FileSource) and found.survey.first is None and len(found):
         raise Mistake("no row of the file has a time (ts), so it has no pace: give --as-fast-as-possible")
-    with _progress(len(found), len(held.rows), hidden) as told:
+    with _progress(len(found), len(held), hidden) as told:
         rows = paced(missing(found, held), speed)
-        sent = send_again(settings.kafka_address, rows, found.digest, into, keep_timestamps, told)
-    return {"into": into, "replayed": sent, "already": len(held.rows)}
+        sent = send_again(kafka, found, rows, into, keep_timestamps, told)
+    return {"into": into, "replayed": sent, "already": len(held)}
 
 
-def _exists(settings: Settings, topic: str) -> bool:
-    return topic in log.topics(settings.kafka_address)
-
-
-def _plan(source: "FileSource | TopicSource", held: "Held", into: str) -> dict[str, Any]:
-    found: Survey = source.survey if isinstance(source, FileSource) else survey(source)
+def _plan(source: FileSource | TopicSource, decode: Decoder, held: Held, into: str) -> dict[str, Any]:
+    found: Survey = source.survey if isinstance(source, FileSource) else survey(source, decode)
     return {
         "into": into,
         "events": found.events,
@@ -165,7 +173,7 @@ def _plan(source: "FileSource | TopicSource", held: "Held", into: str) -> dict[s
         "untimed": found.untimed,
         "first": None if found.first is None else iso_timestamp(found.first),
         "last": None if found.last is None else iso_timestamp(found.last),
-        "already": len(held.rows),
+        "already": len(held),
     }
 
 

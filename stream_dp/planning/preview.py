@@ -19,7 +19,9 @@ from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.events.bounding import EventBound, UserBound
-from stream_dp.events.event import BadRecord, Event, decode_event
+from stream_dp.events.event import BadRecord, Event
+from stream_dp.events.mapping.decoder import Decoder, decoder_of
+from stream_dp.events.record import Record
 from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise, new_key, new_nonce
 
@@ -45,8 +47,15 @@ class PublicLog:
 
     @classmethod
     def of(cls, records: Iterable[bytes | None], unit: Unit = "event") -> "PublicLog":
-        """From the values of records; one of which nothing can be counted closes its round like an empty event."""
-        events = [_event(record) for record in records]
+        """From the values of records in our own format; see `of_events`."""
+        return cls.of_events(
+            (decoded(Record(0, 0, None, record), decoder_of(None)) for record in records), unit
+        )
+
+    @classmethod
+    def of_events(cls, found: Iterable[Event], unit: Unit = "event") -> "PublicLog":
+        """From events; one of which nothing can be counted closes its round like an empty event."""
+        events = list(found)
         if unit == "user":
             held = {
                 (event.user, label) for event in events if event.user is not None for label in event.items
@@ -144,9 +153,10 @@ def seen(log: PublicLog, runs: Sequence[Run]) -> Seen:
     )
 
 
-def _event(record: bytes | None) -> Event:
+def decoded(record: Record, decode: Decoder) -> Event:
+    """What a record counts as: an empty event if it is none."""
     try:
-        return decode_event(record)
+        return decode(record)
     except BadRecord:
         return Event([])
 

@@ -6,6 +6,7 @@ started again goes on after the last one, and one that is complete does nothing.
 
 import time
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -13,7 +14,7 @@ from hashlib import blake2b
 from stream_dp.config.connections import Kafka
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import producer_client
-from stream_dp.replay.source import HEADER, FileSource, ReplayRefused, Row, TopicSource
+from stream_dp.replay.source import HEADER, FileSource, Place, ReplayRefused, Row, TopicSource
 
 _ANSWER_SECONDS = 30
 _LARGEST_REQUEST = 2 << 20
@@ -48,25 +49,32 @@ class Numbers:
 
 @dataclass
 class Held:
-    """What the target holds of one source, and how many records that are not of it.
+    """What the target holds of one source, by its partitions, and how many records that are not of it.
 
-    `last` is the row replayed last and the digest of its key and value.
+    `lasts` are the furthest rows that were replayed, and the digests of their keys and values.
     """
 
-    rows: Numbers = field(default_factory=Numbers)
+    rows: defaultdict[int, Numbers] = field(default_factory=lambda: defaultdict(Numbers))
     foreign: int = 0
     repeated: int = 0
-    last: tuple[int, bytes] | None = None
+    lasts: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.rows.values()))
+
+    def __contains__(self, place: Place) -> bool:
+        return place.partition in self.rows and place.number in self.rows[place.partition]
 
     def take(self, row: Row, digest: str) -> None:
         """Count one record of the target."""
-        source, _, number = (row.mark or "").partition(":")
-        if source != digest or not number.isdecimal():
+        source, _, told = (row.mark or "").partition(":")
+        place = Place.parsed(told) if source == digest else None
+        if place is None:
             self.foreign += 1
-        elif not self.rows.add(int(number)):
+        elif not self.rows[place.partition].add(place.number):
             self.repeated += 1
-        else:
-            self.last = int(number), _digest(row)
+        elif place.number > self.lasts.get(place.partition, (-1, b""))[0]:
+            self.lasts[place.partition] = place.number, _digest(row)
 
 
 def held_by(kafka: Kafka, into: str, digest: str) -> Held:
@@ -77,25 +85,38 @@ def held_by(kafka: Kafka, into: str, digest: str) -> Held:
     return held
 
 
-def check_held(held: Held, source: FileSource | TopicSource, into: str) -> None:
+def check_held(held: Held, source: FileSource | TopicSource, into: str, is_counted: bool) -> None:
     """Refuse where the target, if a stream counts it, could hold an event twice."""
     if held.repeated:
         raise ReplayRefused(
             f"the topic {into!r} holds {held.repeated} rows twice, because two replays ran at once: replay into a new "
             "stream"
         )
-    if held.foreign and into.endswith(".events"):
+    if held.foreign and is_counted:
         raise ReplayRefused(
             f"the topic {into!r} holds {held.foreign} records that are not of this replay, so an event could be "
             "counted twice in one epoch: replay into a stream of its own, whose setting source names the data source"
         )
-    if held.last is not None and isinstance(source, TopicSource):
-        number, digest = held.last
-        if [_digest(row) for row in source.between(number, number + 1)] != [digest]:
+    if not isinstance(source, TopicSource):
+        return
+    for partition, (number, digest) in sorted(held.lasts.items()):
+        there = source.between(number, number + 1, partition) if partition < source.partitions else ()
+        if [_digest(row) for row in there] != [digest]:
+            where = f" of partition {partition}" if source.partitions > 1 else ""
             raise ReplayRefused(
                 f"the topic {source.topic!r} is not the one that was replayed into {into!r}: its record at offset "
-                f"{number} is gone or another; replay into a new stream"
+                f"{number}{where} is gone or another; replay into a new stream"
             )
+
+
+def check_partitions(source: FileSource | TopicSource, into: str, partitions: int) -> None:
+    """Refuse where nothing says which partition of the target a record would belong to."""
+    if isinstance(source, TopicSource) and source.partitions != partitions:
+        raise ReplayRefused(
+            f"the topic {source.topic!r} has {log.partitions_text(source.partitions)} and {into!r} has "
+            f"{log.partitions_text(partitions)}, so records that are in order now would not be: replay into a topic "
+            f"with {log.partitions_text(source.partitions)}"
+        )
 
 
 def paced(
@@ -123,26 +144,32 @@ def missing(source: FileSource | TopicSource, held: Held) -> Iterator[Row]:
     for row in source.rows():
         if row.mark is not None:
             raise ReplayRefused(
-                f"the source holds a replayed record at offset {row.number}: replay what it was replayed from, so that "
-                "no event comes twice under two names"
+                f"the source holds a replayed record at offset {row.number}{_of(row)}: replay what it was replayed "
+                "from, so that no event comes twice under two names"
             )
-        if row.number not in held.rows:
+        if row.place not in held:
             yield row
+
+
+def _of(row: Row) -> str:
+    return f" of partition {row.partition}" if row.partition else ""
 
 
 def replay(
     kafka: Kafka,
+    source: FileSource | TopicSource,
     rows: Iterable[Row],
-    digest: str,
     into: str,
     keep_timestamps: bool = False,
     progress: Callable[[int], None] = lambda sent: None,
 ) -> int:
-    """Send the rows and wait until the broker has them all; returns how many.  Raises `ReplayRefused`, KafkaError.
+    """Send these rows of the source and wait until the broker has them all; returns how many.
 
-    Stopped in the middle, it leaves the rows up to some one, without gaps: the producer is idempotent.
+    Raises `ReplayRefused`, KafkaError.  A row of a topic goes to the partition that it is in there,
+    and rows of a file to all partitions in turn.  Stopped in the middle, it leaves in each the rows up to some one,
+    without gaps: the producer is idempotent.
     """
-    held_before = log.offsets(kafka, into).end
+    ends = _ends(kafka, into)
     sent, failed = 0, list[BaseException]()
     producer = producer_client(
         kafka,
@@ -152,10 +179,15 @@ def replay(
     )
     try:
         for row in rows:
-            mark = (HEADER, f"{digest}:{row.number}".encode())
+            headers = [*row.headers, (HEADER, f"{source.digest}:{row.place}".encode())]
             key = b"" if row.key is None and row.value is None else row.key  # no client sends neither
             answer = producer.send(
-                into, row.value, key, [mark], timestamp_ms=row.timestamp if keep_timestamps else None
+                into,
+                row.value,
+                key,
+                headers,
+                partition=row.partition if isinstance(source, TopicSource) else row.number % len(ends),
+                timestamp_ms=row.timestamp if keep_timestamps else None,
             )
             answer.add_errback(failed.append)
             sent += 1
@@ -167,16 +199,18 @@ def replay(
         producer.close(timeout=_ANSWER_SECONDS)
     if failed:
         raise failed[0]
-    if (
-        sent and log.offsets(kafka, into).end != held_before + sent
-    ):  # others wrote too: another replay, perhaps
-        repeated = held_by(kafka, into, digest).repeated
+    if sent and sum(_ends(kafka, into)) != sum(ends) + sent:  # others wrote too: another replay, perhaps
+        repeated = held_by(kafka, into, source.digest).repeated
         if repeated:
             raise ReplayRefused(
                 f"another replay ran at the same time: the topic {into!r} holds {repeated} rows twice; replay into a "
                 "new stream, one replay at a time"
             )
     return sent
+
+
+def _ends(kafka: Kafka, topic: str) -> list[int]:
+    return [held.end for held in log.offsets_of_all(kafka, topic)]
 
 
 def _digest(row: Row) -> bytes:

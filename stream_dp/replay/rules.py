@@ -14,6 +14,11 @@ from stream_dp.store.ledger import LedgerRefused
 _OURS = (".releases", ".epochs", ".barriers", ".ledger", ".dead-letters", ".results", ".jobs")
 
 
+def is_counted(settings: Settings, into: str) -> bool:
+    """Whether a stream counts what is written into this topic, as far as its name and the settings tell."""
+    return into == settings.events or into.endswith(".events")
+
+
 def check_target(
     settings: Settings, into: str, topic: str | None, name: str | None, file: str | None = None
 ) -> None:
@@ -28,8 +33,8 @@ def check_target(
     for each in (into, topic or ""):
         if each.endswith(_OURS):
             raise ReplayRefused(f"the topic {each!r} is written by stream_dp alone and holds no events")
-    if not into.endswith(".events"):
-        return  # no stream counts it
+    if not is_counted(settings, into):
+        return
     if into != settings.events:
         raise ReplayRefused(
             f"the topic {into!r} belongs to another stream than the settings, which are of {settings.stream!r}: give "

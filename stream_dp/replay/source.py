@@ -6,9 +6,10 @@ like an empty one: if it were dropped, the number of all later rounds would tell
 
 import csv
 import gzip
+import heapq
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -23,12 +24,16 @@ import pyarrow.parquet as pq
 from stream_dp.config.connections import Kafka
 from stream_dp.config.file_kinds import kind_of
 from stream_dp.config.times import milliseconds, parse_time
-from stream_dp.events.event import BadRecord, decode_event
+from stream_dp.events.event import BadRecord
+from stream_dp.events.mapping.decoder import Decoder, decoder_of
+from stream_dp.events.record import Record, cut, kept
 from stream_dp.kafka import log
 from stream_dp.kafka.log import LogRefused
 
 HEADER = "replay"
-"""Header of every replayed record: `<digest of its source>:<number of the row>`."""
+"""Header of every replayed record: `<digest of its source>:<place of the row>`."""
+
+OWN_FORMAT = decoder_of(None)
 
 _ROWS_AT_ONCE = 10_000
 _DAMAGE = (OSError, EOFError, zlib.error, csv.Error, UnicodeError, pa.ArrowException)
@@ -36,6 +41,30 @@ _DAMAGE = (OSError, EOFError, zlib.error, csv.Error, UnicodeError, pa.ArrowExcep
 
 class ReplayRefused(LogRefused):
     """A replay that cannot be made, or would break a guarantee; the message says what to change."""
+
+
+class Place(NamedTuple):
+    """Where a row stands in its source: its number in a partition; a file has one."""
+
+    partition: int
+    number: int
+
+    def __str__(self) -> str:
+        """As the header `replay` has it; places in the first partition are told as where there is no other."""
+        return f"{self.partition}/{self.number}" if self.partition else str(self.number)
+
+    @classmethod
+    def parsed(cls, text: str) -> "Place | None":
+        """The place that a header tells; None for what is none.
+
+        >>> Place.parsed("7"), Place.parsed("3/7"), Place.parsed("x")
+        (Place(partition=0, number=7), Place(partition=3, number=7), None)
+        """
+        partition, _, number = text.rpartition("/")
+        if not (number.isdecimal() and (partition or "0").isdecimal()):
+            return None
+        found = cls(int(partition or 0), int(number))
+        return found if str(found) == text else None
 
 
 class Row(NamedTuple):
@@ -46,12 +75,32 @@ class Row(NamedTuple):
     key: bytes | None
     value: bytes | None
     mark: str | None = None
+    partition: int = 0
+    headers: Sequence[tuple[str, bytes]] = ()
+
+    @property
+    def place(self) -> Place:
+        """Where it stands in its source."""
+        return Place(self.partition, self.number)
+
+    @property
+    def record(self) -> Record:
+        """What a worker would read, but for the place and the time that it gets."""
+        return Record(
+            self.number,
+            self.timestamp or 0,
+            cut(self.key),
+            cut(self.value),
+            self.partition,
+            kept(self.headers),
+        )
 
 
 class Source(Protocol):
     """Where rows come from.  `digest` tells this source from all others; it is part of every replayed record."""
 
     digest: str
+    partitions: int
 
     def __len__(self) -> int: ...
     def rows(self) -> Iterator[Row]: ...
@@ -67,10 +116,10 @@ class Survey:
     first: int | None = None
     last: int | None = None
 
-    def take(self, row: Row) -> None:
+    def take(self, row: Row, decode: Decoder) -> None:
         """Count one row."""
         try:
-            decode_event(row.value)
+            decode(row.record)
         except BadRecord:
             self.bad += 1
         else:
@@ -82,11 +131,11 @@ class Survey:
             self.last = row.timestamp if self.last is None else max(self.last, row.timestamp)
 
 
-def survey(source: Source) -> Survey:
-    """Read a source once and count."""
+def survey(source: Source, decode: Decoder) -> Survey:
+    """Read a source once and count; `decode` says what an event is."""
     found = Survey()
     for row in source.rows():
-        found.take(row)
+        found.take(row, decode)
     return found
 
 
@@ -97,7 +146,9 @@ class FileSource:
     CSV as JSON, or one item) or `item`, and `user`, `id` and `ts` where there are any.  Raises `ReplayRefused`.
     """
 
-    def __init__(self, path: Path) -> None:
+    partitions = 1
+
+    def __init__(self, path: Path, decode: Decoder = OWN_FORMAT) -> None:
         self._path = path
         try:
             self._kind, self._packed = kind_of(path)
@@ -108,7 +159,7 @@ class FileSource:
             while block := file.read(1 << 20):
                 digest.update(block)
         self.digest = digest.hexdigest()
-        self.survey = survey(self)
+        self.survey = survey(self, decode)
 
     def __len__(self) -> int:
         return self.survey.events + self.survey.bad
@@ -183,36 +234,62 @@ def _time_of(value: bytes) -> int | None:
 
 
 class TopicSource:
-    """The records of a topic with one partition, from `start` to before `end`: offsets, times, or None for all."""
+    """The records of a topic from `start` to before `end`: times, None for all, or offsets of its only partition.
+
+    Raises `ReplayRefused` where there is no such topic, or where an offset could be one of any of several partitions.
+    """
 
     def __init__(
         self, kafka: Kafka, topic: str, start: int | datetime | None = None, end: int | datetime | None = None
     ) -> None:
         self._kafka, self.topic = kafka, topic
         self.digest = blake2b(f"topic {topic}".encode(), digest_size=16).hexdigest()
-        with log.read_only_consumer(kafka) as consumer:
-            if len(consumer.partitions_for_topic(topic) or ()) != 1:
-                raise ReplayRefused(f"the topic {topic!r} does not exist, or has more than one partition")
-        held = log.offsets(kafka, topic)
-        self.start = max(held.first, self._offset(start, held.first, held.end))
-        self.end = min(held.end, self._offset(end, held.end, held.end))
+        held = log.offsets_of_all(kafka, topic)
+        self.partitions = len(held)
+        if not held:
+            raise ReplayRefused(f"the topic {topic!r} does not exist")
+        if len(held) > 1 and (isinstance(start, int) or isinstance(end, int)):
+            raise ReplayRefused(
+                f"the topic {topic!r} has {len(held)} partitions, and an offset says nothing about the others: give "
+                "times, such as 2026-01-31T12:00:00Z"
+            )
+        self._ranges = [
+            (
+                max(each.first, self._offset(start, each.first, each.end, number)),
+                min(each.end, self._offset(end, each.end, each.end, number)),
+            )
+            for number, each in enumerate(held)
+        ]
 
     def __len__(self) -> int:
-        return max(0, self.end - self.start)
+        return sum(max(0, end - start) for start, end in self._ranges)
 
     def rows(self) -> Iterator[Row]:
-        """The records of the range, numbered by their offsets."""
-        return self.between(self.start, self.end)
+        """The records of the range, each numbered by its offset.
 
-    def between(self, start: int, end: int) -> Iterator[Row]:
-        """Records of the topic; raises KafkaError where they do not come."""
-        for _, batch in log.read_batches(self._kafka, self.topic, start, end):
+        Those of a partition come in its order, and the next is always the earliest of those that are next in theirs.
+        """
+        parts = (self.between(*ends, number) for number, ends in enumerate(self._ranges))
+        return heapq.merge(*parts, key=lambda row: (row.timestamp, row.partition))
+
+    def between(self, start: int, end: int, partition: int = 0) -> Iterator[Row]:
+        """Records of a partition; raises KafkaError where they do not come."""
+        for _, batch in log.read_batches(self._kafka, self.topic, start, end, partition):
             for record in batch:
                 marks = [value.decode(errors="replace") for name, value in record.headers if name == HEADER]
-                yield Row(record.offset, record.timestamp, record.key, record.value, *marks[:1])
+                headers = tuple(each for each in record.headers if each[0] != HEADER)
+                yield Row(
+                    record.offset,
+                    record.timestamp,
+                    record.key,
+                    record.value,
+                    marks[0] if marks else None,
+                    partition,
+                    headers,
+                )
 
-    def _offset(self, asked: int | datetime | None, none: int, last: int) -> int:
+    def _offset(self, asked: int | datetime | None, none: int, last: int, partition: int) -> int:
         if not isinstance(asked, datetime):
             return none if asked is None else asked
-        found = log.offset_at(self._kafka, self.topic, asked)
+        found = log.offset_at(self._kafka, self.topic, asked, partition)
         return last if found is None else found

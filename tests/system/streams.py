@@ -233,19 +233,20 @@ class Stream:
         return max(map(_round, held), default=0)
 
     def wait_until_round(self, round_number: int, worker: AnyWorker | None = None) -> None:
-        """Return when the release of `round_number` is in the topic; fails if the worker ends before."""
+        """Return when the release of `round_number` is in the topic; fails if the worker ends or stands still."""
         last = 0
 
-        def enough() -> bool:
+        def further() -> bool:
             nonlocal last
-            over = worker is not None and status_of(worker) is not None
+            over, before = worker is not None and status_of(worker) is not None, last
             last = max(last, self.last_round())
             assert last >= round_number or not over, (
                 f"round {round_number} was not released:\n{self.logged()}"
             )
-            return last >= round_number
+            return last > before or last >= round_number
 
-        wait_until(enough, lambda: f"round {last} instead of {round_number}:\n{self.logged()}")
+        while last < round_number:
+            wait_until(further, lambda: f"round {last} instead of {round_number}:\n{self.logged()}")
 
     def wait_until_asleep(self, worker: BaseProcess) -> None:
         """Return when a worker that pauses itself has done so."""

@@ -2,24 +2,18 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import cache
 
 from kafka.errors import KafkaError
 
 from stream_dp.cli.checklist.finding import Finding, not_passed
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import require_kafka, require_topic
+from stream_dp.cli.registry import decoding
 from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.events.bounding import Bound, EventBound, UserBound
 from stream_dp.events.event import BadRecord
-from stream_dp.events.mapping.decoder import decoder_of, no_schemas
-from stream_dp.events.mapping.mapping import Mapping
-from stream_dp.events.mapping.schema import SchemaOf
 from stream_dp.kafka import log
-from stream_dp.kafka.schema_registry import RegistryAway, SchemaRegistry
 from stream_dp.planning.public_records import newest_records
 
 _PLACE_IN_A_LIST = re.compile(r"\[\d+\]")
@@ -59,8 +53,8 @@ def take_sample(settings: Settings, number: int) -> Sample:
     records = events = filtered = 0
     kafka, topic = settings.kafka_address, settings.events
     newest = newest_records(kafka, topic, log.partitions_of(kafka, topic), number)
-    with _schemas(settings) as schema_of:
-        decode, bound = decoder_of(Mapping.of(settings.mapping), schema_of), _bound(settings)
+    with decoding(settings.mapping) as decode:
+        bound = _bound(settings)
         for record in newest:
             records += 1
             try:
@@ -72,23 +66,6 @@ def take_sample(settings: Settings, number: int) -> Sample:
                 events += bool(event.items)
                 filtered += not event.items
     return Sample(records, events, filtered, dict(reasons.most_common()))
-
-
-@contextmanager
-def _schemas(settings: Settings) -> Iterator[SchemaOf]:
-    """What the registry says now; each number is asked for once."""
-    section = settings.mapping
-    if section is None or not section.names_schemas:
-        yield no_schemas
-        return
-    with closing(SchemaRegistry(section)) as registry:
-        try:
-            yield cache(registry.schema_or_none)
-        except RegistryAway as away:
-            raise Mistake(
-                f"the schema registry at {registry.address} cannot be asked ({away}): check schema_registry and how "
-                "to be let in there, in [events]"
-            ) from None
 
 
 def _bound(settings: Settings) -> Bound:
