@@ -43,6 +43,7 @@ from benchmarks.public_logs import Hits, public_logs
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.blt_parameters import Gaps, residues
 from stream_dp.counters.calibration import calibrate
+from stream_dp.counters.protocol import EpochParameters
 from stream_dp.privacy.double_double import compiled
 
 EPSILONS = (1.0, 2.0, 4.0)
@@ -115,8 +116,8 @@ def signals(gaps: Gaps, hits: NDArray[np.int32]) -> NDArray[np.float64]:
 def labels_shown(log_: Hits, mechanism: BltMechanism, seed: int) -> tuple[int, int]:
     """How many labels are ever shown: by counts alone, and by counts and rates that share d.  The noise is the same."""
     d = mechanism.threshold_delta
-    settings = mechanism.horizon, mechanism.items_per_event, mechanism.rho
-    sharing = BltMechanism.of(*settings, (1 - _SHARE) * d, "kept")
+    parameters = EpochParameters(mechanism.horizon, mechanism.items_per_event, (1 - _SHARE) * d, "kept")
+    sharing = BltMechanism.of(parameters, mechanism.rho)
     test = RateTest.of(mechanism, _SHARE * d / mechanism.items_per_event)
     rounds = np.arange(1, log_.last + 1)
     weights, least = test.weights[: log_.last], test.least[: log_.last]

@@ -6,13 +6,16 @@ from rich.table import Table
 
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.calibration import calibrate
+from stream_dp.counters.protocol import EpochParameters
 from stream_dp.counters.window import least_sd, window_sds
 
 
 def main(console: Console) -> None:
     table = Table("W", "sd", "limit", "ratio", title="sd of a window at rho = 1, one item")
     for window in (12, 60, 240, 1440):
-        sd = float(np.sqrt(np.max(window_sds(BltMechanism.of(window, 1, 1.0, 1e-6)) ** 2 - 1 / 4)))
+        sd = float(
+            np.sqrt(np.max(window_sds(BltMechanism.of(EpochParameters(window, 1, 1e-6), 1.0)) ** 2 - 1 / 4))
+        )
         table.add_row(str(window), f"{sd:.3f}", f"{least_sd(window):.3f}", f"{sd / least_sd(window):.3f}")
     console.print(table)
     block, _ = calibrate(1, 1e-6, 60, 4, "blt")

@@ -16,7 +16,7 @@ from stream_dp.audit.exact_noise import EnumeratedNoise
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.honaker import HonakerMechanism
-from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
 from stream_dp.counters.smooth import SmoothMechanism
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.engine.released_block import ReleasedBlock
@@ -100,40 +100,40 @@ def _correct() -> Iterator[Case]:
     """One item in as many rounds as can be enumerated, and two items of an event or of a user in two rounds."""
     for rule in RULES:
         for kind in (BinaryMechanism, SmoothMechanism):
-            yield Case(kind.of(3, 1, 1.0, _THRESHOLD_DELTA, rule), 1.0)
-        yield Case(HonakerMechanism.of(2, 1, 12.0, _THRESHOLD_DELTA, rule), 0.5)
-        yield Case(BltMechanism.of(3, 1, 0.5, _THRESHOLD_DELTA, rule), 1.0)
+            yield Case(kind.of(EpochParameters(3, 1, _THRESHOLD_DELTA, rule), 1.0), 1.0)
+        yield Case(HonakerMechanism.of(EpochParameters(2, 1, _THRESHOLD_DELTA, rule), 12.0), 0.5)
+        yield Case(BltMechanism.of(EpochParameters(3, 1, _THRESHOLD_DELTA, rule), 0.5), 1.0)
         units: tuple[Unit, Unit] = ("event", "user")
         for unit in units:
             for kind in (BinaryMechanism, SmoothMechanism):
-                yield Case(kind.of(2, 2, 1.0, _THRESHOLD_DELTA, rule), 1.0, unit)
-            yield Case(HonakerMechanism.of(2, 2, 12.0, _THRESHOLD_DELTA, rule), 0.5, unit)
-            yield Case(BltMechanism.of(2, 2, 0.5, _THRESHOLD_DELTA, rule), 1.0, unit)
+                yield Case(kind.of(EpochParameters(2, 2, _THRESHOLD_DELTA, rule), 1.0), 1.0, unit)
+            yield Case(HonakerMechanism.of(EpochParameters(2, 2, _THRESHOLD_DELTA, rule), 12.0), 0.5, unit)
+            yield Case(BltMechanism.of(EpochParameters(2, 2, _THRESHOLD_DELTA, rule), 0.5), 1.0, unit)
         for two_rounds in (
-            BinaryMechanism.of(2, 1, 1.0, _THRESHOLD_DELTA, rule),
-            BltMechanism.of(2, 1, 0.5, _THRESHOLD_DELTA, rule),
+            BinaryMechanism.of(EpochParameters(2, 1, _THRESHOLD_DELTA, rule), 1.0),
+            BltMechanism.of(EpochParameters(2, 1, _THRESHOLD_DELTA, rule), 0.5),
         ):
             yield Case(two_rounds, 1.0, carried=by_release)
 
 
 def _broken() -> Iterator[Case]:
     for rule in RULES:
-        admitted = BinaryMechanism.of(2, 1, 1.0, _THRESHOLD_DELTA, rule)
+        admitted = BinaryMechanism.of(EpochParameters(2, 1, _THRESHOLD_DELTA, rule), 1.0)
         what = "labels carried on that were admitted and never shown"
         yield Case(admitted, 1.0, broken=what, carried=by_admission)
-        correct = BinaryMechanism.of(3, 1, 4.0, _THRESHOLD_DELTA, rule)
+        correct = BinaryMechanism.of(EpochParameters(3, 1, _THRESHOLD_DELTA, rule), 4.0)
         alone = tuple(sum_tail_threshold(4.0, m + 1, _THRESHOLD_DELTA) for m in range(2))
         every = structs.replace(correct, thresholds=alone, thresholds_by_level=())
         yield Case(every, 5.0, broken="a single round's threshold in every round", correct=correct)
-        correct = BinaryMechanism.of(3, 1, 4.0, 1e-4, rule)
+        correct = BinaryMechanism.of(EpochParameters(3, 1, 1e-4, rule), 4.0)
         low = tuple(tau - 3 for tau in (correct.tau(1), correct.tau(3)))
         lower = structs.replace(correct, thresholds=low, thresholds_by_level=())
         yield Case(lower, 5.0, broken="a threshold 3 too low", correct=correct)
-    true = BinaryMechanism.of(4, 1, 0.5, 0.05, "kept")
+    true = BinaryMechanism.of(EpochParameters(4, 1, 0.05, "kept"), 0.5)
     yield Case(
         true, 16.0, broken="a label kept because its true count reached tau", histogram=KeepsTrueCounts
     )
-    known = BinaryMechanism.of(2, 1, 1.0, _THRESHOLD_DELTA, "kept")
+    known = BinaryMechanism.of(EpochParameters(2, 1, _THRESHOLD_DELTA, "kept"), 1.0)
     yield Case(known, 1.0, broken="known labels collected from the data", histogram=CollectsLabels)
 
 

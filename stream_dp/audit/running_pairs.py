@@ -20,7 +20,7 @@ from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.honaker import HonakerMechanism
-from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
 from stream_dp.counters.smooth import SmoothMechanism, smooth_tree
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.events.bounding import EventBound
@@ -190,7 +190,7 @@ def open_table(
     kind = DISCRETE[counter]
     shifts = items * kind.nodes_per_event(horizon)
     sigma_squared = discrete_gaussian_sigma_squared(epsilon, delta, shifts)
-    mechanism = kind.of(horizon, items, sigma_squared, delta)
+    mechanism = kind.of(EpochParameters(horizon, items, delta), sigma_squared)
     claimed = discrete_gaussian_epsilon(sigma_squared, shifts, delta).epsilon
     if isinstance(mechanism, HonakerMechanism):
         return structs.replace(mechanism, deviations=float(_EVERYTHING)), claimed
@@ -200,7 +200,7 @@ def open_table(
 def open_blt(horizon: int, items: int, epsilon: float, delta: float) -> tuple[BltMechanism, float]:
     """The same for the blt counter, whose noise is a single Gaussian's."""
     rho = gaussian_rho(epsilon, delta)
-    mechanism = BltMechanism.of(horizon, items, rho, delta)
+    mechanism = BltMechanism.of(EpochParameters(horizon, items, delta), rho)
     return structs.replace(mechanism, deviations=float(_EVERYTHING)), gaussian_epsilon(rho, delta)
 
 

@@ -10,15 +10,17 @@ the factor 1/2 in rho.  The threshold is theirs with the exact integer tail of e
 Why it is private: docs/guarantee.md.
 """
 
+from dataclasses import asdict
+
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.escapes import equal_share, level_shares
+from stream_dp.counters.protocol import EpochParameters
 from stream_dp.counters.tree import TreeCounter
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
-from stream_dp.privacy.shown import Shown
 from stream_dp.privacy.thresholds import sum_tail_threshold
 
 
@@ -67,24 +69,17 @@ class BinaryMechanism(DiscreteCounter, frozen=True, tag="binary"):
     thresholds_by_level: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
-    def of(
-        cls,
-        horizon: int,
-        items_per_event: int,
-        sigma_squared: float,
-        threshold_delta: float,
-        shown: Shown = "each-round",
-    ) -> "BinaryMechanism":
+    def of(cls, parameters: EpochParameters, sigma_squared: float) -> "BinaryMechanism":
         """See `DiscreteCounter.of`: equal shares, or where labels are kept more for rounds of few nodes."""
-        calibrated = horizon, items_per_event, sigma_squared, threshold_delta
-        if shown == "each-round":
-            share = equal_share(horizon, items_per_event, threshold_delta)
-            return cls(*calibrated, _thresholds(sigma_squared, levels(horizon), share))
-        shares = level_shares(horizon, items_per_event, threshold_delta)
+        fields = asdict(parameters) | {"sigma_squared": sigma_squared}
+        if parameters.shown == "each-round":
+            of_any_round = _thresholds(sigma_squared, levels(parameters.horizon), equal_share(parameters))
+            return cls(**fields, thresholds=of_any_round)
         by_level = tuple(
-            _thresholds(sigma_squared, levels(horizon) - j, share) for j, share in enumerate(shares)
+            _thresholds(sigma_squared, levels(parameters.horizon) - j, share)
+            for j, share in enumerate(level_shares(parameters))
         )
-        return cls(*calibrated, (), by_level, shown=shown)
+        return cls(**fields, thresholds=(), thresholds_by_level=by_level)
 
     @staticmethod
     def nodes_per_event(horizon: int) -> int:

@@ -47,6 +47,7 @@ Cost: two blocks of keyed bits and about 200 floating point operations per label
 are kept.
 """
 
+from dataclasses import asdict
 from math import sqrt
 from typing import TYPE_CHECKING, Self
 
@@ -57,12 +58,11 @@ from scipy.special import ndtr, ndtri
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights, squared_sensitivity
 from stream_dp.counters.blt_variances import growth_variances, row_variances
 from stream_dp.counters.escapes import equal_share
-from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
 from stream_dp.errors import needs_extra
 from stream_dp.privacy.gaussian_cells import DRAW_DISTANCE, DRAW_ERROR, LARGEST_DRAW, missing_chance
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.privacy.loss import Loss, gaussian
-from stream_dp.privacy.shown import Shown
 
 if TYPE_CHECKING:
     from stream_dp.counters.blt_counter import BltCounter
@@ -89,24 +89,21 @@ class BltMechanism(CalibratedCounter, frozen=True, tag="blt"):
     hat_gaps: tuple[float, ...]
 
     @classmethod
-    def of(
-        cls,
-        horizon: int,
-        items_per_event: int,
-        rho: float,
-        threshold_delta: float,
-        shown: Shown = "each-round",
-    ) -> Self:
+    def of(cls, parameters: EpochParameters, rho: float) -> Self:
         """The best poles for the horizon, and the least noise that costs at most `rho`.
 
-        Each of the D0 * L chances to escape gets an equal part of `threshold_delta`, whichever labels are `shown`.
+        Each of the D0 * L chances to escape gets an equal part of `threshold_delta`, whatever `shown` is.
         """
-        gaps = best_gaps(horizon)
-        sensitivity = squared_sensitivity(gaps, horizon)
-        draw_sd = sqrt(items_per_event * sensitivity / (2 * rho)) * (1 + 1e-15)
-        deviations = _quantile_above(equal_share(horizon, items_per_event, threshold_delta))
-        calibrated = horizon, items_per_event, draw_sd, threshold_delta, deviations, sensitivity
-        return cls(*calibrated, *gaps, shown=shown)
+        gaps = best_gaps(parameters.horizon)
+        sensitivity = squared_sensitivity(gaps, parameters.horizon)
+        return cls(
+            **asdict(parameters),
+            draw_sd=sqrt(parameters.items_per_event * sensitivity / (2 * rho)) * (1 + 1e-15),
+            deviations=_quantile_above(equal_share(parameters)),
+            squared_sensitivity=sensitivity,
+            theta_gaps=gaps.theta,
+            hat_gaps=gaps.hat,
+        )
 
     @property
     def gaps(self) -> Gaps:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from stream_dp.counters import DISCRETE, MECHANISMS, Mechanism
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
+from stream_dp.counters.protocol import EpochParameters
 from stream_dp.privacy.accounting import (
     discrete_gaussian_epsilon,
     discrete_gaussian_sigma_squared,
@@ -76,9 +77,10 @@ def calibrate(
         raise ValueError(
             f"delta {delta:g} leaves nothing for the noise: raise delta, or lower horizon or items_per_{unit}"
         )
+    parameters = EpochParameters(horizon, items_per_event, threshold_delta * _FRESH, shown)
     if mechanism == "blt":
         rho = gaussian_rho(epsilon, conversion_delta)
-        blt = BltMechanism.of(horizon, items_per_event, rho, threshold_delta * _FRESH, shown)
+        blt = BltMechanism.of(parameters, rho)
         _check_variance(blt.draw_sd**2, unit)
         needed = blt.failure_probability / NUMERICAL_SHARE
         if needed > delta:
@@ -92,7 +94,7 @@ def calibrate(
     sigma_squared = discrete_gaussian_sigma_squared(epsilon, conversion_delta, shifts)
     _check_variance(sigma_squared, unit)
     sigma_squared = max(sigma_squared, kind.least_sigma_squared)
-    calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta * _FRESH, shown)
+    calibrated = kind.of(parameters, sigma_squared)
     method = discrete_gaussian_epsilon(sigma_squared, shifts, conversion_delta).method
     return calibrated, Guarantee(unit, float(epsilon), float(delta), calibrated.rho, threshold_delta, method)
 
@@ -124,7 +126,8 @@ def guarantee_of(
         )
     if not 1e-12 <= threshold_delta <= 0.25:
         raise ValueError(f"threshold_delta must be between 1e-12 and 0.25, not {threshold_delta:g}")
-    calibrated = kind.of(horizon, items_per_event, sigma_squared, threshold_delta * _FRESH, shown)
+    parameters = EpochParameters(horizon, items_per_event, threshold_delta * _FRESH, shown)
+    calibrated = kind.of(parameters, sigma_squared)
     shifts = items_per_event * kind.nodes_per_event(horizon)
     conversion = discrete_gaussian_epsilon(sigma_squared, shifts, threshold_delta)
     delta = 2 * threshold_delta + coupling_delta(horizon, items_per_event, mechanism=mechanism)

@@ -6,10 +6,9 @@ for each item of an event.
 
 from typing import ClassVar, Self
 
-from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
 from stream_dp.privacy.discrete_gaussian import LEAST_SIGMA_SQUARED
 from stream_dp.privacy.loss import Loss, discrete_gaussian
-from stream_dp.privacy.shown import Shown
 
 
 class DiscreteCounter(CalibratedCounter, frozen=True):
@@ -25,15 +24,8 @@ class DiscreteCounter(CalibratedCounter, frozen=True):
     """How many draws of one label a round takes, on average."""
 
     @classmethod
-    def of(
-        cls,
-        horizon: int,
-        items_per_event: int,
-        sigma_squared: float,
-        threshold_delta: float,
-        shown: Shown = "each-round",
-    ) -> Self:
-        """Compute the thresholds: the D0 * L chances to escape share `threshold_delta` (escapes.py)."""
+    def of(cls, parameters: EpochParameters, sigma_squared: float) -> Self:
+        """Compute the thresholds for sums that each carry one draw of N_Z(0, sigma_squared)."""
         raise NotImplementedError
 
     @staticmethod

@@ -13,25 +13,27 @@ labels of a steady stream for a near 1/2 (`python -m benchmarks.accuracy` compar
 from fractions import Fraction
 from math import isqrt, nextafter
 
+from stream_dp.counters.protocol import EpochParameters
+
 _SCALE = 2**20
 
 
-def equal_share(horizon: int, items_per_event: int, threshold_delta: float) -> float:
+def equal_share(parameters: EpochParameters) -> float:
     """What each round may spend where all spend the same: d / (D0 L)."""
-    return threshold_delta / (items_per_event * horizon)
+    return parameters.threshold_delta / (parameters.items_per_event * parameters.horizon)
 
 
-def level_shares(horizon: int, items_per_event: int, threshold_delta: float) -> list[float]:
+def level_shares(parameters: EpochParameters) -> list[float]:
     """What a round of each level may spend, from level 0 up: never more in sum than d / D0, in exact arithmetic.
 
-    >>> shares = level_shares(7, 1, 0.07)
+    >>> shares = level_shares(EpochParameters(7, 1, 0.07))
     >>> [round(share, 4) for share in shares], 4 * shares[0] + 2 * shares[1] + shares[2] <= 0.07
     ([0.004, 0.0112, 0.0317], True)
     """
-    levels = range(horizon.bit_length())
+    levels = range(parameters.horizon.bit_length())
     weights = [isqrt(_SCALE**2 << j) for j in levels]  # 2^(j/2), rounded down
-    rounds = [(horizon >> j) - (horizon >> j + 1) for j in levels]
-    budget = Fraction(threshold_delta) / (items_per_event * sum(weights))
+    rounds = [(parameters.horizon >> j) - (parameters.horizon >> j + 1) for j in levels]
+    budget = Fraction(parameters.threshold_delta) / (parameters.items_per_event * sum(weights))
     return [_rounded_down(budget * weight / number) for weight, number in zip(weights, rounds, strict=True)]
 
 

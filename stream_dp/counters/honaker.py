@@ -40,7 +40,7 @@ which a bound is d / (D0 L).  Rounding adds at most 1/2, and 2^-13 per node: tau
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import log, sqrt
 from typing import ClassVar
 
@@ -51,10 +51,9 @@ from scipy.special import ndtri
 from stream_dp.counters.binary import chain, levels
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.escapes import equal_share, level_shares
-from stream_dp.counters.protocol import Column, CounterState, Hits, grown
+from stream_dp.counters.protocol import Column, CounterState, EpochParameters, Hits, grown
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
-from stream_dp.privacy.shown import Shown
 from stream_dp.privacy.wide_gaussian import LEAST_SIGMA_SQUARED, square_factors
 
 _FRACTION_BITS = 12
@@ -86,14 +85,7 @@ class HonakerMechanism(DiscreteCounter, frozen=True, tag="honaker"):
     draws_per_round: ClassVar[int] = 2
 
     @classmethod
-    def of(
-        cls,
-        horizon: int,
-        items_per_event: int,
-        sigma_squared: float,
-        threshold_delta: float,
-        shown: Shown = "each-round",
-    ) -> "HonakerMechanism":
+    def of(cls, parameters: EpochParameters, sigma_squared: float) -> "HonakerMechanism":
         """See `DiscreteCounter.of`: equal shares, or where labels are kept more for rounds of few nodes.
 
         Raises ValueError where sigma_squared is below 12.
@@ -103,11 +95,12 @@ class HonakerMechanism(DiscreteCounter, frozen=True, tag="honaker"):
                 f"honaker needs noise of variance {LEAST_SIGMA_SQUARED:g} at least, not {sigma_squared:g}: "
                 "raise sigma_squared or choose another mechanism"
             )
-        calibrated = horizon, items_per_event, sigma_squared, threshold_delta
-        if shown == "each-round":
-            return cls(*calibrated, *_deviations(equal_share(horizon, items_per_event, threshold_delta)))
-        by_level = tuple(map(_deviations, level_shares(horizon, items_per_event, threshold_delta)))
-        return cls(*calibrated, 0.0, 0.0, by_level, shown=shown)
+        fields = asdict(parameters) | {"sigma_squared": sigma_squared}
+        if parameters.shown == "each-round":
+            deviations, sub_gaussian = _deviations(equal_share(parameters))
+            return cls(**fields, deviations=deviations, sub_gaussian_deviations=sub_gaussian)
+        by_level = tuple(map(_deviations, level_shares(parameters)))
+        return cls(**fields, deviations=0.0, sub_gaussian_deviations=0.0, deviations_by_level=by_level)
 
     @staticmethod
     def nodes_per_event(horizon: int) -> int:

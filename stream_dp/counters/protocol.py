@@ -99,6 +99,19 @@ class Counter(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class EpochParameters:
+    """What a counter's thresholds and noise are computed from, besides how much noise its sums carry.
+
+    `threshold_delta` is the most that may be spent on labels that escape through the threshold (escapes.py).
+    """
+
+    horizon: int
+    items_per_event: int
+    threshold_delta: float
+    shown: Shown = "each-round"
+
+
 class _Rule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """`shown`: which labels a round shows."""
 

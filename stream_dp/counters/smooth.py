@@ -31,6 +31,7 @@ f(a, b) = f(a - 1, b) + f(a, b - 1) = binom(a + b, a) prefixes exist, the empty 
 """
 
 from bisect import bisect_right
+from dataclasses import asdict
 from functools import lru_cache
 from math import comb
 
@@ -39,10 +40,10 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.escapes import equal_share
+from stream_dp.counters.protocol import EpochParameters
 from stream_dp.counters.tree import TreeCounter
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
-from stream_dp.privacy.shown import Shown
 from stream_dp.privacy.thresholds import sum_tail_threshold
 
 
@@ -145,20 +146,14 @@ class SmoothMechanism(DiscreteCounter, frozen=True, tag="smooth"):
     thresholds: tuple[int, ...]
 
     @classmethod
-    def of(
-        cls,
-        horizon: int,
-        items_per_event: int,
-        sigma_squared: float,
-        threshold_delta: float,
-        shown: Shown = "each-round",
-    ) -> "SmoothMechanism":
+    def of(cls, parameters: EpochParameters, sigma_squared: float) -> "SmoothMechanism":
         """See `DiscreteCounter.of`: equal shares, which are near the best also where labels are kept."""
-        ones, zeros = tree_shape(horizon)
-        share = equal_share(horizon, items_per_event, threshold_delta)
+        ones, zeros = tree_shape(parameters.horizon)
+        share = equal_share(parameters)
         thresholds = tuple(sum_tail_threshold(sigma_squared, m + 1, share) for m in range(ones))
-        calibrated = horizon, items_per_event, sigma_squared, threshold_delta
-        return cls(*calibrated, ones, zeros, thresholds, shown=shown)
+        return cls(
+            **asdict(parameters), sigma_squared=sigma_squared, ones=ones, zeros=zeros, thresholds=thresholds
+        )
 
     @staticmethod
     def nodes_per_event(horizon: int) -> int:

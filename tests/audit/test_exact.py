@@ -15,6 +15,7 @@ from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.honaker import HonakerMechanism
+from stream_dp.counters.protocol import EpochParameters
 from stream_dp.counters.smooth import SmoothMechanism
 from stream_dp.privacy.shown import Shown
 from stream_dp.privacy.thresholds import sum_tail_threshold
@@ -37,7 +38,7 @@ def test_no_neighbours_of_one_label_are_told_apart_better(
     threshold_delta: float,
     epsilon: float,
 ) -> None:
-    mechanism = kind.of(horizon, 1, sigma_squared, threshold_delta, shown)
+    mechanism = kind.of(EpochParameters(horizon, 1, threshold_delta, shown), sigma_squared)
     delta, _ = worst(mechanism, epsilon)
     assert 0 < delta <= guaranteed(mechanism, epsilon)
 
@@ -46,7 +47,7 @@ def test_no_neighbours_of_one_label_are_told_apart_better(
 @pytest.mark.parametrize("shown", RULES)
 def test_nor_those_of_two(shown: Shown, unit: str) -> None:
     """A user may bring each of the two items in a round of its own."""
-    mechanism = BinaryMechanism.of(2, 2, 1.0, 0.02, shown)
+    mechanism = BinaryMechanism.of(EpochParameters(2, 2, 0.02, shown), 1.0)
     delta, chosen = worst(mechanism, 1.0, "user" if unit == "user" else "event")
     assert 0 < delta <= guaranteed(mechanism, 1.0)
     assert len(chosen) == 2
@@ -54,7 +55,7 @@ def test_nor_those_of_two(shown: Shown, unit: str) -> None:
 
 @pytest.mark.parametrize("shown", RULES)
 def test_a_threshold_that_is_too_low_is_caught(shown: Shown) -> None:
-    correct = BinaryMechanism.of(3, 1, 4.0, 1e-4, shown)
+    correct = BinaryMechanism.of(EpochParameters(3, 1, 1e-4, shown), 4.0)
     low = tuple(tau - 3 for tau in (correct.tau(1), correct.tau(3)))
     delta, (pair,) = worst(structs.replace(correct, thresholds=low, thresholds_by_level=()), 5.0)
     assert worst(correct, 5.0)[0] <= guaranteed(correct, 5.0) < delta
@@ -64,14 +65,14 @@ def test_a_threshold_that_is_too_low_is_caught(shown: Shown) -> None:
 @pytest.mark.parametrize("shown", RULES)
 def test_a_threshold_of_a_single_round_used_in_all_is_caught(shown: Shown) -> None:
     """The union over rounds dropped: each round spends all of the threshold's delta."""
-    correct = BinaryMechanism.of(3, 1, 4.0, 0.02, shown)
+    correct = BinaryMechanism.of(EpochParameters(3, 1, 0.02, shown), 4.0)
     alone = tuple(sum_tail_threshold(4.0, m + 1, 0.02) for m in range(2))
     broken = structs.replace(correct, thresholds=alone, thresholds_by_level=())
     assert worst(correct, 5.0)[0] <= guaranteed(correct, 5.0) < worst(broken, 5.0)[0]
 
 
 def test_a_label_kept_for_its_true_count_is_caught() -> None:
-    mechanism = BinaryMechanism.of(4, 1, 0.5, 0.05, "kept")
+    mechanism = BinaryMechanism.of(EpochParameters(4, 1, 0.05, "kept"), 0.5)
     assert mechanism.tau(4) <= 4  # else no true count of this horizon would reach it
     epsilon = 16.0
     assert worst(mechanism, epsilon)[0] <= guaranteed(mechanism, epsilon)
@@ -80,7 +81,7 @@ def test_a_label_kept_for_its_true_count_is_caught() -> None:
 
 def test_a_law_is_one() -> None:
     """All that a label can show has probability 1 together; a label without an event shows nothing."""
-    mechanism = BinaryMechanism.of(3, 1, 1.0, 0.05, "kept")
+    mechanism = BinaryMechanism.of(EpochParameters(3, 1, 0.05, "kept"), 1.0)
     found = law(mechanism, frozenset({1, 3}))
     assert found.probabilities.sum() == pytest.approx(1, abs=1e-10)
     assert len(found.outcomes) > 100
@@ -91,9 +92,9 @@ def test_a_law_is_one() -> None:
 def test_so_it_is_of_the_counters_with_other_noise(shown: Shown) -> None:
     """Of honaker a label that starts late has draws of its own; of blt the noise of all rounds is one Gaussian's."""
     for start in (1, 2):
-        of_honaker = law(HonakerMechanism.of(2, 1, 12.0, 0.05, shown), frozenset({start}))
+        of_honaker = law(HonakerMechanism.of(EpochParameters(2, 1, 0.05, shown), 12.0), frozenset({start}))
         assert of_honaker.probabilities.sum() == pytest.approx(1, abs=1e-10)
-    mechanism = BltMechanism.of(3, 1, 0.5, 0.05, shown)
+    mechanism = BltMechanism.of(EpochParameters(3, 1, 0.05, shown), 0.5)
     assert law(mechanism, frozenset({1})).probabilities.sum() == pytest.approx(1, abs=1e-9)
     outcomes, chances = _rounded_gaussians(mechanism)
     rounds = np.arange(1, 4)
@@ -114,7 +115,7 @@ def test_every_counter_rule_and_unit_keeps_its_guarantee_and_broken_ones_do_not(
 
 
 def test_blt_with_too_little_noise_or_a_threshold_without_the_union_is_caught() -> None:
-    correct = BltMechanism.of(3, 1, 0.5, 0.02, "kept")
+    correct = BltMechanism.of(EpochParameters(3, 1, 0.02, "kept"), 0.5)
     quiet = structs.replace(correct, draw_sd=correct.draw_sd / 3)
     low = structs.replace(correct, deviations=correct.deviations - 1.5)
     for broken, epsilon in ((quiet, 1.0), (low, 4.0)):
@@ -132,7 +133,7 @@ def test_the_command_counts_exactly_and_fails_where_a_guarantee_is_exceeded(
         (shown, unit) for shown in RULES for unit in ("event", "user")
     }
     assert all(0 < case["delta"] <= case["guaranteed"] for case in report["cases"])
-    correct = BltMechanism.of(2, 1, 0.5, 0.02, "kept")
+    correct = BltMechanism.of(EpochParameters(2, 1, 0.02, "kept"), 0.5)
     silent = structs.replace(correct, draw_sd=correct.draw_sd / 2)
     monkeypatch.setattr(audit_exact, "cases", lambda names: [Case(silent, 1.0, correct=correct)])
     result = CliRunner().invoke(app, ["audit", "--exact"])

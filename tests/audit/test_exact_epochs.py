@@ -13,7 +13,7 @@ from stream_dp.audit.exact_epochs import (
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.honaker import HonakerMechanism
-from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
 from stream_dp.privacy.shown import Shown
 
 RULES: list[Shown] = ["kept", "each-round"]
@@ -22,7 +22,10 @@ EPSILON = 1.0
 
 
 def small(shown: Shown = "kept") -> list[CalibratedCounter]:
-    return [BinaryMechanism.of(2, 1, 1.0, 0.02, shown), BltMechanism.of(2, 1, 0.5, 0.02, shown)]
+    return [
+        BinaryMechanism.of(EpochParameters(2, 1, 0.02, shown), 1.0),
+        BltMechanism.of(EpochParameters(2, 1, 0.02, shown), 0.5),
+    ]
 
 
 @pytest.mark.parametrize("shown", RULES)
@@ -51,7 +54,9 @@ def test_labels_that_were_admitted_and_never_shown_give_the_event_away() -> None
     assert smaller[0] == NOWHERE != larger[0]
 
 
-@pytest.mark.parametrize("mechanism", [*small(), HonakerMechanism.of(2, 1, 12.0, 0.02, "kept")])
+@pytest.mark.parametrize(
+    "mechanism", [*small(), HonakerMechanism.of(EpochParameters(2, 1, 0.02, "kept"), 12.0)]
+)
 def test_a_known_label_is_in_every_round_with_the_noise_of_the_counter(mechanism: CalibratedCounter) -> None:
     found = law(mechanism, NOWHERE, known=True)
     assert found.probabilities.sum() == pytest.approx(1, abs=1e-9)

@@ -18,6 +18,7 @@ from stream_dp.audit.running_views import nodes_with, shift_sum, views
 from stream_dp.audit.set_union_pairs import _mechanisms
 from stream_dp.batch.histogram import LaplaceHistogram, laplace_histogram
 from stream_dp.counters.binary import BinaryMechanism, chain
+from stream_dp.counters.protocol import EpochParameters
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.privacy.discrete_gaussian import variance
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
@@ -69,7 +70,7 @@ SITUATIONS: list[tuple[Situation, list[int]]] = [
 
 @pytest.mark.parametrize(("situation", "known"), SITUATIONS)
 def test_replicas_are_single_runs_of_the_real_histogram(situation: Situation, known: list[int]) -> None:
-    mechanism = BinaryMechanism.of(15, 2, 9.0, 0.2)
+    mechanism = BinaryMechanism.of(EpochParameters(15, 2, 0.2), 9.0)
     open_one = BinaryMechanism(15, 2, 9.0, 0.2, (0, 0, -3, -3))
     for tried in (mechanism, open_one):
         shown, counts = run_block(tried, situation, ITEMS, RUNS, same_bits(), known)
@@ -93,7 +94,7 @@ def test_blocks_of_replicas_have_noise_of_their_own() -> None:
 
 def test_a_replica_keeps_to_its_bound() -> None:
     with pytest.raises(ValueError, match="an event of a replica holds more than 1 items"):
-        replicas(BinaryMechanism.of(3, 1, 9.0, 0.1), {1: [0, 1]}, 2, 10, KEY)
+        replicas(BinaryMechanism.of(EpochParameters(3, 1, 0.1), 9.0), {1: [0, 1]}, 2, 10, KEY)
 
 
 def test_the_shift_sum_is_the_noise_of_the_nodes_that_hold_the_event() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stream_dp.counters.binary import BinaryMechanism, DyadicTree, chain, levels
-from stream_dp.counters.protocol import Hits, grown
+from stream_dp.counters.protocol import EpochParameters, Hits, grown
 from stream_dp.counters.tree import TreeCounter
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
@@ -81,7 +81,8 @@ def test_levels_are_reached_and_never_exceeded(horizon: int) -> None:
 @pytest.mark.parametrize("case", vectors()["binary"], ids=lambda case: f"horizon {case['horizon']}")
 def test_levels_rho_and_thresholds_are_those_of_the_vectors(case: dict[str, Any]) -> None:
     mechanism = BinaryMechanism.of(
-        case["horizon"], case["items_per_event"], case["sigma_squared"], float(case["threshold_delta"])
+        EpochParameters(case["horizon"], case["items_per_event"], float(case["threshold_delta"])),
+        case["sigma_squared"],
     )
     assert case["levels"] == levels(case["horizon"]) == len(mechanism.thresholds)
     assert float(case["rho"]) == pytest.approx(mechanism.rho, rel=1e-15)
@@ -95,7 +96,7 @@ def test_levels_rho_and_thresholds_are_those_of_the_vectors(case: dict[str, Any]
 def test_every_threshold_equals_an_exact_convolution_of_integers(
     horizon: int, items_per_event: int, sigma_squared: float, threshold_delta: float
 ) -> None:
-    mechanism = BinaryMechanism.of(horizon, items_per_event, sigma_squared, threshold_delta)
+    mechanism = BinaryMechanism.of(EpochParameters(horizon, items_per_event, threshold_delta), sigma_squared)
     expected = [
         naive.tau(round_number, horizon, items_per_event, sigma_squared, threshold_delta)
         for round_number in range(1, horizon + 1)
@@ -105,7 +106,7 @@ def test_every_threshold_equals_an_exact_convolution_of_integers(
 
 @pytest.mark.parametrize("sigma_squared", [0.5, 4.0])
 def test_the_standard_deviation_is_that_of_the_exact_law(sigma_squared: float) -> None:
-    mechanism = BinaryMechanism.of(255, 1, sigma_squared, 1e-6)
+    mechanism = BinaryMechanism.of(EpochParameters(255, 1, 1e-6), sigma_squared)
     for round_number in (1, 3, 7, 88):
         law = naive.sum_probabilities(sigma_squared, len(chain(round_number)))
         expected = sum(k * k * probability for k, probability in law.items()) ** 0.5

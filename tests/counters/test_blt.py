@@ -19,7 +19,7 @@ from stream_dp.counters.blt_exact import Doubles, LawOfState
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights
 from stream_dp.counters.blt_recursion import add_up, jump
 from stream_dp.counters.calibration import calibrate, coupling_delta
-from stream_dp.counters.protocol import Hits
+from stream_dp.counters.protocol import EpochParameters, Hits
 from stream_dp.privacy.accounting import gaussian_delta
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise
 from stream_dp.privacy.keyed_noise import KeyedNoise
@@ -27,7 +27,7 @@ from tests.counters.blocks import Arrivals, arrivals, as_lists, copied, feed, hi
 from tests.statistics import NORMAL_CRITICAL, rate_at_most
 
 NOISE = KeyedNoise(bytes(range(32)), "blt", bytes(16))
-SMALL = BltMechanism.of(60, 1, 0.005, 1e-6)
+SMALL = BltMechanism.of(EpochParameters(60, 1, 1e-6), 0.005)
 MANY = 40_000
 MANY_IDS = ids(NOISE, MANY)
 NONE = Hits(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -60,7 +60,7 @@ def nearest(value: Fraction) -> int:
 
 def test_noise_is_that_of_exact_arithmetic_for_early_and_for_late_labels() -> None:
     """The recurrence in fractions, from the very draws; the last label starts at round 25."""
-    mechanism, rounds, late = BltMechanism.of(1000, 1, 0.01, 1e-6), 60, 25
+    mechanism, rounds, late = BltMechanism.of(EpochParameters(1000, 1, 1e-6), 0.01), 60, 25
     counter, identities = mechanism.counter(NOISE), ids(NOISE, 3)
     noise = feed(counter, identities, [0, 0, late], [7, 30, rounds])
     scales = [Fraction(mechanism.draw_sd) * weight for weight in output_weights(mechanism.gaps)]
@@ -84,7 +84,7 @@ def test_noise_is_that_of_exact_arithmetic_for_early_and_for_late_labels() -> No
 
 
 def test_doubles_alone_would_be_far_beyond_the_error_that_is_charged() -> None:
-    mechanism = BltMechanism.of(1000, 1, 0.01, 1e-6)
+    mechanism = BltMechanism.of(EpochParameters(1000, 1, 1e-6), 0.01)
     assert mechanism.noise_error < 2.0**-78 * mechanism.draw_sd
     assert 1e7 * mechanism.noise_error < 2.0**-53
 
@@ -121,7 +121,7 @@ def test_a_sum_is_rounded_once() -> None:
 def test_the_cuts_of_a_stream_do_not_matter_nor_does_a_restart(stream: Arrivals, more: int) -> None:
     """Bit for bit, late labels included; cells before a label is first seen mean nothing and are left out."""
     rounds, first_seen, cuts = stream
-    identities, mechanism = ids(NOISE, len(first_seen)), BltMechanism.of(100, 1, 0.01, 1e-6)
+    identities, mechanism = ids(NOISE, len(first_seen)), BltMechanism.of(EpochParameters(100, 1, 1e-6), 0.01)
     whole = feed(mechanism.counter(NOISE), identities, first_seen, [rounds + more])
     counter = mechanism.counter(NOISE)
     assert whole[:rounds].tolist() == feed(counter, identities, first_seen, cuts).tolist()
@@ -183,7 +183,7 @@ def test_no_lane_of_a_round_is_used_for_two_purposes(monkeypatch: pytest.MonkeyP
         return bits(self, identities, tweaks, together)
 
     monkeypatch.setattr(KeyedNoise, "bits", recording)
-    counter, identities = BltMechanism.of(1000, 1, 0.01, 1e-6).counter(noise), ids(noise, 6)
+    counter, identities = BltMechanism.of(EpochParameters(1000, 1, 1e-6), 0.01).counter(noise), ids(noise, 6)
     feed(counter, identities, [1, 8, 31, 32, 40], [30, 63])
     ahead = counter.subset(np.array([1]))
     ahead.advance(identities[1:2], histories(64, 96), NONE, NOBODY)
@@ -333,7 +333,7 @@ def test_counters_at_one_round_can_be_joined() -> None:
 
 def test_escapes_of_late_labels_keep_to_a_budget_that_forgetting_to_round_exceeds() -> None:
     """A label of true count 1 in the rounds from its first on, at a budget large enough to be spent in front of us."""
-    mechanism = BltMechanism.of(14, 1, 1.0, 0.3)
+    mechanism = BltMechanism.of(EpochParameters(14, 1, 0.3), 1.0)
     budget = 0.3 / 14
     rounds = np.arange(4, 15)
     noise = starting(4, mechanism)
@@ -354,7 +354,7 @@ def test_escapes_of_late_labels_keep_to_a_budget_that_forgetting_to_round_exceed
 def test_an_escape_is_as_rare_as_its_budget_and_no_rarer_than_integers_make_it(
     horizon: int, rho: float, delta: float
 ) -> None:
-    mechanism = BltMechanism.of(horizon, 3, rho, delta)
+    mechanism = BltMechanism.of(EpochParameters(horizon, 3, delta), rho)
     rounds = np.unique(np.geomspace(1, horizon, 40).astype(np.int64))
     exact_sds = np.sqrt(mechanism.sds(rounds) ** 2 - 1 / 12)
     taus = mechanism.taus(rounds)
@@ -375,7 +375,7 @@ def test_the_standard_deviation_is_that_of_the_matrix_and_of_rounding() -> None:
 
 def test_rho_is_that_of_one_gaussian_on_the_largest_column() -> None:
     """C is the inverse of B times the matrix of running sums; an event moves D0 labels by a column of it."""
-    mechanism = BltMechanism.of(60, 4, 0.05, 1e-6)
+    mechanism = BltMechanism.of(EpochParameters(60, 4, 1e-6), 0.05)
     matrix = np.linalg.solve(response(mechanism, 60) / mechanism.draw_sd, np.tril(np.ones((60, 60))))
     columns = np.linalg.norm(matrix, axis=0)
     assert columns.max() == pytest.approx(columns[0], rel=1e-12)
@@ -390,7 +390,7 @@ def test_the_deviations_are_at_most_those_of_the_design_table(
     horizon: int, largest: float, mean: float
 ) -> None:
     """At rho = 1 and D0 = 1; scaled from more noise, so that rounding does not show."""
-    mechanism = BltMechanism.of(horizon, 1, 1e-8, 1e-6)
+    mechanism = BltMechanism.of(EpochParameters(horizon, 1, 1e-6), 1e-8)
     sds = 1e-4 * mechanism.sds(np.arange(1, horizon + 1))
     assert sds.max() <= largest + 0.008
     assert sds.mean() <= mean + 0.008
@@ -398,7 +398,7 @@ def test_the_deviations_are_at_most_those_of_the_design_table(
 
 def test_what_computing_costs_is_small_and_grows_with_what_is_computed() -> None:
     def costs(horizon: int, items: int = 4, rho: float = 0.04) -> float:
-        return BltMechanism.of(horizon, items, rho, 5e-7).failure_probability
+        return BltMechanism.of(EpochParameters(horizon, items, 5e-7), rho).failure_probability
 
     assert costs(65_535) < 1e-17
     assert costs(1 << 20) < 1e-15

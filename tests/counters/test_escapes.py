@@ -1,5 +1,6 @@
 """Do the rounds together never spend more of delta than there is, in exact arithmetic?"""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.escapes import equal_share, level_shares
 from stream_dp.counters.honaker import HonakerMechanism
+from stream_dp.counters.protocol import EpochParameters
 from stream_dp.privacy.thresholds import sum_tail, sum_tail_bounds
 
 SIZES = [(1, 1), (2, 3), (3, 1), (7, 16), (1000, 4), (32_767, 16), (65_535, 1), (65_536, 4), (2**24, 100_000)]
@@ -25,7 +27,7 @@ def spent(horizon: int, shares: list[float]) -> Fraction:
 def test_all_rounds_and_items_together_spend_at_most_delta(
     horizon: int, items: int, threshold_delta: float
 ) -> None:
-    shares = level_shares(horizon, items, threshold_delta)
+    shares = level_shares(EpochParameters(horizon, items, threshold_delta))
     assert shares == sorted(shares), "a round of a higher level spends more"
     whole = Fraction(threshold_delta)
     assert Fraction(999_999, 1_000_000) * whole < items * spent(horizon, shares) <= whole
@@ -33,14 +35,14 @@ def test_all_rounds_and_items_together_spend_at_most_delta(
 
 
 def test_equal_shares_are_those_of_every_round() -> None:
-    assert equal_share(1000, 4, 0.02) == pytest.approx(0.02 / 4000, rel=1e-15)
+    assert equal_share(EpochParameters(1000, 4, 0.02)) == pytest.approx(0.02 / 4000, rel=1e-15)
 
 
 def test_each_threshold_spends_the_share_of_its_level() -> None:
     """Every round of a horizon, against the exact tail of its noise; one less would spend more."""
     horizon, items, sigma_squared, threshold_delta = 63, 2, 30.0, 1e-4
-    mechanism = BinaryMechanism.of(horizon, items, sigma_squared, threshold_delta, "kept")
-    shares = level_shares(horizon, items, threshold_delta)
+    mechanism = BinaryMechanism.of(EpochParameters(horizon, items, threshold_delta, "kept"), sigma_squared)
+    shares = level_shares(EpochParameters(horizon, items, threshold_delta))
     for number in range(1, horizon + 1):
         share, nodes = shares[(number & -number).bit_length() - 1], number.bit_count()
         tau = mechanism.tau(number)
@@ -50,9 +52,10 @@ def test_each_threshold_spends_the_share_of_its_level() -> None:
 
 def test_honaker_lowers_its_thresholds_where_shares_are_larger() -> None:
     """A larger share never gives a higher threshold, and a smaller one never a lower."""
-    kept = HonakerMechanism.of(63, 2, 30.0, 1e-4, "kept")
-    equal = HonakerMechanism.of(63, 2, 30.0, 1e-4)
-    shares, share = level_shares(63, 2, 1e-4), equal_share(63, 2, 1e-4)
+    parameters = EpochParameters(63, 2, 1e-4)
+    kept = HonakerMechanism.of(replace(parameters, shown="kept"), 30.0)
+    equal = HonakerMechanism.of(parameters, 30.0)
+    shares, share = level_shares(parameters), equal_share(parameters)
     rounds = np.arange(1, 64)
     more = np.array(shares)[np.bitwise_count((rounds & -rounds) - 1)] >= share
     assert np.all(kept.taus(rounds)[more] <= equal.taus(rounds)[more])

@@ -16,7 +16,7 @@ from scipy.stats import norm
 from stream_dp.counters import honaker
 from stream_dp.counters.binary import chain
 from stream_dp.counters.honaker import HonakerCounter, HonakerMechanism, level_of
-from stream_dp.counters.protocol import Column, CounterState, Hits
+from stream_dp.counters.protocol import Column, CounterState, EpochParameters, Hits
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, pmf, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.privacy.wide_gaussian import square_factors
@@ -56,7 +56,7 @@ def test_the_estimate_of_a_node_is_the_best_that_its_subtree_allows(level: int) 
     assert weights == pytest.approx({(end, k): (1 << k) / divisor for end, k in weights})
     squares = sum(weight**2 for weight in weights.values())
     assert squares == pytest.approx((1 << level) / divisor)
-    mechanism = HonakerMechanism.of(63, 1, 1e4, 1e-6)
+    mechanism = HonakerMechanism.of(EpochParameters(63, 1, 1e-6), 1e4)
     assert mechanism.sd(1 << level) ** 2 == pytest.approx(squares * variance(1e4) + 1 / 12, rel=1e-5)
 
 
@@ -192,7 +192,9 @@ def test_the_standard_deviation_is_that_of_the_exact_law(last: int, sigma_square
     found = as_mapping(last, sigma_squared)
     mean = sum(k * probability for k, probability in found.items())
     second = sum(k * k * probability for k, probability in found.items())
-    assert HonakerMechanism.of(15, 1, sigma_squared, 1e-6).sd(last) == pytest.approx(second**0.5, rel=1e-4)
+    assert HonakerMechanism.of(EpochParameters(15, 1, 1e-6), sigma_squared).sd(last) == pytest.approx(
+        second**0.5, rel=1e-4
+    )
     assert abs(mean) < 1e-3
 
 
@@ -267,7 +269,7 @@ def test_a_start_whose_nodes_share_their_draws_is_noticed(monkeypatch: pytest.Mo
 def test_a_start_far_out_has_the_variance_of_all_the_rounds_before() -> None:
     """The last round of the largest horizon but one: 24 nodes, up to 8 million rounds each."""
     last = 2**24 - 1
-    mechanism = HonakerMechanism.of(last, 1, 60.0, 1e-6)
+    mechanism = HonakerMechanism.of(EpochParameters(last, 1, 1e-6), 60.0)
     counter = mechanism.counter(NOISE)
     columns = [Column(f"estimate:{level_of(a)}", a, np.zeros(0, np.int64)) for a in chain(last - 1)]
     counter.restore(CounterState(last - 1, columns, {last - 1: bytes(32)}), 0)
@@ -333,7 +335,7 @@ def test_counters_at_one_round_can_be_joined() -> None:
 def test_the_deviations_are_those_of_the_design_table(horizon: int, largest: float, mean: float) -> None:
     """At rho = 1 and D0 = 1; scaled from more items, so that the variance is large enough for the mechanism."""
     items = 1_000_000
-    mechanism = HonakerMechanism.of(horizon, items, items * horizon.bit_length() / 2, 1e-6)
+    mechanism = HonakerMechanism.of(EpochParameters(horizon, items, 1e-6), items * horizon.bit_length() / 2)
     assert mechanism.rho == 1
     sds = mechanism.sds(np.arange(1, horizon + 1)) / items**0.5
     assert sds.max() == pytest.approx(largest, rel=0.002)
@@ -342,7 +344,7 @@ def test_the_deviations_are_those_of_the_design_table(horizon: int, largest: flo
 
 def test_a_drift_is_the_deviation_of_the_difference() -> None:
     """By the weights of all draws in the two sums."""
-    mechanism = HonakerMechanism.of(64, 1, 30.0, 1e-6)
+    mechanism = HonakerMechanism.of(EpochParameters(64, 1, 1e-6), 30.0)
     for start in (0, 1, 6, 8, 13, 24, 32, 40):
         rounds = np.arange(start + 1, 65)
         expected = [
@@ -362,7 +364,7 @@ def tail_of(last: int, sigma_squared: float, x: int) -> float:
 @pytest.mark.parametrize("delta", [1e-10, 1e-6, 1e-3, 0.1, 0.9])
 def test_an_escape_is_as_rare_as_its_budget_by_the_exact_law(sigma_squared: float, delta: float) -> None:
     """And a threshold lower by 4, or by 3% where that is more, breaks the budget in every round: it is tight."""
-    mechanism = HonakerMechanism.of(15, 2, sigma_squared, delta)
+    mechanism = HonakerMechanism.of(EpochParameters(15, 2, delta), sigma_squared)
     rounds = np.array(SMALL)
     budget = delta / 2 / 15
     for last, tau in zip(SMALL, mechanism.taus(rounds).tolist(), strict=True):
@@ -372,7 +374,7 @@ def test_an_escape_is_as_rare_as_its_budget_by_the_exact_law(sigma_squared: floa
 
 def test_escapes_of_late_labels_keep_to_a_budget_that_a_bare_quantile_exceeds() -> None:
     """A label of true count 1 in the rounds from its first on, at a budget large enough to be spent in front of us."""
-    mechanism = HonakerMechanism.of(12, 1, 12.0, 0.2)
+    mechanism = HonakerMechanism.of(EpochParameters(12, 1, 0.2), 12.0)
     budget = 0.2 / 12
     noise = starting(4)[3:]
     rounds = np.arange(4, 13)
@@ -386,7 +388,7 @@ def test_escapes_of_late_labels_keep_to_a_budget_that_a_bare_quantile_exceeds() 
 
 def test_thresholds_and_deviations_far_out() -> None:
     """All rounds at once are as one by one, and above the quantile of a continuous Gaussian by little."""
-    mechanism = HonakerMechanism.of(2**24, 4, 1000.0, 5e-7)
+    mechanism = HonakerMechanism.of(EpochParameters(2**24, 4, 5e-7), 1000.0)
     rounds = np.array([1, 2, 3, 1000, 65_535, 65_536, 2**24 - 1, 2**24])
     taus, sds = mechanism.taus(rounds), mechanism.sds(rounds)
     assert taus.dtype == np.int32
@@ -413,4 +415,4 @@ def test_the_largest_values_there_can_be_fit_into_64_and_32_bits() -> None:
 
 def test_a_guarantee_that_needs_too_little_noise_is_refused_in_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"variance 12 at least, not 11\.5: raise sigma_squared"):
-        HonakerMechanism.of(15, 1, 11.5, 1e-6)
+        HonakerMechanism.of(EpochParameters(15, 1, 1e-6), 11.5)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from stream_dp.counters.protocol import EpochParameters
 from stream_dp.counters.smooth import SmoothMechanism, smooth_tree, tree_shape
 from stream_dp.counters.tree import TreeCounter
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
@@ -120,7 +121,7 @@ def test_the_bound_on_prefixes_holds_for_every_choice_of_parents_up_to_7_rounds(
 def test_the_largest_deviation_is_below_the_design_table(horizon: int, of_the_design: float) -> None:
     """At rho = 1, D0 = 1.  The table's trees have as many zeros as ones; a free choice is 5 to 10% better."""
     ones, zeros = tree_shape(horizon)
-    mechanism = SmoothMechanism.of(horizon, 1, zeros / 2, 1e-6)
+    mechanism = SmoothMechanism.of(EpochParameters(horizon, 1, 1e-6), zeros / 2)
     assert mechanism.rho == 1
     sds = mechanism.sds(np.arange(1, horizon + 1))
     assert sds.max() == pytest.approx((ones * variance(zeros / 2)) ** 0.5)
@@ -130,7 +131,7 @@ def test_the_largest_deviation_is_below_the_design_table(horizon: int, of_the_de
 
 @pytest.mark.parametrize("horizon", [7, 1023])
 def test_every_threshold_is_the_exact_tail_of_its_prefix(horizon: int) -> None:
-    mechanism = SmoothMechanism.of(horizon, 3, 30.0, 1e-4)
+    mechanism = SmoothMechanism.of(EpochParameters(horizon, 3, 1e-4), 30.0)
     tree = smooth_tree(mechanism.ones, mechanism.zeros)
     rounds = np.arange(1, horizon + 1)
     tails = [sum_tail_threshold(30.0, len(tree.chain(last)), 1e-4 / 3 / horizon) for last in rounds.tolist()]
@@ -140,7 +141,7 @@ def test_every_threshold_is_the_exact_tail_of_its_prefix(horizon: int) -> None:
 
 def test_an_escape_is_as_rare_as_its_budget_and_a_threshold_one_lower_is_not() -> None:
     """A label of true count 1, at a budget large enough to be spent in front of us."""
-    mechanism = SmoothMechanism.of(20, 1, 12.0, 0.5)
+    mechanism = SmoothMechanism.of(EpochParameters(20, 1, 0.5), 12.0)
     rounds, labels = np.arange(1, 21), 40_000
     noise = feed(mechanism.counter(NOISE), ids(NOISE, labels), [1] * labels, [20])
     budget = 0.5 / 20
@@ -175,7 +176,7 @@ def test_noise_is_the_sum_of_single_draws_over_the_chain_however_the_stream_is_c
 
 def test_the_law_and_the_covariance_of_the_noise() -> None:
     """Rounds of one chain share its nodes; a counter that adds one draw too many, or shares none, is noticed."""
-    mechanism = SmoothMechanism.of(20, 1, 9.0, 1e-6)
+    mechanism = SmoothMechanism.of(EpochParameters(20, 1, 1e-6), 9.0)
     tree = smooth_tree(mechanism.ones, mechanism.zeros)
     labels = 30_000
     noise = feed(mechanism.counter(NOISE), ids(NOISE, labels), [1] * labels, [20]).astype(np.int64)

@@ -21,6 +21,7 @@ from stream_dp.cli import app
 from stream_dp.config.settings import Settings, load_settings
 from stream_dp.counters.binary import BinaryMechanism, chain
 from stream_dp.counters.calibration import coupling_delta
+from stream_dp.counters.protocol import EpochParameters
 from stream_dp.dev.servers import embedded
 from stream_dp.privacy.keyed_noise import MOST_CELLS
 from tests.docs.commands import NoSuchCommandLine, commands, parse_line
@@ -151,7 +152,7 @@ def test_the_page_on_releases_knows_which_noise_two_rounds_share() -> None:
     [snippet, _] = blocks((ROOT / "docs" / "releases.md").read_text(), "python")
     shown: dict[str, Any] = {}
     exec(snippet, shown)
-    mechanism = BinaryMechanism.of(63, 1, 100.0, 1e-6)
+    mechanism = BinaryMechanism.of(EpochParameters(63, 1, 1e-6), 100.0)
     for first, second in ((6, 7), (7, 8), (12, 12), (63, 32)):
         common = {"mechanism": mechanism.name}
         releases = [common | {"round": number, "sd": mechanism.sd(number)} for number in (first, second)]

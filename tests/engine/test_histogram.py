@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from stream_dp.counters.binary import BinaryMechanism
+from stream_dp.counters.protocol import EpochParameters
 from stream_dp.engine.histogram import HistogramState, HorizonReached, RunningHistogram, _sorted_by_count
 from stream_dp.engine.released_block import Snapshot
 from stream_dp.privacy.keyed_noise import KeyedNoise
@@ -98,7 +99,7 @@ def test_releases_and_tables_equal_the_slow_implementation(
     events: list[list[str]], items_per_event: int, sigma_squared: float, threshold_delta: float, spare: int
 ) -> None:
     horizon = len(events) + spare + 1
-    mechanism = BinaryMechanism.of(horizon, items_per_event, sigma_squared, threshold_delta)
+    mechanism = BinaryMechanism.of(EpochParameters(horizon, items_per_event, threshold_delta), sigma_squared)
     histogram = running(mechanism)
     settled = (items_per_event, sigma_squared)
     expected = naive.naive_releases(KEY, STREAM, NONCE, horizon, *settled, threshold_delta, events)
@@ -118,7 +119,9 @@ def test_any_unicode_may_be_a_label(events: list[list[str]]) -> None:
 def test_a_thousand_real_events_equal_the_slow_implementation() -> None:
     events = [naive.first_distinct(event, 2) for event in real_events(1000)]
     settled = (1023, 2, 2.0, 0.5)
-    snapshots = running(BinaryMechanism.of(*settled)).observe(events)
+    horizon, items_per_event, sigma_squared, threshold_delta = settled
+    parameters = EpochParameters(horizon, items_per_event, threshold_delta)
+    snapshots = running(BinaryMechanism.of(parameters, sigma_squared)).observe(events)
     assert naive.naive_releases(KEY, STREAM, NONCE, *settled, events) == pairs(snapshots)
     assert len(snapshots[-1].labels) > 5  # something was released, so that there was something to compare
 
@@ -140,7 +143,7 @@ def test_releases_do_not_depend_on_the_cuts_inside_a_large_stream() -> None:
     """Large enough for the histogram itself to cut it: more rounds times labels than it takes at once."""
     choice = np.random.default_rng(7)
     events = [[str(item) for item in choice.geometric(0.01, 5)] for _ in range(3000)]
-    mechanism = BinaryMechanism.of(4095, 4, 4.0, 0.01)
+    mechanism = BinaryMechanism.of(EpochParameters(4095, 4, 0.01), 4.0)
     whole, in_blocks = running(mechanism), running(mechanism)
     expected = pairs(whole.observe(events))
     assert expected == pairs([s for i in range(0, 3000, 37) for s in in_blocks.observe(events[i : i + 37])])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stream_dp.counters import DISCRETE
 from stream_dp.counters.blt import BltMechanism
-from stream_dp.counters.protocol import CalibratedCounter, Counter, Hits
+from stream_dp.counters.protocol import CalibratedCounter, Counter, EpochParameters, Hits
 from stream_dp.engine.histogram import HistogramState, RunningHistogram, chain_heads
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
@@ -60,8 +60,8 @@ SIGMA_SQUARED = {"binary": 1.0, "smooth": 1.0, "honaker": 12.0}
 
 def mechanism(name: str, tau: int = 9) -> Crafted:
     if name == "blt":
-        return Crafted(HORIZON, 4, BltMechanism.of(HORIZON, 4, 5.0, 0.01), tau)
-    return Crafted(HORIZON, 4, DISCRETE[name].of(HORIZON, 4, SIGMA_SQUARED[name], 0.01), tau)
+        return Crafted(HORIZON, 4, BltMechanism.of(EpochParameters(HORIZON, 4, 0.01), 5.0), tau)
+    return Crafted(HORIZON, 4, DISCRETE[name].of(EpochParameters(HORIZON, 4, 0.01), SIGMA_SQUARED[name]), tau)
 
 
 def releases(
@@ -148,7 +148,7 @@ def test_the_definition_prunes_what_the_examples_show() -> None:
 def test_a_label_that_is_out_of_reach_waits_for_the_next_block() -> None:
     """With less reach than a block can add, a label that rises within it is shown in its last round and later."""
     quiet = Crafted(
-        HORIZON, 4, DISCRETE["binary"].of(HORIZON, 4, 0.02, 0.01), 10
+        HORIZON, 4, DISCRETE["binary"].of(EpochParameters(HORIZON, 4, 0.01), 0.02), 10
     )  # all draws are 0, near enough
     table = RunningHistogram(quiet, noise(), pruning=Pruning(16, events_per_round=0))
     shown = releases(table, [["a"]] * 32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stream_dp.counters.blt import BltMechanism
-from stream_dp.counters.protocol import Hits
+from stream_dp.counters.protocol import EpochParameters, Hits
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 from tests.engine.window_histogram import WindowHistogram
 
@@ -71,7 +71,7 @@ def remembered(
 
 @pytest.mark.parametrize("window", [1, 2, 5])
 def test_forgetting_changes_no_bit(window: int) -> None:
-    mechanism = BltMechanism.of(window, 1, 2.0, 0.3)
+    mechanism = BltMechanism.of(EpochParameters(window, 1, 0.3), 2.0)
     taus = [int(tau) for tau in mechanism.taus(np.arange(1, window + 1))]
     chance = random.Random(7)
     log = [

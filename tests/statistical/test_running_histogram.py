@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stream_dp.counters.binary import BinaryMechanism, chain
+from stream_dp.counters.protocol import EpochParameters
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.engine.released_block import Snapshot
 from stream_dp.privacy.discrete_gaussian import variance
@@ -34,7 +35,7 @@ def mechanism(
 
     The labels' noise is independent, so each of them is a trial of a stream of its own.
     """
-    return BinaryMechanism.of(HORIZON, 1, sigma_squared, threshold_delta)
+    return BinaryMechanism.of(EpochParameters(HORIZON, 1, threshold_delta), sigma_squared)
 
 
 def everything_known(sigma_squared: float) -> BinaryMechanism:

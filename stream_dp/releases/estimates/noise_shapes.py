@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.blt_parameters import best_gaps, output_weights
 from stream_dp.counters.escapes import level_shares
+from stream_dp.counters.protocol import EpochParameters
 from stream_dp.counters.smooth import SmoothTree, tree_shape
 
 Covariances = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
@@ -39,9 +40,9 @@ class NoiseShape(NamedTuple):
 def noise_shape(mechanism: str, horizon: int) -> NoiseShape:
     """That of a counter in an epoch whose labels are kept.  Raises ValueError for a mechanism that is not known."""
     if mechanism == "binary":
-        return NoiseShape(_binary, tuple(level_shares(horizon, 1, 1.0)))
+        return NoiseShape(_binary, tuple(level_shares(EpochParameters(horizon, 1, 1.0))))
     if mechanism == "honaker":
-        return NoiseShape(_honaker, tuple(level_shares(horizon, 1, 1.0)))
+        return NoiseShape(_honaker, tuple(level_shares(EpochParameters(horizon, 1, 1.0))))
     if mechanism == "smooth":
         return NoiseShape(_smooth(horizon))
     if mechanism == "blt":
