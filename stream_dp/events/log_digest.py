@@ -7,6 +7,7 @@ nothing.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,6 +43,15 @@ class LogDigest:
     def lasts(self) -> tuple[bytes, ...]:
         """The place and digest of the last record of each partition."""
         return self.last, *self.further
+
+
+class PartDigest(NamedTuple):
+    """What the records of one partition bring to the digest of a round: their number, their digest, and the last."""
+
+    partition: int
+    records: int
+    digest: bytes
+    last: bytes
 
 
 def offset_of(last: bytes) -> int | None:
@@ -81,18 +91,26 @@ class LogDigester:
 
         One digest a partition: a digest a record costs more than all else that is done with a record.
         """
+        return self.extend_joint(
+            log, [self.of_part(partition, records) for partition, records in parts if records]
+        )
+
+    def of_part(self, partition: int, records: Sequence[Record]) -> PartDigest:
+        """What one partition, whose records of a round these are, brings to `extend_joint`; at least one record."""
+        digest, last = self._of_part(partition, records), self.in_place(records[-1])
+        return PartDigest(partition, len(records), digest, last)
+
+    def extend_joint(self, log: LogDigest, parts: Iterable[PartDigest]) -> LogDigest:
+        """The commitment to `log` followed by a round: what each partition that has records in it brings, in order."""
         lasts, count, contents = list(log.lasts), log.records, int.from_bytes(log.contents, "big")
         sequence = self._joined.copy()
         sequence.update(log.sequence)
-        for partition, records in parts:
-            if not records:
-                continue
-            digest = self._of_part(partition, records)
-            sequence.update(digest)
-            contents += int.from_bytes(digest, "big")
-            count += len(records)
-            lasts += [b""] * (partition + 1 - len(lasts))
-            lasts[partition] = self.in_place(records[-1])
+        for part in parts:
+            sequence.update(part.digest)
+            contents += int.from_bytes(part.digest, "big")
+            count += part.records
+            lasts += [b""] * (part.partition + 1 - len(lasts))
+            lasts[part.partition] = part.last
         total = (contents % 2 ** (8 * _BYTES)).to_bytes(_BYTES, "big")
         return LogDigest(count, sequence.digest(), total, lasts[0], tuple(lasts[1:]))
 

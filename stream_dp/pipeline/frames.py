@@ -8,7 +8,7 @@ skip what it has and take the rest.
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +20,9 @@ from stream_dp.pipeline.intake import ClosedRounds
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
 VERSION = 1
+SEAL_VERSION = 2
+"""Of a frame without labels: what the partitions admitted came in frames of their own (partition_frames.py)."""
+
 LARGEST_FRAME = 900_000
 """About this many bytes of labels end a frame, to stay below Kafka's default limit of a message."""
 
@@ -143,9 +146,9 @@ def decode_frame(value: bytes | None) -> Frame:
         raise FrameRefused(
             "the frames topic holds a record that is no frame: only the sequencer may write there"
         ) from None
-    if frame.v != VERSION:
+    if frame.v not in (VERSION, SEAL_VERSION):
         raise FrameRefused(
-            f"the sequencer writes frames of version {frame.v} and this program reads version {VERSION}: "
+            f"the sequencer writes frames of version {frame.v} and this program reads up to {SEAL_VERSION}: "
             "run the same version everywhere"
         )
     return frame
@@ -157,6 +160,35 @@ def shards_of(ids: NDArray[np.uint64], shards: int) -> NDArray[np.int64]:
     It is the first word of the identity modulo `shards`: without the key nobody can tell where a label would be.
     """
     return (ids[:, 0] % np.uint64(shards)).astype(np.int64)
+
+
+def owners_of(labels: Iterable[str], shards: int, noise: KeyedNoise) -> dict[str, int]:
+    """Which shard owns each of these labels, all of them different."""
+    known = list(labels)
+    ids = noise.label_ids(label.encode() for label in known)
+    return dict(zip(known, shards_of(ids, shards).tolist(), strict=True))
+
+
+def seal(
+    epoch: int,
+    nonce: bytes,
+    shards: int,
+    first: int,
+    before: bytes,
+    heads: Sequence[bytes],
+    closed: Sequence[int],
+) -> Iterator[Frame]:
+    """For each shard, the frame that says that the rounds from `first` on are whole; see `FrameWriter.frames`."""
+    times = np.array(closed, _TIMESTAMP).tobytes()
+    for shard in range(shards):
+        yield Frame(
+            SEAL_VERSION, epoch, nonce, shard, shards, first, 1, 1, before, b"".join(heads), times, [], [], []
+        )
+
+
+def sealed(frame: Frame, steps: list[int], labels: list[str], counts: list[int]) -> Frame:
+    """The frame that a seal and the frames of its partitions make together."""
+    return msgspec.structs.replace(frame, v=VERSION, steps=steps, labels=labels, counts=counts)
 
 
 class _Hit(NamedTuple):
@@ -216,9 +248,8 @@ class FrameWriter:
             start = end
 
     def _owners(self, counted: Sequence[Counter[str]]) -> dict[str, int]:
-        labels = list(dict.fromkeys(label for labels in counted for label in labels))
-        ids = self._noise.label_ids(label.encode() for label in labels)
-        return dict(zip(labels, shards_of(ids, self._shards).tolist(), strict=True))
+        labels = dict.fromkeys(label for labels in counted for label in labels)
+        return owners_of(labels, self._shards, self._noise)
 
     def _shared_out(self, hits: Sequence[_Hit], owners: dict[str, int]) -> list[list[_Hit]]:
         owned: list[list[_Hit]] = [[] for _ in range(self._shards)]

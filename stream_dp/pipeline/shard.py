@@ -7,8 +7,9 @@ from itertools import compress
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
-from stream_dp.pipeline.frames import Frame, FrameRefused, FramesLost, shards_of
+from stream_dp.pipeline.frames import SEAL_VERSION, Frame, FrameRefused, FramesLost, shards_of
 from stream_dp.pipeline.intake import Position
+from stream_dp.pipeline.partition_frames import FramesOfPartitions, PartitionFrame
 from stream_dp.pipeline.pipeline import ReleasedPart, Releaser
 
 
@@ -40,6 +41,7 @@ class Shard:
         self.histogram = RunningHistogram(epoch.mechanism, noise, state, epoch.pruning)
         self._releaser = Releaser(epoch, key, self._position.released, known, (number, shards))
         self._parts: dict[int, Frame] = {}
+        self._of_partitions = FramesOfPartitions(noise)
 
     @property
     def round(self) -> int:
@@ -48,14 +50,19 @@ class Shard:
 
     @property
     def position(self) -> Position:
-        """How far its partition of the frames topic has been counted, at the end of a frame."""
+        """How far its partition of the frames topic has been counted: nothing before it is needed any more."""
         return replace(self._position, released=self._releaser.released)
 
     def last_release(self, previous: int | None) -> list[bytes]:
         """See `Pipeline.last_release`."""
         return self._releaser.again(self.histogram, self.position.closed, previous)
 
-    def process(self, frames: Iterable[tuple[int, Frame]]) -> Iterator[list[ReleasedPart]]:
+    @property
+    def waiting_frames(self) -> int:
+        """How many frames of partitions wait in memory until their round is sealed."""
+        return self._of_partitions.frames
+
+    def process(self, frames: Iterable[tuple[int, Frame | PartitionFrame]]) -> Iterator[list[ReleasedPart]]:
         """Close the rounds of this epoch's frames, each given with its offset, in the order of their partition.
 
         Gives the releases a block of rounds at a time; the shard is in one piece again when all blocks were taken.
@@ -68,21 +75,32 @@ class Shard:
         timestamps: list[int] = []
         reached, history, before = self.round, self.histogram.history, self._position.closed
         for offset, frame in frames:
-            rest = self._rest(frame, reached, history)
+            if not self._is_of_epoch(frame):
+                rest = None
+            elif isinstance(frame, PartitionFrame):
+                rest = None
+                if frame.round > reached:
+                    self._of_partitions.add(offset, frame)
+            else:
+                rest = self._rest(frame, reached, history)
             if rest is not None:
                 rounds += rest.admitted()
                 histories += rest.histories()
                 timestamps += rest.timestamps
                 reached, history = rest.last, histories[-1]
             if not self._parts:  # else a checkpoint must not pass over the parts that came before
+                waiting = self._of_partitions.first_offset
                 closed = timestamps[-1] if timestamps else before
-                self._position = Position(offset + 1, closed=closed)
+                self._position = Position(offset + 1 if waiting is None else waiting, closed=closed)
         yield from self._releaser.release(self.histogram, rounds, timestamps, before, histories)
 
-    def _rest(self, frame: Frame, reached: int, history: bytes) -> Frame | None:
-        """What `frame` says beyond round `reached`, whose head of the hash chain is `history`; None if nothing."""
+    def _is_of_epoch(self, frame: Frame | PartitionFrame) -> bool:
+        """Whether a frame belongs to this shard's epoch; False for one of an older epoch, whose writer slept.
+
+        Raises `FrameRefused` for any other.
+        """
         if frame.epoch < self.epoch.number:
-            return None  # from a sequencer of a closed epoch that slept
+            return False
         if frame.epoch > self.epoch.number or frame.nonce != self.epoch.nonce:
             raise FrameRefused(
                 f"the frames topic holds frames of another epoch {frame.epoch} than the one that shard {self.number} "
@@ -93,6 +111,10 @@ class Shard:
                 f"the frames are cut for {frame.shards} shards and this is one of {self.shards}: "
                 "give sequencer and shards the same setting shards"
             )
+        return True
+
+    def _rest(self, frame: Frame, reached: int, history: bytes) -> Frame | None:
+        """What `frame` says beyond round `reached`, whose head of the hash chain is `history`; None if nothing."""
         if frame.last <= reached:
             return None
         if frame.first > reached + 1:
@@ -105,7 +127,8 @@ class Shard:
                 f"the frames of shard {self.number} do not go on where its round {reached} ended: another log was "
                 "sequenced, or the frames topic was changed; nothing is sent"
             )
-        return self._whole(frame.after(reached))
+        rest = frame.after(reached)
+        return self._of_partitions.joined(rest) if frame.v == SEAL_VERSION else self._whole(rest)
 
     def _whole(self, frame: Frame) -> Frame | None:
         """The frame, put together if its only round comes in parts; None until the last of them has come."""

@@ -9,6 +9,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.record import Record
 from stream_dp.pipeline.frames import Frame, decode_frame, encode_frame
+from stream_dp.pipeline.partition_frames import PartitionFrame
 from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.pipeline.shard import Shard
@@ -85,7 +86,7 @@ def sequencer(shards: int, before: Sequencer | None = None, of: Epoch = EPOCH) -
     return Sequencer(of, KEY, TOPIC, shards, before.position, before.state())
 
 
-def release(shard: Shard, frames: Iterable[tuple[int, Frame]]) -> list[ReleasedPart]:
+def release(shard: Shard, frames: Iterable[tuple[int, Frame | PartitionFrame]]) -> list[ReleasedPart]:
     """All that the shard makes of the frames."""
     return [part for block in shard.process(frames) for part in block]
 

@@ -1,0 +1,121 @@
+"""What a member of the intake does with one partition: its part of every round, as frames and a head.
+
+It reads no clock and no socket, and knows nothing of other partitions: what it gives is a function of the noise key,
+the epoch, the partition's records and the barriers.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stream_dp.counters.protocol import CounterState
+from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.histogram import HistogramState
+from stream_dp.events.barrier_chain import Barrier
+from stream_dp.events.dead_letter import DeadLetter
+from stream_dp.events.log_digest import NOTHING
+from stream_dp.events.record import Record
+from stream_dp.pipeline.intake import Intake, Position
+from stream_dp.pipeline.partition_frames import (
+    HEAD_VERSION,
+    PartitionFrame,
+    PartitionFrameWriter,
+    PartitionHead,
+)
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
+
+
+@dataclass(frozen=True)
+class PartOfRound:
+    """What one partition brings to one round; `records` is how many it held, and private."""
+
+    frames: Sequence[PartitionFrame]
+    head: PartitionHead
+    dead_letters: Sequence[DeadLetter]
+    records: int
+
+
+class PartitionIntake:
+    """Counts partition `number` of an events topic for `shards` shards.
+
+    `position`, `state` and `pairs` are what an earlier one had after a round: all of them, or none.
+    """
+
+    def __init__(
+        self,
+        epoch: Epoch,
+        key: bytes,
+        topic: str,
+        number: int,
+        shards: int,
+        position: Position | None = None,
+        state: HistogramState | None = None,
+        pairs: bytes | bytearray = b"",
+    ) -> None:
+        assert epoch.after_barrier is not None, "only rounds of barriers are read by many"
+        self.epoch, self.number = epoch, number
+        self.intake = Intake(epoch, key, topic, position, pairs)
+        self._noise = epoch.noise(key)
+        self._head = state.history if state is not None else EMPTY_HISTORY
+        self._first = epoch.after_barrier.number
+        self._writer = PartitionFrameWriter(epoch.number, epoch.nonce, number, shards, self._noise)
+
+    @property
+    def position(self) -> Position:
+        """How far the partition has been counted; of other partitions it says where the last barrier stood."""
+        return self.intake.position
+
+    @property
+    def barrier(self) -> Barrier:
+        """The one that closed the last round, or the one before the epoch's first."""
+        barrier = self.position.barrier
+        assert barrier is not None
+        return barrier
+
+    @property
+    def round(self) -> int:
+        """Rounds closed so far."""
+        return self.barrier.number - self._first
+
+    @property
+    def finished(self) -> bool:
+        """Whether the horizon is reached: what follows belongs to another epoch."""
+        return self.round == self.epoch.mechanism.horizon
+
+    def state(self) -> HistogramState:
+        """What is kept of it beside its position: the head of its hash chain, and no label."""
+        return HistogramState(self._head, [], np.empty(0, np.int32), CounterState(self.round))
+
+    def close(self, barrier: Barrier, records: Sequence[Record]) -> PartOfRound | None:
+        """The partition's part of the round that `barrier`, the next one, closes; `records` are all of it.
+
+        None if the partition is not among those that it names: it joins later.
+        """
+        if barrier.number != self.barrier.number + 1:
+            raise ValueError(f"barrier {barrier.number} does not follow barrier {self.barrier.number}")
+        counted = self.intake.position.log
+        alone = replace(NOTHING, last=counted.last, further=counted.further)  # the digest of this round
+        self.intake.position = replace(self.intake.position, log=alone)
+        closed = self.intake.process([*records, barrier], 1)
+        [parts] = closed.parts
+        admitted = dict(parts or ()).get(self.number)
+        if admitted is None:
+            return None
+        log = self.position.log
+        self._head = self._noise.extend_partition(self._head, self.round, self.number, admitted)
+        head = PartitionHead(
+            HEAD_VERSION,
+            self.epoch.number,
+            self.epoch.nonce,
+            self.number,
+            self.round,
+            barrier.digest,
+            self._head,
+            log.records,
+            log.contents if log.records else b"",
+            log.lasts[self.number] if log.records else b"",
+        )
+        frames = list(self._writer.frames(self.round, self._head, Counter(admitted)))
+        return PartOfRound(frames, head, closed.dead_letters, len(records))

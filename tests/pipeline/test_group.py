@@ -1,0 +1,286 @@
+"""Partitions that are counted apart release what one worker releases that reads them all: lists stand for topics."""
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.barrier_chain import Barrier, BarrierChain, beginning, named
+from stream_dp.events.merged_log import LogEntry
+from stream_dp.events.record import Record
+from stream_dp.pipeline.coordinator import Coordinator, HeadsOfRounds
+from stream_dp.pipeline.frames import Frame, FrameRefused, FramesLost, encode_frame
+from stream_dp.pipeline.partition_frames import (
+    PartitionFrame,
+    PartitionHead,
+    decode_of_shard,
+    encode,
+)
+from stream_dp.pipeline.partition_intake import PartitionIntake
+from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
+from stream_dp.pipeline.shard import Shard
+from tests.pipeline.pieces import KEY, TOPIC, Topics, epoch, release
+from tests.system.streams import some_events
+
+SHARDS, ROUNDS = 3, 12
+
+
+def epoch_over(partitions: int) -> Epoch:
+    of = epoch(rounds="ticks")
+    further = (0,) * (partitions - 1)
+    return replace(of, further_offsets=further, after_barrier=beginning("c", 0, 0, *further))
+
+
+def log_of(of: Epoch, seed: int, added: int = 0) -> list[LogEntry]:
+    """Rounds of events, some empty; after half of them `added` more partitions are there."""
+    rng = random.Random(seed)
+    assert of.after_barrier is not None
+    chain = BarrierChain(KEY, "s", of.after_barrier)
+    ends = [0] * len(of.offsets)
+    entries: list[LogEntry] = []
+    for number in range(1, ROUNDS + 1):
+        ends += [0] * (added if number == ROUNDS // 2 else 0)
+        for partition in range(len(ends)):
+            for value in some_events(rng.choice([0, 0, 1, 4, 9]), seed=rng.randrange(10**6)):
+                gap = rng.choice([0, 0, 0, 2])  # aborted records take offsets
+                offset = ends[partition] + gap
+                entries.append(Record(offset, 1_000 + offset, b"k", value, partition))
+                ends[partition] = offset + 1
+        barrier = chain.take(number - 1, chain.encode(1_000 * number, named(ends)))
+        assert barrier is not None
+        entries.append(barrier)
+    return entries
+
+
+class Group:
+    """Members, the worker and shards, between which records go through lists."""
+
+    def __init__(self, of: Epoch, entries: Sequence[LogEntry]) -> None:
+        self.of, self.entries = of, entries
+        self.topics = Topics(SHARDS)
+        self.heads: list[bytes] = []
+        self.letters = 0
+        self.worker = Coordinator(of, KEY, SHARDS)
+        self._waiting = HeadsOfRounds(of, 0)
+        self._read = 0
+
+    @property
+    def barriers(self) -> list[Barrier]:
+        return [each for each in self.entries if isinstance(each, Barrier)]
+
+    def partition(self, number: int) -> PartitionIntake:
+        return PartitionIntake(self.of, KEY, TOPIC, number, SHARDS)
+
+    def count(self, intake: PartitionIntake, barrier: Barrier) -> None:
+        """What a member does for one of its partitions and one barrier."""
+        before, end = intake.position.offsets, barrier.ends
+        place = intake.number
+        start = before[place] if place < len(before) else 0
+        records = [
+            each
+            for each in self.entries
+            if isinstance(each, Record)
+            and each.partition == place
+            and start <= each.offset < (*end, *[0] * 99)[place]
+        ]
+        part = intake.close(barrier, records)
+        if part is not None:
+            self.letters += len(part.dead_letters)
+            for frame in part.frames:
+                self.topics.frames[frame.shard].append(encode(frame))
+            self.heads.append(encode(part.head))
+
+    def seal(self) -> None:
+        """What the worker does now and then."""
+        self._waiting.add(
+            Record(offset, 0, None, value)
+            for offset, value in enumerate(self.heads[self._read :], self._read)
+        )
+        self._read = len(self.heads)
+        for barrier in self.barriers[self.worker.round :]:
+            number, partitions = self.worker.round + 1, len(barrier.offsets)
+            if self._waiting.missing(number, partitions):
+                return
+            frames = self.worker.process([*self._waiting.take(number, partitions), barrier]).frames
+            self.topics.write(frames)
+
+    def frames(self, shard: int) -> list[tuple[int, Frame | PartitionFrame]]:
+        return [(offset, decode_of_shard(value)) for offset, value in enumerate(self.topics.frames[shard])]
+
+    def released(self) -> list[ReleasedPart]:
+        for number in range(SHARDS):
+            found = release(Shard(self.of, KEY, number, SHARDS), self.frames(number))
+            self.topics.released[number] = [part.value for part in found]
+        return self.topics.merged()
+
+
+def whole(of: Epoch, entries: Iterable[LogEntry]) -> tuple[Pipeline, list[ReleasedPart]]:
+    pipeline = Pipeline(of, KEY, TOPIC)
+    return pipeline, pipeline.process(list(entries)).releases
+
+
+@pytest.mark.parametrize("members", [1, 3, 12])
+@pytest.mark.parametrize("added", [0, 2])
+def test_members_at_any_pace_release_what_one_worker_releases(members: int, added: int) -> None:
+    """Whoever has work is chosen at random; sometimes a member dies, and its partition goes back some rounds."""
+    partitions = 12 - added
+    for seed in range(3):
+        of = epoch_over(partitions)
+        entries = log_of(of, seed, added)
+        group, rng = Group(of, entries), random.Random(seed)
+        intakes = [group.partition(number) for number in range(12)]
+        saved = {number: (intake.position, intake.state()) for number, intake in enumerate(intakes)}
+        while group.worker.round < ROUNDS:
+            member = rng.randrange(members)
+            for number in range(member, 12, members):
+                intake = intakes[number]
+                if rng.random() < 0.3:
+                    saved[number] = intake.position, intake.state()
+                if rng.random() < 0.1:
+                    place = KEY, TOPIC, number, SHARDS, *saved[number]
+                    intakes[number] = PartitionIntake(of, *place)
+                elif intake.round < ROUNDS:
+                    group.count(intake, group.barriers[intake.round])
+            if rng.random() < 0.5:
+                group.seal()
+        pipeline, expected = whole(of, entries)
+        assert expected
+        assert group.released() == expected
+        found = group.worker
+        assert (found.position, found.state().history) == (pipeline.position, pipeline.state().history)
+
+
+def counted(partitions: int = 3) -> Group:
+    """A group that has counted everything and sealed nothing."""
+    of = epoch_over(partitions)
+    group = Group(of, log_of(of, seed=5))
+    for number in range(partitions):
+        intake = group.partition(number)
+        for barrier in group.barriers:
+            group.count(intake, barrier)
+    return group
+
+
+def test_a_shard_goes_on_from_any_place_in_its_partition() -> None:
+    group = counted()
+    group.seal()
+    _, expected = whole(group.of, group.entries)
+    for shard in range(SHARDS):
+        frames = group.frames(shard)
+        uninterrupted = release(Shard(group.of, KEY, shard, SHARDS), frames)
+        for stop in range(0, len(frames), 3):
+            first = Shard(group.of, KEY, shard, SHARDS)
+            found = release(first, frames[:stop])
+            again = Shard(group.of, KEY, shard, SHARDS, first.position, first.histogram.state())
+            found += release(again, frames[first.position.next_offset :])
+            assert found == uninterrupted
+    assert group.released() == expected
+
+
+def test_the_worker_goes_on_from_any_round() -> None:
+    group = counted()
+    waiting = HeadsOfRounds(group.of, 0)
+    records = [Record(offset, 0, None, value) for offset, value in enumerate(group.heads)]
+    waiting.add(records)
+    straight = Coordinator(group.of, KEY, SHARDS)
+    entries: list[LogEntry] = []
+    for number, barrier in enumerate(group.barriers, 1):
+        entries += [*waiting.take(number, 3), barrier]
+    expected = [encode_frame(frame) for each in _one_by_one(straight, entries) for frame in each]
+    for stop in range(ROUNDS):
+        first = Coordinator(group.of, KEY, SHARDS)
+        found = [encode_frame(frame) for each in _one_by_one(first, entries[: 4 * stop]) for frame in each]
+        again = Coordinator(group.of, KEY, SHARDS, first.position, first.state())
+        rest = HeadsOfRounds(group.of, again.round)
+        rest.add(records[first.heads_offset :])
+        later: list[LogEntry] = []
+        for number, barrier in enumerate(group.barriers[stop:], stop + 1):
+            later += [*rest.take(number, 3), barrier]
+        found += [encode_frame(frame) for each in _one_by_one(again, later) for frame in each]
+        assert found == expected
+        assert again.position == straight.position
+
+
+def _one_by_one(worker: Coordinator, entries: Sequence[LogEntry]) -> list[list[Frame]]:
+    return [worker.process(entries[place : place + 4]).frames for place in range(0, len(entries), 4)]
+
+
+def test_a_frame_that_was_lost_or_changed_stops_the_shard() -> None:
+    group = counted()
+    group.seal()
+    frames = group.frames(0)
+    for place, (_, frame) in enumerate(frames):
+        if isinstance(frame, PartitionFrame):
+            with pytest.raises(FramesLost, match=f"round {frame.round} was sealed"):
+                release(Shard(group.of, KEY, 0, SHARDS), frames[:place] + frames[place + 1 :])
+    offset, frame = frames[0]
+    assert isinstance(frame, PartitionFrame)
+    other = msgspec.structs.replace(frame, head=bytes(32))
+    with pytest.raises(FrameRefused, match="partition 0 was counted in two ways in round 1"):
+        release(Shard(group.of, KEY, 0, SHARDS), [(offset, frame), (offset, other)])
+    with pytest.raises(FramesLost):
+        release(Shard(group.of, KEY, 0, SHARDS), [(offset, other), *frames[1:]])
+
+
+@pytest.mark.parametrize(
+    ("changed", "refusal"),
+    [
+        ({"head": bytes(32)}, "partition 1 was counted in two ways in round 2"),
+        ({"records": 99}, "partition 1 was counted in two ways in round 2"),
+        ({"nonce": bytes(16)}, "heads of another epoch 1 than the one that is open"),
+        ({"epoch": 2, "nonce": bytes(16)}, "heads of another epoch 2 than the one that is open"),
+    ],
+)
+def test_heads_that_contradict_each_other_stop_the_worker(changed: dict[str, object], refusal: str) -> None:
+    group = counted()
+    [head] = [each for each in _heads(group) if (each.partition, each.round) == (1, 2)]
+    group.heads.append(encode(msgspec.structs.replace(head, **changed)))
+    with pytest.raises(FrameRefused, match=refusal):
+        group.seal()
+
+
+def test_heads_of_closed_epochs_and_what_is_no_head() -> None:
+    group = counted()
+    [head] = [each for each in _heads(group) if (each.partition, each.round) == (1, 2)]
+    group.heads.insert(0, encode(msgspec.structs.replace(head, epoch=0, nonce=bytes(16))))
+    group.seal()
+    assert group.worker.round == ROUNDS
+    for value in (b"", b"\x93\x01\x02", encode(head)[:-1], b"{}"):
+        with pytest.raises(FrameRefused, match="no head of this version"):
+            HeadsOfRounds(group.of, 0).add([Record(0, 0, None, value)])
+
+
+def test_a_head_by_another_barrier_stops_the_worker() -> None:
+    group = counted()
+    place, head = next(
+        (n, each) for n, each in enumerate(_heads(group)) if (each.partition, each.round) == (1, 2)
+    )
+    group.heads[place] = encode(msgspec.structs.replace(head, barrier="0" * 32))
+    with pytest.raises(FrameRefused, match="closed round 2 of partition 1 by another barrier"):
+        group.seal()
+
+
+def test_a_round_of_very_many_labels_comes_in_parts() -> None:
+    of = epoch_over(2)
+    label = "x" * 1000
+    items = [b'{"items": ["%s%d"]}' % (label.encode(), number) for number in range(4000)]
+    chain = BarrierChain(KEY, "s", of.after_barrier or beginning("c", 0, 0, 0))
+    barrier = chain.take(0, chain.encode(1_000, named([4000, 0])))
+    assert barrier is not None
+    entries: list[LogEntry] = [*(Record(n, 0, None, value) for n, value in enumerate(items)), barrier]
+    group = Group(of, entries)
+    for number in range(2):
+        group.count(group.partition(number), barrier)
+    assert max(len(value) for values in group.topics.frames for value in values) < 1_000_000
+    group.seal()
+    assert any(isinstance(frame, PartitionFrame) and frame.parts > 1 for _, frame in group.frames(0))
+    pipeline, expected = whole(of, entries)
+    assert group.released() == expected
+    assert pipeline.position == group.worker.position
+
+
+def _heads(group: Group) -> list[PartitionHead]:
+    return [msgspec.msgpack.decode(value, type=PartitionHead) for value in group.heads]
