@@ -13,6 +13,7 @@ from stream_dp.dev import redis_server
 from stream_dp.dev.servers import BrokerProcess, Servers, embedded, start_broker
 from stream_dp.kafka import clients
 from tests.apache_kafka.server import Broker, apache_kafka, free_ports
+from tests.system.partitioned import PARTITIONS
 from tests.system.streams import Stream, small_stream
 from tests.system.ticking import TICKS, MakeStream
 
@@ -111,6 +112,18 @@ def ticking(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Ma
 def by_hand(ticking: MakeStream) -> MakeStream:
     """Streams whose barriers the test writes."""
     return lambda **changed: ticking(write_barriers=False, **changed)
+
+
+@pytest.fixture
+def spread(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeStream:
+    """Streams over three partitions, whose barriers the test writes."""
+    return lambda **changed: small_stream(
+        kafka,
+        redis_url,
+        topic_prefix,
+        tmp_path,
+        **{"partitions": PARTITIONS, "write_barriers": False, "horizon": 4095, **changed},
+    )
 
 
 class KafkaOfOneTest(Protocol):

@@ -3,8 +3,6 @@
 import random
 import signal
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -15,41 +13,14 @@ from stream_dp.events.barrier_chain import decode_barrier
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.resume import NewEpoch
+from tests.system.partitioned import KINDS, PARTITIONS, feed_segments, rounds
 from tests.system.sharded import sharded_stream
 from tests.system.soak import kills
-from tests.system.streams import Stream, ended, event, small_stream, some_events
-from tests.system.ticking import open_epoch
+from tests.system.streams import ended, event, some_events
+from tests.system.ticking import MakeStream, open_epoch
 from tests.system.worker_process import Kill
 
-PARTITIONS = 3
-KINDS = ["ticks", "per-event", "every-3"]
 KILLED = -signal.SIGKILL
-MakeStream = Callable[..., AbstractContextManager[Stream]]
-
-
-@pytest.fixture
-def spread(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeStream:
-    """Streams over three partitions, whose barriers the test writes."""
-    return lambda **changed: small_stream(
-        kafka,
-        redis_url,
-        topic_prefix,
-        tmp_path,
-        **{"partitions": PARTITIONS, "write_barriers": False, "horizon": 4095, **changed},
-    )
-
-
-def feed_segments(stream: Stream, first: int, last: int, partitions: int = PARTITIONS) -> None:
-    """Events in all partitions, a barrier after each dozen; every third one closes nothing."""
-    for number in range(first, last + 1):
-        if number % 3:
-            stream.spread(some_events(12, seed=number), partitions)
-        stream.close_rounds(1_000 * number)
-
-
-def rounds(kind: str, segments: int) -> int:
-    events = 12 * sum(1 for number in range(1, segments + 1) if number % 3)
-    return {"ticks": segments, "per-event": events, "every-3": events // 3}[kind]
 
 
 @pytest.mark.parametrize("kind", KINDS)
