@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -43,7 +44,7 @@ class Dashboard:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-        self.frames = Frames(reader.board)
+        self.frames = Frames(reader.board, reader.stream)
         self.windows = Windows(reader.board, reader.archive)
         self._lookups = 0
 
@@ -58,7 +59,7 @@ class Dashboard:
             Route("/api/v1/stream", self.stream),
             Route("/livez", self.alive),
             Route("/readyz", self.ready),
-            Mount("/", StaticFiles(directory=_STATIC, html=True)),
+            Mount("/", GZipMiddleware(StaticFiles(directory=_STATIC, html=True))),
         ]
         middleware = [Middleware(SafeHeaders)]
         if login is not None:

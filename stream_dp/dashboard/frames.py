@@ -47,10 +47,11 @@ _SPARE_LABELS = 10_000
 class Frames:
     """The newest frame of a board, for an event loop: `follow` makes them, `next` waits for them."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, stream: str) -> None:
         self.viewers = 0
         self.made = 0
         self._board = board
+        self._stream = stream
         self._number = 0
         self._update = self._whole = b""
         self._view: BoardView | None = None
@@ -122,6 +123,7 @@ class Frames:
         assert view is not None
         content: dict[str, Any] = {
             "state": view.state,
+            "stream": self._stream,
             "age": max(0.0, round(time.time() - view.published, 3)) if view.release else None,
             "delay": round(view.delay, 3),
             "behind": view.behind,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stream_dp.releases.estimates.intervals import whole_intervals
 from stream_dp.releases.release import Release
 
 MOST_SAMPLES = 128
@@ -19,13 +20,13 @@ MOST_LABELS = 2_000
 
 @dataclass(frozen=True)
 class Sample:
-    """One release of the past: its largest counts by label."""
+    """One release of the past: its largest counts by label, each with its 95% interval."""
 
     round: int
     ts: str
     sd: float
     tau: int
-    counts: dict[str, int]
+    counts: dict[str, tuple[int, int, int]]
 
 
 class History:
@@ -53,8 +54,8 @@ class History:
         if stretch == 0 or (known is not None and known.round <= release.round):
             return False
         texts = self._texts
-        pairs = zip(release.labels[:MOST_LABELS], release.counts, strict=False)
-        counts = {texts.setdefault(label, label): count for label, count in pairs}
+        columns = zip(release.labels[:MOST_LABELS], release.counts, *whole_intervals(release), strict=False)
+        counts = {texts.setdefault(label, label): (count, low, high) for label, count, low, high in columns}
         self._samples[stretch] = Sample(release.round, release.ts, release.sd, release.tau, counts)
         return True
 
@@ -80,10 +81,7 @@ class History:
             "ts": [sample.ts for sample in samples],
             "sd": [sample.sd for sample in samples],
             "tau": [sample.tau for sample in samples],
-            "series": [
-                {"label": label, "counts": [sample.counts.get(label) for sample in samples]}
-                for label in labels
-            ],
+            "series": [_series(label, samples) for label in labels],
         }
 
     def _widen(self) -> None:
@@ -93,3 +91,10 @@ class History:
             if stretch > 1:
                 self._samples.setdefault(stretch // 2, samples[stretch])
         self._texts = {label: label for sample in self._samples.values() for label in sample.counts}
+
+
+def _series(label: str, samples: Sequence[Sample]) -> dict[str, Any]:
+    found = [sample.counts.get(label, (None, None, None)) for sample in samples]
+    return {"label": label} | {
+        name: [each[place] for each in found] for place, name in enumerate(("counts", "low", "high"))
+    }

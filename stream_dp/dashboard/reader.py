@@ -43,10 +43,10 @@ class Reader:
         self.board = board
         self.archive = Archive(kafka, releases)
         self._kafka = kafka
-        self._stream = releases.rpartition(".")[0]
+        self.stream = releases.rpartition(".")[0]
         self._releases = TopicPartition(releases, 0)
         self._results = TopicPartition(results, 0)
-        self._epochs = TopicPartition(f"{self._stream}.epochs", 0)
+        self._epochs = TopicPartition(f"{self.stream}.epochs", 0)
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="kafka-reader", daemon=True)
         self._reached_at = float("-inf")
@@ -176,7 +176,7 @@ class Reader:
     def _take_releases(self, consumer: KafkaConsumer, records: list[ConsumerRecord]) -> None:
         for record in records:
             place = RecordPlace(self._releases.topic, 0, record.offset)
-            part = release_or_none(decode_whole_release, self._stream, place, record.value)
+            part = release_or_none(decode_whole_release, self.stream, place, record.value)
             release = None if part is None else self._whole_release(part)
             if release is None:
                 continue

@@ -39,7 +39,7 @@ async def test_every_viewer_sees_the_newest_release_whatever_it_missed(
     """Three viewers read or miss each frame; the labels' numbers are given anew at an epoch or when too many."""
     with patch.object(frames_module, "_SPARE_LABELS", spare_labels):
         board, viewers, seen = Board(), [Viewer() for _ in range(3)], [0, 0, 0]
-        frames = Frames(board)
+        frames = Frames(board, "shop")
         frames.viewers = 3
         for step, reads in enumerate(reading, start=1):
             shown = release(step, counts_of(step, 8))
@@ -58,7 +58,7 @@ async def test_every_viewer_sees_the_newest_release_whatever_it_missed(
 
 async def test_many_releases_become_one_frame_with_the_same_bytes_for_all() -> None:
     board = Board()
-    frames = Frames(board)
+    frames = Frames(board, "shop")
     frames.viewers = 2
     show(board, release(1, {"a": 300}))
     first, _ = await frames.next(0)
@@ -75,7 +75,7 @@ async def test_many_releases_become_one_frame_with_the_same_bytes_for_all() -> N
 
 async def test_no_frames_are_made_when_nobody_watches_and_no_more_than_ten_a_second() -> None:
     board, waits = Board(), []
-    frames = Frames(board)
+    frames = Frames(board, "shop")
 
     async def passing(seconds: float) -> None:
         waits.append(seconds)
@@ -93,7 +93,7 @@ async def test_no_frames_are_made_when_nobody_watches_and_no_more_than_ten_a_sec
 
 async def test_very_large_frames_come_less_often() -> None:
     board, waits = Board(), []
-    frames = Frames(board)
+    frames = Frames(board, "shop")
     frames.viewers = 1
 
     async def passing(seconds: float) -> None:
@@ -109,7 +109,7 @@ async def test_very_large_frames_come_less_often() -> None:
 
 async def test_a_viewer_waits_until_there_is_something_new_and_goes_when_the_server_stops() -> None:
     board = Board()
-    frames = Frames(board)
+    frames = Frames(board, "shop")
     seen, _ = await frames.next(0)
     waiting = asyncio.ensure_future(frames.next(seen))
     await asyncio.sleep(0)
@@ -130,7 +130,7 @@ async def test_memory_stays_flat_in_a_long_run_with_labels_that_come_and_go() ->
     It keeps as many past releases in round 3,750, when the labels known have been forgotten seven times, as in 7,500.
     """
     board = Board()
-    frames = Frames(board)
+    frames = Frames(board, "shop")
     frames.viewers = 1
     await frames.next(0)
 
@@ -154,7 +154,7 @@ async def test_memory_stays_flat_in_a_long_run_with_labels_that_come_and_go() ->
 
 async def test_totals_are_told_and_taken_back_by_an_epoch_that_carries_nothing_on() -> None:
     board, viewer, seen = Board(), Viewer(), 0
-    frames = Frames(board)
+    frames = Frames(board, "shop")
     frames.viewers = 1
     carried = carrying_on(release(1, {"a": 900, "b": 800, "c": 150}))
     forged = msgspec.structs.replace(carried, nonce="44" * 16, epoch=4, total_sds=None)

@@ -109,8 +109,8 @@ def test_a_round_without_the_label_is_a_gap_and_not_a_zero() -> None:
         "sd": [15.92] * 3,
         "tau": [112] * 3,
         "series": [
-            {"label": "a", "counts": [300, None, 320]},
-            {"label": "never", "counts": [None, None, None]},
+            {"label": "a", "counts": [300, None, 320], "low": [268, None, 288], "high": [332, None, 352]},
+            {"label": "never", "counts": [None] * 3, "low": [None] * 3, "high": [None] * 3},
         ],
     }
 

@@ -1,11 +1,14 @@
 /* The page of the dashboard: what is drawn when, and what each control does. */
 
 import { announce } from "./announcer.js";
+import { drawArrivals } from "./arrivals.js";
+import { drawChart, startChart } from "./chart.js";
 import { connect, reconnectIfSilent } from "./connection.js";
 import { $ } from "./dom.js";
 import { drawFacts } from "./facts.js";
-import { lookBack, lookBackToMoment, setMode } from "./past.js";
+import { lookBack, lookBackToMoment, restorePlace, setMode } from "./past.js";
 import { drawRanking, showMore, watchPointer } from "./ranking.js";
+import { tellPins } from "./pins.js";
 import { onKey, search } from "./search.js";
 import { heard, show, view, whenChanged } from "./state.js";
 import { drawStatus } from "./status.js";
@@ -13,7 +16,7 @@ import { nextTheme, restoreTheme } from "./theme.js";
 import { drawWindow, pickWindow, refreshWindow, restoreWindow } from "./windows.js";
 
 const TABLE_MS = 400, LOOK_MS = 500;
-let drawing = false, tableAt = 0;
+let drawing = false, restored = false, tableAt = 0;
 
 /* Once per animation frame at most, so a hidden tab draws nothing. */
 function schedule() {
@@ -30,13 +33,19 @@ function draw(force) {
   if (view.mode === "live" && heard.release && !isShown) show(heard.release, heard.ids.map((id) => heard.names[id]), heard);
   drawStatus();
   if (!view.shown) return;
+  if (!restored) {
+    restored = true;
+    restorePlace();
+  }
   drawFacts();
+  drawArrivals();
   drawWindow();
   refreshWindow();
   const now = performance.now();
   if (force || now - tableAt >= TABLE_MS) {  // slower than the facts above: order and numbers are of one release
     tableAt = now;
     drawRanking(force);
+    drawChart();
   }
   announce();
 }
@@ -44,6 +53,8 @@ function draw(force) {
 whenChanged((atOnce) => (atOnce ? draw(true) : schedule()));
 restoreTheme();
 restoreWindow();
+tellPins();
+startChart();
 $("window").addEventListener("change", pickWindow);
 $("theme").addEventListener("click", nextTheme);
 $("pause").addEventListener("click", () => view.shown && setMode(view.mode === "live" ? "paused" : "live"));

@@ -1,20 +1,16 @@
 /* What every release says of itself: its round, its noise and its guarantee. */
 
 import { $, put } from "./dom.js";
-import { small, when, whole } from "./format.js";
+import { small, whole } from "./format.js";
 import { askedRound, question } from "./past.js";
 import { NORMAL_95, heard, view } from "./state.js";
 
 export function drawFacts() {
   const { release, counts, promise } = view.shown;
-  put($("stream"), release.stream);
-  document.title = `${release.stream} · stream-dp`;
   put($("about"), `Private running histogram · epoch ${release.epoch}`);
   put($("round"), whole(release.round));
   put($("horizon"), whole(release.horizon));
   $("progress").value = release.round / release.horizon;
-  put($("ts"), `at ${release.ts.slice(11, 19)} UTC`);
-  $("ts").title = when(release.ts);
   put($("margin"), `± ${whole(Math.ceil(NORMAL_95 * release.sd))}`);
   put($("sd"), `sd ${release.sd.toFixed(1)} in every count`);
   put($("tau"), whole(release.tau));

@@ -32,6 +32,17 @@ export function ago(seconds) {
   return seconds < 120 ? `${Math.floor(seconds)} s ago` : `${span(seconds)} ago`;
 }
 
+/* Seconds since 1970 as what tells them apart from others that are `step` seconds away. */
+export function timeOf(seconds, step) {
+  const text = new Date(1000 * seconds).toISOString();
+  return step >= 86400 || seconds % 86400 === 0 ? text.slice(0, 10) : text.slice(11, step >= 60 ? 16 : 19);
+}
+
+/* Seconds since 1970 as a time of day, with the date. */
+export function moment(seconds) {
+  return when(new Date(1000 * seconds).toISOString()).slice(0, -4);
+}
+
 export function when(ts) {
   return `${ts.slice(0, 10)} ${ts.slice(11, 19)} UTC`;
 }

@@ -1,15 +1,18 @@
 /* Releases of the past, and the way back to the newest one. */
 
+import { address, asked } from "./address.js";
 import { say } from "./announcer.js";
 import { $, put } from "./dom.js";
 import { whole } from "./format.js";
 import { API, changed, show, view } from "./state.js";
 
+const WHOLE = /^[1-9][0-9]{0,17}$/;
 export const question = { wanted: "", busy: false, problem: "" };
 
 export function setMode(next) {
   view.mode = next;
   question.problem = "";
+  if (next !== "past") tellPlace();
   $("pause").setAttribute("aria-pressed", String(view.mode === "paused"));
   put($("pause"), view.mode === "paused" ? "Resume" : "Pause");
   changed(true);
@@ -21,13 +24,16 @@ export async function lookBack(wanted) {
   if (view.mode !== "past") setMode("past");  // from now on the slider is the viewer's
   if (question.busy) return;
   question.busy = true;
-  for (let asked = ""; asked !== question.wanted && view.mode === "past";) {
-    asked = question.wanted;
+  for (let sent = ""; sent !== question.wanted && view.mode === "past";) {
+    sent = question.wanted;
     try {
-      const answer = await fetch(`${API}/release?${asked}`);
+      const answer = await fetch(`${API}/release?${sent}`);
       const found = await answer.json();
-      if (asked !== question.wanted || view.mode !== "past") continue;
-      if (answer.ok) show(found, found.labels, found);
+      if (sent !== question.wanted || view.mode !== "past") continue;
+      if (answer.ok) {
+        show(found, found.labels, found);
+        tellPlace(found.round, found.epoch);
+      }
       question.problem = answer.ok ? "" : `There is nothing to show: ${found.error}.`;
     } catch {
       question.problem = "That release cannot be read now.";
@@ -46,5 +52,17 @@ export function lookBackToMoment() {
 }
 
 export function askedRound() {
-  return view.mode === "past" && question.wanted.startsWith("round=") ? Number(question.wanted.slice(6)) : null;
+  const round = new URLSearchParams(question.wanted).get("round");
+  return view.mode === "past" && round ? Number(round) : null;
+}
+
+function tellPlace(round, epoch) {
+  address("round", round ? [round] : []);
+  address("epoch", epoch ? [epoch] : []);
+}
+
+/* What the address named, once there is something to look back from. */
+export function restorePlace() {
+  const [round] = asked("round"), [epoch] = asked("epoch");
+  if (WHOLE.test(round)) lookBack(`round=${round}${WHOLE.test(epoch) ? `&epoch=${epoch}` : ""}`);
 }

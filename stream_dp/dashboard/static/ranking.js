@@ -3,21 +3,20 @@
 import { say } from "./announcer.js";
 import { $, put } from "./dom.js";
 import { rounded, whole } from "./format.js";
-import { remember, remembered } from "./memory.js";
+import { MOST_PINS, isPinned, pinned as allPinned, toggle } from "./pins.js";
 import { drawRow, newRow, rows } from "./rows.js";
 import { silence } from "./silence.js";
 import { NORMAL_95, ROWS_STEP, changed, ranked, view } from "./state.js";
-import { refreshTrends, trends } from "./trends.js";
+import { refreshTrends } from "./trends.js";
 
-const MOST_ROWS = 200, MOST_PINS = 20, MOST_GLIDING = 60;
-const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
-const pins = new Set(remembered("pins", []).slice(0, MOST_PINS).filter((each) => typeof each === "string"));
+const MOST_ROWS = 200;
 let scale = 1, hovering = false;
 
 export function drawRanking(force) {
-  if (force || !hovering || !rows.size) order(!force && !calm.matches && rows.size <= MOST_GLIDING);  // nothing moves away under a pointer
+  if (force || !hovering || !rows.size) order();  // nothing moves away under a pointer
   drawScale();
-  for (const [label, row] of rows) drawRow(label, row, pins.has(label), scale);
+  for (const [label, row] of rows) drawRow(label, row, isPinned(label), scale);
+  $("table").hidden = rows.size === 0;
   $("empty").hidden = ranked().counts.length > 0 || rows.size > 0;
   put($("empty"), silence(view.shown.release) || (view.window ? "No label is shown at both ends." : "No label has reached the threshold yet."));
   put($("count-title"), view.window ? "In window" : "Count");
@@ -27,22 +26,19 @@ export function drawRanking(force) {
 }
 
 /* Pinned labels first, then by count. */
-function order(glide) {
+function order() {
   const { names, rank } = ranked();
   const wanted = view.query.toLocaleLowerCase();
   const matches = (name) => !wanted || name.toLocaleLowerCase().includes(wanted);
   const found = names.filter(matches);
   const byRank = (a, b) => (rank.get(a) ?? Infinity) - (rank.get(b) ?? Infinity) || (a < b ? -1 : 1);
-  const pinned = [...pins].filter(matches).sort(byRank);
-  const unpinned = found.filter((name) => !pins.has(name));
+  const pinned = allPinned().filter(matches).sort(byRank);
+  const unpinned = found.filter((name) => !isPinned(name));
   const others = withFocus(unpinned.slice(0, view.limit));
-  const tops = new Map();
-  if (glide) for (const [label, row] of rows) tops.set(label, row.line.offsetTop);
   place([...pinned, ...others]);
   [...pinned, ...others].forEach((label, index) => {
     rows.get(label).line.classList.toggle("last-pinned", index === pinned.length - 1 && others.length > 0);
   });
-  slide(tops);
   tellHowMany(found.length, unpinned.length - others.length);
 }
 
@@ -50,14 +46,14 @@ function order(glide) {
 function withFocus(labels) {
   const focused = document.activeElement;
   for (const [label, row] of rows) {
-    if (row.pin === focused && focused.matches(":focus-visible") && !pins.has(label) && !labels.includes(label)) labels.push(label);
+    if (row.pin === focused && focused.matches(":focus-visible") && !isPinned(label) && !labels.includes(label)) labels.push(label);
   }
   return labels;
 }
 
 function place(visible) {
   const keep = new Set(visible), focused = document.activeElement;
-  for (const [label, row] of rows) if (!keep.has(label)) { row.line.remove(); rows.delete(label); trends.delete(label); }
+  for (const [label, row] of rows) if (!keep.has(label)) { row.line.remove(); rows.delete(label); }
   let next = $("rows").firstElementChild;
   for (const label of visible) {
     if (!rows.has(label)) rows.set(label, newRow(label, togglePin));
@@ -66,14 +62,6 @@ function place(visible) {
     else $("rows").insertBefore(line, next);
   }
   if (focused && focused.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
-}
-
-function slide(tops) {
-  for (const [label, top] of tops) {
-    const row = rows.get(label);
-    const moved = row ? top - row.line.offsetTop : 0;
-    if (moved) row.line.animate([{ transform: `translateY(${moved}px)` }, { transform: "none" }], { duration: 220, easing: "ease-out" });
-  }
 }
 
 function tellHowMany(found, left) {
@@ -98,11 +86,8 @@ function drawScale() {
 }
 
 function togglePin(label) {
-  if (pins.has(label)) pins.delete(label);
-  else if (pins.size < MOST_PINS) pins.add(label);
-  else return say(`No more than ${MOST_PINS} labels can be pinned.`);
-  remember("pins", [...pins]);
-  say(`${label} ${pins.has(label) ? "pinned" : "no longer pinned"}.`);
+  if (!toggle(label)) return say(`No more than ${MOST_PINS} labels can be pinned.`);
+  say(`${label} ${isPinned(label) ? "pinned" : "no longer pinned"}.`);
   changed(true);
 }
 

@@ -4,6 +4,8 @@ import { $, element, isolated, quiet } from "./dom.js";
 import { small, when, whole } from "./format.js";
 import { NORMAL_95 } from "./state.js";
 
+const AT_FIRST = 8;
+
 export function drawResults(results) {
   $("results").hidden = results.length === 0;
   $("result-cards").replaceChildren(...results.map(card));
@@ -11,9 +13,8 @@ export function drawResults(results) {
 
 function card(result) {
   const made = element("article", "", "card");
-  const costs = Object.entries(result.cost).map(([name, value]) => `${name} ${small(value)}`);
-  const about = [result.ts && when(result.ts), ...costs].filter(Boolean).join(" · ");
-  made.append(element("h3", result.title), quiet(about), labels(result));
+  const about = [result.ts && when(result.ts), ...charged(result)].filter(Boolean).join(" · ");
+  made.append(element("h3", result.title), quiet(about), ...labels(result));
   const more = result.released - result.labels.length;
   if (more > 0) made.append(quiet(`and ${whole(more)} more`));
   for (const note of result.notes) made.append(quiet(note));
@@ -24,15 +25,29 @@ function card(result) {
   return made;
 }
 
+/* The guarantee names the epsilon of this job.  The ledger's epsilon, at a delta of its own, would be another number. */
+function charged({ cost, guarantee }) {
+  const names = guarantee ? ["rho"] : Object.keys(cost);
+  return names.filter((name) => name in cost).map((name) => `${name} ${small(cost[name])}`);
+}
+
 function labels(result) {
-  const list = element("ol");
-  list.tabIndex = 0;
-  list.setAttribute("aria-label", `Labels of ${result.title}`);
-  result.labels.forEach((label, index) => {
+  const first = list(result, 0, AT_FIRST);
+  if (result.labels.length <= AT_FIRST) return [first];
+  const rest = element("details");
+  rest.append(element("summary", `${whole(result.labels.length - AT_FIRST)} more`), list(result, AT_FIRST));
+  return [first, rest];
+}
+
+function list(result, start, end) {
+  const made = element("ol");
+  made.start = start + 1;
+  made.setAttribute("aria-label", `Labels of ${result.title}`);
+  result.labels.slice(start, end).forEach((label, index) => {
     const item = element("li");
     item.append(isolated(label));
-    if (result.counts) item.append(element("span", whole(result.counts[index])));
-    list.append(item);
+    if (result.counts) item.append(element("span", whole(result.counts[start + index])));
+    made.append(item);
   });
-  return list;
+  return made;
 }

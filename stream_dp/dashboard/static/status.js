@@ -11,11 +11,28 @@ export function drawStatus() {
   const [kind, text, notice] = status();
   put($("badge"), text);
   $("badge").dataset.kind = kind;
+  if (heard.stream) nameStream(heard.stream);
   put($("notice-text"), notice || "");
   $("notice").hidden = !notice;
   $("live").hidden = view.mode === "live";
-  put($("age"), heard.age == null ? "–" : ago(age()));
+  drawClock();
   put($("rate"), heard.rate == null || !heard.connected ? "–" : rate(heard.rate));
+}
+
+function nameStream(name) {
+  put($("stream"), name);
+  document.title = `${name} · stream-dp`;
+}
+
+/* The newest release was published some time ago; any other one has the time that stands in it. */
+function drawClock() {
+  const isNewest = view.mode === "live", release = view.shown && view.shown.release;
+  put($("age-title"), isNewest ? "Last release" : "This release");
+  if (!release) return;
+  const published = new Date(1000 * Math.floor((heard.at / 1000) - heard.age)).toISOString();
+  put($("age"), isNewest ? ago(age()) : `${release.ts.slice(11, 19)} UTC`);
+  put($("ts"), isNewest ? `at ${published.slice(11, 19)} UTC` : `on ${release.ts.slice(0, 10)}`);
+  $("ts").title = when(isNewest ? published : release.ts);
 }
 
 function age() {

@@ -1,30 +1,37 @@
 /* Sparklines: fetched for the visible rows, and again when the server's history has grown. */
 
 import { whole } from "./format.js";
+import { chosen } from "./pins.js";
 import { rows } from "./rows.js";
 import { API, heard, view } from "./state.js";
 
 const TREND_MS = 2000, LONGEST_QUESTION = 8000, MOST_LABELS = 100;
-export const trends = new Map();  // label -> its counts, for visible rows only
+export const trends = new Map();  // label -> its counts and their intervals, of visible rows and of the chart
+export const steps = { rounds: [], ts: [] };  // what they are counts of
 export const request = { busy: false, at: 0, key: "", nonce: "" };
+let end = Infinity;  // the last round to be drawn
 
 export async function refreshTrends(force) {
   const { nonce } = view.shown.release;
   if (request.nonce !== nonce) forget(nonce);
+  endAt(view.mode === "live" ? Infinity : view.shown.release.round);
   const key = heard.history.join(":");
-  const missing = [...rows.keys()].some((label) => !trends.has(label));
+  const wanted = [...new Set([...rows.keys(), ...chosen()])];
+  const missing = wanted.some((label) => !trends.has(label));
   const isTooSoon = !force && Date.now() - request.at < TREND_MS;
   if (request.busy || !heard.connected || nonce !== heard.release.nonce || (key === request.key && !missing) || isTooSoon) return;
   request.busy = true;
   request.at = Date.now();
   try {
-    for (const some of questions([...rows.keys()])) {
+    for (const some of questions(wanted)) {
       const answer = await fetch(`${API}/history?${some}`);
       if (!answer.ok) return;
-      const { rounds, series } = await answer.json();
+      const found = await answer.json();
       if (request.nonce !== nonce) return;  // another epoch is shown by now
-      for (const { label, counts } of series) if (rows.has(label)) { trends.set(label, counts); drawTrend(label, rounds, counts); }
+      Object.assign(steps, { rounds: found.rounds, ts: found.ts });
+      for (const each of found.series) { trends.set(each.label, each); drawTrend(each.label); }
     }
+    for (const label of trends.keys()) if (!wanted.includes(label)) trends.delete(label);
     request.key = key;
   } catch { /* the connection is watched elsewhere */ } finally {
     request.busy = false;
@@ -35,7 +42,15 @@ function forget(nonce) {
   trends.clear();
   request.key = "";
   request.nonce = nonce;
-  for (const label of rows.keys()) drawTrend(label, [], []);
+  Object.assign(steps, { rounds: [], ts: [] });
+  for (const label of rows.keys()) drawTrend(label);
+}
+
+/* The past does not know what came later. */
+function endAt(round) {
+  if (round === end) return;
+  end = round;
+  for (const label of trends.keys()) drawTrend(label);
 }
 
 /* The labels as queries, none longer than servers take. */
@@ -51,18 +66,20 @@ function questions(labels) {
   return found.map((some) => some.join("&"));
 }
 
-function drawTrend(label, rounds, counts) {
-  const end = rounds.at(-1) || 1, largest = Math.max(1, ...counts);
-  let path = "", pen = "M", first = null, last = null;
+function drawTrend(label) {
+  if (!rows.has(label)) return;
+  const { rounds } = steps, counts = (trends.get(label)?.counts || []).filter((_, index) => rounds[index] <= end);
+  const last = rounds[counts.length - 1] || 1, largest = Math.max(1, ...counts);
+  let path = "", pen = "M", from = null, to = null;
   counts.forEach((count, index) => {
     if (count === null) { pen = "M"; return; }
-    const point = `${(100 * rounds[index] / end).toFixed(1)} ${(22 - 20 * Math.max(0, count) / largest).toFixed(1)}`;
+    const point = `${(100 * rounds[index] / last).toFixed(1)} ${(22 - 20 * Math.max(0, count) / largest).toFixed(1)}`;
     path += pen === "M" ? `M${point}h0` : `L${point}`;  // h0: a point between two gaps is a dot
     pen = "L";
-    first ??= count;
-    last = count;
+    from ??= count;
+    to = count;
   });
   const row = rows.get(label);
   row.path.setAttribute("d", path);
-  row.trend.setAttribute("aria-label", first === null ? "no earlier releases" : `from ${whole(first)} to ${whole(last)}`);
+  row.trend.setAttribute("aria-label", from === null ? "no earlier releases" : `from ${whole(from)} to ${whole(to)}`);
 }

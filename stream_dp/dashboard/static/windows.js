@@ -1,5 +1,6 @@
 /* What happened lately: the ranking by a window, fetched anew while the stream goes on. */
 
+import { address, asked } from "./address.js";
 import { say } from "./announcer.js";
 import { $, put } from "./dom.js";
 import { when, whole } from "./format.js";
@@ -12,7 +13,7 @@ const request = { busy: false, at: 0, took: 0, key: "", failed: false };
 
 /* The window that the address names is picked at first, also one that the picker does not have. */
 export function restoreWindow() {
-  const named = new URLSearchParams(location.search).get("window") || "";
+  const named = asked("window")[0] || "";
   if (!SPAN.test(named)) return;
   if (![...$("window").options].some((option) => option.value === named)) $("window").add(new Option(inWords(named), named));
   $("window").value = named;
@@ -28,10 +29,7 @@ export function pickWindow() {
   view.window = $("window").value;
   view.recent = null;
   Object.assign(request, { key: "", at: 0, failed: false });
-  const address = new URL(location);
-  if (view.window) address.searchParams.set("window", view.window);
-  else address.searchParams.delete("window");
-  history.replaceState(null, "", address);
+  address("window", view.window ? [view.window] : []);
   changed(true);
 }
 

@@ -1,0 +1,146 @@
+/* The main chart: chosen labels over time, their 95% intervals as ribbons, read with the pointer or the arrow keys. */
+
+import { curves } from "./curves.js";
+import { $, element, isolated, put } from "./dom.js";
+import { moment, timeOf, whole } from "./format.js";
+import { MOST_CURVES, chosen, pinned } from "./pins.js";
+import { view } from "./state.js";
+import uPlot from "./vendor/uplot/uPlot.esm.js";
+
+const RIBBON = "38";  // how opaque, in hexadecimal
+let plot = null, key = "", shown = null, place = null;
+
+const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const color = (number) => style(`--c${(number % MOST_CURVES) + 1}`);
+
+export function drawChart() {
+  const labels = chosen();
+  shown = curves(labels);
+  $("chart").hidden = labels.length === 0;
+  if (!labels.length) return;
+  const data = [shown.x, ...shown.series.flatMap(({ counts, low, high }) => [counts, high, low])];
+  const next = JSON.stringify([labels, shown.areTimes, document.documentElement.dataset.theme]);
+  if (next === key) plot.setData(data);
+  else {
+    plot?.destroy();
+    key = next;
+    plot = new uPlot(options(labels), data, $("plot"));
+    drawLegend(labels);
+  }
+  const range = shown.areTimes ? `${moment(shown.times[0])} to ${moment(shown.times.at(-1))}` : `rounds ${whole(shown.x[0])} to ${whole(shown.x.at(-1))}`;
+  put($("chart-range"), `${shown.areTimes ? "Times are UTC" : "By round"} · ${range}`);
+  put($("chart-note"), pinned().length > MOST_CURVES ? `The first ${MOST_CURVES} pinned labels.` : pinned().length ? "The pinned labels." : "The largest labels; pin others to see them.");
+  $("plot").setAttribute("aria-label", `Counts of ${labels.join(", ")} over time, ${range}`);
+  if (place === null) $("plot").setAttribute("aria-valuetext", summary());
+  $("plot").setAttribute("aria-valuemax", shown.x.length - 1);
+  $("plot").setAttribute("aria-valuenow", place ?? shown.x.length - 1);
+}
+
+function options(labels) {
+  const axis = { stroke: () => style("--quiet"), grid: { stroke: () => style("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
+  return {
+    ...size(), legend: { show: false }, tzDate: (time) => uPlot.tzDate(new Date(1000 * time), "Etc/UTC"),
+    cursor: { y: false, points: { size: 7 }, drag: { x: true, y: false } },
+    scales: { x: { time: shown.areTimes }, y: { range: (_, low, high) => uPlot.rangeNum(Math.min(0, low ?? 0), high ?? 1, 0.08, true) } },
+    axes: [{ ...axis, values: (_, ticks, __, ___, step) => ticks.map((tick) => (shown.areTimes ? timeOf(tick, step) : whole(tick))) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(whole) }],
+    series: [{}, ...labels.flatMap((label, number) => [
+      { label, stroke: () => color(number), width: 2, points: { show: shown.x.length < 3, size: 6 } }, edge(), edge(),
+    ])],
+    bands: labels.map((_, number) => ({ series: [3 * number + 2, 3 * number + 3], fill: () => color(number) + RIBBON })),
+    hooks: { setCursor: [read], drawClear: [drawMarks] },
+  };
+}
+
+const edge = () => ({ stroke: "transparent", width: 0, points: { show: false } });
+
+function size() {
+  return { width: Math.max(200, $("plot").clientWidth), height: Math.max(160, $("plot").clientHeight) };
+}
+
+/* Where releases are missing, the ground is shaded; where the epoch begins stands a line. */
+function drawMarks({ ctx, bbox, valToPos }) {
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
+  ctx.fillStyle = style("--track");
+  for (const [from, to] of shown.gaps) {
+    const left = valToPos(from, "x", true);
+    ctx.fillRect(left, bbox.top, valToPos(to, "x", true) - left, bbox.height);
+  }
+  ctx.restore();
+}
+
+function drawLegend(labels) {
+  $("legend").replaceChildren(...labels.map((label, number) => {
+    const item = element("li"), swatch = element("i", "", `swatch c${(number % MOST_CURVES) + 1}`);
+    swatch.setAttribute("aria-hidden", "true");
+    item.append(swatch, isolated(label));
+    return item;
+  }));
+}
+
+/* What stood there at the cursor's place. */
+function read() {
+  place = plot ? plot.cursor.idx ?? null : null;
+  $("tip").hidden = place === null;
+  if (place === null) return;
+  $("tip").replaceChildren(element("p", heading(), "quiet"), ...shown.series.map(({ label, counts, low, high }, number) => {
+    const line = element("p"), swatch = element("i", "", `swatch c${(number % MOST_CURVES) + 1}`);
+    line.append(swatch, isolated(label), element("b", counts[place] === null ? "–" : whole(counts[place])),
+      element("small", counts[place] === null ? "not released" : `${whole(low[place])} – ${whole(high[place])}`));
+    return line;
+  }));
+  const left = plot.valToPos(shown.x[place], "x") + plot.bbox.left / devicePixelRatio, tip = $("tip").offsetWidth;
+  const isRight = left + tip + 16 > $("plot").clientWidth;
+  $("tip").style.transform = `translateX(${Math.max(0, isRight ? left - tip - 12 : left + 12)}px)`;
+  $("plot").setAttribute("aria-valuetext", summary());
+  $("plot").setAttribute("aria-valuenow", place);
+}
+
+function heading() {
+  const at = place ?? shown.x.length - 1;
+  return `${shown.areTimes ? `${moment(shown.times[at])} · ` : ""}round ${whole(shown.rounds[at])}`;
+}
+
+function summary() {
+  const at = place ?? shown.x.length - 1;
+  return `${heading()}: ${shown.series.map(({ label, counts }) => `${label} ${counts[at] === null ? "not released" : whole(counts[at])}`).join(", ")}`;
+}
+
+function walk(event) {
+  const last = shown.x.length - 1, from = place ?? last;
+  const to = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last, PageUp: from - 10, PageDown: from + 10 }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  plot.setCursor({ left: plot.valToPos(shown.x[Math.max(0, Math.min(last, to))], "x"), top: 0 });
+}
+
+export function startChart() {
+  $("plot").addEventListener("keydown", walk);
+  $("plot").addEventListener("blur", () => plot?.setCursor({ left: -10, top: -10 }));
+  new ResizeObserver(() => plot?.setSize(size())).observe($("plot"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot?.redraw(false));
+}
+
+/* The chart as it is seen, on the page's ground. */
+export function picture() {
+  const from = plot.ctx.canvas, made = document.createElement("canvas"), ratio = devicePixelRatio, head = 34 * ratio;
+  made.width = from.width;
+  made.height = from.height + head;
+  const ctx = made.getContext("2d");
+  ctx.fillStyle = style("--card");
+  ctx.fillRect(0, 0, made.width, made.height);
+  ctx.drawImage(from, 0, head);
+  ctx.font = `${13 * ratio}px system-ui, sans-serif`;
+  let left = 12 * ratio;
+  for (const [number, { label }] of shown.series.entries()) {
+    ctx.fillStyle = color(number);
+    ctx.fillText(label, left, 22 * ratio);
+    left += ctx.measureText(label).width + 16 * ratio;
+  }
+  ctx.fillStyle = style("--quiet");
+  const about = `${view.shown.release.stream} · round ${whole(view.shown.release.round)}`;
+  ctx.fillText(about, Math.max(left, made.width - ctx.measureText(about).width - 12 * ratio), 22 * ratio);
+  return made;
+}

@@ -1,0 +1,93 @@
+"""The main chart: chosen labels over time, with intervals, read by pointer and keyboard, and what a link restores."""
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from tests.dashboard.page import of_page, pin_button, text, wait_for, wait_for_round
+from tests.dashboard.running import Running
+from tests.system.browser.test_windows import NOON, each_minute, publish
+from tests.system.streams import Stream
+
+_SHOWN = """page.curves([...document.querySelectorAll("#legend bdi")].map(each => each.textContent))"""
+
+
+def legend(browser: Chrome) -> list[str]:
+    found: list[str] = browser.execute_script(
+        "return [...document.querySelectorAll('#legend bdi')].map(each => each.textContent)"
+    )
+    return found
+
+
+def drawn(browser: Chrome) -> dict[str, Any]:
+    found: dict[str, Any] = of_page(browser, "curves", _SHOWN)
+    return found
+
+
+def test_it_draws_the_largest_labels_and_then_those_that_are_pinned(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    held = each_minute(stream, 1, 30)
+    publish(stream, held)
+    browser.get(dashboard.url)
+    wait_for_round(browser, 30)
+    wait_for(browser, lambda: legend(browser) == ["tea", "milk", "cake"])
+    wait_for(browser, lambda: len(drawn(browser)["x"]) == 30)
+    found = drawn(browser)
+    assert (found["areTimes"], found["x"][0]) == (True, NOON / 1000 + 60)
+    tea, _, cake = found["series"]
+    assert tea["counts"] == [each.counts[each.labels.index("tea")] for each in held]
+    assert (tea["low"][9], tea["high"][9]) == (2_268, 2_332)
+    assert cake["counts"] == [None] * 27 + [200] * 3
+    assert browser.execute_script("return document.querySelectorAll('#plot canvas').length") == 1
+    pin_button(browser, "milk").click()
+    assert legend(browser) == ["milk"]
+    assert browser.current_url.endswith("/?label=milk")
+    pin_button(browser, "cake").click()
+    assert legend(browser) == ["milk", "cake"]
+
+
+def test_it_is_read_with_the_keyboard(dashboard: Running, stream: Stream, browser: Chrome) -> None:
+    publish(stream, each_minute(stream, 1, 30))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 30)
+    plot = browser.find_element(By.ID, "plot")
+    wait_for(browser, lambda: plot.get_attribute("aria-valuemax") == "29")
+    assert plot.get_attribute("role") == "slider"
+    assert str(plot.get_attribute("aria-label")).startswith("Counts of tea, milk, cake over time, 2026-01-31")
+    plot.send_keys(Keys.HOME)
+    assert plot.get_attribute("aria-valuetext") == (
+        "2026-01-31 12:01:00 · round 1: tea 2,030, milk 510, cake not released"
+    )
+    plot.send_keys(Keys.ARROW_RIGHT)
+    assert "round 2: tea 2,060" in str(plot.get_attribute("aria-valuetext"))
+    tip = browser.find_element(By.ID, "tip")
+    assert tip.is_displayed()
+    assert "2,028 – 2,092" in tip.text
+    plot.send_keys(Keys.TAB)
+    assert not tip.is_displayed()
+
+
+def test_a_link_restores_what_is_seen(dashboard: Running, stream: Stream, browser: Chrome) -> None:
+    publish(stream, each_minute(stream, 1, 30))
+    browser.get(f"{dashboard.url}/?label=milk&label=tea&window=5m&round=24")
+    wait_for_round(browser, 24)
+    wait_for(browser, lambda: text(browser, "window-note").startswith("Rounds 20 to 24"))
+    assert legend(browser) == ["milk", "tea"]
+    assert text(browser, "badge") == "History"
+    wait_for(browser, lambda: len(drawn(browser)["x"]) == 24)
+    address = browser.current_url
+    place = {"round": ["24"], "epoch": ["1"]}
+    seen = {"label": ["milk", "tea"], "window": ["5m"]}
+    assert parse_qs(urlsplit(address).query) == seen | place
+    browser.find_element(By.ID, "live").click()
+    wait_for_round(browser, 30)
+    assert parse_qs(urlsplit(browser.current_url).query) == seen
+    browser.execute_script("localStorage.clear()")
+    browser.get(address)
+    wait_for_round(browser, 24)
+    assert legend(browser) == ["milk", "tea"]
+    assert text(browser, "badge") == "History"
