@@ -25,7 +25,8 @@ import pyarrow as pa
 from rich.console import Console
 
 from stream_dp.jobs.calibrated import Outcome
-from stream_dp.jobs.mechanisms import MOST_BY_GUMBEL, calibrate
+from stream_dp.jobs.defaults import MOST_BY_GUMBEL
+from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import JobRequest, request_from
 from stream_dp.jobs.rows import RowCollector, Rows
 from stream_dp.privacy.one_shot_noise import OneShotNoise

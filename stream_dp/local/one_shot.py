@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from stream_dp.jobs.defaults import default_mechanism
 from stream_dp.jobs.file_rows import add_batch, check_columns
-from stream_dp.jobs.mechanisms import calibrate, default_mechanism, takes
+from stream_dp.jobs.mechanisms import calibrate, takes
 from stream_dp.jobs.request import BadRequest, JobName, JobRequest, Unit, request_from
 from stream_dp.jobs.result import guarantee
 from stream_dp.jobs.rows import RowCollector, Rows

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 import stream_dp
-from stream_dp.jobs.mechanisms import MECHANISMS, default_mechanism
+from stream_dp.jobs.defaults import default_mechanism
+from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 COLUMNS: dict[str, Any] = {

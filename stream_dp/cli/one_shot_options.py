@@ -1,0 +1,131 @@
+"""What the commands of one-shot jobs share: how an option is declared, and the options that all of them take."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from stream_dp.cli import options
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.config.file_kinds import KINDS
+from stream_dp.config.settings import Settings
+from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, GAUSSIAN_UNION_ITEMS, LAPLACE_ITEMS
+
+reading = partial(typer.Option, rich_help_panel="What to read")
+guarantee = partial(typer.Option, rich_help_panel="What to guarantee")
+showing = partial(typer.Option, rich_help_panel="What to show")
+"""Each declares an option and puts it under this heading of the help."""
+
+Epsilon = Annotated[float, guarantee(help="Epsilon of the guarantee.")]
+ItemsPerUser = Annotated[
+    int | None,
+    guarantee(
+        help="How many items of one user are counted, at random where there are more.",
+        show_default=f"{GAUSSIAN_UNION_ITEMS} for unions with Gaussian noise, {GAUSSIAN_COUNT_ITEMS} for counts with "
+        f"it, {LAPLACE_ITEMS} with Laplace noise",
+    ),
+]
+Plot = Annotated[Path | None, showing(metavar="FILE.png", help="Draw the counts.")]
+
+
+@dataclass(frozen=True)
+class Job(options.Servers):
+    """The options of every job: what to guarantee, what to read, and whether to run at all."""
+
+    epsilon: Epsilon = 1.0
+    delta: Annotated[
+        float,
+        guarantee(help="Delta of the guarantee."),
+    ] = 1e-6
+    unit: Annotated[
+        Literal["user", "event"] | None,
+        guarantee(
+            help="What is protected: all of one user, or one event.", show_default="that of the data source"
+        ),
+    ] = None
+    topic: Annotated[
+        str | None,
+        reading(metavar="TOPIC", help="Topic to read; without it the stream's."),
+    ] = None
+    start: Annotated[
+        str,
+        reading(
+            "--from",
+            metavar="PLACE",
+            help="First record: an offset, a time such as 2026-01-31T12:00:00Z, or earliest.",
+        ),
+    ] = "earliest"
+    to: Annotated[
+        str,
+        reading(metavar="PLACE", help="The record to end before, or latest."),
+    ] = "latest"
+    file: Annotated[
+        Path | None,
+        reading(metavar="FILE", help=f"File instead of a topic: {KINDS}."),
+    ] = None
+    user_column: Annotated[
+        str | None,
+        reading(metavar="NAME", help="Column of users in the file.", show_default="user"),
+    ] = None
+    item_column: Annotated[
+        str | None,
+        reading(metavar="NAME", help="Column of items. [default: item or items]"),
+    ] = None
+    source: Annotated[
+        str | None,
+        reading(
+            "--source",
+            metavar="NAME",
+            help="Refuse to run unless this data source's budget pays; see `stream-dp source list`.",
+        ),
+    ] = None
+    id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of the job. A job that was interrupted continues, and one that is done is shown again: "
+            "either way it is charged once.",
+            show_default="a new one",
+        ),
+    ] = None
+    output: Annotated[
+        Path | None,
+        showing(metavar="FILE", help="Write the result to a file too: .parquet, .csv or .json."),
+    ] = None
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Only show the cost and the budget that would be left; nothing is charged."
+        ),
+    ] = False
+    unmetered: options.Unmetered = False
+
+    as_json: options.Json = False
+
+    def load(self) -> Settings:
+        """The settings, overridden by the options.  Raises `SettingsError`."""
+        return options.metered(super().load(), self.unmetered)
+
+    def source_field(self) -> dict[str, Any]:
+        """The field `source` of the request; --from and --to have no meaning for a file."""
+        found: dict[str, Any] = {
+            "topic": self.topic,
+            "user": self.user_column,
+            "item": self.item_column,
+            "name": self.source,
+        }
+        if self.file is None:
+            found |= {"from": _place(self.start), "to": _place(self.to)}
+        elif (self.start, self.to) == ("earliest", "latest"):
+            found["file"] = str(self.file)
+        else:
+            raise Mistake(
+                "--from and --to choose records of a topic, and a file is read whole: leave them out"
+            )
+        return {key: value for key, value in found.items() if value is not None}
+
+
+def _place(text: str) -> int | str:
+    return int(text) if text.isascii() and text.isdigit() else text

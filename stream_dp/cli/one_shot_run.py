@@ -1,0 +1,151 @@
+"""One job from the command line: calibrate it, charge it, run it, and show what it released."""
+
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from stream_dp.cli import one_shot_view as view
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.one_shot_options import Job
+from stream_dp.cli.pictures import check_picture
+from stream_dp.cli.reach import require_kafka, require_redis
+from stream_dp.cli.result_files import check_output, write_result
+from stream_dp.config.connections import redis_client
+from stream_dp.config.settings import Settings
+from stream_dp.config.times import clock
+from stream_dp.jobs.forecast import Forecast, forecast
+from stream_dp.jobs.mechanisms import calibrate
+from stream_dp.jobs.request import BadRequest, JobRequest, request_from
+from stream_dp.jobs.result import JobResult, whole
+from stream_dp.jobs.runner import JobRunner
+from stream_dp.jobs.steps import Site, prepare
+
+_COMMANDS = "command line"
+"""Stands in the place of a stream's name for jobs that a command asks for; no stream can have this name."""
+
+
+def run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
+    """Run the job of these fields with the options that all jobs take."""
+    asked = {"id": job.id or f"command-{secrets.token_hex(8)}", "epsilon": job.epsilon, "unit": job.unit}
+    asked |= {name: value for name, value in fields.items() if value is not None}
+    try:
+        request = request_from(asked | {"source": job.source_field()})
+        assert isinstance(request, JobRequest)
+        calibrated = calibrate(request)
+        settings, site = _site(request, job)
+        if plot is not None and not calibrated.releases_counts:
+            raise Mistake(
+                f"the mechanism {request.mechanism} releases no counts to plot: choose one that does, such as gaussian"
+            )
+        if plot is not None:
+            check_picture(plot)
+        if job.output is not None:
+            check_output(job.output, only_a_rank=request.mechanism.startswith("gap"))
+        if job.dry_run:
+            view.show_cost(request, calibrated, _forecast(request, settings, site), job.as_json)
+            return
+    except BadRequest as refused:
+        raise Mistake(str(refused)) from None
+    _require_servers(settings)
+    result = _answer(_bound(request, site), settings, site, job)
+    if job.output is not None:
+        write_result(result, job.output)
+    if job.as_json:
+        typer.echo(msgspec.json.encode(result).decode())
+    else:
+        view.show_result(Console(highlight=False), result)
+    if plot is not None:
+        view.draw(result, plot)
+
+
+def _bound(request: JobRequest, site: Site) -> JobRequest:
+    """The request with the topic that it means, so that its id stands for no other."""
+    if request.source.file is not None or request.source.topic is not None:
+        return request
+    return msgspec.structs.replace(request, source=msgspec.structs.replace(request.source, topic=site.events))
+
+
+def _site(request: JobRequest, job: Job) -> tuple[Settings, Site]:
+    """Settings and what they say of the source; a stream need not be named where the request says what to read."""
+    named = request.source.file is not None or request.source.topic is not None
+    if named and job.stream is None and job.settings is None and not Path("stream.toml").exists():
+        settings = replace(job, stream="none").load()
+        return settings, Site(
+            settings.kafka_address, create_topics=settings.create_topics, unmetered=settings.unmetered
+        )
+    settings = job.load()
+    return settings, Site(
+        settings.kafka_address,
+        settings.events,
+        settings.data_source,
+        create_topics=settings.create_topics,
+        unmetered=settings.unmetered,
+        mapping=settings.mapping,
+    )
+
+
+def _require_servers(settings: Settings) -> None:
+    require_redis(settings.redis)
+    require_kafka(settings.kafka)
+
+
+def _forecast(request: JobRequest, settings: Settings, site: Site) -> Forecast | str:
+    """What the charge would meet; where that cannot be looked up, the reason."""
+    try:
+        _require_servers(settings)
+        with redis_client(settings.redis_address) as redis:
+            return forecast(prepare(request, site), site, redis)
+    except (Mistake, BadRequest) as unknown:
+        return str(unknown)
+
+
+def _answer(request: JobRequest, settings: Settings, site: Site, job: Job) -> JobResult:
+    """The stored result of the job, or a new one.  Raises `Mistake` for a job that is refused."""
+    bar = Progress(console=Console(stderr=True), transient=True, disable=job.as_json)
+    with redis_client(settings.redis_address) as redis, _rows_on_stderr(), bar:
+        task = bar.add_task("Reading")
+        runner = JobRunner(
+            site,
+            redis,
+            _COMMANDS,
+            report=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+        known = runner.store.result(request.id) is not None
+        if job.id is None:
+            typer.echo(
+                f"Should this be interrupted, run it with --id {request.id} too: it goes on, and is charged once.",
+                err=True,
+            )
+        result = whole(runner.answer(request, clock()))
+    if result.status != "done":
+        raise Mistake(result.reason or f"the job is {result.status}")
+    if known:
+        typer.echo(
+            f"This is what job {request.id} released at {result.ts}; it was not run again, and nothing is charged. For "
+            "a new result give another --id.",
+            err=True,
+        )
+    return result
+
+
+@contextmanager
+def _rows_on_stderr() -> Iterator[None]:
+    """Let the operator see how many rows the job read and left out: these numbers are private, and in no result."""
+    rows, shown = logging.getLogger("stream_dp.jobs.steps"), logging.StreamHandler()
+    before = rows.level
+    rows.setLevel(logging.INFO)
+    rows.addHandler(shown)
+    try:
+        yield
+    finally:
+        rows.removeHandler(shown)
+        rows.setLevel(before)

@@ -1,0 +1,35 @@
+"""What a request leaves open, chosen without looking at data: docs/jobs.md, "What is chosen where you say nothing"."""
+
+from stream_dp.jobs.calibrated import MOST_ITEMS
+from stream_dp.jobs.request import JobName
+
+GAUSSIAN_UNION_ITEMS = 200
+"""How many items of a user are counted by default where this number only moves the threshold, and only a little."""
+
+GAUSSIAN_COUNT_ITEMS = 30
+"""The same where the noise grows with the square root of this number."""
+
+LAPLACE_ITEMS = 10
+"""The same where the noise grows in proportion to this number."""
+
+GAUSSIAN_ALPHA = 30.0
+"""By default a label's weight is filled up to this many noise scales above the threshold.
+
+A smaller value finds more labels among many users and far fewer among few; nobody can know which without looking.
+"""
+
+MOST_BY_GUMBEL = 100
+"""Up to this k, Gumbel noise finds more of the largest labels than Gaussian noise; docs/jobs.md has the table."""
+
+_RANKS_PER_LABEL, _LEAST_RANKS = 50, 5_000
+
+
+def kbar(k: int) -> int:
+    """How many ranks a top-k of k labels looks at: its threshold lies just above the count of the next rank."""
+    return max(k, _LEAST_RANKS, min(_RANKS_PER_LABEL * k, MOST_ITEMS))
+
+
+def default_mechanism(job: JobName, k: int = 1) -> str:
+    """The mechanism of a job that names none; `k` is that of a top-k."""
+    chosen = "gumbel" if k <= MOST_BY_GUMBEL else "gaussian"
+    return {"top-k": chosen, "set-union": "policy-gaussian", "histogram": "gaussian"}[job]

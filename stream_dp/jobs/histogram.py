@@ -1,0 +1,92 @@
+"""The mechanisms of a histogram job, each calibrated to the guarantee of the whole job.
+
+What they compute, with their sources: stream_dp/batch/.
+"""
+
+from dataclasses import replace
+
+from stream_dp.batch.histogram import (
+    GaussianHistogram,
+    LaplaceHistogram,
+    gaussian_histogram,
+    laplace_histogram,
+)
+from stream_dp.batch.known_domain import KnownHistogram, SparseVector, known_histogram, sparse_vector
+from stream_dp.jobs.calibrated import (
+    Calibrated,
+    Outcome,
+    check_epsilon,
+    check_guarantee,
+    check_sizes,
+    outcome,
+    sampled_counts,
+)
+from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, LAPLACE_ITEMS
+from stream_dp.jobs.rows import Rows
+from stream_dp.jobs.shares import gaussian_share, laplace_share
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+
+def calibrate_laplace_histogram(
+    epsilon: float, delta: float, items_per_user: int = LAPLACE_ITEMS
+) -> Calibrated:
+    """All labels whose noisy count reaches a threshold, with their counts."""
+    check_guarantee(epsilon, delta)
+    check_sizes(items_per_user=items_per_user)
+    each, d = laplace_share(epsilon, delta, items_per_user)
+    parameters = LaplaceHistogram(each, d, items_per_user)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return outcome(laplace_histogram(sampled_counts(rows, items_per_user, noise), parameters, noise))
+
+    return Calibrated(parameters.cost, delta, True, run)
+
+
+def calibrate_gaussian_histogram(
+    epsilon: float, delta: float, items_per_user: int = GAUSSIAN_COUNT_ITEMS
+) -> Calibrated:
+    """The same with Gaussian noise, which is less where a user counts with many items."""
+    check_guarantee(epsilon, delta)
+    check_sizes(items_per_user=items_per_user)
+    each = gaussian_share(epsilon, delta, items_per_user)
+    parameters = GaussianHistogram(each, delta / 2, items_per_user)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return outcome(gaussian_histogram(sampled_counts(rows, items_per_user, noise), parameters, noise))
+
+    return Calibrated(replace(parameters.cost, alone=(epsilon, delta)), delta, True, run)
+
+
+def calibrate_known_histogram(
+    epsilon: float, bins: list[str], items_per_user: int = LAPLACE_ITEMS, eta: float = 0.0
+) -> Calibrated:
+    """A noisy count of every one of the public bins; with eta, those below the high-pass threshold become 0."""
+    check_epsilon(epsilon)
+    check_sizes(items_per_user=items_per_user)
+    _check_bins(bins)
+    parameters = KnownHistogram(epsilon / items_per_user, len(bins), items_per_user, eta)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        counts = sampled_counts(rows.restricted(bins), items_per_user, noise)
+        return outcome(known_histogram(counts, parameters, noise))
+
+    return Calibrated(parameters.cost, 0.0, True, run, bins)
+
+
+def calibrate_sparse_vector(epsilon: float, bins: list[str], threshold: int, most: int) -> Calibrated:
+    """The first `most` public bins that reach `threshold`; users may hold any number of items."""
+    check_epsilon(epsilon)
+    check_sizes(threshold=threshold, most=most)
+    _check_bins(bins)
+    parameters = SparseVector(epsilon, len(bins), threshold, most)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return outcome(sparse_vector(rows.restricted(bins).counts(), parameters, noise))
+
+    return Calibrated(parameters.cost, 0.0, True, run, bins)
+
+
+def _check_bins(bins: list[str]) -> None:
+    check_sizes(bins=len(bins))
+    if len(set(bins)) != len(bins):
+        raise ValueError("bins must name each label once.")

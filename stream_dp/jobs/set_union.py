@@ -1,0 +1,128 @@
+"""The mechanisms of a set-union job, each calibrated to the guarantee of the whole job.
+
+What they compute, with their sources: stream_dp/batch/.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stream_dp.batch.greedy_set_union import Greedy, greedy, greedy_transfer
+from stream_dp.batch.policy_set_union import GaussianPolicy, LaplacePolicy, gaussian_policy, laplace_policy
+from stream_dp.batch.set_union import (
+    GaussianSetUnion,
+    LaplaceCount,
+    LaplaceSetUnion,
+    gaussian_count,
+    gaussian_weighted,
+    laplace_count,
+    laplace_weighted,
+)
+from stream_dp.batch.sips import Sips, sips
+from stream_dp.jobs.calibrated import (
+    Calibrated,
+    Outcome,
+    check_guarantee,
+    check_sizes,
+    outcome,
+)
+from stream_dp.jobs.defaults import GAUSSIAN_ALPHA, GAUSSIAN_COUNT_ITEMS, GAUSSIAN_UNION_ITEMS, LAPLACE_ITEMS
+from stream_dp.jobs.rows import Rows
+from stream_dp.jobs.shares import DOWN
+from stream_dp.privacy.accounting import gaussian_rho
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+
+def _union(run: Callable[..., Any], kind: Callable[..., Any], items: int) -> Callable[..., Calibrated]:
+    """A set union in one round of weights, where a user counts with a sample of `items` items unless told otherwise."""
+
+    def calibrated(epsilon: float, delta: float, items_per_user: int = items) -> Calibrated:
+        check_guarantee(epsilon, delta)
+        check_sizes(items_per_user=items_per_user)
+        parameters = kind(epsilon, delta, items_per_user)
+        return Calibrated(
+            parameters.cost,
+            delta,
+            False,
+            lambda rows, noise: outcome(run(rows.baskets(), parameters, noise)),
+        )
+
+    return calibrated
+
+
+def _policy(
+    run: Callable[..., Any], kind: Callable[..., Any], items: int, fill: float
+) -> Callable[..., Calibrated]:
+    """A set union in which users come one after the other and fill up what still needs weight."""
+
+    def calibrated(
+        epsilon: float, delta: float, items_per_user: int = items, alpha: float = fill
+    ) -> Calibrated:
+        check_guarantee(epsilon, delta)
+        check_sizes(items_per_user=items_per_user)
+        parameters = kind(epsilon, delta, items_per_user, alpha)
+        return Calibrated(
+            parameters.cost,
+            delta,
+            False,
+            lambda rows, noise: outcome(run(rows.baskets(), parameters, noise)),
+        )
+
+    return calibrated
+
+
+def calibrate_greedy(epsilon: float, delta: float, tokens: int, alpha: float = 3.0) -> Calibrated:
+    """Users spend tokens on the items they name most; they may hold any number of items."""
+    parameters = _greedy_parameters(epsilon, delta, tokens, alpha)
+    return Calibrated(
+        parameters.cost,
+        delta,
+        False,
+        lambda rows, noise: outcome(greedy(rows.baskets(), parameters, noise)),
+    )
+
+
+def calibrate_greedy_transfer(
+    epsilon: float, delta: float, frequencies: dict[str, int], tokens: int, alpha: float = 3.0
+) -> Calibrated:
+    """Users spend tokens on the items that are most frequent in PUBLIC data."""
+    parameters = _greedy_parameters(epsilon, delta, tokens, alpha)
+    if any(not 0 <= number < 2**62 for number in frequencies.values()):
+        raise ValueError("frequencies must be whole numbers from 0 to 2^62.")
+    public = np.array(
+        [*frequencies.values(), 0], np.int64
+    )  # the last is for labels that the public data lack
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        known = public[rows.places(list(frequencies))]
+        return outcome(greedy_transfer(rows.baskets(), known, parameters, noise))
+
+    return Calibrated(parameters.cost, delta, False, run)
+
+
+def calibrate_sips(epsilon: float, delta: float, items_per_user: int = GAUSSIAN_UNION_ITEMS) -> Calibrated:
+    """Three rounds of weights that need no order of users: the fastest of those that find much."""
+    check_guarantee(epsilon, delta)
+    check_sizes(items_per_user=items_per_user)
+    parameters = Sips(gaussian_rho(epsilon, delta / 2) * DOWN, delta / 2, items_per_user)
+    return Calibrated(
+        parameters.cost,
+        delta,
+        False,
+        lambda rows, noise: outcome(sips(rows.baskets(), parameters, noise)),
+    )
+
+
+def _greedy_parameters(epsilon: float, delta: float, tokens: int, alpha: float) -> Greedy:
+    check_guarantee(epsilon, delta)
+    check_sizes(tokens=tokens)
+    return Greedy(epsilon, delta, tokens, alpha)
+
+
+calibrate_policy = _policy(laplace_policy, LaplacePolicy, LAPLACE_ITEMS, 3.0)
+calibrate_policy_gaussian = _policy(gaussian_policy, GaussianPolicy, GAUSSIAN_UNION_ITEMS, GAUSSIAN_ALPHA)
+calibrate_weighted = _union(laplace_weighted, LaplaceSetUnion, LAPLACE_ITEMS)
+calibrate_weighted_gaussian = _union(gaussian_weighted, GaussianSetUnion, GAUSSIAN_UNION_ITEMS)
+calibrate_count = _union(laplace_count, LaplaceCount, LAPLACE_ITEMS)
+calibrate_count_gaussian = _union(gaussian_count, GaussianSetUnion, GAUSSIAN_COUNT_ITEMS)

@@ -1,0 +1,175 @@
+"""The mechanisms of a top-k job, each calibrated to the guarantee of the whole job.
+
+What they compute, with their sources: stream_dp/batch/.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.optimize import brentq
+
+from stream_dp.batch.cost import epsilon_per_pick
+from stream_dp.batch.gumbel_top_k import GumbelTopK, PayWhatYouGet, gumbel_top_k
+from stream_dp.batch.largest_gap import (
+    GaussianGap,
+    LargestGap,
+    largest_gap,
+    largest_gap_gaussian,
+    noisy_max_epsilon,
+    require_ranks,
+)
+from stream_dp.batch.stable_top_k import StableFixedK, StableTopK, stable_fixed_k, stable_top_k
+from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK, gaussian_top_k, laplace_top_k
+from stream_dp.jobs.calibrated import (
+    Calibrated,
+    Outcome,
+    SharedBudget,
+    check_epsilon,
+    check_guarantee,
+    check_sizes,
+    outcome,
+    sampled_counts,
+)
+from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, LAPLACE_ITEMS
+from stream_dp.jobs.rows import Rows
+from stream_dp.jobs.shares import DOWN, gaussian_share, laplace_share
+from stream_dp.privacy.accounting import zcdp_rho
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+
+def calibrate_laplace_top_k(
+    epsilon: float, delta: float, k: int, kbar: int, items_per_user: int = LAPLACE_ITEMS
+) -> Calibrated:
+    """Labels with counts; every user counts with at most items_per_user items."""
+    check_guarantee(epsilon, delta)
+    _check_ranks(k, kbar)
+    check_sizes(items_per_user=items_per_user)
+    each, d = laplace_share(epsilon, delta, items_per_user)
+    parameters = LaplaceTopK(each, d, items_per_user, kbar)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return outcome(laplace_top_k(sampled_counts(rows, items_per_user, noise), parameters, noise), k)
+
+    return Calibrated(parameters.cost, delta, True, run)
+
+
+def calibrate_gaussian_top_k(
+    epsilon: float, delta: float, k: int, kbar: int, items_per_user: int = GAUSSIAN_COUNT_ITEMS
+) -> Calibrated:
+    """Labels with counts and Gaussian noise; every user counts with at most items_per_user items."""
+    check_guarantee(epsilon, delta)
+    _check_ranks(k, kbar)
+    check_sizes(items_per_user=items_per_user)
+    each = gaussian_share(epsilon, delta, items_per_user)
+    parameters = GaussianTopK(each, delta / 2, items_per_user, kbar)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return outcome(gaussian_top_k(sampled_counts(rows, items_per_user, noise), parameters, noise), k)
+
+    return Calibrated(replace(parameters.cost, alone=(epsilon, delta)), delta, True, run)
+
+
+def calibrate_gumbel_top_k(epsilon: float, delta: float, k: int, kbar: int) -> Calibrated:
+    """Labels in noisy order, no counts; users may hold any number of items."""
+    check_guarantee(epsilon, delta)
+    _check_ranks(k, kbar)
+    pure, converted = epsilon / k, epsilon_per_pick(zcdp_rho(epsilon, delta / 2), k)
+    d = delta if pure >= converted else delta / 2
+    parameters = GumbelTopK(max(pure, converted), d, k, kbar)
+    return Calibrated(
+        parameters.cost,
+        delta,
+        False,
+        lambda rows, noise: outcome(gumbel_top_k(rows.counts(), parameters, noise)),
+    )
+
+
+def calibrate_pay_what_you_get(
+    epsilon: float, delta: float, k: int, budget: str, marks: int, queries: int, kbar: int
+) -> Calibrated:
+    """One of the `queries` of a budget that may release `marks` labels in all, in noisy order, without counts.
+
+    epsilon and delta are those of the budget: of all its queries together.
+    """
+    check_guarantee(epsilon, delta)
+    _check_ranks(k, kbar)
+    check_sizes(marks=marks, queries=queries)
+    pure, converted = epsilon / marks, epsilon_per_pick(zcdp_rho(epsilon, delta / 2), marks)
+    d = (delta if pure >= converted else delta / 2) / queries * DOWN
+    opened = PayWhatYouGet(max(pure, converted), d, marks, queries)
+    parameters = opened.query(k, kbar)
+    return Calibrated(
+        opened.cost,
+        delta,
+        False,
+        lambda rows, noise: outcome(gumbel_top_k(rows.counts(), parameters, noise)),
+        shared=SharedBudget(budget, opened, k),
+    )
+
+
+def calibrate_stable_top_k(epsilon: float, delta: float, k: int, least: int = 1) -> Calibrated:
+    """A set of `least` to k labels, of a size that the mechanism chooses, or nothing; users may hold any number."""
+    check_guarantee(epsilon, delta)
+    check_sizes(k=k, least=least)
+    parameters = StableTopK(zcdp_rho(epsilon, delta / 2), delta / 2, k, least=least)
+    return Calibrated(
+        parameters.cost,
+        delta,
+        False,
+        lambda rows, noise: outcome(stable_top_k(rows.counts(), parameters, noise)),
+    )
+
+
+def calibrate_stable_fixed_k(
+    epsilon: float, delta: float, k: int, kbar: int, penalty: float = 1.0
+) -> Calibrated:
+    """At most k labels: a stable set of about that size, completed by Gumbel noise."""
+    check_guarantee(epsilon, delta)
+    _check_ranks(k, kbar)
+    parameters = StableFixedK(zcdp_rho(epsilon, delta / 2), delta / 2, k, kbar, penalty)
+    return Calibrated(
+        parameters.cost,
+        delta,
+        False,
+        lambda rows, noise: outcome(stable_fixed_k(rows.counts(), parameters, noise)),
+    )
+
+
+def calibrate_gap(epsilon: float, k: int, least: int = 1) -> Calibrated:
+    """The rank, `least` to k, after which the counts fall most; it names no label, so it needs no delta."""
+    check_epsilon(epsilon)
+    check_sizes(k=k, least=least)
+    parameters = LargestGap(epsilon, k, least)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return Outcome(np.empty(0, np.int64), rank=largest_gap(rows.counts(), parameters, noise).rank)
+
+    return Calibrated(parameters.cost, 0.0, False, run)
+
+
+def calibrate_gap_gaussian(epsilon: float, delta: float, k: int, least: int = 1) -> Calibrated:
+    """The same with Gaussian noise (report-noisy-max)."""
+    check_guarantee(epsilon, delta)
+    check_sizes(k=k, least=least)
+    require_ranks(least, k)
+
+    def excess(sigma: float) -> float:
+        return noisy_max_epsilon(sigma, delta, k - least + 1) - epsilon
+
+    if not excess(1e9) < 0 < excess(1e-3):
+        raise ValueError(f"no noise between 0.001 and 1e9 gives epsilon {epsilon:g} at delta {delta:g}.")
+    sigma = float(brentq(excess, 1e-3, 1e9, xtol=1e-12, rtol=1e-12)) * (1 + 1e-9)
+    parameters = GaussianGap(sigma, delta, k, least)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return Outcome(
+            np.empty(0, np.int64), rank=largest_gap_gaussian(rows.counts(), parameters, noise).rank
+        )
+
+    return Calibrated(parameters.cost, delta, False, run)
+
+
+def _check_ranks(k: int, kbar: int) -> None:
+    check_sizes(k=k, kbar=kbar)
+    if kbar < k:
+        raise ValueError(f"k = {k} asks for more than the kbar = {kbar} items: raise kbar.")
