@@ -16,11 +16,14 @@ from stream_dp.epochs.journal import EpochEntry
 from stream_dp.epochs.registry import Registered
 from stream_dp.events.barrier_chain import BarrierRecord
 from stream_dp.events.event import Event
+from stream_dp.jobs.mechanisms import MECHANISMS
+from stream_dp.jobs.request import Cancel, JobRequest
 from stream_dp.jobs.result import JobResult
 from stream_dp.releases.changes import Change
 from stream_dp.releases.merge import ShardRelease
 from stream_dp.releases.release import Release
 from stream_dp.releases.table_row import Row
+from stream_dp.releases.window_record import WindowRecord
 from stream_dp.store.ledger_records import BudgetSet, Entry
 from stream_dp.verification.verify import Certificate
 from tests.docs.schemas import SCHEMAS
@@ -36,14 +39,13 @@ STRUCTS: dict[str, Any] = {
     "epoch": EpochEntry,
     "event": Event,
     "release": Release,
+    "job": (JobRequest, Cancel),
     "result": JobResult,
     "row": Row,
     "source": Registered,
+    "window": WindowRecord,
 }
-"""By the name of its schema, what a record is decoded into.
-
-By hand are job.json, which has rules that no struct can say, and window.json, which is only printed.
-"""
+"""By the name of its schema, the struct that a record is decoded into or encoded from."""
 
 _ONLY_OF_SHARDS = ("shard", "shards")
 _FROM_STRUCTS = {"type", "properties", "items", "anyOf", "prefixItems", "$ref", "discriminator"}
@@ -59,7 +61,7 @@ class BadNotes(Exception):
 def generated(name: str) -> Node:
     """The schema of this name."""
     notes = json.loads((NOTES / f"{name}.json").read_text())
-    shape = _plain(msgspec.json.schema(STRUCTS[name]))
+    shape = _plain(_schema_of(STRUCTS[name]))
     if name == "release":
         shards = _plain(msgspec.json.schema(ShardRelease))["$defs"]["ShardRelease"]["properties"]
         shape["$defs"]["Release"]["properties"] |= {field: shards[field] for field in _ONLY_OF_SHARDS}
@@ -72,9 +74,19 @@ def generated(name: str) -> Node:
     schema: Node = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | _noted(shape, notes, name)
     if shapes:
         schema["$defs"] = {part: _noted(shapes[part], of_parts[part], part) for part in shapes}
+    if name == "job":
+        schema["$defs"]["mechanisms"] = {job: {"enum": list(known)} for job, known in MECHANISMS.items()}
     if "examples" in schema:
         schema["examples"] = schema.pop("examples")  # at the end
     return schema
+
+
+def _schema_of(kind: Any) -> Node:
+    """The schema by msgspec: of a struct, or of several where a record is one of them and no tag says which."""
+    if not isinstance(kind, tuple):
+        return msgspec.json.schema(kind)
+    references, parts = msgspec.json.schema_components(kind, ref_template="#/$defs/{name}")
+    return {"oneOf": list(references), "$defs": parts}
 
 
 def _plain(node: Any) -> Any:
@@ -121,7 +133,7 @@ def _noted(shape: Node, notes: Node, where: str) -> Node:
             result[key] = {field: _noted(fields[field], noted[field], f"{where}.{field}") for field in fields}
         elif key in ("items", "additionalProperties", "propertyNames") and key in notes and key in shape:
             result[key] = _noted(shape[key], notes[key], f"{where}.{key}")
-        elif key == "prefixItems" and key in notes and key in shape:
+        elif key in ("prefixItems", "anyOf") and key in notes and key in shape:
             pairs = zip(shape[key], notes[key], strict=True)
             result[key] = [_noted(one, note, f"{where}.{key}") for one, note in pairs]
         elif key in shape and key in notes:
