@@ -161,7 +161,7 @@ def test_the_snippets_of_the_documents_run(
 ) -> None:
     """Each is run as it stands, on this stream, until it has shown a whole release."""
     shown = snippets(page)
-    assert len(shown) == (6 if page == "docs/clients.md" else 2)
+    assert len(shown) == (6 if page == "docs/clients.md" else 1)
     assert re.match(r"(1|20) \{'0': 900, '1': 899\}$", run(shown[number], kafka, stream, tmp_path))
 
 
