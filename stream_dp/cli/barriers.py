@@ -1,14 +1,17 @@
-"""`stream-dp barriers`: the process that ends rounds by ticks, hosted apart from the worker."""
+"""`stream-dp barriers`: the process that ends rounds by ticks, or orders partitions, hosted apart from the worker."""
 
 from typing import Annotated
 
 import typer
 
 from stream_dp.barriers.key import barrier_key, parsed_key
+from stream_dp.barriers.topic import needs_barriers
 from stream_dp.barriers.writer import BarrierWriter
 from stream_dp.cli import options
+from stream_dp.cli.checklist.rights import partitions_or_one
 from stream_dp.cli.log_options import Log, start_logging, until_stopped
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.reach import require_kafka
 from stream_dp.config.connections import redis_client
 from stream_dp.config.secret import read_secret
 from stream_dp.store.noise_key import noise_key
@@ -27,10 +30,11 @@ def barriers(
     ] = None,
     log: Log,
 ) -> None:
-    """Write the barriers that end a stream's rounds (rounds = "ticks"), until stopped with Ctrl-C or SIGTERM.
+    """Write the barriers of a stream, until stopped with Ctrl-C or SIGTERM.
 
-    The worker starts such a process by itself. With write_barriers = false it does not, and you host one here, or two
-    for safety: whichever is first writes the next barrier. Rounds then end while no worker runs, too.
+    They end its rounds (rounds = "ticks"), or put the events of several partitions into their order. The worker starts
+    such a process by itself. With write_barriers = false it does not, and you host one here, or two for safety:
+    whichever is first writes the next barrier. They then come while no worker runs, too.
 
     [bold]Examples[/]
 
@@ -39,9 +43,11 @@ def barriers(
       stream-dp barriers --settings stream.toml --key file:barriers.key
     """
     settings = servers.load()
-    if settings.rounds != "ticks":
+    require_kafka(settings.kafka)
+    if not needs_barriers(settings, partitions_or_one(settings)):
         raise Mistake(
-            'only rounds that end by ticks need barriers: set rounds = "ticks" or stop this command'
+            f"only rounds that end by ticks need barriers where the events topic {settings.events!r} has one "
+            'partition: set rounds = "ticks" or stop this command'
         )
     if key is None:
         redis = redis_client(settings.redis_address)

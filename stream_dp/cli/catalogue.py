@@ -48,7 +48,7 @@ COMMANDS = {
     ),
     "barriers": Entry(
         "barriers:barriers",
-        'Write the barriers that end a stream\'s rounds (rounds = "ticks"), until stopped with Ctrl-C or SIGTERM.',
+        "Write the barriers of a stream, until stopped with Ctrl-C or SIGTERM.",
         "worker",
     ),
     "tail": Entry(

@@ -25,8 +25,8 @@ def _made(settings: Settings, *topics: str) -> list[Right]:
     return [Right("topic", each, "CREATE") for each in topics if settings.create_topics]
 
 
-def worker(settings: Settings) -> list[Right]:
-    """What the worker needs, but for dead letters, without which it goes on.
+def worker(settings: Settings, partitions: int = 1) -> list[Right]:
+    """What the worker needs for an events topic of so many partitions, but for dead letters, without which it goes on.
 
     The data source is registered before, by an operator: `stream-dp budget set` does it.
     """
@@ -40,7 +40,7 @@ def worker(settings: Settings) -> list[Right]:
     else:
         topics += [settings.releases]
         needed += _topic(settings.releases, *_LOG)
-    if settings.rounds == TICKS:
+    if settings.rounds == TICKS or partitions > 1:
         topics += [settings.barriers]
         needed += _topic(
             settings.barriers, *(_LOG if settings.write_barriers else ("READ", "DESCRIBE_CONFIGS"))

@@ -1,5 +1,6 @@
 """Who writes barriers: one that is killed or slept, one whose clock is off, two at once, one apart from the worker."""
 
+import json
 import os
 import signal
 import subprocess
@@ -127,7 +128,25 @@ def test_barriers_written_apart_end_rounds_while_no_worker_runs(by_hand: MakeStr
         stream.check_everything()
 
 
-@pytest.mark.same_on_any_broker("the command refuses before it asks the broker")
+@pytest.mark.parametrize("kind", ["per-event", "every-3"])
+def test_barriers_of_several_partitions_are_written_apart_too(spread: MakeStream, kind: str) -> None:
+    with spread(rounds=kind, tick_seconds=0.1) as stream:
+        open_epoch(stream)
+        told = run_command(stream, "check", "--rights", "--json")
+        checked = json.loads(told.stdout)
+        assert checked["rights"]["barriers"], "who may write them is listed"
+        assert stream.settings.barriers in json.dumps(checked["checks"]), "and whether their topic can serve"
+        apart = stream.start_faust("-c", "from stream_dp.cli import main; main()", "barriers")
+        stream.spread(some_events(24, seed=1), 3)
+        worker = stream.start()
+        stream.wait_until_round({"per-event": 24, "every-3": 8}[kind], worker)
+        for process in (apart, worker):
+            process.terminate()
+            assert ended(process) == 0, stream.logged()
+        stream.check_everything()
+
+
+@pytest.mark.same_on_any_broker("the number of partitions is the same")
 def test_a_stream_whose_rounds_do_not_end_by_ticks_needs_no_barriers(by_hand: MakeStream) -> None:
     with by_hand(rounds="per-event") as stream:
         told = run_command(stream, "barriers")

@@ -5,18 +5,18 @@ from collections.abc import Iterator
 
 from kafka.errors import KafkaError
 
+from stream_dp.barriers.topic import needs_barriers
 from stream_dp.cli.checklist.finding import Finding
 from stream_dp.config.settings import Settings, SettingsError
-from stream_dp.events.rounds import TICKS
 from stream_dp.jobs.request import JOBS
-from stream_dp.kafka import roles
+from stream_dp.kafka import log, roles
 from stream_dp.kafka.rights import Right, missing_rights, told
 
 
 def permitted(settings: Settings) -> Iterator[Finding]:
     """Whether this user may do what the worker needs; nothing where Kafka does not answer, which others tell."""
     try:
-        missing = missing_rights(settings.kafka_address, roles.worker(settings))
+        missing = missing_rights(settings.kafka_address, roles.worker(settings, partitions_or_one(settings)))
         letters = missing_rights(settings.kafka_address, roles.dead_letters(settings))
     except (KafkaError, SettingsError):
         return
@@ -32,12 +32,23 @@ def permitted(settings: Settings) -> Iterator[Finding]:
         yield Finding("rights", "ok", "this user may do all that the worker needs")
 
 
+def partitions_or_one(settings: Settings) -> int:
+    """How many partitions the events topic has; 1 where it is not there or may not be seen, or nobody answers."""
+    try:
+        found = log.describe(settings.kafka_address, settings.events)
+    except (KafkaError, SettingsError):
+        return 1
+    return found.partitions if found is not None else 1
+
+
 def _roles(settings: Settings) -> dict[str, list[Right]]:
     """What each process of this stream needs, by its name as docs/operations has it."""
+    partitions = partitions_or_one(settings)
+    barriers = {"barriers": roles.barriers_writer(settings)} if needs_barriers(settings, partitions) else {}
     divided = {"shard": roles.shard(settings), "merge": roles.merge(settings)}
     return {
-        "worker": roles.worker(settings) + roles.dead_letters(settings),
-        **({"barriers": roles.barriers_writer(settings)} if settings.rounds == TICKS else {}),
+        "worker": roles.worker(settings, partitions) + roles.dead_letters(settings),
+        **barriers,
         **(divided if settings.shards else {}),
         "table": roles.table_writer(settings),
         **({"windows": roles.windows_writer(settings)} if settings.windows else {}),

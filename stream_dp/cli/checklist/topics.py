@@ -5,8 +5,9 @@ from contextlib import closing
 
 from kafka.errors import KafkaError
 
-from stream_dp.barriers.topic import check_barriers_topic
+from stream_dp.barriers.topic import check_barriers_topic, needs_barriers
 from stream_dp.cli.checklist.finding import Finding, not_passed
+from stream_dp.cli.checklist.rights import partitions_or_one
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import require_kafka
 from stream_dp.config.settings import Settings, SettingsError
@@ -42,7 +43,7 @@ def topics(settings: Settings) -> Iterator[Finding]:
         ),
         1,
     )
-    if settings.rounds == "ticks":
+    if needs_barriers(settings, partitions_or_one(settings)):
         needed[settings.barriers] = 1
     if settings.shards:
         needed |= dict.fromkeys((settings.frames, settings.shard_releases), settings.shards)
