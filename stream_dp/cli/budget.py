@@ -147,6 +147,15 @@ def set_(
             show_default="that of the source, else of the stream, else event",
         ),
     ] = None,
+    own_deltas: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of delta that is set aside for the charges' own deltas, from 0.001 to 0.99; before anything is "
+            "charged.",
+            show_default="settled by the first charge",
+        ),
+    ] = None,
     by: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Who decides this.", show_default="this user on this machine"),
@@ -165,6 +174,8 @@ def set_(
       stream-dp budget set --source shop.events --epsilon 2 --delta 1e-6
 
       stream-dp budget set --source shop.events --epsilon 4 --delta 1e-6 --unit user --by "the privacy board"
+
+      stream-dp budget set --source shop.events --epsilon 1 --delta 1e-6 --own-deltas 0.05
     """
     settings = place.load()
     require_kafka(settings.kafka)
@@ -178,7 +189,7 @@ def set_(
                 "topic", settings.events, place.name, chosen, by, create_topics=settings.create_topics
             )
         try:
-            journaled.set_budget(epsilon, delta, chosen, by)
+            journaled.set_budget(epsilon, delta, chosen, by, own_deltas)
         except ValueError as error:
             raise Mistake(str(error)) from None
         report = report_of(journaled.ledger)

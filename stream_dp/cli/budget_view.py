@@ -309,7 +309,7 @@ def rule_of(report: dict[str, Any]) -> str:
 
 
 def _fits(rule: str, budget: dict[str, Any]) -> str:
-    """What the sums must stay below, by the rule that the first charge has settled."""
+    """What the sums must stay below, by the rule of this ledger."""
     own = f"the sum of their own deltas is at most {budget['charged_delta']:.4g}"
     if rule == "basic":
         return (
@@ -320,7 +320,7 @@ def _fits(rule: str, budget: dict[str, Any]) -> str:
         return (
             f"They fit while {own}, and beside that one of two holds: their pure epsilons add up to at most "
             f"{budget['epsilon']:g}, or all of them together tell no more than one Gaussian of rho "
-            f"{budget['rho']:.4g}. The first charge settled how delta is shared between these."
+            f"{budget['rho']:.4g}. How delta is shared between these does not change any more."
         )
     return (
         f"They fit while the sum of rho is at most {budget['rho']:.4g} and {own}: half of delta covers these, the "

@@ -65,16 +65,23 @@ class JournaledLedger:
             self._read_on()
             self.ledger.put_back()
 
-    def set_budget(self, epsilon: float, delta: float, unit: Unit, by: str | None = None) -> Budget:
+    def set_budget(
+        self,
+        epsilon: float,
+        delta: float,
+        unit: Unit,
+        by: str | None = None,
+        own_deltas: float | None = None,
+    ) -> Budget:
         """Set or change the budget: first in the journal, then in Redis, so that a lower one counts at once.
 
-        `by`: who sets it, else this user on this machine.  Raises ValueError for numbers out of range,
-        `LedgerRefused`, and KafkaError with nothing set in Redis.
+        `by`: who sets it, else this user on this machine.  `own_deltas`: see `Budget`.  Raises ValueError for
+        numbers out of range, `LedgerRefused`, and KafkaError with nothing set in Redis.
         """
-        budget = Budget(epsilon=epsilon, delta=delta, unit=unit)
+        budget = self.ledger.wanted_budget(epsilon, delta, unit, own_deltas)
         self.ledger.check_budget(self.ledger.state(), budget)
         self._append(self.ledger.budget_record(budget, by or whoever()), None)
-        return self.ledger.set_budget(epsilon, delta, unit)
+        return self.ledger.set_budget(epsilon, delta, unit, budget.own_deltas)
 
     def charge(self, charge: Charge, marks: Marks | None = None, at: int | None = None) -> Charge:
         """Charge once; returns the charge as it stands.  Raises `LedgerRefused`.

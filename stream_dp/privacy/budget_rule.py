@@ -1,6 +1,6 @@
 """A budget, and the rule by which charges fit into it.  Why each rule is a valid one: docs/budget.md.
 
-Which rule a ledger follows is known from its first charge alone, before anything has been seen:
+Which rule a ledger follows is known from its budget and its first charge, before anything has been seen:
 
 - `sums`: where the first charge tells rho alone, as those of earlier versions do. Half of delta covers the charges'
   own deltas, half the conversion of rho.
@@ -33,14 +33,20 @@ CONVERTED = _MOSTLY_CONVERTED + _HALF_OR_LESS
 
 _FEW, _MANY = 12, 100
 _LEAST, _MOST, _MOST_DELTA = 1e-6, 1000.0, 0.5  # of the epsilon and the delta of a budget
+_OWN_DELTAS = (0.001, 0.99)  # the least and the largest share of them: what is left is more than all slack
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a source may spend: (epsilon, delta)-DP for whatever is released from it, per `unit`."""
+class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The most that a source may spend: (epsilon, delta)-DP for whatever is released from it, per `unit`.
+
+    `own_deltas`: the share of delta that is set aside for the charges' own deltas; the first charge settles it where
+    this is None.  It must not change once anything is charged.
+    """
 
     epsilon: float
     delta: float
     unit: Unit
+    own_deltas: float | None = None
 
     def __post_init__(self) -> None:
         if self.unit not in ("event", "user"):
@@ -49,6 +55,11 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"the epsilon of a budget must lie between 1e-6 and 1000, not {self.epsilon:g}")
         if not 1e-50 <= self.delta <= _MOST_DELTA:
             raise ValueError(f"the delta of a budget must lie between 1e-50 and 0.5, not {self.delta:g}")
+        if self.own_deltas is not None and not _OWN_DELTAS[0] <= self.own_deltas <= _OWN_DELTAS[1]:
+            raise ValueError(
+                "the share of delta for the charges' own deltas must lie between 0.001 and 0.99, not "
+                f"{self.own_deltas:g}"
+            )
 
     @property
     def charged_delta(self) -> float:
@@ -67,6 +78,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     def rule(self, first: Charge | None) -> "Rule":
         """The rule of a ledger whose first charge is `first`."""
+        if self.own_deltas is not None and (first is None or first.loss is not None):
+            return gaussian_rule(self, 1 - self.own_deltas)
         if first is None or first.loss is None:
             return Rule("sums", self, self.charged_delta, rho=self.rho)
         return _rule_of(self, first.rho, first.delta, first.loss.pure, first.exact)

@@ -27,6 +27,7 @@ class JournalFold:
     def __init__(self, source: str, records: Iterable[bytes] = ()) -> None:
         self.source = source
         self.budgets: list[BudgetSet] = []
+        self._own_deltas: float | None = None
         self._entries: list[Entry] = []
         self._budget_at: dict[str, Budget | None] = {}
         for record in records:
@@ -37,14 +38,21 @@ class JournalFold:
         entry = read_journal(self.source, record)
         if isinstance(entry, BudgetSet):
             self.budgets.append(entry)
+            if not self._entries:
+                self._own_deltas = entry.budget.own_deltas
             return
         self._entries.append(entry)
         self._budget_at.setdefault(entry.charge.id, lower(entry.budget, self.budget))
 
     @property
     def budget(self) -> Budget | None:
-        """The budget that was set last; None where none is on record."""
-        return self.budgets[-1].budget if self.budgets else None
+        """The budget that was set last; None where none is on record.
+
+        How delta is shared is what was set last before the first charge.
+        """
+        if not self.budgets:
+            return None
+        return msgspec.structs.replace(self.budgets[-1].budget, own_deltas=self._own_deltas)
 
     def completed(self, held: State) -> State:
         """What Redis holds, with every charge of the journal, and the lower of the two budgets.

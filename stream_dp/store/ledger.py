@@ -47,6 +47,7 @@ from stream_dp.store.ledger_records import (
     damaged,
     does_not_fit,
     no_budget,
+    other_share,
     too_small,
     unpack,
 )
@@ -118,9 +119,9 @@ class Ledger:
         """See `State.room`."""
         return self.state().room(first_offset, end_offset, further_offsets)
 
-    def set_budget(self, epsilon: float, delta: float, unit: Unit) -> Budget:
+    def set_budget(self, epsilon: float, delta: float, unit: Unit, own_deltas: float | None = None) -> Budget:
         """Set or change the budget in Redis; refused below what is spent.  ValueError for numbers out of range."""
-        budget = Budget(epsilon=epsilon, delta=delta, unit=unit)
+        budget = self.wanted_budget(epsilon, delta, unit, own_deltas)
 
         def change(state: State) -> Change:
             self.check_budget(state, budget)
@@ -129,9 +130,21 @@ class Ledger:
         self.update(change)
         return budget
 
+    def wanted_budget(
+        self, epsilon: float, delta: float, unit: Unit, own_deltas: float | None = None
+    ) -> Budget:
+        """These numbers as a budget; one that says nothing of `own_deltas` keeps what charges were made by."""
+        state = self.state()
+        if own_deltas is None and state.stored and state.budget is not None:
+            own_deltas = state.budget.own_deltas
+        return Budget(epsilon=epsilon, delta=delta, unit=unit, own_deltas=own_deltas)
+
     def check_budget(self, state: State, budget: Budget) -> None:
-        """Raise `LedgerRefused` where `budget` is below what is spent, or counts per the other unit."""
+        """Raise `LedgerRefused` where `budget` is below what is spent, or counts or shares delta in another way."""
         check_unit(self.source, state.unit, budget.unit)
+        before = state.budget.own_deltas if state.budget is not None else None
+        if state.stored and budget.own_deltas != before:
+            raise LedgerRefused(other_share(self.source, before))
         exceeded = composition.refused(state.charges(), budget)
         if exceeded:
             raise BudgetExceeded(too_small(self.source, budget, exceeded))

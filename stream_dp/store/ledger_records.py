@@ -176,10 +176,14 @@ class BudgetSet(msgspec.Struct, frozen=True):
 
 
 def lower(one: Budget | None, other: Budget | None) -> Budget | None:
-    """A budget within both: the lesser epsilon and the lesser delta."""
+    """A budget within both: the lesser epsilon and the lesser delta.
+
+    How delta is shared is what `other` says, the journal's.
+    """
     if one is None or other is None:
         return one or other
-    return Budget(epsilon=min(one.epsilon, other.epsilon), delta=min(one.delta, other.delta), unit=one.unit)
+    epsilon, delta = min(one.epsilon, other.epsilon), min(one.delta, other.delta)
+    return msgspec.structs.replace(other, epsilon=epsilon, delta=delta, unit=one.unit)
 
 
 def unpack(source: str, packed: bytes | None, charges: dict[bytes, bytes]) -> State:
@@ -308,6 +312,19 @@ def no_budget(source: str) -> str:
         f"the data source {source!r} has no budget, so nothing was charged: set one with `stream-dp budget set "
         f"--source {source} --epsilon 2 --delta 1e-6`, or say with --unmetered (or the setting unmetered = true) that "
         "nothing bounds what all releases from it reveal together"
+    )
+
+
+def other_share(source: str, before: float | None) -> str:
+    """The refusal of a budget that shares delta in another way than the charges were made by."""
+    how = (
+        "as the first charge settled it"
+        if before is None
+        else f"{before:g} of it for the charges' own deltas"
+    )
+    return (
+        f"the ledger of {source!r} has charges, so how delta is shared cannot change any more ({how}): leave "
+        "--own-deltas out, which keeps it"
     )
 
 

@@ -15,6 +15,7 @@ from stream_dp.config.times import milliseconds, parse_time
 from stream_dp.dev.servers import Servers, embedded
 from stream_dp.kafka.clients import admin_client
 from stream_dp.privacy.composition import odometer
+from stream_dp.privacy.loss import pure
 from stream_dp.store.ledger import Charge, Ledger
 from tests import redis_contents
 
@@ -82,6 +83,20 @@ def test_what_is_set_is_shown(budget: Any, ledger: Ledger) -> None:
     assert report == told(budget("show", "--json"))
     assert report["budget"] == {"epsilon": 1.0, "delta": 1e-6, "rho": found.rho, "charged_delta": 5e-7}
     assert "epsilon 1, delta 1e-06 per event" in budget("show").stdout
+
+
+def test_a_share_for_own_deltas_is_told_before_anything_is_charged(budget: Any, ledger: Ledger) -> None:
+    told_share = ("set", "--epsilon", "1", "--delta", "1e-6", "--own-deltas", "0.05")
+    report = told(budget(*told_share, "--json"))
+    assert (report["rule"], report["budget"]["charged_delta"]) == ("gaussian", pytest.approx(5e-8))
+    assert report["left_everywhere"]["delta"] == pytest.approx(5e-8)
+    assert "the sum of their own deltas is at most 5e-08" in " ".join(budget("explain").stdout.split())
+    ledger.charge(charge("a", delta=1e-9, loss=pure(0.04)))
+    assert told(budget("show", "--json"))["budget"]["charged_delta"] == pytest.approx(5e-8)
+    for share in ("0.5", "0"):
+        refused = budget("set", "--epsilon", "1", "--delta", "1e-6", "--own-deltas", share)
+        assert refused.exit_code == 2
+        assert "Traceback" not in refused.output
 
 
 def test_the_odometer_is_shown_where_it_is_asked_for(budget: Any, ledger: Ledger) -> None:

@@ -37,6 +37,11 @@ GAMES = {
         [gaussian(0.25, 0.004), coin(0.1, 0.06), gaussian(0.4)],
         5,
     ),
+    "a share that was told": (
+        Budget(epsilon=0.1, delta=0.003, unit="user", own_deltas=0.9),
+        [coin(0.03), coin(0.01, 0.0013), gaussian(0.04)],
+        5,
+    ),
 }
 
 
@@ -75,6 +80,12 @@ def rule_of_the_last(budget: Budget) -> Accepts:
     return lambda made: budget.rule(made[-1]).allows(total(made))
 
 
+def share_told_later(budget: Budget) -> Accepts:
+    """Wrong: the share of delta for own deltas is told anew before the last charge, by what was seen until then."""
+    told = [msgspec.structs.replace(budget, own_deltas=share) for share in (0.05, 0.91)]
+    return lambda made: any(not refused(made, each) for each in told)
+
+
 def nothing_kept(budget: Budget) -> Accepts:
     """Wrong: a coin costs as a step beside an endless reserve, and nothing is kept in reserve."""
     rule = gaussian_rule(budget, 0.875)
@@ -91,6 +102,7 @@ TOTAL_VARIATION = (Budget(epsilon=0.001, delta=0.2, unit="user"), [coin(0.08), c
         (own_shares, DELTAS),
         (whichever_rule, DELTAS),
         (rule_of_the_last, DELTAS),
+        (share_told_later, DELTAS),
         (nothing_kept, TOTAL_VARIATION),
     ],
 )
