@@ -1,23 +1,57 @@
 """Events as programs have them, as the records that a stream would hold."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import orjson
 
 from stream_dp.errors import needs_extra
+from stream_dp.events.event import BadRecord
+from stream_dp.events.mapping.text import text_of
 
-Event = str | Iterable[str] | Mapping[str, Any]
+Item = str | int | float | bool
+"""A label.  Numbers and truth values are written as docs/mapping.md says."""
+
+Event = Item | Iterable[Item] | Mapping[str, Any]
 """An item, the items of one event, or a whole event: `{"items": ["tea", "milk"], "user": "u7"}`."""
+
+_NO_EVENT = b"null"
 
 
 def record_value(event: Event, user: str | None = None) -> bytes:
-    """The value of the record that holds an event.  What is none is found out where records are decoded."""
-    if isinstance(event, str):
-        event = [event]
-    whole = dict(event) if isinstance(event, Mapping) else {"items": list(event)}
-    whole |= {} if user is None else {"user": user}
-    return orjson.dumps(whole, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    """The value of the record that holds an event.
+
+    It never raises: whether a program stops must not depend on the data.  What JSON cannot hold (a list inside itself,
+    half of a surrogate pair) becomes a record that is no event; anything else is judged where records are decoded.
+    """
+    try:
+        whole = dict(event) if isinstance(event, Mapping) else {"items": _items(event)}
+        whole |= {} if user is None else {"user": user}
+        return orjson.dumps(
+            whole, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+        )
+    except Exception:  # an object of the caller's may raise anything
+        return _NO_EVENT
+
+
+def _items(event: Any) -> list[Any]:
+    """The items of an event that is no mapping; those of a set in order, which no two runs would share otherwise."""
+    several = isinstance(event, Iterable) and not isinstance(event, str | bytes)
+    items = [_label(item) for item in (event if several else [event])]
+    return sorted(items) if isinstance(event, Set) else items
+
+
+def _label(item: Any) -> Any:
+    """A number or truth value of Python or numpy as text, and anything else as it is."""
+    if isinstance(item, np.generic):
+        item = item.item()
+    try:
+        return text_of(item) if type(item) in (int, float, bool) else item
+    except BadRecord:
+        return item
 
 
 def each_event(events: Iterable[Event]) -> Iterator[Event]:
@@ -35,5 +69,11 @@ def each_event(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no name for: as a list where it is one, and else as text."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    """What JSON has no name for: arrays as lists; bytes, decimals and times as text.  Raises TypeError for the rest."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, Decimal | date | time | timedelta):
+        return str(value)
+    raise TypeError  # the text of other objects may be another one in each process

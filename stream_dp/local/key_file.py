@@ -2,10 +2,14 @@
 
 One key releases one log: whoever could let it release two would take noise off both.  So the file remembers a keyed
 digest of all events up to each round, and a round is released only if its digest is the one that stands there.
+
+The first line holds the key and the epoch as JSON, the second a keyed digest of the first: a bit that turned over in a
+threshold would show labels that nothing protects.  The digests of the rounds follow, 16 bytes each.
 """
 
 import os
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
@@ -25,7 +29,7 @@ class KeyFileRefused(Refused):
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """The first line of the file, as JSON; behind it stand the digests of the rounds, 16 bytes each."""
+    """The first line of the file."""
 
     v: int
     key: bytes
@@ -52,11 +56,12 @@ class KeyFile:
         except OSError as error:
             raise KeyFileRefused(f"cannot use the key file {path}: {error.strerror}") from None
         try:
-            line, newline, _ = os.read(file, _LONGEST_HEADER).partition(b"\n")
-            header = _decoded(line) if newline else None
-            if header is None:
+            line, _, behind = os.read(file, _LONGEST_HEADER).partition(b"\n")
+            header = _decoded(line)
+            if header is None or not behind.startswith(_seal(header.key, line)):
                 raise KeyFileRefused(f"{path} is no key file, or is damaged: restore it, or name another one")
-            return cls(path, header.key, header.epoch, file, len(line) + 1)
+            start = len(line) + 1 + len(_seal(header.key, line))
+            return cls(path, header.key, header.epoch, file, start)
         except BaseException:
             os.close(file)
             raise
@@ -103,7 +108,9 @@ def _make(path: Path, opened: Epoch) -> None:
     whole = path.with_name(f".{path.name}.{os.getpid()}.new")
     file = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
     try:
-        _write(file, msgspec.json.encode(_Header(_VERSION, new_key(), opened)) + b"\n")
+        key = new_key()
+        line = msgspec.json.encode(_Header(_VERSION, key, opened))
+        _write(file, line + b"\n" + _seal(key, line))
         os.fsync(file)
     finally:
         os.close(file)
@@ -121,6 +128,13 @@ def _decoded(line: bytes) -> _Header | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return header if header.v == _VERSION and len(header.key) == KEY_BYTES else None
+
+
+def _seal(key: bytes, line: bytes) -> bytes:
+    """The second line of the file."""
+    return (
+        blake2b(line, key=key, digest_size=_DIGEST_BYTES, person=b"sdp-key-file").hexdigest().encode() + b"\n"
+    )
 
 
 def _pieces(digests: bytes) -> list[bytes]:

@@ -165,7 +165,7 @@ def _run(
         raise BadRequest(
             f"the mechanism {mechanism} draws from a budget that a ledger keeps: run it as a job"
         )
-    rows = _rows(pa.table(data), item, user)
+    rows = _rows(_table(data), item, user)
     found = calibrated.run(rows, OneShotNoise.fresh())
     bins = calibrated.bins or []
     return Answer(
@@ -178,6 +178,16 @@ def _run(
         calibrated.parameters,
         guarantee(unit, calibrated),
     )
+
+
+def _table(data: Any) -> pa.Table:
+    try:
+        return pa.table(data)
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise BadRequest(
+            "data must be a table of Arrow, pandas or Polars, or columns by name such as "
+            f'{{"user": ["u1", "u2"], "item": ["tea", "milk"]}}, of equal length and of one type each: {error}'
+        ) from None
 
 
 def _rows(table: pa.Table, item: str, user: str | None) -> Rows:

@@ -132,6 +132,18 @@ def test_a_damaged_key_file_is_refused(key: Path, damage: str) -> None:
         stream_dp.Histogram(LOOSE, key_file=key)
 
 
+def test_no_bit_of_key_and_epoch_may_turn_over(key: Path) -> None:
+    """A threshold that is one too low would show labels that nothing protects."""
+    released(EVENTS[:1], key)
+    whole = key.read_bytes()
+    for place in range(whole.index(b"\n", whole.index(b"\n") + 1) + 1):
+        key.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        with pytest.raises(stream_dp.KeyFileRefused, match="no key file, or is damaged"):
+            stream_dp.Histogram(LOOSE, key_file=key)
+    key.write_bytes(whole)
+    stream_dp.Histogram(LOOSE, key_file=key).close()
+
+
 @pytest.mark.parametrize("bit", range(0, 128, 17))
 def test_a_flipped_bit_in_the_digests_releases_nothing(key: Path, bit: int) -> None:
     released(EVENTS, key)
@@ -172,14 +184,61 @@ def test_a_run_without_a_key_file_says_what_that_means() -> None:
 
 
 def test_a_bad_event_counts_as_one_without_items_and_is_warned_of_once(key: Path) -> None:
-    events = [["tea"], {"no": "items"}, [""], ["tea"], 7]
+    events = [["tea"], {"no": "items"}, [""], ["tea"]]
     with pytest.warns(UserWarning, match="event 2 counts as one without items") as caught:
-        mine = released([*events[:4], []], key)
+        mine = released([*events, []], key)
     assert len(caught) == 1
     assert [release.round for release in mine] == [1, 2, 3, 4, 5]
     with pytest.warns(UserWarning, match="event 2 counts as one without items"):
         worker = released([["tea"], [], [], ["tea"], []], key.with_name("other"))
     assert len(mine) == len(worker)
+
+
+class _Broken:
+    """An object that cannot even be printed."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        None,
+        float("nan"),
+        b"\xff",
+        object(),
+        "\ud800",
+        _Broken(),
+        [_Broken()],
+        [["tea"], ["milk"]],
+        [10**5000],
+    ],
+    ids=["none", "nan", "bytes", "object", "surrogate", "broken", "broken-item", "nested", "huge"],
+)
+def test_no_event_stops_a_program(key: Path, event: Any) -> None:
+    with pytest.warns(UserWarning, match="event 2 counts as one without items"):
+        assert [release.round for release in released([["tea"], event, ["tea"]], key)] == [1, 2, 3]
+
+
+def test_an_event_inside_itself_stops_no_program(key: Path) -> None:
+    event: list[Any] = []
+    event.append(event)
+    with pytest.warns(UserWarning, match="event 1 counts as one without items"):
+        assert len(released([event], key)) == 1
+
+
+def test_numbers_truth_values_and_bytes_are_items(key: Path) -> None:
+    numbers = released([7, [7, 7.5], [True, np.int64(7)], np.array([7, 8]), b"8"] * 20, key)
+    texts = released([["7"], ["7", "7.5"], ["true", "7"], ["7", "8"], ["8"]] * 20, key)
+    assert shown(numbers) == shown(texts)
+    assert set(numbers[-1].histogram) == {"7", "7.5", "8", "true"}
+
+
+def test_the_items_of_a_set_are_counted_in_one_order(key: Path) -> None:
+    """The order of a set is another one in each process, and the items beyond the bound are left out."""
+    items = [f"item {n}" for n in range(20)]
+    assert shown(released([set(items)] * 20, key)) == shown(released([sorted(items)] * 20, key))
 
 
 def test_events_end_at_the_horizon(key: Path) -> None:

@@ -109,6 +109,14 @@ def test_mistakes_are_told(options: dict[str, Any], message: str) -> None:
         stream_dp.histogram(COLUMNS, **options)
 
 
+@pytest.mark.parametrize(
+    "data", [[["u1", "tea"]], ["tea"] * 3, {"user": ["u1"], "item": []}, {"item": ["tea", 7]}, 5, None, "tea"]
+)
+def test_what_is_no_table_is_told(data: Any) -> None:
+    with pytest.raises(stream_dp.BadRequest, match="data must be a table"):
+        stream_dp.histogram(data)
+
+
 def test_a_shared_budget_needs_a_ledger() -> None:
     with pytest.raises(stream_dp.BadRequest, match="ledger"):
         stream_dp.top_k(COLUMNS, 3, mechanism="pay-what-you-get", budget="anna", marks=20, queries=2)
