@@ -8,9 +8,9 @@ import { view } from "./state.js";
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 
 const RIBBON = "38";  // how opaque, in hexadecimal
-let plot = null, key = "", shown = null, place = null;
+let plot = null, key = "", shown = null, place = null, zoom = null;
 
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 export const color = (number) => style(`--c${(number % MOST_CURVES) + 1}`);
 
 export function drawChart() {
@@ -24,6 +24,7 @@ export function drawChart() {
   else {
     plot?.destroy();
     key = next;
+    zoom = null;
     plot = new uPlot(options(labels), data, $("plot"));
     drawLegend(labels);
   }
@@ -40,14 +41,33 @@ function options(labels) {
   const axis = { stroke: () => style("--quiet"), grid: { stroke: () => style("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
   return {
     ...size(), legend: { show: false }, tzDate: (time) => uPlot.tzDate(new Date(1000 * time), "Etc/UTC"),
-    cursor: { y: false, points: { size: 7 }, drag: { x: true, y: false } },
-    scales: { x: { time: shown.areTimes }, y: { range: (_, low, high) => uPlot.rangeNum(Math.min(0, low ?? 0), high ?? 1, 0.08, true) } },
+    cursor: { y: false, points: { size: 7 }, drag: { x: true, y: false }, bind: { dblclick: zoomOut } },
+    scales: { x: { time: shown.areTimes, range: reach }, y: { range: (_, low, high) => uPlot.rangeNum(Math.min(0, low ?? 0), high ?? 1, 0.08, true) } },
     axes: [{ ...axis, values: (_, ticks, __, ___, step) => ticks.map((tick) => (shown.areTimes ? timeOf(tick, step) : whole(tick))) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(whole) }],
     series: [{}, ...labels.flatMap((label, number) => [
       { label, stroke: () => color(number), width: 2, points: { show: shown.x.length < 3, size: 6 } }, edge(), edge(),
     ])],
     bands: labels.map((_, number) => ({ series: [3 * number + 2, 3 * number + 3], fill: () => color(number) + RIBBON })),
-    hooks: { setCursor: [read], drawClear: [drawMarks] },
+    hooks: { setCursor: [read], setSelect: [zoomIn], drawClear: [drawMarks] },
+  };
+}
+
+/* From where to where: what was dragged, else the window that is picked, else all. */
+function reach() {
+  const first = shown.x[0], last = shown.x.at(-1);
+  if (zoom) return zoom;
+  const since = view.window && shown.areTimes && view.recent?.since ? Date.parse(view.recent.since) / 1000 : first;
+  return since > first && since < last ? [since, last] : last > first ? [first, last] : [first - 1, last + 1];
+}
+
+function zoomIn({ select, posToVal }) {
+  if (select.width > 0) zoom = [posToVal(select.left, "x"), posToVal(select.left + select.width, "x")];
+}
+
+function zoomOut(_, __, then) {
+  return (event) => {
+    zoom = null;
+    then(event);
   };
 }
 
@@ -57,7 +77,7 @@ function size() {
   return { width: Math.max(200, $("plot").clientWidth), height: Math.max(160, $("plot").clientHeight) };
 }
 
-/* Where releases are missing, the ground is shaded; where the epoch begins stands a line. */
+/* Where releases are missing, the ground is shaded. */
 function drawMarks({ ctx, bbox, valToPos }) {
   ctx.save();
   ctx.beginPath();
@@ -123,24 +143,6 @@ export function startChart() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot?.redraw(false));
 }
 
-/* The chart as it is seen, on the page's ground. */
-export function picture() {
-  const from = plot.ctx.canvas, made = document.createElement("canvas"), ratio = devicePixelRatio, head = 34 * ratio;
-  made.width = from.width;
-  made.height = from.height + head;
-  const ctx = made.getContext("2d");
-  ctx.fillStyle = style("--card");
-  ctx.fillRect(0, 0, made.width, made.height);
-  ctx.drawImage(from, 0, head);
-  ctx.font = `${13 * ratio}px system-ui, sans-serif`;
-  let left = 12 * ratio;
-  for (const [number, { label }] of shown.series.entries()) {
-    ctx.fillStyle = color(number);
-    ctx.fillText(label, left, 22 * ratio);
-    left += ctx.measureText(label).width + 16 * ratio;
-  }
-  ctx.fillStyle = style("--quiet");
-  const about = `${view.shown.release.stream} · round ${whole(view.shown.release.round)}`;
-  ctx.fillText(about, Math.max(left, made.width - ctx.measureText(about).width - 12 * ratio), 22 * ratio);
-  return made;
+export function drawn() {
+  return { canvas: plot.ctx.canvas, labels: shown.series.map(({ label }) => label) };
 }

@@ -1,7 +1,7 @@
 /* The chart's numbers: how the counts of chosen labels grew, up to the release on show. */
 
-import { heard, view } from "./state.js";
-import { steps, trends } from "./trends.js";
+import { heard, steps, view } from "./state.js";
+import { trends } from "./trends.js";
 
 const MANY_TIMES = 6;  // as long as usual without a release is a gap
 

@@ -6,10 +6,13 @@ import { drawChart, startChart } from "./chart.js";
 import { connect, reconnectIfSilent } from "./connection.js";
 import { $ } from "./dom.js";
 import { drawFacts } from "./facts.js";
+import { drawMovers } from "./movers.js";
 import { lookBack, lookBackToMoment, restorePlace, setMode } from "./past.js";
-import { drawRanking, showMore, watchPointer } from "./ranking.js";
+import { drawRanking, showMore, togglePin, watchPointer } from "./ranking.js";
+import { startSaving } from "./save.js";
 import { tellPins } from "./pins.js";
 import { onKey, search } from "./search.js";
+import { restoreSort } from "./sorting.js";
 import { heard, show, view, whenChanged } from "./state.js";
 import { drawStatus } from "./status.js";
 import { nextTheme, restoreTheme } from "./theme.js";
@@ -46,6 +49,7 @@ function draw(force) {
     tableAt = now;
     drawRanking(force);
     drawChart();
+    drawMovers(togglePin);
   }
   announce();
 }
@@ -55,6 +59,8 @@ restoreTheme();
 restoreWindow();
 tellPins();
 startChart();
+restoreSort();
+startSaving();
 $("window").addEventListener("change", pickWindow);
 $("theme").addEventListener("click", nextTheme);
 $("pause").addEventListener("click", () => view.shown && setMode(view.mode === "live" ? "paused" : "live"));

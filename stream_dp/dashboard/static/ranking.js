@@ -6,6 +6,7 @@ import { rounded, whole } from "./format.js";
 import { MOST_PINS, isPinned, pinned as allPinned, toggle } from "./pins.js";
 import { drawRow, newRow, rows } from "./rows.js";
 import { silence } from "./silence.js";
+import { sorted } from "./sorting.js";
 import { NORMAL_95, ROWS_STEP, changed, ranked, view } from "./state.js";
 import { refreshTrends } from "./trends.js";
 
@@ -30,7 +31,7 @@ function order() {
   const { names, rank } = ranked();
   const wanted = view.query.toLocaleLowerCase();
   const matches = (name) => !wanted || name.toLocaleLowerCase().includes(wanted);
-  const found = names.filter(matches);
+  const found = sorted(names.filter(matches));
   const byRank = (a, b) => (rank.get(a) ?? Infinity) - (rank.get(b) ?? Infinity) || (a < b ? -1 : 1);
   const pinned = allPinned().filter(matches).sort(byRank);
   const unpinned = found.filter((name) => !isPinned(name));
@@ -85,7 +86,7 @@ function drawScale() {
   put($("axis-end"), tau / scale > 0.75 ? "" : whole(scale));
 }
 
-function togglePin(label) {
+export function togglePin(label) {
   if (!toggle(label)) return say(`No more than ${MOST_PINS} labels can be pinned.`);
   say(`${label} ${isPinned(label) ? "pinned" : "no longer pinned"}.`);
   changed(true);

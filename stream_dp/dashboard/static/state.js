@@ -12,6 +12,7 @@ export const heard = {
 /* `mode` is live, paused, or past: a release that was looked up.  `shown` is the release on the page; `window` is the
    span that the ranking is of, empty for all since the epoch began, and `recent` that window, once it was found. */
 export const view = { mode: "live", shown: null, window: "", recent: null, limit: ROWS_STEP, query: "" };
+export const steps = { rounds: [], ts: [] };  // the releases that curves go through
 const NOTHING = { names: [], counts: [], low: [], high: [], rank: new Map(), sd: 0 };
 
 let listener = () => {};

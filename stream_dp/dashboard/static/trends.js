@@ -3,11 +3,10 @@
 import { whole } from "./format.js";
 import { chosen } from "./pins.js";
 import { rows } from "./rows.js";
-import { API, heard, view } from "./state.js";
+import { API, heard, steps, view } from "./state.js";
 
 const TREND_MS = 2000, LONGEST_QUESTION = 8000, MOST_LABELS = 100;
 export const trends = new Map();  // label -> its counts and their intervals, of visible rows and of the chart
-export const steps = { rounds: [], ts: [] };  // what they are counts of
 export const request = { busy: false, at: 0, key: "", nonce: "" };
 let end = Infinity;  // the last round to be drawn
 

@@ -4,12 +4,13 @@ import { address, asked } from "./address.js";
 import { say } from "./announcer.js";
 import { $, put } from "./dom.js";
 import { when, whole } from "./format.js";
-import { API, changed, heard, ranked, view } from "./state.js";
+import { API, changed, heard, ranked, steps, view } from "./state.js";
 
 const LOOK_MS = 1000, SHARE_OF_TIME = 5;  // a large answer is asked for the less often
 const SPAN = /^[1-9][0-9]{0,8}[smhd]?$/;
 const UNITS = { s: "second", m: "minute", h: "hour", d: "day" };
-const request = { busy: false, at: 0, took: 0, key: "", failed: false };
+const UNPICKED = [["1d", 86400], ["1h", 3600], ["5m", 300], ["1m", 60]], LOOK_UNPICKED_MS = 5000;
+export const request = { busy: false, at: 0, took: 0, key: "", span: "", failed: false };
 
 /* The window that the address names is picked at first, also one that the picker does not have. */
 export function restoreWindow() {
@@ -20,7 +21,7 @@ export function restoreWindow() {
   view.window = named;
 }
 
-function inWords(span) {
+export function inWords(span) {
   const unit = UNITS[span.at(-1)], number = unit ? span.slice(0, -1) : span;
   return number === "1" ? `last ${unit || "round"}` : `last ${whole(number)} ${unit || "round"}s`;
 }
@@ -33,21 +34,29 @@ export function pickWindow() {
   changed(true);
 }
 
+/* The window that is looked for: the picked one, or the longest of which the stream holds two, for what moves. */
+function wanted() {
+  if (view.window || !steps.ts.length) return view.window;
+  const age = (Date.parse(view.shown.release.ts) - Date.parse(steps.ts[0])) / 1000;
+  return UNPICKED.find(([, seconds]) => age >= 2 * seconds)?.[0] || "";
+}
+
 /* Ask for the window behind the release on show, unless it is there or was asked for just now. */
 export async function refreshWindow() {
-  if (!view.window) return;
-  const { release } = view.shown, span = view.window, isLive = view.mode === "live";
+  const { release } = view.shown, span = wanted(), isLive = view.mode === "live";
   const key = `${span} ${release.nonce} ${release.round}`;
-  const isTooSoon = (isLive || request.failed) && Date.now() - request.at < Math.max(LOOK_MS, SHARE_OF_TIME * request.took);
+  if (!span) return;
+  const pause = view.window ? LOOK_MS : LOOK_UNPICKED_MS;
+  const isTooSoon = (isLive || request.failed) && Date.now() - request.at < (request.span === span || request.failed ? Math.max(pause, SHARE_OF_TIME * request.took) : 0);
   if (request.busy || key === request.key || isTooSoon || !heard.connected) return;
   request.busy = true;
   request.at = Date.now();
-  request.key = key;
+  Object.assign(request, { key, span });
   try {
     const answer = await fetch(`${API}/window?span=${span}${isLive ? "" : `&round=${release.round}&epoch=${release.epoch}`}`);
     const found = await answer.json();
     request.failed = !answer.ok;
-    if (span === view.window) take(answer.ok ? found : { problem: found.error });
+    if (span === wanted()) take(answer.ok ? found : { problem: found.error });
     if (!answer.ok || found.round < release.round) request.key = "";  // ask again
   } catch {
     request.failed = true;  // the connection is watched elsewhere
@@ -70,7 +79,7 @@ function take(found) {
     ...found, names: found.labels, moves, rank: new Map(found.labels.map((label, index) => [label, index])),
     low: found.low.map((end) => Math.max(0, Math.floor(end))), high: found.high.map((end) => Math.max(0, Math.ceil(end))),
   };
-  if (first) say(reach(view.recent));
+  if (first && view.window) say(reach(view.recent));
 }
 
 /* What the ranking is of, in words. */

@@ -139,6 +139,7 @@ def test_it_survives_a_restart_of_the_server(dashboard: Running, stream: Stream,
     browser.get(dashboard.url)
     wait_for_round(browser, 1)
     wait_for(browser, lambda: of_page(browser, "trends", "page.trends.size === 1 && !page.request.busy"))
+    wait_for(browser, lambda: of_page(browser, "windows", "!page.request.busy"))
     browser.execute_script("window.mark = 'the same page'")
     assert dashboard.stop() == 0
     wait_for_text(browser, "badge", "Reconnecting")

@@ -1,0 +1,39 @@
+/* What is rising, and what is falling, by more than noise explains. */
+
+import { $, element, isolated, put } from "./dom.js";
+import { whole } from "./format.js";
+import { view } from "./state.js";
+import { inWords } from "./windows.js";
+
+const MOST = 6;
+
+export function drawMovers(pin) {
+  const { recent } = view;
+  const isKnown = recent && !recent.problem;
+  const moves = isKnown ? recent.names.filter((label) => recent.moves.has(label)) : [];
+  const rising = moves.filter((label) => recent.moves.get(label) > 0).slice(0, MOST);
+  const falling = moves.filter((label) => recent.moves.get(label) < 0).slice(0, MOST);
+  list($("rising"), rising, "▲", "rising", pin);
+  list($("falling"), falling, "▼", "falling", pin);
+  const when = isKnown ? `in the ${inWords(recent.window)}, beside the time of that length before` : "";
+  put($("movers-note"), !isKnown ? "There are not yet two windows to compare."
+    : moves.length ? `More than noise explains, ${when}.` : `Nothing rose or fell by more than noise explains, ${when}.`);
+}
+
+function list(target, labels, mark, word, pin) {
+  const { recent } = view;
+  const key = JSON.stringify(labels.map((label) => [label, recent.counts[recent.rank.get(label)]]));
+  if (target.dataset.key === key) return;
+  target.dataset.key = key;
+  target.replaceChildren(...labels.map((label) => {
+    const item = element("li"), button = element("button", "", "mover"), sign = element("span", mark, "move");
+    sign.dataset.sign = mark === "▲" ? 1 : -1;
+    sign.setAttribute("aria-hidden", "true");
+    button.type = "button";
+    button.title = "Pin it to see it over time";
+    button.append(sign, isolated(label), element("span", ` ${word}, `, "hidden"), element("b", whole(recent.counts[recent.rank.get(label)])));
+    button.addEventListener("click", () => pin(label));
+    item.append(button);
+    return item;
+  }));
+}

@@ -1,0 +1,27 @@
+/* The chart as a picture to be saved. */
+
+import { color, drawn, style } from "./chart.js";
+import { whole } from "./format.js";
+import { view } from "./state.js";
+
+/* The chart as it is seen, with its labels, on the page's ground. */
+export function picture() {
+  const { canvas: from, labels } = drawn(), made = document.createElement("canvas"), ratio = devicePixelRatio, head = 34 * ratio;
+  made.width = from.width;
+  made.height = from.height + head;
+  const ctx = made.getContext("2d");
+  ctx.fillStyle = style("--card");
+  ctx.fillRect(0, 0, made.width, made.height);
+  ctx.drawImage(from, 0, head);
+  ctx.font = `${13 * ratio}px system-ui, sans-serif`;
+  let left = 12 * ratio;
+  for (const [number, label] of labels.entries()) {
+    ctx.fillStyle = color(number);
+    ctx.fillText(label, left, 22 * ratio);
+    left += ctx.measureText(label).width + 16 * ratio;
+  }
+  ctx.fillStyle = style("--quiet");
+  const about = `${view.shown.release.stream} · round ${whole(view.shown.release.round)}`;
+  ctx.fillText(about, Math.max(left, made.width - ctx.measureText(about).width - 12 * ratio), 22 * ratio);
+  return made;
+}

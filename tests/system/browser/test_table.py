@@ -1,0 +1,92 @@
+"""The table in the hands of people: sorted by any column, what moves beside it, and saved as a file."""
+
+import csv
+import json
+from pathlib import Path
+
+import msgspec
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+
+from tests.dashboard.page import rows, text, wait_for, wait_for_round
+from tests.dashboard.running import Running
+from tests.example_releases import release
+from tests.system.browser.published import write
+from tests.system.browser.test_windows import each_minute, publish
+from tests.system.streams import Stream
+
+
+def labels(browser: Chrome) -> list[str]:
+    return [row["label"] for row in rows(browser)]
+
+
+def sort_by(browser: Chrome, column: str) -> None:
+    browser.find_element(By.CSS_SELECTOR, f"thead [data-by='{column}']").click()
+
+
+def test_it_is_sorted_by_any_column_and_the_address_says_so(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    publish(stream, each_minute(stream, 1, 30))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 30)
+    assert labels(browser) == ["tea", "milk", "cake"]
+    sort_by(browser, "label")
+    assert labels(browser) == ["cake", "milk", "tea"]
+    assert browser.current_url.endswith("/?sort=label")
+    heading = browser.find_element(By.CSS_SELECTOR, "th.name")
+    assert heading.get_attribute("aria-sort") == "ascending"
+    sort_by(browser, "label")
+    assert labels(browser) == ["tea", "milk", "cake"]
+    assert heading.get_attribute("aria-sort") == "descending"
+    wait_for(browser, lambda: text(browser, "rising").startswith("▲milk"))
+    sort_by(browser, "trend")
+    assert labels(browser) == ["milk", "tea", "cake"]
+    assert [row["rank"] for row in rows(browser)] == ["2", "1", "3"]
+    browser.refresh()
+    wait_for_round(browser, 30)
+    wait_for(browser, lambda: labels(browser) == ["milk", "tea", "cake"])
+
+
+def test_what_rises_stands_beside_it_and_a_click_shows_it_over_time(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    publish(stream, each_minute(stream, 1, 30))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 30)
+    wait_for(browser, lambda: text(browser, "rising") == "▲milk rising, 1,500")
+    assert text(browser, "falling") == ""
+    assert text(browser, "movers-note").startswith("More than noise explains, in the last 5 minutes, ")
+    browser.find_element(By.CSS_SELECTOR, "#rising button").click()
+    assert text(browser, "legend") == "milk"
+
+
+def test_it_is_saved_as_csv_and_json_and_the_chart_as_a_picture(
+    dashboard: Running, stream: Stream, browser: Chrome, tmp_path: Path
+) -> None:
+    """A spreadsheet must not run what strangers wrote."""
+    hostile = {'=HYPERLINK("x")': 900, 'a "quoted", label': 800, "plain": 700}
+    write(stream, release(64, hostile))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 64)
+    folder = tmp_path / "saved"
+    allowed = {"behavior": "allow", "downloadPath": str(folder)}
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", allowed)
+    saved = folder / f"{stream.settings.stream}-epoch-1-round-64"
+    for way in ("csv", "json", "png"):
+        browser.find_element(By.CSS_SELECTOR, "#save summary").click()
+        browser.find_element(By.CSS_SELECTOR, f"#save [data-way={way}]").click()
+        file = saved.with_name(f"{saved.name}.{way}")
+        wait_for(browser, file.exists)
+    with saved.with_name(f"{saved.name}.csv").open(newline="") as lines:
+        table = list(csv.reader(lines))
+    assert table == [
+        ["rank", "label", "count", "low", "high"],
+        ["1", '\'=HYPERLINK("x")', "900", "868", "932"],
+        ["2", 'a "quoted", label', "800", "768", "832"],
+        ["3", "plain", "700", "668", "732"],
+    ]
+    found = json.loads(saved.with_name(f"{saved.name}.json").read_text())
+    assert (found["round"], found["epsilon"], found["rows"][0]["label"]) == (64, 2, '=HYPERLINK("x")')
+    assert "labels_seen" not in msgspec.json.encode(found).decode()
+    assert saved.with_name(f"{saved.name}.png").read_bytes().startswith(b"\x89PNG")
