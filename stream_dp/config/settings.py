@@ -73,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     known_labels: Annotated[str, msgspec.Meta(pattern=r"^file:.+$")] | None = None
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
+    intake: Literal["worker", "group"] = "worker"
     shards: _Shards = 0
 
     mapping: EventsSection | None = msgspec.field(default=None, name="events")
@@ -117,6 +118,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingsError(
                 "pruning needs to know how much a round can add to a count, which ticks leave open: set "
                 'pruning_rounds = 0, or rounds = "per-event" or "every-N"'
+            )
+
+        if self.intake == "group":
+            self._check_group()
+
+    def _check_group(self) -> None:
+        """Raise `SettingsError` for what a group cannot read."""
+        if self.rounds != "ticks":
+            raise SettingsError(
+                f'a group reads partitions apart, and barriers say where their rounds end: set rounds = "ticks" '
+                f'instead of "{self.rounds}", or leave intake = "group" out'
+            )
+        if not self.shards:
+            raise SettingsError(
+                "a group hands on what it reads to shards: set shards to their number, 1 or more, or leave "
+                'intake = "group" out'
+            )
+        if self.unit == "user":
+            raise SettingsError(
+                'one user\'s events may stand in several partitions, which a group reads apart: leave intake = "group" '
+                'out, or set unit = "event"'
+            )
+        if self.mapping is not None and self.mapping.names_schemas:
+            raise SettingsError(
+                'a group cannot read by a schema registry yet: leave intake = "group" out, or give schema files'
             )
 
     @property
@@ -172,6 +198,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def frames(self) -> str:
         """The topic that hands rounds to the shards, a partition each.  Holds labels: inside the trust boundary."""
         return f"{self.stream}.frames"
+
+    @property
+    def heads(self) -> str:
+        """The topic in which members of the intake say how far their partitions are.  Inside the trust boundary."""
+        return f"{self.stream}.heads"
 
     @property
     def shard_releases(self) -> str:

@@ -116,8 +116,8 @@ def _decoded(settings: Settings, topic: str, partition: int, record: Record) -> 
 
 
 def sharding_now(settings: Settings) -> Sharding:
-    """The number of shards, and where the partitions of the frames topic end now."""
-    ends = [
-        log.offsets(settings.kafka_address, settings.frames, shard).end for shard in range(settings.shards)
-    ]
-    return Sharding(settings.shards, ends)
+    """The number of shards, and where the partitions of the frames topic and, if it is used, the heads topic end."""
+    kafka = settings.kafka_address
+    ends = [log.offsets(kafka, settings.frames, shard).end for shard in range(settings.shards)]
+    heads = log.offsets(kafka, settings.heads).end if settings.intake == "group" else None
+    return Sharding(settings.shards, ends, heads)

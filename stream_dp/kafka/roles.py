@@ -40,6 +40,9 @@ def worker(settings: Settings, partitions: int = 1) -> list[Right]:
     else:
         topics += [settings.releases]
         needed += _topic(settings.releases, *_LOG)
+    if settings.intake == "group":
+        topics += [settings.heads]
+        needed += _topic(settings.heads, *_LOG)
     if settings.rounds == TICKS or partitions > 1:
         topics += [settings.barriers]
         needed += _topic(
@@ -63,6 +66,20 @@ def barriers_writer(settings: Settings) -> list[Right]:
         _topic(settings.events, "DESCRIBE")
         + _topic(settings.epochs, "READ")
         + _topic(settings.barriers, "READ", "WRITE")
+    )
+
+
+def intake(settings: Settings) -> list[Right]:
+    """What `stream-dp intake` needs, but for dead letters."""
+    return (
+        _topic(settings.events, "READ", "DESCRIBE_CONFIGS")
+        + _topic(settings.barriers, "READ", "DESCRIBE_CONFIGS")
+        + _topic(settings.epochs, "READ")
+        + _topic(settings.frames, "WRITE", "DESCRIBE_CONFIGS")
+        + _topic(settings.heads, *_LOG)
+        + _topic(settings.shard_releases, "DESCRIBE", "DESCRIBE_CONFIGS")
+        + _group(settings, "intake")
+        + _made(settings, settings.frames, settings.shard_releases, settings.heads)
     )
 
 

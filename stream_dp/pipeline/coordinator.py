@@ -19,7 +19,8 @@ from stream_dp.events.record import Record
 from stream_dp.pipeline.frames import FrameRefused, seal
 from stream_dp.pipeline.intake import Position
 from stream_dp.pipeline.partition_frames import PartitionHead, decode_head
-from stream_dp.pipeline.pipeline import Output
+from stream_dp.pipeline.pipeline import Output, Pipeline
+from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
 from stream_dp.privacy.vector import Vector, at
 
@@ -181,3 +182,7 @@ class Coordinator:
     def state(self) -> HistogramState:
         """What a checkpoint keeps: how far the rounds are, and no label."""
         return HistogramState(self._history, [], np.empty(0, np.int32), CounterState(self.round))
+
+
+AnyPipeline = Pipeline | Sequencer | Coordinator
+"""What a worker drives: all of the work, all but what shards do, or all but what shards and a group do."""

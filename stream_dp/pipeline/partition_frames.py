@@ -221,6 +221,11 @@ class FramesOfPartitions:
         held = self._held.setdefault(frame.round, {})
         held.setdefault(frame.partition, _Held(offset, frame)).take(frame)
 
+    def forget(self, reached: int) -> None:
+        """The rounds up to `reached` are closed."""
+        for number in [number for number in self._held if number <= reached]:
+            del self._held[number]
+
     def joined(self, seal: Frame) -> Frame:
         """The rounds of a seal with the labels of all partitions; raises `FramesLost` where some are missing."""
         steps, labels, counts = list[int](), list[str](), list[int]()
@@ -242,6 +247,4 @@ class FramesOfPartitions:
                     steps += [step] * len(part.labels)
                     labels += part.labels
                     counts += part.counts
-        for number in [number for number in self._held if number <= seal.last]:
-            del self._held[number]
         return sealed(seal, steps, labels, counts)

@@ -88,6 +88,7 @@ class Shard:
                 histories += rest.histories()
                 timestamps += rest.timestamps
                 reached, history = rest.last, histories[-1]
+                self._of_partitions.forget(reached)
             if not self._parts:  # else a checkpoint must not pass over the parts that came before
                 waiting = self._of_partitions.first_offset
                 closed = timestamps[-1] if timestamps else before

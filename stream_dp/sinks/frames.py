@@ -13,7 +13,9 @@ from stream_dp.epochs.journal import EpochOpened
 from stream_dp.epochs.last_release import other_than_published
 from stream_dp.epochs.published import anything_published, sharding_now
 from stream_dp.kafka import log
-from stream_dp.pipeline.frames import Frame, decode_frame, encode_frame
+from stream_dp.pipeline.coordinator import AnyPipeline
+from stream_dp.pipeline.frames import Frame, encode_frame
+from stream_dp.pipeline.partition_frames import decode_of_shard
 from stream_dp.pipeline.pipeline import Output, Pipeline
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.sinks.framing import rounds_per_batch
@@ -80,7 +82,7 @@ class FramesSink:
                 "not fit the others: another producer wrote to this topic; nothing is sent"
             )
 
-    def pipeline(self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None) -> Sequencer:
+    def pipeline(self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None) -> AnyPipeline:
         """See `Sink.pipeline`; a sequencer keeps no labels."""
         assert checkpoint.sharding is not None
         self._rounds = rounds_per_batch(checkpoint.epoch.privacy["rounds"], self._settings.batch_rounds)
@@ -88,7 +90,7 @@ class FramesSink:
         place = checkpoint.position, checkpoint.state, checkpoint.pairs
         return Sequencer(checkpoint.epoch, key, self._settings.events, self._settings.shards, *place)
 
-    def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline | Sequencer) -> None:
+    def check_state(self, checkpoint: Checkpoint, pipeline: AnyPipeline) -> None:
         """See `Sink.check_state`: the head of the hash chain and the time are those of the last round handed out."""
         assert checkpoint.sharding is not None
         last, told = checkpoint.state.round, (checkpoint.state.history, checkpoint.position.closed)
@@ -153,7 +155,7 @@ class FramesSink:
             for batch in batches(producer, key, map(encode_frame, marked)):
                 yield Addressed(self._settings.frames, shard, batch)
 
-    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str, sent: InFlight) -> Checkpoint:
+    def checkpoint(self, pipeline: AnyPipeline, key_check: str, sent: InFlight) -> Checkpoint:
         """See `Sink.checkpoint`."""
         frames = self._settings.frames
         ends = [sent.end(frames, shard, least) for shard, least in enumerate(self._ends)]
@@ -168,7 +170,7 @@ class FramesSink:
         )
 
     def _frames(self, shard: int, start: int) -> Iterator[Frame]:
-        """What a partition holds now, from an offset on."""
+        """The worker's own frames in a partition, from an offset on."""
         kafka, topic = self._settings.kafka_address, self._settings.frames
         held = log.offsets(kafka, topic, shard)
         if held.end < start:
@@ -178,4 +180,6 @@ class FramesSink:
                 "charged, with --new-epoch"
             )
         for record in log.read(kafka, topic, max(start, held.first), held.end, shard):
-            yield decode_frame(record.value)
+            frame = decode_of_shard(record.value)
+            if isinstance(frame, Frame):  # those of members of the intake are compared by the shards
+                yield frame

@@ -14,10 +14,11 @@ from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.journal import EpochOpened, known_labels_of
 from stream_dp.epochs.last_release import check_last_release
 from stream_dp.epochs.published import anything_published, begin_after, published, published_of, value_digest
+from stream_dp.pipeline.coordinator import AnyPipeline
 from stream_dp.pipeline.pipeline import Output, Pipeline
-from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.sinks.frames import FramesSink
 from stream_dp.sinks.framing import Framing, rounds_per_batch
+from stream_dp.sinks.seals import SealsSink
 from stream_dp.sinks.sending import Addressed, InFlight, packed
 from stream_dp.store.checkpoints import Checkpoint
 
@@ -40,13 +41,11 @@ class Sink(Protocol):
         """
         ...
 
-    def pipeline(
-        self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None
-    ) -> Pipeline | Sequencer:
+    def pipeline(self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None) -> AnyPipeline:
         """What makes the output, as it was at the checkpoint; `earlier`: see `Pipeline`."""
         ...
 
-    def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline | Sequencer) -> None:
+    def check_state(self, checkpoint: Checkpoint, pipeline: AnyPipeline) -> None:
         """Raise `StateDamaged` unless `pipeline`, as it was at the checkpoint, fits what was published by then."""
         ...
 
@@ -73,7 +72,7 @@ class Sink(Protocol):
         """
         ...
 
-    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str, sent: InFlight) -> Checkpoint:
+    def checkpoint(self, pipeline: AnyPipeline, key_check: str, sent: InFlight) -> Checkpoint:
         """What to go on from later; everything `sent` must be settled."""
         ...
 
@@ -123,7 +122,7 @@ class ReleasesSink:
         known = known_labels_of(self._settings, checkpoint.epoch)
         return Pipeline(checkpoint.epoch, key, self._settings.events, *place, earlier, known)
 
-    def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline | Sequencer) -> None:
+    def check_state(self, checkpoint: Checkpoint, pipeline: AnyPipeline) -> None:
         """See `Sink.check_state`."""
         assert isinstance(pipeline, Pipeline)
         check_last_release(self._settings, checkpoint, pipeline, self._settings.releases)
@@ -160,12 +159,22 @@ class ReleasesSink:
         for parts in self._framing.cut(output.releases, reached, [reached] if ends else []):
             yield Addressed(self._settings.releases, 0, packed(producer, key, parts))
 
-    def checkpoint(self, pipeline: Pipeline | Sequencer, key_check: str, sent: InFlight) -> Checkpoint:
+    def checkpoint(self, pipeline: AnyPipeline, key_check: str, sent: InFlight) -> Checkpoint:
         """See `Sink.checkpoint`."""
         place = pipeline.state(), pipeline.position, sent.end(self._settings.releases, 0, self._end)
         return Checkpoint(pipeline.epoch, *place, key_check, pipeline.intake.pairs)
 
 
-def sink_of(settings: Settings, shards: int) -> Sink:
-    """Where a worker writes whose epoch is divided into so many shards, which the settings may want to change."""
-    return FramesSink(msgspec.structs.replace(settings, shards=shards)) if shards else ReleasesSink(settings)
+def sink_of(settings: Settings) -> Sink:
+    """Where a worker writes with these settings; see `divided_as` for an epoch that was opened with others."""
+    if settings.intake == "group":
+        return SealsSink(settings)
+    return FramesSink(settings) if settings.shards else ReleasesSink(settings)
+
+
+def divided_as(settings: Settings, checkpoint: Checkpoint) -> Settings:
+    """The settings with the shards and the intake that the checkpoint's epoch runs with."""
+    sharding = checkpoint.sharding
+    grouped = sharding is not None and sharding.heads is not None
+    shards = sharding.shards if sharding is not None else 0
+    return msgspec.structs.replace(settings, shards=shards, intake="group" if grouped else "worker")

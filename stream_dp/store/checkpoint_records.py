@@ -79,10 +79,12 @@ class Sharding(msgspec.Struct, frozen=True):
     """Into how many shards the labels of an epoch are divided.
 
     `frames` is the sequencer's: in each partition of the frames topic, where the frames after its checkpoint begin.
+    `heads` is there where a group reads the events: from where on the heads topic has to be read.
     """
 
     shards: _Count
     frames: list[_Count] = []
+    heads: _Count | None = None
 
 
 class Closing(msgspec.Struct, frozen=True):

@@ -33,6 +33,7 @@ from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Sharding
 from stream_dp.store.noise_key import noise_key
 from stream_dp.verification.verify import Outcome, verify
 from stream_dp.workers.events_reader import ends_of
+from stream_dp.workers.owned_partition import state_of_partition
 from stream_dp.workers.resume import take_over
 
 Progress = Callable[[int, int], None]
@@ -148,7 +149,7 @@ def rebuild(
     recorded = recorded_epoch(settings, redis)
     if recorded.closed is not None:
         raise EpochRefused(f"epoch {recorded.epoch.number} is closed: there is nothing to rebuild")
-    if not trust_log and not sink_of(settings, settings.shards).holds(recorded.opened):
+    if not trust_log and not sink_of(settings).holds(recorded.opened):
         raise EpochRefused(
             f"no release of epoch {recorded.epoch.number} is there to compare a rebuilt state with: restore their "
             "topic; or, if you know that the events topic is the log that was counted, give --trust-log, and the "
@@ -157,6 +158,7 @@ def rebuild(
     begin = start_of(settings, (recorded.epoch.number, 0), recorded.opened.releases_offset)
     if settings.shards:
         _forget_shards(settings, redis, recorded.key)
+        _forget_partitions(settings, redis, recorded.key)
         return _put_back(_start_of_sequencer(settings, recorded, begin), recorded.key, epochs, store)
     released = _Released(_parts(settings, recorded), begin)
     pipeline = recorded.pipeline()
@@ -202,6 +204,15 @@ def _forget_shards(settings: Settings, redis: Redis, key: bytes) -> None:
         store.start_over(key)
 
 
+def _forget_partitions(settings: Settings, redis: Redis, key: bytes) -> None:
+    """Let the members of the intake count every partition again, which gives the same frames."""
+    partitions = log.partitions_of(settings.kafka_address, settings.events)
+    for number in range(partitions if settings.intake == "group" else 0):
+        store = CheckpointStore(redis, state_of_partition(settings, number))
+        store.take_over()
+        store.start_over(key)
+
+
 def _start_of_sequencer(settings: Settings, recorded: RecordedEpoch, releases_offset: int) -> Checkpoint:
     """The sequencer of a stream in shards at the beginning of its epoch.
 
@@ -215,7 +226,7 @@ def _start_of_sequencer(settings: Settings, recorded: RecordedEpoch, releases_of
         Position.at_start_of(epoch),
         releases_offset,
         key_check(recorded.key),
-        sharding=Sharding(settings.shards, [0] * settings.shards),
+        sharding=Sharding(settings.shards, [0] * settings.shards, 0 if settings.intake == "group" else None),
     )
 
 

@@ -25,15 +25,16 @@ def check_log(settings: Settings, checkpoint: Checkpoint, digester: LogDigester)
     position = checkpoint.position
     held = log.offsets_of_all(settings.kafka_address, settings.events)
     for number, (events, _) in enumerate(zip(held, position.offsets, strict=False)):
-        _check_partition(settings, checkpoint, digester, number, events)
+        check_partition(settings, checkpoint, digester, number, events)
     if position.barrier is not None:
         check_ends(settings, [events.end for events in held], position.offsets)
         check_barrier(settings, position.barrier)
 
 
-def _check_partition(
+def check_partition(
     settings: Settings, checkpoint: Checkpoint, digester: LogDigester, number: int, events: log.Offsets
 ) -> None:
+    """Raise `LogRefused` unless the last record applied of a partition is where it was; `events`: what it holds."""
     position = checkpoint.position
     lasts, next_offset = position.log.lasts, at(position.offsets, number)
     last = lasts[number] if number < len(lasts) else b""

@@ -116,7 +116,13 @@ class Worker:
             return
         mapping = self.settings.mapping
         schemas = ("schemas",) if mapping is not None and mapping.names_schemas else ()
-        topics = TopicWatch(self.settings, *_TOPICS, *schemas, *(("frames",) if self.settings.shards else ()))
+        topics = TopicWatch(
+            self.settings,
+            *_TOPICS,
+            *schemas,
+            *(("frames",) if self.settings.shards else ()),
+            *(("heads",) if self.settings.intake == "group" else ()),
+        )
         try:
             await topics.guard(self._resume_and_work(topics), self.watch)
         except OffsetOutOfRangeError as lost:

@@ -13,8 +13,8 @@ from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.events.log_digest import LogDigester
 from stream_dp.kafka import log
-from stream_dp.pipeline.pipeline import Pipeline, Position
-from stream_dp.pipeline.sequencer import Sequencer
+from stream_dp.pipeline.coordinator import AnyPipeline
+from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.privacy.vector import Vector
 from stream_dp.sinks.releases import Sink, sink_of
@@ -33,7 +33,7 @@ class Resumed:
     `closing`: count up to there, then the epoch is to be closed.  `barrier_key` is what it takes to write barriers.
     """
 
-    pipeline: Pipeline | Sequencer
+    pipeline: AnyPipeline
     key_check: str
     digester: LogDigester
     sink: Sink
@@ -47,7 +47,7 @@ class Resumed:
         cls,
         settings: Settings,
         checkpoint: Checkpoint,
-        pipeline: Pipeline | Sequencer,
+        pipeline: AnyPipeline,
         key: bytes,
         sink: Sink,
         epochs: Epochs,
@@ -109,7 +109,7 @@ def open_next(
     # A log that was made anew may end before what was counted of the old one.
     offsets = firsts if wish.recount else log.within(ended, events)
     checkpoint = epochs.open_next(offsets, key_check(key), counted, wish.recount)
-    sink = sink_of(settings, settings.shards)
+    sink = sink_of(settings)
     return Resumed.of(settings, checkpoint, sink.pipeline(checkpoint, key), key, sink, epochs)
 
 

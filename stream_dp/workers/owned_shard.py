@@ -23,7 +23,8 @@ from stream_dp.epochs.journal import EpochJournal, known_labels_of
 from stream_dp.epochs.last_release import check_last_release
 from stream_dp.epochs.published import begin_after, published, value_digest
 from stream_dp.kafka import log
-from stream_dp.pipeline.frames import Frame, FrameRefused, FramesLost, decode_frame
+from stream_dp.pipeline.frames import Frame, FrameRefused, FramesLost
+from stream_dp.pipeline.partition_frames import PartitionFrame, decode_of_shard
 from stream_dp.pipeline.pipeline import Position, ReleasedPart
 from stream_dp.pipeline.shard import Shard
 from stream_dp.privacy.keyed_noise import key_check
@@ -118,7 +119,7 @@ class OwnedShard:
 
         Nothing is sent before all that was published has been compared.
         """
-        frames = ((offset, decode_frame(value)) for offset, value in records)
+        frames = ((offset, decode_of_shard(value)) for offset, value in records)
         for epoch, of_epoch in groupby(frames, key=lambda each: each[1].epoch):
             batch = list(of_epoch)
             if epoch > self._epoch:
@@ -131,13 +132,13 @@ class OwnedShard:
             self.next_offset = self._shard.position.next_offset if self._shard else batch[-1][0] + 1
         self._check_given_again()
 
-    def _batch_ends(self, frames: Iterable[tuple[int, Frame]], log_end: int) -> list[int]:
+    def _batch_ends(self, frames: Iterable[tuple[int, Frame | PartitionFrame]], log_end: int) -> list[int]:
         """The rounds after which a batch ends because the log did when the batch began, or as soon as one may."""
         ends = []
         for offset, frame in frames:
             if self._log_end is None:
                 self._log_end = max(log_end, offset + 1)
-            if frame.ends and offset + 1 >= self._log_end:
+            if isinstance(frame, Frame) and frame.ends and offset + 1 >= self._log_end:
                 ends.append(frame.last)
                 self._log_end = None
         return ends
@@ -148,7 +149,9 @@ class OwnedShard:
             self.check_hold()
             yield self._unsent.pop(0)
 
-    def _counted(self, shard: Shard, batch: Sequence[tuple[int, Frame]]) -> Iterator[list[ReleasedPart]]:
+    def _counted(
+        self, shard: Shard, batch: Sequence[tuple[int, Frame | PartitionFrame]]
+    ) -> Iterator[list[ReleasedPart]]:
         before = shard.round
         try:
             yield from shard.process(batch)
@@ -157,7 +160,7 @@ class OwnedShard:
             self._shard = None
         self._unsaved += shard.round - before
 
-    def _begin_epoch(self, frame: Frame) -> None:
+    def _begin_epoch(self, frame: Frame | PartitionFrame) -> None:
         """Start from nothing with the first frame of an epoch, which must be on record."""
         opened = [entry for entry in EpochJournal(self._settings).opened if entry.epoch.nonce == frame.nonce]
         if not opened or opened[0].epoch.number != frame.epoch:

@@ -13,12 +13,12 @@ from stream_dp.engine.epoch import EpochRefused, frozen_settings
 from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.events.log_digest import LogDigester
 from stream_dp.kafka import log
+from stream_dp.pipeline.coordinator import AnyPipeline
 from stream_dp.pipeline.frames import FrameRefused
-from stream_dp.pipeline.pipeline import Pipeline, Position
-from stream_dp.pipeline.sequencer import Sequencer
+from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.privacy.vector import offsets_text
-from stream_dp.sinks.releases import sink_of
+from stream_dp.sinks.releases import divided_as, sink_of
 from stream_dp.store.checkpoint_records import damaged
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
 from stream_dp.store.exposure import exposed
@@ -26,7 +26,7 @@ from stream_dp.store.noise_key import NoKey, noise_key
 from stream_dp.workers.counted_log import check_log
 from stream_dp.workers.next_epoch import NewEpoch, Resumed, open_next
 from stream_dp.workers.standby import Rehearsed
-from stream_dp.workers.start_checks import check_epoch, check_key, check_partitions, check_sharding, shards_of
+from stream_dp.workers.start_checks import check_epoch, check_key, check_partitions, check_sharding
 from stream_dp.workers.stream_topics import prepare_topics
 from stream_dp.workers.topic_watch import TopicWatch
 
@@ -84,14 +84,14 @@ class _Start:
         self._earlier = earlier
         self._granted = wish is not None and wish.granted(epochs.journal)
         self._wish = None if self._granted else wish
-        self._sink = sink_of(settings, settings.shards)
+        self._sink = sink_of(settings)
 
     def resumed(self) -> Resumed:
         """See `resume`."""
         try:
             self._epochs.finish_closing()
             checkpoint, key = self._checked(self._checkpoint())
-            self._sink = sink_of(self._settings, shards_of(checkpoint))
+            self._sink = sink_of(divided_as(self._settings, checkpoint))
             published = self._sink.published_since(checkpoint)
             if self._wish is not None and checkpoint.epoch.has_lost_rounds and not published:
                 return self._next_epoch(self._wish, checkpoint.position)
@@ -161,7 +161,7 @@ class _Start:
         check_log(self._settings, checkpoint, LogDigester(key, checkpoint.epoch.reads_headers))
         return checkpoint, key
 
-    def _restored(self, checkpoint: Checkpoint, key: bytes) -> Pipeline | Sequencer:
+    def _restored(self, checkpoint: Checkpoint, key: bytes) -> AnyPipeline:
         """The pipeline as it was at the checkpoint.  Raises `StateDamaged` where it does not fit what was published."""
         try:
             earlier = self._earlier.pipeline if self._earlier else None

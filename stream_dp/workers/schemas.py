@@ -14,8 +14,7 @@ from stream_dp.events.mapping.schema import Schema
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.kafka.schema_registry import NoSchema, RegistryAway, SchemaRegistry
 from stream_dp.operations.watch import Watch
-from stream_dp.pipeline.pipeline import Pipeline
-from stream_dp.pipeline.sequencer import Sequencer
+from stream_dp.pipeline.coordinator import AnyPipeline, Coordinator
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +32,13 @@ _MOST_TOLD = 20
 """Unknown numbers that a session logs."""
 
 
-def settler_of(settings: Settings, pipeline: Pipeline | Sequencer, watch: Watch) -> "SchemaSettler | None":
+def settler_of(settings: Settings, pipeline: AnyPipeline, watch: Watch) -> "SchemaSettler | None":
     """What a session needs to read records by the schemas that they name; None where they name none.
 
     Raises `EpochRefused` where the settings name no registry any more.
     """
     epoch, section = pipeline.epoch, settings.mapping
-    if epoch.mapping is None or not epoch.mapping.needs_schemas:
+    if epoch.mapping is None or not epoch.mapping.needs_schemas or isinstance(pipeline, Coordinator):
         return None
     if section is None or section.schema_registry is None:
         raise EpochRefused(

@@ -19,6 +19,7 @@ from stream_dp.events.record import Record
 from stream_dp.events.rounds import events_of
 from stream_dp.kafka.consuming import consumer
 from stream_dp.operations.watch import Watch
+from stream_dp.pipeline.coordinator import Coordinator
 from stream_dp.pipeline.pipeline import Output
 from stream_dp.privacy.vector import Vector
 from stream_dp.sinks.dead_letters import DeadLetters
@@ -27,6 +28,7 @@ from stream_dp.sinks.sending import InFlight, producer, stop_client, stop_produc
 from stream_dp.store.checkpoints import CheckpointStore, PreparedCheckpoint
 from stream_dp.workers.counted_log import CountedLog
 from stream_dp.workers.events_reader import EventsReader
+from stream_dp.workers.heads_reader import HeadsReader
 from stream_dp.workers.resume import Resumed
 from stream_dp.workers.schemas import settler_of
 from stream_dp.workers.topic_watch import TopicWatch
@@ -69,15 +71,22 @@ class Session:
             settings.kafka_address, group_id=f"{settings.stream}.running-histogram", auto_offset_reset="none"
         )
         barrier = self.pipeline.position.barrier
-        self._reader = EventsReader(
-            settings,
-            self._consumer,
-            self.pipeline.position,
-            None if barrier is None else BarrierChain(resumed.barrier_key, settings.stream, barrier),
-            resumed.ends,
-            stop_there=resumed.closing,
-            by_events=events_of(self.pipeline.epoch.privacy["rounds"]) is not None,
-        )
+        chain = None if barrier is None else BarrierChain(resumed.barrier_key, settings.stream, barrier)
+        self._reader: EventsReader | HeadsReader
+        if isinstance(self.pipeline, Coordinator):
+            assert chain is not None, "a group reads rounds of barriers"
+            place = settings, self._consumer, self.pipeline, chain, resumed.ends
+            self._reader = HeadsReader(*place, stop_there=resumed.closing)
+        else:
+            self._reader = EventsReader(
+                settings,
+                self._consumer,
+                self.pipeline.position,
+                chain,
+                resumed.ends,
+                stop_there=resumed.closing,
+                by_events=events_of(self.pipeline.epoch.privacy["rounds"]) is not None,
+            )
         self._producer = producer(settings.kafka_address, settings.compression)
         self._in_flight = InFlight(self._producer, settings.kafka, watch)
         self._schemas = settler_of(settings, self.pipeline, watch)
@@ -173,10 +182,17 @@ class Session:
             self._watch.answered(True)
             self._watch.progress.input(
                 any(ends[place] > offset for place, offset in self._places(offsets).items()),
-                "barrier" if self.pipeline.position.barrier is not None else None,
+                self._awaited,
             )
             await self._check_open(ends[self._journal])
         self._confirmed = time.monotonic()
+
+    @property
+    def _awaited(self) -> str | None:
+        """What a round that does not end waits for, as far as it is known."""
+        if isinstance(self._reader, HeadsReader) and (late := self._reader.awaited):
+            return f"intake of partition {late[0]}"
+        return "barrier" if self.pipeline.position.barrier is not None else None
 
     def _places(self, offsets: Vector) -> dict[TopicPartition, int]:
         """The offset of each partition of the events topic."""

@@ -5,6 +5,7 @@ from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.kafka import log
 from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.sinks.releases import divided_as
 from stream_dp.store.checkpoint_records import damaged
 from stream_dp.store.checkpoints import Checkpoint
 
@@ -48,19 +49,18 @@ def check_partitions(settings: Settings, checkpoint: Checkpoint) -> None:
 
 
 def check_sharding(settings: Settings, checkpoint: Checkpoint) -> None:
-    """Raise `EpochRefused` unless the labels of the checkpoint's epoch are divided as the settings say.
+    """Raise `EpochRefused` unless the events and labels of the checkpoint's epoch are divided as the settings say.
 
     A label that changed its owner would be counted from zero there, under the noise that it had before.
     """
-    shards = shards_of(checkpoint)
-    if shards != settings.shards:
-        raise EpochRefused(
-            f"epoch {checkpoint.epoch.number} of stream {settings.stream!r} runs with shards = {shards} and the "
-            f"settings say shards = {settings.shards}: restore the setting, or open a new epoch, which is charged, "
-            "with --new-epoch"
-        )
-
-
-def shards_of(checkpoint: Checkpoint) -> int:
-    """Into how many shards the labels of the checkpoint's epoch are divided; 0 where they are not."""
-    return checkpoint.sharding.shards if checkpoint.sharding else 0
+    divided = divided_as(settings, checkpoint)
+    for name, runs, wanted in (
+        ("shards", divided.shards, settings.shards),
+        ("intake", divided.intake, settings.intake),
+    ):
+        if runs != wanted:
+            raise EpochRefused(
+                f"epoch {checkpoint.epoch.number} of stream {settings.stream!r} runs with {name} = {runs} and the "
+                f"settings say {name} = {wanted}: restore the setting, or open a new epoch, which is charged, with "
+                "--new-epoch"
+            )

@@ -10,6 +10,9 @@ from stream_dp.kafka import log
 from stream_dp.kafka.time_limits import time_warnings
 from stream_dp.sinks.dead_letters import prepare_dead_letters
 from stream_dp.sinks.framing import LARGEST_BATCH
+from stream_dp.sinks.seals import HEADS_OF_MEMBERS, HEADS_OF_WORKER
+
+_HEADS_PARTITIONS = 1 + max(HEADS_OF_MEMBERS, HEADS_OF_WORKER)
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +38,8 @@ def prepare_topics(settings: Settings) -> None:
     prepare_dead_letters(settings)
     if settings.shards:
         prepare_topics_of_shards(settings)
+    if settings.intake == "group":
+        prepare_topics_of_group(settings)
 
 
 def prepare_releases_topic(settings: Settings) -> None:
@@ -47,6 +52,20 @@ def prepare_releases_topic(settings: Settings) -> None:
     ):
         logger.warning(warning)
     for warning in time_warnings(settings, settings.releases):
+        logger.warning(warning)
+
+
+def prepare_topics_of_group(settings: Settings) -> None:
+    """Make sure that the heads topic can serve, and that there are partitions to share out."""
+    partitions = log.partitions_of(settings.kafka_address, settings.events)
+    if partitions == 1:
+        raise log.LogRefused(
+            f"the topic {settings.events!r} has one partition, which one process reads: leave intake = "
+            '"group" out, or give the topic more partitions before the first epoch'
+        )
+    if settings.create_topics:
+        log.create_topics(settings.kafka_address, settings.heads, partitions=_HEADS_PARTITIONS)
+    for warning in log.check_topic(settings.kafka_address, settings.heads, 0, _HEADS_PARTITIONS):
         logger.warning(warning)
 
 

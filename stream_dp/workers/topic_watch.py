@@ -38,6 +38,7 @@ _DOUBT = {
     "ledger": "may lack charges",
     "schemas": "may lack schemas by which events were read",
     "frames": "may lack rounds that were handed to the shards",
+    "heads": "may lack how far partitions were counted",
     "shard_releases": "may lack releases of shards that were sent",
     "dead_letters": "may lack dead letters",
     "table": "may lack rows",

@@ -10,11 +10,11 @@ from aiokafka import AIOKafkaProducer
 
 from stream_dp.config.settings import Settings
 from stream_dp.errors import Refused
-from stream_dp.pipeline import sequencer
+from stream_dp.pipeline import coordinator, partition_intake, sequencer
 from stream_dp.sinks import sending
 from stream_dp.sinks.frames import FramesSink
 from stream_dp.store.checkpoints import CheckpointStore
-from stream_dp.workers import group, owned_shard
+from stream_dp.workers import group, heads_reader, intake, owned_shard
 from stream_dp.workers import histogram as worker
 from stream_dp.workers import merge as merge_worker
 from stream_dp.workers import shard as shard_worker
@@ -23,6 +23,7 @@ from tests.system.worker_process import Interruption, _interrupted, begin
 ROLES = {
     "worker": worker.Worker,
     "shard": shard_worker.ShardWorker,
+    "intake": intake.IntakeWorker,
     "merge": merge_worker.MergeWorker,
 }
 _OF_ALL: dict[str, tuple[Any, str]] = {
@@ -40,6 +41,20 @@ STEPS: dict[str, dict[str, tuple[Any, str]]] = {
         "compute": (sequencer.Sequencer, "process"),
         "hand a batch to the producer": (AIOKafkaProducer, "send_batch"),
         "hear that a partition has it": (sending, "offset_after"),
+    },
+    "sealing worker": {
+        **_OF_ALL,
+        "read what is published": (FramesSink, "published_since"),
+        "seal": (coordinator.Coordinator, "process"),
+        "read heads": (heads_reader.HeadsReader, "read"),
+        "hear that a partition has it": (sending, "offset_after"),
+    },
+    "intake": {
+        **_OF_ALL,
+        "count": (partition_intake.PartitionIntake, "close"),
+        "hand a batch to the producer": (AIOKafkaProducer, "send_batch"),
+        "wait for the broker": (sending.InFlight, "settle"),
+        "hear that the broker has it": (sending, "offset_after"),
     },
     "shard": {
         **_OF_ALL,
@@ -69,7 +84,8 @@ def run_role(
     group.SESSION_MILLISECONDS = session
     group._HEARTBEAT_MILLISECONDS = 100
     if interruption is not None:
-        owner, name = STEPS[role][interruption.step]
+        steps = "sealing worker" if role == "worker" and settings.intake == "group" else role
+        owner, name = STEPS[steps][interruption.step]
         setattr(owner, name, _interrupted(getattr(owner, name), interruption))
     try:
         asyncio.run(_run(role, settings))

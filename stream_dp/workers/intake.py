@@ -1,0 +1,418 @@
+"""A process that reads events: a member of one Kafka consumer group, which divides the partitions among its members.
+
+It follows the barriers, decodes, maps and bounds the events of its partitions, and writes for each barrier and
+partition a frame to each shard; when the broker has them, a head.  The worker seals the round when all heads are there.
+
+A member stays at most `ROUNDS_AHEAD` rounds before the last one that is sealed, so that what waits for a partition that
+is slow or away stays small.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from aiokafka import ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError
+from redis import Redis
+
+from stream_dp.barriers.key import barrier_key
+from stream_dp.config.connections import aiokafka_options, redis_client
+from stream_dp.config.settings import Settings, SettingsError
+from stream_dp.epochs.journal import EpochJournal, EpochOpened, check_key
+from stream_dp.events.barrier_chain import Barrier, BarrierChain
+from stream_dp.events.record import Record
+from stream_dp.kafka import log, roles
+from stream_dp.kafka.clients import kept_clients
+from stream_dp.kafka.consuming import consumer
+from stream_dp.operations.ports import Ports
+from stream_dp.operations.retry import OUTAGES, retry_until_done
+from stream_dp.operations.watch import Watch
+from stream_dp.pipeline.partition_frames import decode_progress, encode
+from stream_dp.pipeline.partition_intake import PartOfRound
+from stream_dp.privacy.keyed_noise import check_golden_draw
+from stream_dp.sinks.dead_letters import DeadLetters, prepare_dead_letters
+from stream_dp.sinks.seals import HEADS_OF_MEMBERS, HEADS_OF_WORKER
+from stream_dp.sinks.sending import Addressed, InFlight, batches, producer, stop_client, stop_producer
+from stream_dp.store.checkpoints import Fenced
+from stream_dp.store.noise_key import noise_key
+from stream_dp.workers.group import ends_of, membership
+from stream_dp.workers.owned_partition import OwnedPartition
+from stream_dp.workers.stream_topics import prepare_topics_of_group, prepare_topics_of_shards
+from stream_dp.workers.topic_watch import TopicWatch
+
+logger = logging.getLogger(__name__)
+
+ROUNDS_AHEAD = 16
+"""So many rounds a member may be before the last one that is sealed."""
+
+_POLL_MILLISECONDS = 50
+_RECORDS_AT_ONCE = 20_000
+_BARRIERS_AHEAD = 1_000
+_REDIS_SECONDS = 30.0
+_OFFSET_SECONDS = 5.0
+_CONFIRM_SECONDS = 2.0
+_FENCED_SECONDS = 1.0
+
+
+class IntakeWorker:
+    """Reads the partitions that the group gives to this process, until it is stopped or refused."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises `SettingsError`; nothing is connected yet."""
+        if settings.intake != "group":
+            raise SettingsError(
+                'the stream\'s worker reads all events itself: set intake = "group", for the worker too'
+            )
+        self.settings = settings
+        self._stopping = asyncio.Event()
+        aiokafka_options(settings.kafka_address)
+        self._redis = redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS)
+        self.watch = Watch(settings.stream, settings.data_source)
+        self._ports = Ports(settings, self.watch)
+        self._letters = DeadLetters(settings, self.watch)
+
+    def stop(self) -> None:
+        """Ask `run` to save what has been sent and to return."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until `stop`.  An outage of Kafka or Redis is waited out; raises a `Refused`."""
+        check_golden_draw()
+        with self._ports, kept_clients():
+            async with self._letters:
+                needed = roles.intake(self.settings)
+                await retry_until_done(
+                    self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch
+                )
+
+    async def _attempt(self) -> None:
+        topics = TopicWatch(self.settings, "events", "barriers", "epochs", "frames", "heads", "dead_letters")
+        topics.may_grow(self.settings.events)
+        try:
+            await topics.guard(self._work(topics), self.watch)
+        except OffsetOutOfRangeError as lost:
+            [place] = lost.args[0]
+            raise log.LogRefused(
+                f"the topic {place.topic!r} no longer holds the next record of partition {place.partition}: it was "
+                "truncated or re-created; restore it, or open a new epoch, which is charged, with --new-epoch"
+            ) from None
+
+    async def _work(self, topics: TopicWatch) -> None:
+        await asyncio.to_thread(self._prepare_topics)
+        await asyncio.to_thread(topics.look)
+        async with _Member(self.settings, self._redis, self._letters, self.watch, topics) as member:
+            try:
+                while not self._stopping.is_set():
+                    await member.step()
+            finally:
+                self.watch.ended()
+            await member.save()
+
+    def _prepare_topics(self) -> None:
+        prepare_topics_of_shards(self.settings)
+        prepare_topics_of_group(self.settings)
+        prepare_dead_letters(self.settings)
+
+
+class _Feed:
+    """What all members read: the barriers, and how far the worker has sealed rounds."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._barriers = TopicPartition(settings.barriers, 0)
+        self._progress = TopicPartition(settings.heads, HEADS_OF_WORKER)
+        self._chain: BarrierChain | None = None
+        self._nonce, self.sealed = b"", 0
+        self.reader = consumer(settings.kafka_address, auto_offset_reset="none")
+
+    @property
+    def lag(self) -> int:
+        """How many records of the barriers topic are known to wait."""
+        read = self._chain.last.next_offset if self._chain is not None else 0
+        return max(0, (self.reader.highwater(self._barriers) or 0) - read)
+
+    async def begin(self, nonce: bytes, key: bytes, last: Barrier) -> None:
+        """Give the barriers of an epoch from the one after `last` on.  The reader has been started."""
+        if nonce != self._nonce:
+            self._nonce, self.sealed = nonce, 0
+        self._chain = BarrierChain(key, self._settings.stream, last)
+        self.reader.assign([self._barriers, self._progress])
+        self.reader.seek(self._barriers, last.next_offset)
+        ends = await self.reader.end_offsets([self._progress])
+        self.reader.seek(self._progress, max(0, ends[self._progress] - 1))
+
+    async def read(self, milliseconds: int, barriers: bool) -> list[Barrier]:
+        """The barriers that have come; none without `barriers`."""
+        if self._chain is None:
+            await asyncio.sleep(milliseconds / 1000)
+            return []
+        wanted = [self._progress, self._barriers] if barriers else [self._progress]
+        found = await self.reader.getmany(*wanted, timeout_ms=milliseconds)
+        for record in found.get(self._progress, ()):
+            told = decode_progress(record.value)
+            if told is not None and told.nonce == self._nonce:
+                self.sealed = max(self.sealed, told.round)
+        taken = (self._chain.take(record.offset, record.value) for record in found.get(self._barriers, ()))
+        return [barrier for barrier in taken if barrier is not None]
+
+
+class _Member(ConsumerRebalanceListener):
+    """One connection to the group; an outage ends it and the next one starts from Redis again."""
+
+    def __init__(
+        self, settings: Settings, redis: Redis, letters: DeadLetters, watch: Watch, topics: TopicWatch
+    ) -> None:
+        self._settings, self._redis, self._watch, self._topics = settings, redis, watch, topics
+        self._letters = letters
+        self._epoch: EpochOpened | None = None  # the one that is counted; None while none is open
+        self._journal: EpochJournal | None = None
+        self._key = b""
+        self._owned: dict[int, OwnedPartition] = {}
+        self._let_go: dict[int, OwnedPartition] = {}  # saved, and kept in case the group gives them back
+        self._to_open: dict[int, float] = {}  # assigned, with the time from which on to try
+        self._working = asyncio.Lock()  # held while partitions change, which a rebalance must not interrupt
+        self._confirmed = 0.0
+        self._feed = _Feed(settings)
+        self._consumer = consumer(
+            settings.kafka_address,
+            **membership(settings, "intake"),
+            auto_offset_reset="none",
+            partition_assignment_strategy=(StickyPartitionAssignor,),
+        )
+        self._producer = producer(settings.kafka_address, settings.compression)
+        self._sent = InFlight(self._producer, settings.kafka, watch)
+
+    async def __aenter__(self) -> "_Member":
+        try:
+            await self._producer.start()
+            await self._feed.reader.start()
+            self._consumer.subscribe([self._settings.events], listener=self)
+            with self._watch.progress.waiting("group-assignment"):
+                await self._consumer.start()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, why: type[BaseException] | None = None, *_: object) -> None:
+        self._sent.drop()
+        for reader in (self._consumer, self._feed.reader):
+            await stop_client(reader.stop(), reader._client)
+        await stop_producer(self._producer, why)
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """The group is about to divide the partitions anew: save all, so that whoever gets them can go on."""
+        async with self._working:
+            self._to_open = {}
+            try:
+                await self._save()
+            except OUTAGES as lost:
+                logger.info("partitions go without a checkpoint: %s", lost)
+            self._let_go, self._owned = self._owned, {}
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Read nothing of a partition before it is taken over."""
+        places = list(assigned)
+        self._consumer.pause(*places)
+        for place in places:
+            self._consumer.seek(place, 0)  # where to go on is decided by Redis
+        self._to_open = {place.partition: 0.0 for place in places}
+        self._let_go = {number: each for number, each in self._let_go.items() if number in self._to_open}
+
+    async def step(self) -> None:
+        """Take over what was assigned, and count what has come.  Raises a `Refused`."""
+        self._watch.beat()
+        await self._confirm()
+        for number in [number for number, since in self._to_open.items() if since <= time.monotonic()]:
+            async with self._working:  # between two of them, the group may divide the partitions anew
+                if number in self._to_open and self._epoch is not None:
+                    with self._watch.progress.waiting(f"partition {number} to be loaded"):
+                        await self._guarded(number, self._open(number, self._epoch))
+        await self._read()
+        async with self._working:
+            with self._watch.batch():
+                await self._hand_on(
+                    [part for each in self._owned.values() for part in each.close(self._most)]
+                )
+            if any(each.checkpoint_due for each in self._owned.values()):
+                await self._save()
+        self._tell()
+
+    @property
+    def _most(self) -> int:
+        """The last round that may be closed now."""
+        horizon = self._epoch.epoch.mechanism.horizon if self._epoch is not None else 0
+        return min(horizon, self._feed.sealed + ROUNDS_AHEAD)
+
+    async def _read(self) -> None:
+        """Take in barriers and events; waits a little where nothing comes."""
+        waiting = max((each.waiting_barriers for each in self._owned.values()), default=0)
+        reading = {
+            self._place(number): each
+            for number, each in self._owned.items()
+            if each.wants(self._most) and not each.intake.finished
+        }
+        pause = 0 if reading else _POLL_MILLISECONDS
+        barriers = await self._feed.read(pause, bool(self._owned) and waiting < _BARRIERS_AHEAD)
+        # Asked for no partition that there is, it says at least what is wrong with the group.
+        places, patience = (*reading, self._place(-1)), _POLL_MILLISECONDS if reading else 0
+        found = await self._consumer.getmany(*places, timeout_ms=patience, max_records=_RECORDS_AT_ONCE)
+        reached = await self._positions(reading)
+        async with self._working:
+            for barrier in barriers:
+                for each in self._owned.values():
+                    each.add_barrier(barrier)
+            for place, position in reached.items():
+                if self._owned.get(place.partition) is reading[place]:
+                    reading[place].add([Record.of(record) for record in found.get(place, ())], position)
+
+    async def _positions(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where to read on; none of any if the group takes one away just now."""
+        try:
+            return {place: await self._consumer.position(place) for place in places}
+        except IllegalStateError:
+            return {}
+
+    def _place(self, number: int) -> TopicPartition:
+        return TopicPartition(self._settings.events, number)
+
+    async def _hand_on(self, parts: list[PartOfRound]) -> None:
+        """Send the frames and, when the broker has all of them, the heads."""
+        if not parts:
+            return
+        settings = self._settings
+        by_shard: dict[int, list[bytes]] = {}
+        for part in parts:
+            for frame in part.frames:
+                by_shard.setdefault(frame.shard, []).append(encode(frame))
+        for shard, values in by_shard.items():
+            key = f"{settings.stream}/{shard}".encode()
+            for batch in batches(self._producer, key, values):
+                await self._sent.send(Addressed(settings.frames, shard, batch))
+        await self._sent.settle()
+        heads = [encode(part.head) for part in parts]
+        for batch in batches(self._producer, settings.stream.encode(), heads):
+            await self._sent.send(Addressed(settings.heads, HEADS_OF_MEMBERS, batch))
+        await self._letters.put(letter for part in parts for letter in part.dead_letters)
+        self._watch.operator.records.inc(sum(part.records for part in parts))
+
+    async def save(self) -> None:
+        """Save all partitions, before this process leaves the group."""
+        async with self._working:
+            await self._save()
+
+    async def _save(self) -> None:
+        """Write the state of all partitions that have counted something, when the broker has what they sent."""
+        await self._sent.settle()
+        await self._letters.written()
+        began = time.monotonic()
+        for number, each in list(self._owned.items()):
+            if not each.is_saved:
+                await self._guarded(number, asyncio.to_thread(_save, each))
+        if not self._owned:
+            return
+        rounds = min(each.intake.round for each in self._owned.values())
+        self._watch.checkpointed(rounds, 0, time.monotonic() - began)
+        counted = {self._place(number): each.counted for number, each in self._owned.items()}
+        try:
+            await asyncio.wait_for(self._consumer.commit(counted), _OFFSET_SECONDS)
+        except (KafkaError, TimeoutError) as error:
+            logger.info("the group's offsets, which only monitors read, were not committed: %r", error)
+
+    async def _open(self, number: int, opened: EpochOpened) -> None:
+        """Take the partition over, or go on with what is in memory where nobody else has had it since."""
+        owned = self._let_go.pop(number, None)
+        if owned is not None:
+            try:
+                await asyncio.to_thread(owned.check_hold)
+            except Fenced:
+                owned = None
+        if owned is None:
+            place = self._settings, self._redis, number, opened, self._key
+            owned = await asyncio.to_thread(OwnedPartition, *place, self._topics.identities)
+        del self._to_open[number]
+        self._owned[number] = owned
+        self._consumer.seek(self._place(number), owned.reached)
+        self._consumer.resume(self._place(number))
+        least = min((each.last_barrier for each in self._owned.values()), key=lambda each: each.number)
+        await self._feed.begin(opened.epoch.nonce, barrier_key(self._key), least)
+        logger.info("stream %s: partition %d, round %d", self._settings.stream, number, owned.intake.round)
+
+    async def _guarded(self, number: int, work: Coroutine[Any, Any, None]) -> None:
+        """Do something for a partition, and give it up where another process has taken it over.
+
+        If the group still says that it belongs here, that process slept and knows by now: take it over again.
+        """
+        try:
+            await work
+        except Fenced as fenced:
+            logger.warning("stream %s: partition %d: %s", self._settings.stream, number, fenced)
+            if self._owned.pop(number, None) is not None:
+                self._consumer.pause(self._place(number))
+            self._to_open[number] = time.monotonic() + _FENCED_SECONDS
+
+    async def _confirm(self) -> None:
+        """Now and then, look for another epoch, and ask Redis who holds the partitions, and Kafka what is there."""
+        if time.monotonic() - self._confirmed < _CONFIRM_SECONDS:
+            return
+        async with self._working:
+            await self._follow_epochs()
+            for number, each in list(self._owned.items()):
+                with self._watch.progress.waiting("redis"):
+                    await self._guarded(number, asyncio.to_thread(each.check_hold))
+        places = [self._place(number) for number in (self._owned or [0])]
+        ends = await ends_of(self._consumer, places)
+        self._watch.answered(ends is not None)
+        if ends is not None:
+            late = any(ends[self._place(number)] > each.counted for number, each in self._owned.items())
+            held_up = any(each.waiting_barriers for each in self._owned.values())
+            self._watch.progress.input(late and held_up, "seal" if held_up else None)
+        self._confirmed = time.monotonic()
+
+    async def _follow_epochs(self) -> None:
+        """Begin with the epoch that is open, where it is not the one that is counted."""
+        if self._journal is None:
+            self._journal = await asyncio.to_thread(EpochJournal, self._settings)
+        else:
+            await asyncio.to_thread(self._journal.read_on)
+        journal = self._journal
+        last = journal.last
+        if last is None or not journal.last_is_open or last.epoch.number not in journal.started:
+            return  # the worker is about to open one
+        if self._epoch is not None and last.epoch.nonce == self._epoch.epoch.nonce:
+            return
+        settings = self._settings
+        self._key = await asyncio.to_thread(
+            noise_key, settings.noise_key, self._redis, settings.stream, may_create=False
+        )
+        check_key(last, self._key)
+        last.epoch.check_settings(settings)
+        last.epoch.check_rounds()
+        self._epoch = last
+        self._to_open |= dict.fromkeys(self._owned, 0.0)
+        self._consumer.pause(*map(self._place, self._owned))
+        self._owned, self._let_go = {}, {}
+        logger.info("stream %s: epoch %d", settings.stream, last.epoch.number)
+
+    def _tell(self) -> None:
+        """Say how far the slowest partition is, and how many records wait in each."""
+        lag, stream = 0, self._settings.stream
+        self._watch.operator.partition_lag.clear()
+        for number, each in self._owned.items():
+            waits = max(0, (self._consumer.highwater(self._place(number)) or 0) - each.counted)
+            self._watch.operator.partition_lag.labels(stream, str(number)).set(waits)
+            lag += waits
+        if self._owned:
+            slowest = min((each.intake for each in self._owned.values()), key=lambda each: each.round)
+            if self._watch.facts.epoch != slowest.epoch.number:
+                self._watch.began(slowest)
+            self._watch.counted(slowest.round, lag)
+            barriers = max(each.waiting_barriers for each in self._owned.values())
+            self._watch.operator.lag_barriers.set(barriers + self._feed.lag)
+
+
+def _save(partition: OwnedPartition) -> None:
+    partition.commit(partition.prepare())

@@ -1,0 +1,166 @@
+"""A partition of the events topic in the hands of one member of the intake: its state, its fence, what is read of it.
+
+Nothing that it writes depends on who owns it, so a member that slept can only say again what its successor says.  The
+fence in Redis keeps it from saving.  And its state may always be thrown away: the partition is then counted again from
+the epoch's beginning, which gives the same frames.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from redis import Redis
+
+from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.epochs.journal import EpochOpened
+from stream_dp.events.barrier_chain import Barrier
+from stream_dp.events.log_digest import LogDigester
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from stream_dp.pipeline.partition_intake import PartitionIntake, PartOfRound
+from stream_dp.privacy.vector import at
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, PreparedCheckpoint, StateDamaged
+from stream_dp.workers.counted_log import check_partition
+
+logger = logging.getLogger(__name__)
+
+_RECORDS_AHEAD = 20_000
+"""So many records that no known barrier closes may wait in memory."""
+
+
+def state_of_partition(settings: Settings, number: int) -> str:
+    """Under which name Redis keeps what a member knows of a partition."""
+    return f"{settings.stream}/intake/{number}"
+
+
+class OwnedPartition:
+    """Partition `number`, taken over when this is made, which reads Redis and Kafka.  Raises a `Refused`.
+
+    `reached` is where to read on.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        redis: Redis,
+        number: int,
+        opened: EpochOpened,
+        key: bytes,
+        topics: Callable[[], dict[str, str]] = dict,
+    ) -> None:
+        """`key` is the noise key; `topics` tells the identities of the stream's topics."""
+        self.number = number
+        self._settings, self._opened, self._key = settings, opened, key
+        self._store = CheckpointStore(redis, state_of_partition(settings, number))
+        self._store.topics = topics
+        self._store.take_over()
+        found = self._loaded()
+        self._is_new = found is None
+        place = (found.position, found.state, found.pairs) if found is not None else ()
+        self.intake = PartitionIntake(opened.epoch, key, settings.events, number, settings.shards, *place)
+        held = log.offsets(settings.kafka_address, settings.events, number)
+        digester = LogDigester(key, opened.epoch.reads_headers)
+        check_partition(settings, found or self._checkpoint(), digester, number, held)
+        self.reached = at(self.intake.position.offsets, number)
+        self._records: deque[Record] = deque()
+        self._barriers: deque[Barrier] = deque()
+        self._saved = (self.intake.round, time.monotonic())
+
+    def _loaded(self) -> Checkpoint | None:
+        """What Redis holds of this epoch; what cannot be read is counted again."""
+        if not self._store.holds_state():
+            return None
+        try:
+            found = self._store.load(self._key)
+        except (EpochRefused, StateDamaged) as lost:
+            logger.warning(
+                "stream %s: partition %d is counted again from the epoch's beginning: %s",
+                self._settings.stream,
+                self.number,
+                lost,
+            )
+            return None
+        return found if found is not None and found.epoch == self._opened.epoch else None
+
+    def check_hold(self) -> None:
+        """Raise `Fenced` if another member has taken the partition over."""
+        self._store.check_hold()
+
+    @property
+    def last_barrier(self) -> Barrier:
+        """The last one that is known here."""
+        return self._barriers[-1] if self._barriers else self.intake.barrier
+
+    @property
+    def counted(self) -> int:
+        """The offset up to which it is counted."""
+        return at(self.intake.position.offsets, self.number)
+
+    @property
+    def waiting_barriers(self) -> int:
+        """How many known barriers have not closed their round here."""
+        return len(self._barriers)
+
+    def add_barrier(self, barrier: Barrier) -> None:
+        """Take the next barrier; one that is known is passed over."""
+        if barrier.number == self.last_barrier.number + 1:
+            self._barriers.append(barrier)
+
+    def wants(self, most: int) -> bool:
+        """Whether to read on, where rounds up to `most` may be closed."""
+        end = max((at(each.ends, self.number) for each in self._within(most)), default=0)
+        return self.reached < end or len(self._records) < _RECORDS_AHEAD
+
+    def _within(self, most: int) -> Sequence[Barrier]:
+        return [each for place, each in enumerate(self._barriers, self.intake.round + 1) if place <= most]
+
+    def add(self, records: Sequence[Record], reached: int) -> None:
+        """The next events; everything before the offset `reached` has been read with them."""
+        self._records.extend(record for record in records if record.offset >= self.reached)
+        self.reached = max(self.reached, reached)
+
+    def close(self, most: int) -> Iterator[PartOfRound]:
+        """Close the rounds up to `most` of which everything has been read."""
+        while self._barriers and self.intake.round < most:
+            end = at(self._barriers[0].ends, self.number)
+            if self.reached < end:
+                return
+            records = list[Record]()
+            while self._records and self._records[0].offset < end:
+                records.append(self._records.popleft())
+            part = self.intake.close(self._barriers.popleft(), records)
+            if part is not None:
+                yield part
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether enough rounds or enough time has passed since the last checkpoint."""
+        rounds, at_time = self._saved
+        fresh = self.intake.round - rounds
+        late = time.monotonic() - at_time >= self._settings.checkpoint_seconds
+        return fresh >= self._settings.checkpoint_rounds or (fresh > 0 and late)
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether Redis has all that was counted."""
+        return self.intake.round == self._saved[0]
+
+    def prepare(self) -> PreparedCheckpoint:
+        """Copy the state, of which the broker has everything by now."""
+        if self._is_new:
+            self._store.start_over(self._key)
+            self._is_new = False
+        self._saved = (self.intake.round, time.monotonic())
+        return self._store.prepare(self._checkpoint())
+
+    def commit(self, prepared: PreparedCheckpoint) -> None:
+        """Write it to Redis.  Raises `Fenced`."""
+        self._store.commit(prepared)
+
+    def _checkpoint(self) -> Checkpoint:
+        intake = self.intake
+        return Checkpoint(
+            intake.epoch, intake.state(), intake.position, 0, self._opened.key_check, intake.intake.pairs
+        )
