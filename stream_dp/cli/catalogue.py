@@ -36,6 +36,11 @@ COMMANDS = {
         "Read a stream's events and release its histogram after each, until stopped with Ctrl-C or SIGTERM.",
         "worker",
     ),
+    "intake": Entry(
+        "shards:intake",
+        "Read a share of a stream's partitions, as Kafka divides them, until stopped with Ctrl-C or SIGTERM.",
+        "worker",
+    ),
     "shard": Entry(
         "shards:shard",
         "Work for a stream's shards, as many as Kafka gives to this process, until stopped with Ctrl-C or SIGTERM.",

@@ -1,14 +1,33 @@
-"""`stream-dp shard` and `stream-dp merge`: what a stream in shards needs beside its worker."""
+"""`stream-dp intake`, `stream-dp shard` and `stream-dp merge`: what a divided stream needs beside its worker."""
 
 from stream_dp.cli import options
 from stream_dp.cli.hosting import run_worker
 from stream_dp.cli.log_options import Log
 from stream_dp.config.settings import load_settings
+from stream_dp.workers.intake import IntakeWorker
 from stream_dp.workers.merge import MergeWorker
 from stream_dp.workers.shard import ShardWorker
 from topologies.host import WorkerService
+from topologies.intake import create_app as intake_app
 from topologies.merge import create_app as merging_app
 from topologies.shard import create_app as sharding_app
+
+
+@options.grouped
+def intake(servers: options.Servers, log: Log) -> None:
+    """Read a share of a stream's partitions, as Kafka divides them, until stopped with Ctrl-C or SIGTERM.
+
+    For streams with intake = "group". Start it as often as there are cores to use, on any machine, at most as often as
+    the events topic has partitions. The releases are those of one worker that reads all partitions.
+
+    [bold]Examples[/]
+
+      stream-dp intake --stream shop
+
+      stream-dp intake --settings stream.toml --json
+    """
+    service = WorkerService(IntakeWorker(servers.load()))
+    run_worker(intake_app(service), service, log)
 
 
 @options.grouped

@@ -56,6 +56,7 @@ def worker(
 
     At its horizon it stops too, unless the setting at_horizon is roll or double: then the next epoch begins.
     Where the setting shards is not 0, it hands the rounds on to them: see stream-dp shard and stream-dp merge.
+    Where intake is group, it reads no events but seals the rounds that others have read: see stream-dp intake.
 
     [bold]Examples[/]
 

@@ -46,10 +46,12 @@ def _roles(settings: Settings) -> dict[str, list[Right]]:
     partitions = partitions_or_one(settings)
     barriers = {"barriers": roles.barriers_writer(settings)} if needs_barriers(settings, partitions) else {}
     divided = {"shard": roles.shard(settings), "merge": roles.merge(settings)}
+    grouped = {"intake": roles.intake(settings) + roles.dead_letters(settings)}
     return {
         "worker": roles.worker(settings, partitions) + roles.dead_letters(settings),
         **barriers,
         **(divided if settings.shards else {}),
+        **(grouped if settings.intake == "group" else {}),
         "table": roles.table_writer(settings),
         **({"windows": roles.windows_writer(settings)} if settings.windows else {}),
         "dashboard": roles.dashboard(settings),
