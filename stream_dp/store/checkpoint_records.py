@@ -147,7 +147,8 @@ class Checkpoint:
 
     `pairs` is what the bound on users' items remembers: bytes that only ever grow (bounding.py).  `sharding` is None
     where one worker does everything.  `topics` are the identities of the topics that it was made with, by name, as far
-    as the broker told them; `made_anew` names those in whose place a start has found others.
+    as the broker told them; `made_anew` names those in whose place a start has found others, and `unchanged` those that
+    it has found again.
     """
 
     epoch: Epoch
@@ -159,6 +160,7 @@ class Checkpoint:
     sharding: Sharding | None = None
     topics: dict[str, str] = field(default_factory=dict)
     made_anew: frozenset[str] = frozenset()
+    unchanged: frozenset[str] = frozenset()
 
 
 class _Written(msgspec.Struct):

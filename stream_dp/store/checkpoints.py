@@ -222,6 +222,9 @@ class CheckpointStore:
         checkpoint.made_anew = frozenset(
             name for name, identity in checkpoint.topics.items() if now.get(name, identity) != identity
         )
+        checkpoint.unchanged = frozenset(
+            name for name, identity in checkpoint.topics.items() if now.get(name) == identity
+        )
         for name in sorted(checkpoint.made_anew):
             logger.warning(
                 "the topic %r was deleted and made anew, or comes from another cluster, since the last checkpoint: "

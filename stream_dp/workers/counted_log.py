@@ -4,6 +4,8 @@ Asked at a start, and by a session every few seconds: a topic that is made anew 
 records, would otherwise just seem to go on.
 """
 
+import logging
+
 from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
@@ -16,6 +18,8 @@ from stream_dp.kafka.consuming import consumer
 from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.vector import at
 from stream_dp.store.checkpoint_records import Checkpoint
+
+logger = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 3.0
 
@@ -41,6 +45,8 @@ def check_partition(
     offset = offset_of(last)
     if offset is not None:
         place = settings.kafka_address, settings.events, offset, offset + 1, number
+        if offset < events.first and _goes_on(settings, checkpoint, next_offset, number, events):
+            return
         found = list(log.read(*place)) if offset in events else []
         if [digester.in_place(record) for record in found] != [last]:
             raise another_log(settings, offset, number)
@@ -55,6 +61,26 @@ def check_partition(
             f"from another cluster, and nothing shows that its records before offset {next_offset} are those "
             "that were left out or counted before; restore it, or open a new epoch, which is charged, with --new-epoch"
         )
+
+
+def _goes_on(
+    settings: Settings, checkpoint: Checkpoint, next_offset: int, number: int, events: log.Offsets
+) -> bool:
+    """Whether another team's topic has only forgotten what was counted.  It says what that leaves unproved.
+
+    A topic of one identity loses records at its beginning alone, so those from `next_offset` on are what they were.
+    Our own topics keep their records for ever, and one that does not is refused.
+    """
+    if settings.owns_events or settings.events not in checkpoint.unchanged or next_offset < events.first:
+        return False
+    logger.warning(
+        "the topic %r no longer holds the last record counted of partition %d, because of its retention: that it is "
+        "the log that was counted rests on the identity that Kafka tells of it alone, which is weaker than comparing "
+        "records; lost state could not be rebuilt; keep the records for longer than the worker may be down",
+        settings.events,
+        number,
+    )
+    return True
 
 
 def another_log(settings: Settings, offset: int, partition: int) -> log.LogRefused:
