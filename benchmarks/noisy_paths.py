@@ -11,6 +11,7 @@ from stream_dp.counters import Mechanism
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.blt_parameters import output_weights
+from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.smooth import SmoothTree, tree_shape
 
@@ -34,6 +35,7 @@ def noise_paths(
     if isinstance(mechanism, BltMechanism):
         draws = mechanism.draw_sd * random.standard_normal((labels, rounds))
         return blt_noise(mechanism, draws).astype(np.float32)
+    assert isinstance(mechanism, DiscreteCounter)
     sd = np.float32(np.sqrt(mechanism.sigma_squared))
     if isinstance(mechanism, HonakerMechanism):
         return _honaker(rounds, labels, sd, random)

@@ -321,6 +321,7 @@ class Tally:
         """What was released at the end, and under which guarantee."""
         assert self.last is not None
         last = self.last
+        assert last.horizon is not None
         mechanism, _ = calibrate(
             last.epsilon, last.delta, last.horizon, last.items_per_event, shown=last.shown
         )

@@ -106,7 +106,7 @@ def line(release: Release) -> str:
         ]
     more = [f"and {len(counts) - _PLAIN_LABELS:,} more"] if len(counts) > _PLAIN_LABELS else []
     return (
-        f"round {release.round:,} of {release.horizon:,}  tau {release.tau:,}  "
+        f"{how_far(release)}  tau {release.tau:,}  "
         f"{', '.join(shown + more) or silence(release) or 'no label yet'}"
     )
 
@@ -150,10 +150,18 @@ def heading(release: Release, status: str) -> RenderableType:
         Text.assemble(
             (printable(release.stream), "bold cyan"), f"  epoch {release.epoch}  {release.ts[:19]}Z"
         ),
-        Text(f"round {release.round:,} of {release.horizon:,}", style="bold"),
+        Text(how_far(release), style="bold"),
     )
-    table.add_row(Text(status, style="dim"), Text(bar(release.round / release.horizon, 0, 20), style="cyan"))
+    gone = bar(release.round / release.horizon, 0, 20) if release.horizon else ""
+    table.add_row(Text(status, style="dim"), Text(gone, style="cyan"))
     return table
+
+
+def how_far(release: Release) -> str:
+    """The round, and how many there are, or which ones are counted where there is no last one."""
+    if release.window is not None:
+        return f"round {release.round:,}, the last {release.window:,} counted"
+    return f"round {release.round:,} of {release.horizon:,}"
 
 
 def _ranking(release: Release, shown: int, width: int) -> Table:

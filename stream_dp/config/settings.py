@@ -56,10 +56,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     source: str | None = None
     unmetered: bool = False
     unit: Literal["event", "user"] = "event"
-    mechanism: Literal["binary", "honaker", "smooth", "blt"] = "binary"
+    mechanism: Literal["binary", "honaker", "smooth", "blt", "window"] = "binary"
     epsilon: float = 1.0
     delta: float = 1e-6
     horizon: _Positive = 65_535
+    window: _Positive | None = None
     items_per_event: _Positive = 4
     items_per_user: _Positive | None = None
     rounds: Annotated[str, msgspec.Meta(pattern=r"^(per-event|every-([2-9]|[1-9][0-9]{1,6})|ticks)\Z")] = (
@@ -120,6 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 'pruning_rounds = 0, or rounds = "per-event" or "every-N"'
             )
 
+        self._check_window()
         if self.intake == "group":
             self._check_group()
 
@@ -144,6 +146,39 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingsError(
                 'a group cannot read by a schema registry yet: leave intake = "group" out, or give schema files'
             )
+
+    def _check_window(self) -> None:
+        """Raises `SettingsError` for what a mechanism without end has no use for."""
+        if self.mechanism != "window":
+            if self.window is not None:
+                raise SettingsError(
+                    f'window says how many rounds mechanism = "window" counts, not {self.mechanism}: set '
+                    'mechanism = "window", or leave window out; a running histogram has windows = ["1h"]'
+                )
+            return
+        if self.window is None:
+            raise SettingsError(
+                'mechanism = "window" counts the last rounds: say how many, such as window = 60'
+            )
+        if self.unit == "user":
+            raise SettingsError(
+                'a user would be in every window that a stream ever shows: mechanism = "window" takes unit = "event"'
+            )
+        refused = {
+            "pruning_rounds": (self.pruning_rounds, 0, "noise is drawn for what can be seen in any case"),
+            "shown": (self.shown, "kept", "a label is shown for a window after it last passed its threshold"),
+            "known_labels": (self.known_labels, None, "labels are shown for what the last rounds held"),
+            "at_horizon": (self.at_horizon, "stop", "there is no horizon"),
+            "windows": (self.windows, [], "each release is a window already"),
+        }
+        for name, (value, default, why) in refused.items():
+            if value != default:
+                raise SettingsError(f'{name} means nothing with mechanism = "window" ({why}): leave it out')
+
+    @property
+    def calibrated_rounds(self) -> int:
+        """The rounds that noise is calibrated for: those of an epoch, or of a window."""
+        return self.window or self.horizon
 
     @property
     def items_per_unit(self) -> int:
@@ -264,6 +299,7 @@ PRIVACY = (
     "pruning_rounds",
     "release",
     "shown",
+    "window",
 )
 """Settings whose change under a running epoch would break its guarantee.
 

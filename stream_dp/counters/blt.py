@@ -58,7 +58,7 @@ from scipy.special import ndtr, ndtri
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights, squared_sensitivity
 from stream_dp.counters.blt_variances import growth_variances, row_variances
 from stream_dp.counters.escapes import equal_share
-from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
+from stream_dp.counters.protocol import EpochParameters, RunningCounter
 from stream_dp.errors import needs_extra
 from stream_dp.privacy.gaussian_cells import DRAW_DISTANCE, DRAW_ERROR, LARGEST_DRAW, missing_chance
 from stream_dp.privacy.keyed_noise import KeyedNoise
@@ -74,7 +74,7 @@ _DEVIATIONS = 12  # of a state's value, beyond which the bound on its rounding e
 _ROUNDOFF = 2.0**-53
 
 
-class BltMechanism(CalibratedCounter, frozen=True, tag="blt"):
+class BltMechanism(RunningCounter, frozen=True, tag="blt"):
     """The counter with its poles, noise and threshold fixed.
 
     `draw_sd` is s, the standard deviation of one draw; an escape is as rare as it must be from `deviations` standard
@@ -89,12 +89,12 @@ class BltMechanism(CalibratedCounter, frozen=True, tag="blt"):
     hat_gaps: tuple[float, ...]
 
     @classmethod
-    def of(cls, parameters: EpochParameters, rho: float) -> Self:
-        """The best poles for the horizon, and the least noise that costs at most `rho`.
+    def of(cls, parameters: EpochParameters, rho: float, gaps: Gaps | None = None) -> Self:
+        """The least noise that costs at most `rho`; `gaps`: None for the best poles of the horizon.
 
         Each of the D0 * L chances to escape gets an equal part of `threshold_delta`, whatever `shown` is.
         """
-        gaps = best_gaps(parameters.horizon)
+        gaps = gaps or best_gaps(parameters.horizon)
         sensitivity = squared_sensitivity(gaps, parameters.horizon)
         return cls(
             **asdict(parameters),

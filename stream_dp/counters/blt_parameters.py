@@ -110,19 +110,27 @@ def optimal_gaps(horizon: int, degree: int) -> Gaps:
 
     def objective(parameters: NDArray[np.float64]) -> float:
         with np.errstate(all="ignore"):
-            value = np.log(largest_sd(_gaps(parameters), horizon))
+            value = np.log(largest_sd(from_parameters(parameters), horizon))
         return float(value) if np.isfinite(value) else 1e3
 
-    gaps = np.geomspace(0.5 / max(2, horizon), 0.6, 2 * degree)
+    start = parameters_of(np.geomspace(0.5 / max(2, horizon), 0.6, 2 * degree))
+    return rounded(from_parameters(minimize(objective, start, method="BFGS").x))
+
+
+def rounded(gaps: Gaps) -> Gaps:
+    """The nearest multiples of 2^-53."""
+    parts = [np.round(np.array(kind) * 2.0**53) * 2.0**-53 for kind in gaps]
+    return Gaps(*(tuple(kind.tolist()) for kind in parts))
+
+
+def parameters_of(gaps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers without bounds for gaps in increasing order: the first one's logit, and the logarithms of the steps."""
     logits = np.log(gaps / (1 - gaps))
-    start = np.concatenate([logits[:1], np.log(np.diff(logits))])
-    gaps = np.concatenate([*zip(*_gaps(minimize(objective, start, method="BFGS").x), strict=True)])
-    gaps = np.round(gaps * 2.0**53) * 2.0**-53
-    return Gaps(tuple(gaps[0::2].tolist()), tuple(gaps[1::2].tolist()))
+    return np.concatenate([logits[:1], np.log(np.diff(logits))])
 
 
-def _gaps(parameters: NDArray[np.float64]) -> Gaps:
-    """The first is the least gap's logit, the others are the logarithms of the steps to the next."""
+def from_parameters(parameters: NDArray[np.float64]) -> Gaps:
+    """The gaps of `parameters_of`, those of theta and of hat by turns."""
     logits = np.cumsum(np.concatenate([parameters[:1], np.exp(parameters[1:])]))
     gaps = 1 / (1 + np.exp(-logits))
     return Gaps(tuple(gaps[0::2].tolist()), tuple(gaps[1::2].tolist()))

@@ -1,10 +1,11 @@
 """From a guaranteed (epsilon, delta) to the noise and the thresholds that keep it, and what the result guarantees."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from stream_dp.counters import DISCRETE, MECHANISMS, Mechanism
+from stream_dp.counters import DISCRETE, MECHANISMS, WINDOW, Mechanism
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
 from stream_dp.counters.protocol import EpochParameters
+from stream_dp.counters.window import LARGEST_WINDOW, WindowMechanism
 from stream_dp.privacy.accounting import (
     discrete_gaussian_epsilon,
     discrete_gaussian_sigma_squared,
@@ -62,8 +63,9 @@ def calibrate(
 
     Where the unit is the user, the setting items_per_user takes the place of `items_per_event`.
     Half of delta goes to the threshold, and the other half, less what is charged for computed noise that is not
-    the exact one and for colliding cells, to the conversion.  Raises ValueError for a setting out of range,
-    naming it.
+    the exact one and for colliding cells, to the conversion.  Of windows, which never end,
+    `horizon` is the window, and the guarantee that of a block of so many rounds: no event is in two.  Raises ValueError
+    for a setting out of range, naming it.
     """
     _check(mechanism, horizon, items_per_event, unit)
     if not 0 < epsilon <= 100:
@@ -78,17 +80,22 @@ def calibrate(
             f"delta {delta:g} leaves nothing for the noise: raise delta, or lower horizon or items_per_{unit}"
         )
     parameters = EpochParameters(horizon, items_per_event, threshold_delta * _FRESH, shown)
-    if mechanism == "blt":
+    if mechanism not in DISCRETE:
         rho = gaussian_rho(epsilon, conversion_delta)
-        blt = BltMechanism.of(parameters, rho)
+        if mechanism == WINDOW:
+            found: Mechanism = (window := WindowMechanism.of(replace(parameters, shown="each-round"), rho))
+            blt = window.block
+        else:
+            found = blt = BltMechanism.of(parameters, rho)
         _check_variance(blt.draw_sd**2, unit)
         needed = blt.failure_probability / NUMERICAL_SHARE
         if needed > delta:
             raise ValueError(
-                f"blt computes its noise exactly enough for a delta of at least {needed:.2g} here, not {delta:g}: "
-                f"raise delta, lower epsilon, horizon or items_per_{unit}, or choose another mechanism"
+                f"{mechanism} computes its noise exactly enough for a delta of at least {needed:.2g} here, not "
+                f"{delta:g}: raise delta, lower epsilon, {_size_name(mechanism)} or items_per_{unit}, or choose "
+                "another mechanism"
             )
-        return blt, Guarantee(unit, float(epsilon), float(delta), blt.rho, threshold_delta, "exact")
+        return found, Guarantee(unit, float(epsilon), float(delta), blt.rho, threshold_delta, "exact")
     kind = DISCRETE[mechanism]
     shifts = items_per_event * kind.nodes_per_event(horizon)
     sigma_squared = discrete_gaussian_sigma_squared(epsilon, conversion_delta, shifts)
@@ -144,7 +151,7 @@ def program_delta(
     With `threshold_delta` it is all of an epoch's delta that is not left to the conversion of rho: what a ledger that
     adds up rho must add up too.  None of it grows with epsilon, so it holds at whatever epsilon the ledger converts.
     """
-    rounding = NUMERICAL_SHARE * delta if mechanism == "blt" else 0.0
+    rounding = 0.0 if mechanism in DISCRETE else NUMERICAL_SHARE * delta
     return coupling_delta(horizon, items_per_event, unit, mechanism) + rounding
 
 
@@ -155,11 +162,11 @@ def coupling_delta(
 
     Of what is charged for a draw, its table needs a quarter at most.  What a counter adds where one draw stands for
     several (privacy/wide_gaussian.py), less than 1e-33 for each of its draws, is covered by the rest.  With blt a draw
-    takes two blocks of bits, and an event touches all rounds after it; what its draws and sums lack is charged apart
-    (`program_delta`).  In the user unit also that users are told apart by 128 bits.
+    takes two blocks of bits, and an event touches all rounds after it, with windows those of its block; what its draws
+    and sums lack is charged apart (`program_delta`).  In the user unit also that users are told apart by 128 bits.
     """
     fails = _USERS_ALIKE if unit == "user" else 0.0
-    if mechanism == "blt":
+    if mechanism not in DISCRETE:
         touched = 2 * horizon
     else:
         kind = DISCRETE[mechanism]
@@ -177,10 +184,20 @@ def _check_variance(sigma_squared: float, unit: Unit) -> None:
         )
 
 
+def _size_name(mechanism: str) -> str:
+    """What the setting is called that `horizon` stands for."""
+    return "window" if mechanism == WINDOW else "horizon"
+
+
 def _check(mechanism: str, horizon: int, items_per_event: int, unit: Unit) -> None:
-    if mechanism not in MECHANISMS:
-        raise ValueError(f"mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism!r}")
-    if not 1 <= horizon <= LARGEST_HORIZON:
-        raise ValueError(f"horizon must be between 1 and {LARGEST_HORIZON}, not {horizon}")
+    if mechanism not in (*MECHANISMS, WINDOW):
+        raise ValueError(f"mechanism must be one of {', '.join((*MECHANISMS, WINDOW))}, not {mechanism!r}")
+    if mechanism == WINDOW and unit == "user":
+        raise ValueError(
+            'a user would be in every window that a stream ever shows: mechanism = "window" takes unit = "event"'
+        )
+    most = LARGEST_WINDOW if mechanism == WINDOW else LARGEST_HORIZON
+    if not 1 <= horizon <= most:
+        raise ValueError(f"{_size_name(mechanism)} must be between 1 and {most}, not {horizon}")
     if not 1 <= items_per_event <= 100_000:
         raise ValueError(f"items_per_{unit} must be between 1 and 100000, not {items_per_event}")

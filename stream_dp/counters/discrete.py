@@ -6,12 +6,12 @@ for each item of an event.
 
 from typing import ClassVar, Self
 
-from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
+from stream_dp.counters.protocol import EpochParameters, RunningCounter
 from stream_dp.privacy.discrete_gaussian import LEAST_SIGMA_SQUARED
 from stream_dp.privacy.loss import Loss, discrete_gaussian
 
 
-class DiscreteCounter(CalibratedCounter, frozen=True):
+class DiscreteCounter(RunningCounter, frozen=True):
     """Such a counter, its noise fixed: `sigma_squared` is the variance parameter of one draw."""
 
     sigma_squared: float

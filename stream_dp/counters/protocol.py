@@ -119,13 +119,25 @@ class _Rule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class CalibratedCounter(_Rule, frozen=True, omit_defaults=True):
-    """A counter's noise and thresholds, frozen for an epoch of at most `horizon` rounds; `name` is its tag.
+    """A counter's noise and thresholds, frozen for an epoch; `name` is its tag.
 
     A field with a default is not written down while it has that value: see `Epoch.fingerprint`.
     """
 
-    horizon: int
-    items_per_event: int
+    @property
+    def horizon(self) -> int:
+        """The most rounds of an epoch."""
+        raise NotImplementedError
+
+    @property
+    def items_per_event(self) -> int:
+        """The most items of one event, or of one user, that are counted."""
+        raise NotImplementedError
+
+    @property
+    def chain_rounds(self) -> int:
+        """After so many rounds the hash chain begins anew, and what came before is not needed any more."""
+        return self.horizon
 
     @property
     def name(self) -> str:
@@ -165,6 +177,13 @@ class CalibratedCounter(_Rule, frozen=True, omit_defaults=True):
     def sd(self, round_number: int) -> float:
         """The standard deviation of every count released in this round."""
         return float(self.sds(np.array([round_number]))[0])
+
+
+class RunningCounter(CalibratedCounter, frozen=True, omit_defaults=True):
+    """One of counts since an epoch's first round, of at most `horizon` rounds."""
+
+    horizon: int
+    items_per_event: int
 
 
 def grown(cells: NDArray[Any], size: int) -> NDArray[Any]:

@@ -20,17 +20,96 @@ next block on nothing of the event is tested.  A window count tested in place of
 already, and whoever knows it chooses the moment: no such bound holds.
 """
 
+from functools import lru_cache
 from math import sqrt
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.blt_variances import growth_variances, row_variances
+from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
+from stream_dp.counters.window_poles import best_window_gaps
+from stream_dp.privacy.keyed_noise import KeyedNoise
+from stream_dp.privacy.loss import Loss
+from stream_dp.privacy.shown import Shown
+
+if TYPE_CHECKING:
+    from stream_dp.counters.blt_counter import BltCounter
+
+LARGEST_WINDOW = 2**16
+ENDLESS = 2**53
+"""More rounds than any stream has, and still a number that every reader of JSON knows: 285,000 years of a round a
+millisecond."""
 
 _ROUNDING = 1 / 12
 
 
+class WindowMechanism(CalibratedCounter, frozen=True, kw_only=True, tag="window"):
+    """Blocks of one counter without end: `block` is that of each block, and its horizon the window."""
+
+    block: BltMechanism
+    shown: Shown = "window"
+
+    @classmethod
+    def of(cls, parameters: EpochParameters, rho: float) -> Self:
+        """The poles that make windows best, and the least noise for which a block costs at most `rho`.
+
+        The horizon of `parameters` is the window.
+        """
+        return cls(block=BltMechanism.of(parameters, rho, best_window_gaps(parameters.horizon)))
+
+    @property
+    def window(self) -> int:
+        """How many rounds a release counts."""
+        return self.block.horizon
+
+    @property
+    def horizon(self) -> int:
+        """There is none."""
+        return ENDLESS
+
+    @property
+    def items_per_event(self) -> int:
+        """See `CalibratedCounter.items_per_event`."""
+        return self.block.items_per_event
+
+    @property
+    def chain_rounds(self) -> int:
+        """The rounds of a block."""
+        return self.window
+
+    @property
+    def rho(self) -> float:
+        """The zCDP cost of one block, which is all that an event can cost."""
+        return self.block.rho
+
+    @property
+    def loss(self) -> Loss:
+        """One Gaussian."""
+        return self.block.loss
+
+    def places(self, rounds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The place of each round in its block, from 1 on."""
+        return (rounds - 1) % self.window + 1
+
+    def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The least noisy count of a block by which a label passes in each of `rounds`."""
+        return self.block.taus(self.places(rounds))
+
+    def sds(self, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The standard deviation of every window released in each of `rounds`."""
+        places = self.places(rounds)
+        of_windows = window_sds(self.block)[places - 1]
+        return np.where(rounds > self.window, of_windows, self.block.sds(places))
+
+    def counter(self, noise: KeyedNoise) -> "BltCounter":
+        """The noise of one block, at its beginning, without labels."""
+        return self.block.counter(noise)
+
+
+@lru_cache(maxsize=8)
 def window_sds(block: BltMechanism) -> NDArray[np.float64]:
     """The standard deviation of a window at each place of a block, of shape (W,), from the second block on."""
     length = block.horizon

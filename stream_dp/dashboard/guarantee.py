@@ -7,5 +7,6 @@ from stream_dp.releases.release import Release
 def guarantee(release: Release, unmetered: bool = False) -> str:
     """What the epoch of this release guarantees, for people; `unmetered`: whether its source had no budget."""
     unit = unit_in_words(release.unit, release.items_per_event)
-    rounds = f"all {release.horizon:,} rounds together show"
+    every = "all rounds" if release.horizon is None else f"all {release.horizon:,} rounds"
+    rounds = f"{every} together show"
     return in_words(unit, rounds, release.epsilon, release.delta) + (UNMETERED if unmetered else "")

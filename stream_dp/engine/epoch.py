@@ -10,6 +10,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.counters import Mechanism
 from stream_dp.counters.calibration import Guarantee, calibrate
 from stream_dp.counters.golden import check_golden_noise
+from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels, read_list
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.release_schedule import ReleaseSchedule
@@ -36,6 +37,7 @@ _UNLESS_FROZEN = {
     "pruning_rounds": 0,
     "release": "every-round",
     "known_labels": None,
+    "window": None,
 }
 """What an epoch has of a setting that it does not name, because it was opened before there was one.
 
@@ -98,7 +100,7 @@ class Epoch:
             mechanism, guarantee = calibrate(
                 settings.epsilon,
                 settings.delta,
-                horizon or settings.horizon,
+                horizon or settings.calibrated_rounds,
                 settings.items_per_unit,
                 settings.mechanism,
                 settings.unit,
@@ -214,6 +216,11 @@ class Epoch:
                 f"epoch {self.number} was opened by a version that wrote ticks into the events topic, and this one "
                 "does not: go on with that version, or open a new epoch, which is charged, with --new-epoch"
             )
+
+    @property
+    def last_round(self) -> int | None:
+        """The horizon; None where the epoch has none."""
+        return None if isinstance(self.mechanism, WindowMechanism) else self.mechanism.horizon
 
     @property
     def pruning(self) -> Pruning | None:

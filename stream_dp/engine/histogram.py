@@ -8,14 +8,14 @@ is cut into blocks.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, filterfalse
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.counters.protocol import CalibratedCounter, CounterState, Hits, grown
+from stream_dp.counters.protocol import CalibratedCounter, Column, CounterState, Hits, grown
 from stream_dp.engine.noise_table import BlockState, PrunedTable, Pruning, WholeTable
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
+from stream_dp.engine.sorting import sorted_by_count
 from stream_dp.errors import StreamDpError
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
@@ -38,6 +38,8 @@ class HistogramState:
     `block` is there where idle labels are pruned and a block has begun; `counter` then stands at the block's start.
     `shown_since` is there where labels are kept or known: the round that showed each of them first, or 0; int32 as
     `counts`.  Where labels are not kept, only known ones are marked.
+    Where labels are forgotten, `labels` only grows while `labels_version` stays the same, and `recent` is what is
+    remembered of the last rounds: columns of any length, which only grow while their version stays the same.
     """
 
     history: bytes
@@ -46,6 +48,8 @@ class HistogramState:
     counter: CounterState
     block: BlockState | None = None
     shown_since: NDArray[np.int32] | None = None
+    recent: Sequence[Column] = ()
+    labels_version: int = 0
 
     @classmethod
     def before_any_round(cls, labels: Sequence[str] = (), shown: bool = False) -> "HistogramState":
@@ -75,18 +79,32 @@ def chain_heads(
     return heads
 
 
+def rounds_at_once(
+    known: int, rounds: Sequence[Sequence[str]], wanted: NDArray[np.bool_] | None = None
+) -> int:
+    """How many of `rounds`, at least one, to count at once, where `known` labels have a column before them."""
+    rows = np.arange(1, len(rounds) + 1) if wanted is None else 1 + np.cumsum(wanted[: len(rounds)])
+    rows = rows[: rows.searchsorted(_CELLS_AT_ONCE // max(1, known), "right")]
+    cells = rows * (known + np.cumsum([len(admitted) for admitted in rounds[: len(rows)]]))
+    return max(1, int(cells.searchsorted(_CELLS_AT_ONCE, "right")))
+
+
 class RoundChain:
     """The hash chain over what rounds admit, of one partition or of several.
 
     `history` is its head, and `heads` those of the partitions, where there are several: a host that reads one of them
-    alone computes the same.
+    alone computes the same.  It begins anew after every `chain_rounds` rounds, with the number of the next one.
     """
 
     def __init__(
-        self, noise: KeyedNoise, history: bytes = EMPTY_HISTORY, heads: Sequence[bytes] = ()
+        self,
+        noise: KeyedNoise,
+        chain_rounds: int,
+        history: bytes = EMPTY_HISTORY,
+        heads: Sequence[bytes] = (),
     ) -> None:
         self.history, self.heads = history, tuple(heads)
-        self._noise = noise
+        self._noise, self._rounds = noise, chain_rounds
 
     def extend(
         self, first: int, rounds: Sequence[Sequence[str]], parts: Sequence[Parts | None]
@@ -97,6 +115,8 @@ class RoundChain:
         """
         found = []
         for number, (admitted, by_partition) in enumerate(zip(rounds, parts, strict=True), first):
+            if (number - 1) % self._rounds == 0:
+                self.history, self.heads = EMPTY_HISTORY, ()
             if by_partition is None:
                 self.history = self._noise.extend_history(self.history, number, admitted)
             else:
@@ -166,11 +186,7 @@ class RunningHistogram:
 
         Every label counts as a new one, so this is known before any of them is looked up.
         """
-        known, most = self._table.width, min(len(rounds), self._table.rounds_left)
-        rows = np.arange(1, most + 1) if wanted is None else 1 + np.cumsum(wanted[:most])
-        rows = rows[: rows.searchsorted(_CELLS_AT_ONCE // max(1, known), "right")]
-        cells = rows * (known + np.cumsum([len(admitted) for admitted in rounds[: len(rows)]]))
-        return max(1, int(cells.searchsorted(_CELLS_AT_ONCE, "right")))
+        return rounds_at_once(self._table.width, rounds[: self._table.rounds_left], wanted)
 
     def observe(self, rounds: Sequence[Sequence[str]]) -> list[Snapshot]:
         """Close `rounds`, whatever their number, and return their snapshots."""
@@ -361,7 +377,7 @@ class RunningHistogram:
         least: NDArray[np.int32] | None = tau
         if self._shown_since is not None:
             least = self._hide_unshown(visible.rows[drawn[places]], rounds, tau, noisy)
-        sizes, ranks, counts = _sorted_by_count(noisy, least, places)
+        sizes, ranks, counts = sorted_by_count(noisy, least, places)
         if len(drawn) < len(columns):
             ranks = drawn[ranks]
         return ReleasedBlock(rounds, sizes, ranks, counts, visible.labels, heads)
@@ -385,38 +401,6 @@ def _hide_below(
     least = noisy.min(initial=0)
     noisy[(noisy < tau[:, np.newaxis]) & ~known] = least - 1
     return np.full(len(tau), least)
-
-
-def _sorted_by_count(
-    noisy: NDArray[np.int32], tau: NDArray[np.int32] | None, places: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
-    """The cells of each row that reach its `tau`, largest count first, then by place, which is given for each column.
-
-    All of them where `tau` is None.  Returns how many there are in each row, their places and their counts, row after
-    row.  Count and place share one unsigned key, of 32 bits where they fit: sorting is what a release costs most.
-    """
-    rows, width = noisy.shape
-    if not noisy.size:
-        return np.zeros(rows, np.int64), np.empty(0, np.uint32), np.empty(0, np.int32)
-    bits, largest, smallest = width.bit_length(), int(noisy.max()), int(noisy.min())
-    reach = largest - smallest + 1
-    unsigned, signed, modulus = (
-        (np.uint32, np.int32, 1 << 32) if reach << bits < 1 << 32 else (np.uint64, np.int64, 1 << 64)
-    )
-    keys: NDArray[Any] = noisy.astype(signed, copy=False).view(unsigned)
-    keys = np.multiply(keys, unsigned(-(1 << bits) % modulus))
-    keys += (places + (largest << bits)).astype(unsigned)  # wrapped to (largest - noisy) << bits | place
-    keys.sort(axis=1)
-    ends = None if tau is None else np.clip(largest + 1 - tau.astype(np.int64), 0, reach) << bits
-    if ends is None or np.all(keys[:, -1] < ends.astype(unsigned)):
-        sizes, keys = np.full(rows, width), keys.reshape(-1)
-    else:
-        ends = ends.astype(unsigned)
-        sizes = np.count_nonzero(keys < ends[:, np.newaxis], axis=1)
-        keys = np.concatenate([row[:size] for row, size in zip(keys, sizes.tolist(), strict=True)])
-    ranks = keys & unsigned((1 << bits) - 1)
-    keys >>= unsigned(bits)
-    return sizes, ranks, np.subtract(largest, keys.view(signed), dtype=signed)
 
 
 class _VisibleLabels:

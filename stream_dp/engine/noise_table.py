@@ -91,7 +91,7 @@ class WholeTable:
         the new ones.  For the rest see `Counter.advance`.
         """
         noisy = self._counter.advance(ids, histories, hits, first_seen, _unless_all(numbers, histories))
-        _add_counts(noisy, numbers, counts, hits)
+        add_counts(noisy, numbers, counts, hits)
         return noisy
 
     def current(self, counts: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -185,7 +185,7 @@ class PrunedTable:
         self._histories += histories
         if at_the_last:
             return self._end(ids, counts, hits)[np.newaxis][: len(noisy)]
-        _add_counts(noisy, numbers, counts[self._rows], mine)
+        add_counts(noisy, numbers, counts[self._rows], mine)
         return noisy
 
     def current(self, counts: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -265,7 +265,7 @@ def _unless_all(numbers: NDArray[np.int64], histories: Sequence[bytes]) -> NDArr
     return numbers if len(numbers) < len(histories) else None
 
 
-def _add_counts(
+def add_counts(
     noisy: NDArray[np.int32], numbers: NDArray[np.int64], counts: NDArray[np.int32], hits: Hits
 ) -> None:
     """Add to row i the counts after round `numbers[i]`: `counts` and the hits so far, whose rows are columns here."""

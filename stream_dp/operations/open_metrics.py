@@ -58,7 +58,8 @@ class _Facts(Collector):
         if facts.epoch is not None:
             yield self._gauge("epoch", "Number of the epoch that is open.", facts.epoch)
             yield self._counter("rounds_closed", "Rounds closed in this epoch.", facts.round)
-            yield self._gauge("horizon_rounds", "Rounds after which the epoch ends.", facts.horizon)
+            if facts.horizon:
+                yield self._gauge("horizon_rounds", "Rounds after which the epoch ends.", facts.horizon)
             yield self._counter(
                 "releases_sent", "Rounds whose release this process has sent to the broker.", facts.releases
             )

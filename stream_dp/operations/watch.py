@@ -84,7 +84,7 @@ class Watch:
     def began(self, pipeline: Counting) -> None:
         """A session has caught up with what is published."""
         facts, guarantee = self.facts, pipeline.epoch.guarantee
-        facts.round, facts.horizon = pipeline.round, pipeline.epoch.mechanism.horizon
+        facts.round, facts.horizon = pipeline.round, pipeline.epoch.last_round or 0
         facts.epsilon, facts.delta = guarantee.epsilon, guarantee.delta
         facts.epoch = pipeline.epoch.number
         self._saved_round = pipeline.round

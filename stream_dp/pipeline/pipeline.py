@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from stream_dp.engine.counting import Histogram, histogram_of
 from stream_dp.engine.epoch import Epoch
-from stream_dp.engine.histogram import HistogramState, RoundChain, RunningHistogram
+from stream_dp.engine.histogram import HistogramState, RoundChain
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.events.dead_letter import DeadLetter
@@ -72,11 +73,13 @@ class Pipeline:
         self.epoch = epoch
         self.intake = Intake(epoch, key, topic, position, pairs)
         same = earlier.histogram if earlier is not None and earlier.epoch == epoch else None
-        self.histogram: RunningHistogram = RunningHistogram(
+        self.histogram: Histogram = histogram_of(
             epoch.mechanism, epoch.noise(key), state, epoch.pruning, same
         )
         heads = self.intake.position.heads
-        self._chain = RoundChain(epoch.noise(key), self.histogram.history, heads)
+        self._chain = RoundChain(
+            epoch.noise(key), epoch.mechanism.chain_rounds, self.histogram.history, heads
+        )
         self._releaser = Releaser(epoch, key, self.intake.position.released, known)
 
     @property
@@ -152,7 +155,7 @@ class Releaser:
 
     def release(
         self,
-        histogram: RunningHistogram,
+        histogram: Histogram,
         admitted: Sequence[Sequence[str]],
         timestamps: Sequence[int],
         before: int,
@@ -168,7 +171,7 @@ class Releaser:
         for block in histogram.blocks(admitted, heads, wanted):
             yield list(self._parts(block, [timestamps[number - first] for number in block.rounds.tolist()]))
 
-    def again(self, histogram: RunningHistogram, timestamp: int, previous: int | None) -> list[bytes]:
+    def again(self, histogram: Histogram, timestamp: int, previous: int | None) -> list[bytes]:
         """The messages of the last round of `histogram`, which was closed at `timestamp`, once more."""
         [parts] = self._encoder.encode(histogram.last_release(), [timestamp], previous or 0)
         return parts

@@ -40,7 +40,7 @@ class Sequencer:
         self.round = state.round if state else 0
         self._released = self.intake.position.released
         history, noise = state.history if state else EMPTY_HISTORY, epoch.noise(key)
-        self._chain = RoundChain(noise, history, self.intake.position.heads)
+        self._chain = RoundChain(noise, epoch.mechanism.chain_rounds, history, self.intake.position.heads)
         self._writer = FrameWriter(epoch.number, epoch.nonce, shards, noise)
 
     @property

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import compress
 
+from stream_dp.engine.counting import histogram_of
 from stream_dp.engine.epoch import Epoch
-from stream_dp.engine.histogram import HistogramState, RunningHistogram
+from stream_dp.engine.histogram import HistogramState
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.pipeline.frames import SEAL_VERSION, Frame, FrameRefused, FramesLost, shards_of
 from stream_dp.pipeline.intake import Position
@@ -38,7 +39,7 @@ class Shard:
             owners = shards_of(noise.label_ids(label.encode() for label in known.labels), shards)
             mine = list(compress(known.labels, owners == number))
             state = HistogramState.before_any_round(mine, shown=True)
-        self.histogram = RunningHistogram(epoch.mechanism, noise, state, epoch.pruning)
+        self.histogram = histogram_of(epoch.mechanism, noise, state, epoch.pruning)
         self._releaser = Releaser(epoch, key, self._position.released, known, (number, shards))
         self._parts: dict[int, Frame] = {}
         self._of_partitions = FramesOfPartitions(noise)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stream_dp.config.times import iso_timestamp
 from stream_dp.counters.calibration import Guarantee
 from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.privacy.release_tags import ReleaseTags
@@ -57,7 +58,11 @@ class ReleaseEncoder:
         if mechanism.shown != "each-round":  # which releases did not name before there was another rule
             frozen["shown"] = mechanism.shown
         self._epoch = _fields({"v": VERSION, "stream": stream, "epoch": epoch, "nonce": nonce.hex()})
-        self._horizon = _fields({"horizon": mechanism.horizon})
+        self._length = _fields(
+            {"window": mechanism.window}
+            if isinstance(mechanism, WindowMechanism)
+            else {"horizon": mechanism.horizon}
+        )
         self._promise = _fields(frozen)
         self._shard = "" if shard is None else f'{SHARD_FIELD.decode()}{shard[0]},"shards":{shard[1]}'
 
@@ -70,7 +75,7 @@ class ReleaseEncoder:
         sds = self._mechanism.sds(rounds)
         taus = self._mechanism.taus(rounds).tolist()
         openings = [
-            f'{{{self._epoch},"round":{number},{self._horizon},"ts":"{iso_timestamp(timestamp)}",{proof}'
+            f'{{{self._epoch},"round":{number},{self._length},"ts":"{iso_timestamp(timestamp)}",{proof}'
             f"{self._promise},{_noise_fields(sd, tau)}{total_sds}{self._shard}".encode()
             for number, timestamp, proof, sd, tau, total_sds in zip(
                 rounds.tolist(),

@@ -13,6 +13,7 @@ from stream_dp.engine.noise_table import BlockState
 from stream_dp.store.checkpoint_records import (
     ACTIVE_ROWS,
     FORMAT,
+    RECENT,
     SHOWN_SINCE,
     BlockMeta,
     Checkpoint,
@@ -61,6 +62,7 @@ def meta_of(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int, topi
         checkpoint.key_check,
         checkpoint.sharding,
         topics,
+        state.labels_version,
     )
 
 
@@ -73,7 +75,8 @@ def state_of(meta: Meta, labels: list[str], cells: Mapping[str, NDArray[Any]]) -
     shown_since = found.pop(SHOWN_SINCE, None)
     everyone = [column for name, column in found.items() if name.startswith("column:")]
     counter = CounterState(meta.round, everyone, meta.tweaks)
-    state = HistogramState(meta.history, labels, cells["counts"], counter)
+    state = HistogramState(meta.history, labels, cells["counts"], counter, labels_version=meta.labels_version)
+    state.recent = [column for name, column in found.items() if name.startswith(RECENT)]
     if shown_since is not None:
         state.shown_since = shown_since.cells
     if meta.block is not None:
@@ -90,6 +93,8 @@ def columns_of(state: HistogramState) -> Iterator[tuple[str, Column]]:
         yield f"column:{column.name}", column
     if state.shown_since is not None:
         yield SHOWN_SINCE, Column("since", state.round, state.shown_since)
+    for column in state.recent:
+        yield f"{RECENT}{column.name}", column
     if state.block is not None:
         start = state.counter.round  # another block has other active labels
         for column in state.block.counter.columns:

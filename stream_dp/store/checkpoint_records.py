@@ -24,6 +24,7 @@ WITHOUT_SEALS = 3
 
 ACTIVE_ROWS = "active:rows"
 SHOWN_SINCE = "column:shown"
+RECENT = "recent:"
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 _Head = Annotated[bytes, msgspec.Meta(max_length=32)]
@@ -45,7 +46,7 @@ def damaged(*names: str) -> StateDamaged:
 class ColumnMeta(msgspec.Struct, frozen=True):
     """What makes `rows` cells of bytes: `dtype` as numpy names it."""
 
-    name: Annotated[str, msgspec.Meta(pattern=r"^(column|active):[a-z]+(:[0-9]+)?\Z")]
+    name: Annotated[str, msgspec.Meta(pattern=r"^(column|active|recent):[a-z]+(:[0-9a-z]+)?\Z")]
     version: _Count
     dtype: Literal["<i4", "<i8", "<f8"]
     rows: _Count
@@ -105,7 +106,8 @@ class Closing(msgspec.Struct, frozen=True):
 class Meta(msgspec.Struct):
     """The small part of a checkpoint; `releases_offset` is where the releases after it begin.
 
-    `topics` are the identities that the broker gave for the stream's topics, by name.
+    `topics` are the identities that the broker gave for the stream's topics, by name.  While `labels_version` stays the
+    same, labels are only added.
     """
 
     format: int
@@ -123,6 +125,7 @@ class Meta(msgspec.Struct):
     key_check: str
     sharding: Sharding | None = None
     topics: dict[str, str] = {}
+    labels_version: _Count = 0
 
     def check_shape(self) -> None:
         """Raise `StateDamaged` unless the parts have the sizes that belong together."""
@@ -134,6 +137,7 @@ class Meta(msgspec.Struct):
             and all(
                 count == (self.labels if name.startswith("column:") else active)
                 for name, count in rows.items()
+                if not name.startswith(RECENT)
             )
             and self.pairs % PAIR_BYTES == 0
         )

@@ -6,7 +6,8 @@ Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
     closing         the epoch that is about to be closed, and where: the one that took over last has said so
     meta            epoch, round, history, position, columns, number of labels and of bytes of pairs, checkpoint number,
                     and the digests of all that follows
-    labels          list of labels in the order in which they were first admitted
+    labels          list of labels in the order in which they were first admitted; where labels are forgotten, the list
+                    begins anew whenever some were
     pairs           where the privacy unit is the user, which items of which user were admitted: PAIR_BYTES a pair, a
                     list of the bytes that each checkpoint added
     counts          int32 per label, packed
@@ -15,6 +16,7 @@ Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
     column:<name>   a column of the counter, likewise: `column:sums:<level>` and `column:noise:<level>` of the binary
                     mechanism are the live node of that level and its cached noise; `column:shown` is there where
                     labels are kept: the round that showed each of them first, or 0
+    recent:<name>   of windows, what the last two blocks held: the heads of the hash chain, and which labels were hit
     key             the noise key, unless it is kept elsewhere
 
 `meta` and `closing` carry their own digests, and all digests are keyed (seals.py): what does not stand as a worker with
@@ -129,13 +131,19 @@ class PreparedCheckpoint:
     dead_columns: set[str]
     before: _Held
     seals: Seals
+    forgets_labels: bool = False
 
     @cached_property
     def after(self) -> _Held:
         """What Redis is to hold; computed where no work waits for the digests."""
         nonce = self.meta.epoch.nonce
+        begun = {
+            name: seal
+            for name, seal in self.before.seals.items()
+            if name == "pairs" or not self.forgets_labels
+        }
         seals = {
-            name: self.before.seals.get(name, self.seals.of(name, nonce)).followed_by(piece)
+            name: begun.get(name, self.seals.of(name, nonce)).followed_by(piece)
             for name, piece in (*label_pieces(self.new_labels), ("pairs", self.new_pairs))
         } | {write.name: write.seal.followed_by(write.cells) for write in self.writes}
         digests = {name: seal.digest for name, seal in seals.items()}
@@ -310,7 +318,7 @@ class CheckpointStore:
         def forget(transaction: Transaction) -> None:
             columns = [
                 name
-                for kind in ("column:*", "active:*")
+                for kind in ("column:*", "active:*", "recent:*")
                 for name in transaction.scan_iter(match=self._key(kind))
             ]
             transaction.multi()
@@ -356,13 +364,17 @@ class CheckpointStore:
                 start, seal = 0, first_seal(self._seals, nonce, column)
             cells = pack_cells(columns[column.name].cells[start:])
             writes.append(_Write(column.name, start * column.row_bytes, cells, seal))
-        new_labels = [label.encode() for label in state.labels[before.meta.labels if before.meta else 0 :]]
+        forgets = before.meta is not None and before.meta.labels_version != state.labels_version
+        there = before.meta.labels if before.meta is not None and not forgets else 0
+        new_labels = [label.encode() for label in state.labels[there:]]
         new_pairs = bytes(checkpoint.pairs[before.meta.pairs if before.meta else 0 :])
         dead = set(old) - set(columns)
         number = before.meta.checkpoint + 1 if before.meta else 1
         meta = meta_of(checkpoint, metas, number, self.topics())
         packed = msgspec.msgpack.encode(meta)
-        return PreparedCheckpoint(meta, packed, new_labels, new_pairs, writes, dead, before, self._seals)
+        return PreparedCheckpoint(
+            meta, packed, new_labels, new_pairs, writes, dead, before, self._seals, forgets
+        )
 
     def commit(self, prepared: PreparedCheckpoint) -> None:
         """Write it in one transaction, or nothing of it.
@@ -401,6 +413,8 @@ class CheckpointStore:
             raise type(error)(answer) from None
 
     def _write(self, transaction: Transaction, prepared: PreparedCheckpoint) -> None:
+        if prepared.forgets_labels:
+            transaction.delete(self._key("labels"))
         for start in range(0, len(prepared.new_labels), _LABELS_PER_COMMAND):
             transaction.rpush(self._key("labels"), *prepared.new_labels[start : start + _LABELS_PER_COMMAND])
         for start in range(0, len(prepared.new_pairs), _LARGEST_PIECE):

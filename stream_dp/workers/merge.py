@@ -226,7 +226,7 @@ class _Merging(ConsumerRebalanceListener):
         """Say how far the releases are."""
         newest, facts = rounds.merged_last, self._watch.facts
         if newest is not None:
-            facts.epoch, facts.horizon = newest.epoch, newest.horizon
+            facts.epoch, facts.horizon = newest.epoch, newest.horizon or 0
             facts.epsilon, facts.delta = newest.epsilon, newest.delta
             facts.releases += rounds.merged - self._told
             self._told = rounds.merged

@@ -12,8 +12,9 @@ from msgspec import structs
 
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.protocol import EpochParameters
-from stream_dp.engine.histogram import HistogramState, HorizonReached, RunningHistogram, _sorted_by_count
+from stream_dp.engine.histogram import HistogramState, HorizonReached, RunningHistogram
 from stream_dp.engine.released_block import Snapshot
+from stream_dp.engine.sorting import sorted_by_count
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from tests import naive
 from tests.nodes import live_nodes
@@ -312,7 +313,7 @@ def test_cells_are_sorted_by_count_then_place_and_cut_at_the_threshold(
         sorted((-count, place) for count, place in zip(row, places, strict=True) if count >= tau)
         for row, tau in zip(rows, taus, strict=True)
     ]
-    sizes, ranks, released = _sorted_by_count(
+    sizes, ranks, released = sorted_by_count(
         np.array(rows, np.int32).reshape(rounds, labels), np.array(taus, np.int32), np.array(places, np.int64)
     )
     assert sizes.tolist() == [len(row) for row in expected]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stream_dp.counters import DISCRETE
 from stream_dp.counters.blt import BltMechanism
-from stream_dp.counters.protocol import CalibratedCounter, Counter, EpochParameters, Hits
+from stream_dp.counters.protocol import CalibratedCounter, Counter, EpochParameters, Hits, RunningCounter
 from stream_dp.engine.histogram import HistogramState, RunningHistogram, chain_heads
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
@@ -32,7 +32,7 @@ def noise() -> KeyedNoise:
     return KeyedNoise(KEY, STREAM, NONCE)
 
 
-class Crafted(CalibratedCounter, frozen=True):
+class Crafted(RunningCounter, frozen=True):
     """A real counter under thresholds of the test's own, low enough that labels come into reach and fall behind."""
 
     real: Any

@@ -1,12 +1,16 @@
 """The engine that forgets gives, bit for bit, what a mechanism gives that remembers every event and every cell."""
 
 import random
+from copy import deepcopy
 
 import numpy as np
 import pytest
 
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.protocol import EpochParameters, Hits
+from stream_dp.counters.window import WindowMechanism
+from stream_dp.engine.histogram import HistogramState
+from stream_dp.engine.window_histogram import WindowHistogram as Engine
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 from tests.engine.window_histogram import WindowHistogram
 
@@ -28,12 +32,12 @@ class Blocks:
 
     def close(self, number: int, items: list[str]) -> None:
         """Extend the chain of a round's block, which begins with the block's number."""
-        block, before = divmod(number, self.mechanism.horizon)
+        block = number // self.mechanism.horizon
         if not self._keeps:
             self._heads.pop(block - 2, None)
         chain = self._heads.setdefault(block, [])
-        last = chain[-1] if chain else block.to_bytes(8, "little") + EMPTY_HISTORY[8:]
-        chain.append(self._noise.extend_history(last, before + 1, items))
+        last = chain[-1] if chain else EMPTY_HISTORY
+        chain.append(self._noise.extend_history(last, number + 1, items))
 
     def cell(self, block: int, place: int, label: str) -> int:
         ids = self._noise.label_ids([label.encode()])
@@ -101,3 +105,60 @@ def test_forgetting_changes_no_bit(window: int) -> None:
         blocks.close(number := number + 1, [])
         engine.advance([])
     assert len(engine) <= len(released[-1])
+
+
+def drifting(window: int, rounds: int) -> list[list[str]]:
+    """Labels that come, go and return; some rounds have none."""
+    chance = random.Random(window)
+    found = []
+    for number in range(rounds):
+        alive = LABELS[number // (2 * window) % 20 :][:8]
+        found.append([chance.choice(alive) for _ in range(chance.choice([0, 1, 2, 9]))])
+    return found
+
+
+def engine_of(window: int, state: HistogramState | None = None) -> Engine:
+    return Engine(
+        WindowMechanism.of(EpochParameters(window, 1, 0.3), 2.0), KeyedNoise(b"k" * 32, "s", b"n" * 16), state
+    )
+
+
+def snapshots(engine: Engine, rounds: list[list[str]]) -> list[dict[str, int]]:
+    return [dict(zip(each.labels, each.counts.tolist(), strict=True)) for each in engine.observe(rounds)]
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 7, 16])
+def test_the_engine_gives_what_the_plain_reference_gives(window: int) -> None:
+    log = drifting(window, 20 * window)
+    mechanism = WindowMechanism.of(EpochParameters(window, 1, 0.3), 2.0)
+    taus = [int(tau) for tau in mechanism.block.taus(np.arange(1, window + 1))]
+    blocks = Blocks(mechanism.block)
+    reference = WindowHistogram(window, taus, blocks.cell)
+    expected = []
+    for number, items in enumerate(log):
+        blocks.close(number, items)
+        expected.append(reference.advance(items))
+    assert snapshots(engine_of(window), log) == expected
+    assert any(expected)
+    chance = random.Random(3)
+    cut, engine = 0, engine_of(window)
+    pieces: list[dict[str, int]] = []
+    while cut < len(log):
+        size = chance.randint(1, 2 * window + 1)
+        pieces += snapshots(engine, log[cut : cut + size])
+        cut += size
+        engine = engine_of(window, deepcopy(engine.state()))
+        [again] = engine.last_release().snapshots()
+        assert dict(zip(again.labels, again.counts.tolist(), strict=True)) == pieces[-1]
+    assert pieces == expected
+
+
+def test_what_cannot_be_seen_any_more_is_forgotten() -> None:
+    engine = engine_of(4)
+    for number in range(50):
+        engine.observe([[f"once {number} {i}"] * 3 for i in range(8)])
+        state = engine.state()
+        assert len(state.labels) <= 16 + 8 * 8
+        assert sum(column.cells.nbytes for column in state.recent) <= 2 * 4 * 32 + 2 * 24 * 8 * 8
+    engine.observe([[]] * 13)
+    assert engine.state().labels == []

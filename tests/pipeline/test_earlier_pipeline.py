@@ -69,8 +69,8 @@ def test_what_it_releases_does_not_depend_on_the_earlier_one(name: str, before: 
     at = saved(one)
     without = Pipeline(of, KEY, "events", *deepcopy(at))
     with_it = Pipeline(of, KEY, "events", *deepcopy(at), earlier)
-    known = earlier.histogram._labels
-    assert with_it.histogram._labels is known, "nothing was taken over, so this tests nothing"
+    known = earlier.histogram.state().labels
+    assert with_it.histogram.state().labels is known, "nothing was taken over, so this tests nothing"
     expected = parts(one.process(events[after:]))
     assert parts(without.process(events[after:])) == expected
     assert parts(with_it.process(events[after:])) == expected
@@ -87,6 +87,6 @@ def test_nothing_is_taken_over_of_another_one(other: str) -> None:
     )
     strange.process(records(2 if other == "log" else 1)[:40])
     again = Pipeline(of, KEY, "events", *saved(one), strange)
-    assert again.histogram._labels is not strange.histogram._labels
+    assert again.histogram.state().labels is not strange.histogram.state().labels
     rest = records(1)[40:]
     assert parts(again.process(rest)) == parts(one.process(rest))

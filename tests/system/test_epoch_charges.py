@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from stream_dp.counters import DISCRETE, MECHANISMS
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
+from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.epochs.journal import EpochClosed, EpochJournal
 from stream_dp.events.record import Record
 from stream_dp.privacy.accounting import discrete_gaussian_delta, gaussian_delta
@@ -54,6 +55,7 @@ def test_the_ledger_is_charged_all_of_delta_that_the_conversion_of_rho_leaves(
         assert charge.delta >= own.delta * (1 / 2 + NUMERICAL_SHARE)
         converted = gaussian_delta(epoch.guarantee.rho, own.epsilon)
     else:
+        assert isinstance(epoch.mechanism, DiscreteCounter)
         shifts = own.items_per_event * DISCRETE[name].nodes_per_event(own.horizon)
         converted = discrete_gaussian_delta(epoch.mechanism.sigma_squared, shifts, own.epsilon)
     assert epoch.guarantee.threshold_delta <= charge.delta <= own.delta - converted

@@ -123,8 +123,8 @@ def test_a_start_goes_on_from_the_checkpoint_that_is_there_whatever_the_standby_
         assert stream.run(until_round=60) == 0
         pipeline = resumed(stream, redis, earlier)
     assert (earlier.pipeline.round, pipeline.round) == (30, 60)
-    known = earlier.pipeline.histogram._labels
-    assert pipeline.histogram._labels is known, "nothing was used, so this tests nothing"
+    known = earlier.pipeline.histogram.state().labels
+    assert pipeline.histogram.state().labels is known, "nothing was used, so this tests nothing"
     stream.check_state(pipeline)
 
 

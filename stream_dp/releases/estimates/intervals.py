@@ -89,11 +89,12 @@ def whole_intervals(release: Release) -> tuple[list[int], list[int]]:
 
 def _shape(release: Release) -> NoiseShape | None:
     """None where labels are not kept, or the release is none that a counter makes."""
-    sound = release.sd > 0 and 0 < release.round <= release.horizon < 2**25
+    horizon = release.horizon or 0
+    sound = release.sd > 0 and 0 < release.round <= horizon < 2**25
     if release.shown != "kept" or not sound:
         return None
     try:
-        return noise_shape(release.mechanism, release.horizon)
+        return noise_shape(release.mechanism, horizon)
     except ValueError:
         return None
 

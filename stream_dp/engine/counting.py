@@ -1,0 +1,53 @@
+"""What every histogram of an epoch does, and the one that its mechanism wants."""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.window import WindowMechanism
+from stream_dp.engine.histogram import HistogramState, RunningHistogram
+from stream_dp.engine.noise_table import Pruning
+from stream_dp.engine.released_block import ReleasedBlock
+from stream_dp.engine.window_histogram import WindowHistogram
+from stream_dp.privacy.keyed_noise import KeyedNoise
+
+
+class Histogram(Protocol):
+    """Fed with what each round admitted; for each method see `RunningHistogram`."""
+
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def history(self) -> bytes: ...
+
+    @property
+    def rounds_left(self) -> int: ...
+
+    def blocks(
+        self,
+        rounds: Sequence[Sequence[str]],
+        histories: Sequence[bytes] | None = None,
+        wanted: NDArray[np.bool_] | None = None,
+    ) -> Iterator[ReleasedBlock]: ...
+
+    def last_release(self) -> ReleasedBlock: ...
+
+    def state(self) -> HistogramState: ...
+
+
+def histogram_of(
+    mechanism: CalibratedCounter,
+    noise: KeyedNoise,
+    state: HistogramState | None = None,
+    pruning: Pruning | None = None,
+    earlier: Histogram | None = None,
+) -> Histogram:
+    """One that goes on from `state`; `pruning` and `earlier`: see `RunningHistogram`, windows need neither."""
+    if isinstance(mechanism, WindowMechanism):
+        return WindowHistogram(mechanism, noise, state)
+    before = earlier if isinstance(earlier, RunningHistogram) else None
+    return RunningHistogram(mechanism, noise, state, pruning, before)

@@ -1,0 +1,393 @@
+"""Windows of all labels, for ever, from what is shown or has been seen in the last two blocks.
+
+What it does and why: counters/window.py.  Noise is a function of key, head and label, so a label that was forgotten
+and comes back has the noise that it would have had: its cells since the block began are computed again from the heads,
+which are kept for two blocks.  Those of the last block are needed of a shown label alone, W rounds late: the same
+counter runs through the same heads once more.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, filterfalse
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.counters.protocol import Column, CounterState, Hits, grown
+from stream_dp.counters.window import WindowMechanism
+from stream_dp.engine.histogram import HistogramState, chain_heads, rounds_at_once
+from stream_dp.engine.noise_table import add_counts
+from stream_dp.engine.released_block import ReleasedBlock, Snapshot
+from stream_dp.engine.sorting import sorted_by_count
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
+
+_NONE = np.empty(0, np.int64)
+_NO_HITS = Hits(_NONE, _NONE)
+_ROUNDS_AT_ONCE = 1 << 10  # of noise that is computed again
+_HEAD_WORDS = len(EMPTY_HISTORY) // 8
+
+
+@dataclass
+class _Block:
+    """What a block of rounds held: its heads by place, and which labels were hit in which place how often.
+
+    An array of `hits` has the columns place, row and times, int64, and places only grow from one to the next.
+    """
+
+    heads: list[bytes] = field(default_factory=list)
+    hits: list[NDArray[np.int64]] = field(default_factory=lambda: [np.empty((0, 3), np.int64)])
+
+    @property
+    def all_hits(self) -> NDArray[np.int64]:
+        """All of them as one array, which takes their place."""
+        if len(self.hits) > 1:
+            self.hits = [np.concatenate(self.hits)]
+        return self.hits[0]
+
+    def events(self, first: int, last: int) -> Hits:
+        """The hits of the places from `first` to `last`, an entry an event."""
+        hits = self.all_hits
+        part = hits[slice(hits[:, 0].searchsorted(first), hits[:, 0].searchsorted(last, "right"))]
+        return Hits(part[:, 0].repeat(part[:, 2]), part[:, 1].repeat(part[:, 2]))
+
+
+class _Cells:
+    """Noisy counts S_b(i) + N_b(i) of some labels in one block, place by place."""
+
+    def __init__(self, mechanism: WindowMechanism, noise: KeyedNoise) -> None:
+        self.rows = _NONE
+        self._mechanism, self._noise = mechanism, noise
+        self._counter = mechanism.counter(noise)
+        self._columns = np.empty(0, np.int64)  # of a label's row, or -1
+        self._counts = np.empty(0, np.int32)
+
+    def columns_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which columns these labels have; -1 for a label that has none."""
+        if len(rows) and (size := int(rows.max()) + 1) > len(self._columns):
+            known = len(self._columns)
+            self._columns = grown(self._columns, size)
+            self._columns[known:] = -1
+        return self._columns[rows]
+
+    def add(self, rows: NDArray[np.int64], ids: NDArray[np.uint64], block: _Block) -> None:
+        """Add labels, whose cells are computed from the block's beginning up to where the others are."""
+        if not len(rows):
+            return
+        place, known = self._counter.round, len(self.rows)
+        late = self._mechanism.counter(self._noise)
+        late.advance(ids[rows], [], _NO_HITS, np.zeros(len(rows), np.int64))
+        for start in range(0, place, _ROUNDS_AT_ONCE):
+            heads = block.heads[start : min(place, start + _ROUNDS_AT_ONCE)]
+            late.advance(ids[rows], heads, _NO_HITS, _NONE)
+        self._counter.join(late)
+        self.columns_of(rows)
+        self._columns[rows] = np.arange(known, known + len(rows))
+        self.rows = np.concatenate([self.rows, rows])
+        self._counts = np.concatenate([self._counts, np.zeros(len(rows), np.int32)])
+        before = self._mine(block.events(1, place)).rows
+        np.add.at(self._counts, before[before >= known], 1)
+
+    def skip_to(self, place: int, heads: Sequence[bytes]) -> None:
+        """Go there while there are no labels."""
+        for start in range(0, place, _ROUNDS_AT_ONCE):
+            part = heads[start : min(place, start + _ROUNDS_AT_ONCE)]
+            self._counter.advance(np.empty((0, 2), np.uint64), part, _NO_HITS, _NONE)
+
+    def advance(self, ids: NDArray[np.uint64], heads: Sequence[bytes], hits: Hits) -> NDArray[np.int32]:
+        """The cells after each of the next places, int32 of shape (places, labels); `hits` are those of rows."""
+        first, mine = self._counter.round + 1, self._mine(hits)
+        cells = self._counter.advance(ids[self.rows], heads, _NO_HITS, _NONE)
+        add_counts(cells, np.arange(first, first + len(heads)), self._counts, mine)
+        np.add.at(self._counts, mine.rows, 1)
+        return cells
+
+    def current(self) -> NDArray[np.int32]:
+        """The cells at the last place, int32 of shape (labels,)."""
+        return self._counter.current() + self._counts
+
+    def _mine(self, hits: Hits) -> Hits:
+        columns = self.columns_of(hits.rows)
+        return Hits(hits.rounds[columns >= 0], columns[columns >= 0])
+
+
+class WindowHistogram:
+    """Feed it what each round admitted; it returns the windows of what is shown after each.
+
+    It gives what `RunningHistogram` gives, in the same shape, and never ends.
+    """
+
+    def __init__(
+        self, mechanism: WindowMechanism, noise: KeyedNoise, state: HistogramState | None = None
+    ) -> None:
+        self.mechanism = mechanism
+        self._noise = noise
+        self._window = mechanism.window
+        self._block = -1
+        self._labels: list[str] = []
+        self._rows: dict[str, int] = {}
+        self._ids = np.empty((0, 2), np.uint64)
+        self._until = (
+            _NONE  # by row, the round up to which it is shown by what has passed so far; 0 if by nothing
+        )
+        self._last, self._this = _Block(), _Block([EMPTY_HISTORY] * self._window)
+        self._tested = _Cells(mechanism, noise)  # the labels that are, in this block
+        self._shown = _Shown(mechanism, noise, first=True)
+        if state is not None and state.round:
+            self._restore(state)
+
+    @property
+    def round(self) -> int:
+        """Rounds closed so far."""
+        return self._block * self._window + self._place
+
+    @property
+    def _place(self) -> int:
+        return len(self._this.heads)
+
+    @property
+    def history(self) -> bytes:
+        """The head of the hash chain, which began with the last round's block."""
+        return self._this.heads[-1]
+
+    @property
+    def rounds_left(self) -> int:
+        """More rounds than anybody counts."""
+        return self.mechanism.horizon - self.round
+
+    def observe(self, rounds: Sequence[Sequence[str]]) -> list[Snapshot]:
+        """Close `rounds`, whatever their number, and return their snapshots."""
+        return [snapshot for block in self.blocks(rounds) for snapshot in block.snapshots()]
+
+    def blocks(
+        self,
+        rounds: Sequence[Sequence[str]],
+        histories: Sequence[bytes] | None = None,
+        wanted: NDArray[np.bool_] | None = None,
+    ) -> Iterator[ReleasedBlock]:
+        """See `RunningHistogram.blocks`."""
+        start = 0
+        while start < len(rounds):
+            if self._place == self._window:
+                self._begin_block()
+            part = slice(start, start + self._window - self._place)
+            which = None if wanted is None else wanted[part]
+            part = slice(start, start + rounds_at_once(len(self._tested.rows), rounds[part], which))
+            which = np.ones(part.stop - start, bool) if wanted is None else wanted[part]
+            admitted = rounds[part]
+            if histories is None:
+                before = self.history if self._place else EMPTY_HISTORY
+                heads: Sequence[bytes] = chain_heads(self._noise, before, self.round + 1, admitted)
+            else:
+                heads = histories[part]
+            yield self._observe(admitted, heads, which)
+            start = part.stop
+
+    def last_release(self) -> ReleasedBlock:
+        """See `RunningHistogram.last_release`."""
+        noisy = self._tested.current()[self._tested.columns_of(self._shown.rows)][np.newaxis]
+        shown = self._until[self._shown.rows] >= self.round
+        windows = noisy + self._shown.correction()
+        return self._release(np.array([self.round]), windows, shown[np.newaxis], [self.history])
+
+    def state(self) -> HistogramState:
+        """What a checkpoint keeps: no noise, which follows from the heads.
+
+        The arrays are the live ones: copy or write them before the next event.
+        """
+        tested = np.zeros(len(self._labels), np.int32)
+        tested[self._tested.rows] = 1
+        number = self.round
+        columns = [
+            Column("until", number, self._until[: len(self._labels)]),
+            Column("tested", number, tested),
+        ]
+        kept = {
+            f"{name}:{kind}": cells
+            for name, block in (("this", self._this), ("last", self._last))
+            for kind, cells in (
+                ("heads", np.frombuffer(b"".join(block.heads), "<i8")),
+                ("hits", block.all_hits.reshape(-1)),
+            )
+        }
+        return HistogramState(
+            self.history,
+            self._labels,
+            np.zeros(len(self._labels), np.int32),
+            CounterState(number, columns),
+            recent=[Column(name, self._block, cells) for name, cells in kept.items()],
+            labels_version=self._block,
+        )
+
+    def _restore(self, state: HistogramState) -> None:
+        self._register(state.labels)
+        cells = {column.name: column.cells for column in (*state.counter.columns, *state.recent)}
+        self._until[: len(state.labels)] = cells["until"]
+        self._block = (state.round - 1) // self._window
+        self._this, self._last = (
+            _Block(_heads(cells[f"{name}:heads"]), [cells[f"{name}:hits"].reshape(-1, 3)])
+            for name in ("this", "last")
+        )
+        self._tested.skip_to(self._place, self._this.heads)
+        self._tested.add(np.flatnonzero(cells["tested"]), self._ids, self._this)
+        self._shown = _Shown(self.mechanism, self._noise, self._block == 0)
+        self._shown.skip_to(self._place, self._last)
+        first = self._block * self._window + 1
+        shown = np.flatnonzero(self._until[: len(self._labels)] >= first)
+        self._shown.add(shown, self._ids, self._labels, self._last)
+
+    def _register(self, labels: Sequence[str]) -> None:
+        known, size = len(self._labels), len(self._labels) + len(labels)
+        self._rows.update(zip(labels, range(known, size), strict=True))
+        self._labels.extend(labels)
+        self._ids = grown(self._ids, size)
+        self._ids[known:size] = self._noise.label_ids(label.encode() for label in labels)
+        self._until = grown(self._until, size)
+        self._until[known:size] = 0
+
+    def _begin_block(self) -> None:
+        """Forget what is not shown and has no event in the last block, and what happened before that one."""
+        first = self.round + 1
+        ended, ends = self._tested, self._tested.current()
+        self._last, self._this, self._block = self._this, _Block(), self._block + 1
+        until, hits = self._until[: len(self._labels)], self._last.all_hits
+        kept = until >= first
+        kept[hits[:, 1]] = True
+        rows, self._rows = np.flatnonzero(kept), {}
+        labels, self._labels = [self._labels[row] for row in rows.tolist()], []
+        until, ids = until[rows], self._ids[rows]
+        self._ids, self._until = ids[:0], until[:0]
+        self._register(labels)
+        self._until[: len(rows)] = until
+        places = np.cumsum(kept) - 1
+        self._last.hits = [np.column_stack([hits[:, 0], places[hits[:, 1]], hits[:, 2]])]
+        carried = np.flatnonzero(until >= first)
+        self._tested = _Cells(self.mechanism, self._noise)
+        self._tested.add(carried, self._ids, self._this)
+        self._shown = _Shown(self.mechanism, self._noise, self._block == 0)
+        columns = ended.columns_of(rows[carried])
+        self._shown.add(carried, self._ids, self._labels, self._last, ends[columns])
+
+    def _observe(
+        self, rounds: Sequence[Sequence[str]], heads: Sequence[bytes], wanted: NDArray[np.bool_]
+    ) -> ReleasedBlock:
+        """Close rounds of one block."""
+        first, place = self.round + 1, self._place + 1
+        admitted = list(chain.from_iterable(rounds))
+        steps = np.repeat(np.arange(len(rounds)), np.fromiter(map(len, rounds), np.int64, len(rounds)))
+        if new := dict.fromkeys(filterfalse(self._rows.__contains__, admitted)):
+            self._register([*new])
+        rows = np.fromiter(map(self._rows.__getitem__, admitted), np.int64, len(admitted))
+        self._note(rows, place + steps)
+        began = self._begin_tests(rows, steps)
+
+        numbers = np.arange(first, first + len(rounds))
+        noisy = self._tested.advance(self._ids, heads, Hits(place + steps, rows))
+        passed = noisy >= self.mechanism.taus(numbers)[:, np.newaxis]
+        passed[:, -len(began) :] &= (np.arange(len(rounds))[:, np.newaxis] >= began) if len(began) else True
+        until = np.where(passed, (numbers + self._window - 1)[:, np.newaxis], 0)
+        until[0] = np.maximum(until[0], self._until[self._tested.rows])
+        np.maximum.accumulate(until, axis=0, out=until)
+        shown = until >= numbers[:, np.newaxis]
+        self._until[self._tested.rows] = until[-1]
+
+        known = self._shown.rows
+        columns = np.flatnonzero(shown.any(axis=0))
+        fresh = np.setdiff1d(self._tested.rows[columns], known, assume_unique=True)
+        self._shown.add(fresh, self._ids, self._labels, self._last)
+        columns = self._tested.columns_of(self._shown.rows)
+        correction = self._shown.advance(self._ids, len(rounds), self._last)
+        self._this.heads += heads
+        windows = noisy[:, columns] + correction
+        released = [head for head, is_wanted in zip(heads, wanted.tolist(), strict=True) if is_wanted]
+        return self._release(numbers[wanted], windows[wanted], shown[:, columns][wanted], released)
+
+    def _note(self, rows: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+        """Remember what the places of this block held."""
+        size = len(self._labels)
+        pairs, times = np.unique(places * size + rows, return_counts=True)
+        self._this.hits.append(np.column_stack([pairs // max(1, size), pairs % max(1, size), times]))
+
+    def _begin_tests(self, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Test the labels that are hit for the first time in this block; returns from which step on, for each."""
+        late = self._tested.columns_of(rows) < 0
+        fresh, places = np.unique(rows[late], return_index=True)
+        self._tested.add(fresh, self._ids, _Block(self._this.heads))
+        return steps[late][places]
+
+    def _release(
+        self,
+        rounds: NDArray[np.int64],
+        windows: NDArray[np.int32],
+        shown: NDArray[np.bool_],
+        heads: Sequence[bytes],
+    ) -> ReleasedBlock:
+        least = windows.min(initial=0)
+        windows[~shown] = least - 1
+        ranks_of = self._shown.ranks
+        sizes, ranks, counts = sorted_by_count(windows, np.full(len(rounds), least), ranks_of)
+        return ReleasedBlock(rounds, sizes, ranks, counts, self._shown.labels, heads)
+
+
+class _Shown:
+    """The labels that a block has shown or carries on, and what makes a window of their cells in it.
+
+    `ranks` are their places in `labels`, which is in label order; both are replaced, never changed.
+    """
+
+    def __init__(self, mechanism: WindowMechanism, noise: KeyedNoise, first: bool) -> None:
+        """`first`: there is no block before this one."""
+        self.rows, self.ranks = _NONE, _NONE
+        self.labels = np.empty(0, object)
+        self._mechanism, self._noise = mechanism, noise
+        self._late = None if first else _Cells(mechanism, noise)  # the last block's cells, W rounds late
+        self._ends = np.empty(0, np.int32)  # the last block's cells at its end
+        self._place = 0
+
+    def skip_to(self, place: int, last: _Block) -> None:
+        """Go there while there are no labels."""
+        self._place = place
+        if self._late is not None:
+            self._late.skip_to(place, last.heads)
+
+    def add(
+        self,
+        rows: NDArray[np.int64],
+        ids: NDArray[np.uint64],
+        labels: Sequence[str],
+        last: _Block,
+        ends: NDArray[np.int32] | None = None,
+    ) -> None:
+        """Add labels; `ends`: their cells at the end of the last block, where somebody knows them."""
+        if not len(rows):
+            return
+        if self._late is not None:
+            self._late.add(rows, ids, last)
+            if ends is None:
+                at_end = _Cells(self._mechanism, self._noise)
+                at_end.skip_to(len(last.heads), last.heads)
+                at_end.add(rows, ids, last)
+                ends = at_end.current()
+            self._ends = np.concatenate([self._ends, ends])
+        self.rows = np.concatenate([self.rows, rows])
+        texts = [labels[row] for row in self.rows.tolist()]
+        order = np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
+        self.ranks = np.empty(len(texts), np.int64)
+        self.ranks[order] = np.arange(len(texts))
+        self.labels = np.array(texts, object)[order]
+
+    def advance(self, ids: NDArray[np.uint64], rounds: int, last: _Block) -> NDArray[np.int32]:
+        """What to add to the cells of the next `rounds` places of this block, of shape (rounds, labels)."""
+        place, self._place = self._place, self._place + rounds
+        if self._late is None:
+            return np.zeros((rounds, len(self.rows)), np.int32)
+        heads = last.heads[place : self._place]
+        return self._ends - self._late.advance(ids, heads, last.events(place + 1, self._place))
+
+    def correction(self) -> NDArray[np.int32]:
+        """What to add to the cells of the last place."""
+        return np.zeros(len(self.rows), np.int32) if self._late is None else self._ends - self._late.current()
+
+
+def _heads(cells: NDArray[np.int64]) -> list[bytes]:
+    packed, size = cells.astype("<i8").tobytes(), len(EMPTY_HISTORY)
+    return [packed[start : start + size] for start in range(0, len(packed), size)]
