@@ -58,7 +58,7 @@ bench: install .venv/.installed-bench ## measure speed and accuracy
 bench-accuracy: install .venv/.installed-bench-accuracy .venv/.tensorflow-privacy ## measure accuracy, beside OpenDP, jax-privacy and TensorFlow Privacy
 	.venv/bin/python -m benchmarks.accuracy
 
-soak: install ## kill workers and flip bits of their state 1,000 times, half on Apache Kafka, and audit 20 times (takes long)
+soak: install ## kill workers, flip bits of their state, feed broken records, half on Apache Kafka, and audit 20 times (takes long)
 	.venv/bin/python -m tests.system.soak --kills 250 --flips 250
 	.venv/bin/python -m stream_dp.audit --repeat 20
 

@@ -1,4 +1,6 @@
-"""Kill workers and corrupt their state for as long as you like: `python -m tests.system.soak --kills 250`.
+"""Kill workers, corrupt their state and feed them broken records, as much as you like.
+
+    python -m tests.system.soak --kills 250
 
 The tests are those of every run, on both brokers in turn; only the numbers are larger.
 """
@@ -9,10 +11,10 @@ import sys
 
 import pytest
 
-KILLS, FLIPS = "CRASH_TEST_KILLS", "CORRUPTION_TEST_FLIPS"
-"""Name the environment variables that hold the number of kills at random times, and of bits to flip."""
+KILLS, FLIPS, RECORDS = "CRASH_TEST_KILLS", "CORRUPTION_TEST_FLIPS", "FOREIGN_TEST_RECORDS"
+"""Name the environment variables that hold the number of kills at random times, of bits to flip, and of records."""
 
-KILLS_IN_EVERY_RUN, FLIPS_IN_EVERY_RUN = 12, 8
+KILLS_IN_EVERY_RUN, FLIPS_IN_EVERY_RUN, RECORDS_IN_EVERY_RUN = 12, 8, 6_000
 
 
 def kills() -> int:
@@ -25,17 +27,29 @@ def flips() -> int:
     return int(os.environ.get(FLIPS, FLIPS_IN_EVERY_RUN))
 
 
+def foreign_records() -> int:
+    """How many records of a foreign shape the test of them feeds, a third of them broken."""
+    return int(os.environ.get(RECORDS, RECORDS_IN_EVERY_RUN))
+
+
 def main() -> int:
-    """Run the tests against each broker; 0 if no round was lost, doubled or changed, and no flipped bit published."""
+    """Run the tests against each broker.
+
+    0 if no round was lost, doubled or changed, no flipped bit published, and every broken record accounted for.
+    """
     arguments = argparse.ArgumentParser(prog="python -m tests.system.soak", description=__doc__)
     arguments.add_argument("--kills", type=int, default=250, help="kills at random times, on each broker")
     arguments.add_argument("--flips", type=int, default=250, help="bits flipped in Redis, on each broker")
     arguments.add_argument(
+        "--records", type=int, default=100_000, help="records of a foreign shape, on each broker"
+    )
+    arguments.add_argument(
         "--kafka", choices=["embedded", "apache"], action="append", help="only this broker"
     )
     asked = arguments.parse_args()
-    os.environ |= {KILLS: str(asked.kills), FLIPS: str(asked.flips)}
-    files = [f"tests/system/{name}.py" for name in ("test_crashes", "test_partitions", "test_corruption")]
+    os.environ |= {KILLS: str(asked.kills), FLIPS: str(asked.flips), RECORDS: str(asked.records)}
+    names = "test_crashes", "test_partitions", "test_corruption", "test_foreign_shape"
+    files = [f"tests/system/{name}.py" for name in names]
     status = 0
     for broker in asked.kafka or ["embedded", "apache"]:
         status = status or int(pytest.main([*files, "--kafka", broker, "--timeout", "0", "--verbose"]))
