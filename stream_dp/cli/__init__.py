@@ -9,7 +9,7 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from stream_dp import __version__
-from stream_dp.cli.catalogue import COMMANDS, loaded
+from stream_dp.cli.catalogue import COMMANDS, PANELS, loaded
 from stream_dp.cli.mistakes import sentence
 from stream_dp.operations import stacks
 
@@ -19,11 +19,14 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names."""
-        return list(COMMANDS)
+        return [name for names in PANELS.values() for name in names]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """What the list of commands shows: a name and a line."""
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name].summary) if cmd_name in COMMANDS else None
+        """An entry of the list of commands: a name and a line, under a heading."""
+        for panel, names in PANELS.items():
+            if cmd_name in names:
+                return TyperCommand(cmd_name, help=COMMANDS[cmd_name].summary, rich_help_panel=panel)
+        return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is called; only now its module is imported."""
@@ -63,7 +66,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def _root(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # commands say themselves what is out of reach
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # commands name what they cannot reach themselves
     if version:
         typer.echo(__version__)
         raise typer.Exit

@@ -41,7 +41,7 @@ def audit(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Run the real mechanisms on neighbouring inputs and bound epsilon from below by what comes out.
+    """Run the real mechanisms on neighbouring inputs, and bound epsilon from below by their outputs.
 
     A claim below its bound is refuted; a true claim is with probability at most 1e-6.
     Mechanisms that are broken on purpose are examined too, and must be caught.

@@ -138,7 +138,7 @@ def set_(
     epsilon: Annotated[float, typer.Option(help="The most that all releases from the source may cost.")],
     delta: Annotated[
         float,
-        typer.Option(help="Delta of the guarantee: how likely epsilon may fail."),
+        typer.Option(help="Delta of the guarantee: the probability with which epsilon may fail."),
     ],
     unit: Annotated[
         Literal["event", "user"] | None,

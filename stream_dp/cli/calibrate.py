@@ -36,7 +36,7 @@ def calibrate(
         ),
     ] = _DEFAULTS["horizon"],
     items_per_event: Annotated[
-        int, typer.Option(help="How many distinct items of one event, or of one user, count at most.")
+        int, typer.Option(help="The most distinct items of one event, or of one user, that are counted.")
     ] = _DEFAULTS["items_per_event"],
     unit: Annotated[
         Literal["event", "user"],
@@ -57,7 +57,7 @@ def calibrate(
     ] = None,
     sigma_squared: Annotated[
         float | None,
-        typer.Option(help="Instead of epsilon: variance of one noise draw; needs --mechanism."),
+        typer.Option(help="Instead of epsilon: the variance of one noise draw; needs --mechanism."),
     ] = None,
     threshold_delta: Annotated[
         float | None, typer.Option(help="Instead of delta: chance that a label escapes.")
@@ -75,7 +75,7 @@ def calibrate(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare what the mechanisms show under one guarantee (epsilon, delta), or say what a given noise guarantees.
+    """Compare what the mechanisms show at one guarantee (epsilon, delta), or compute what a given noise guarantees.
 
     [bold]Examples[/]
 

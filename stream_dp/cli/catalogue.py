@@ -28,7 +28,7 @@ COMMANDS = {
     ),
     "connect": Entry(
         "connect:connect",
-        "Propose a stream that reads a topic as it stands, show what it costs, and write its settings file.",
+        "Propose a stream that reads an existing topic, show what it costs, and write its settings file.",
         "worker",
     ),
     "worker": Entry(
@@ -43,12 +43,12 @@ COMMANDS = {
     ),
     "shard": Entry(
         "shards:shard",
-        "Work for a stream's shards, as many as Kafka gives to this process, until stopped with Ctrl-C or SIGTERM.",
+        "Run the shards of a stream that Kafka assigns to this process, until stopped with Ctrl-C or SIGTERM.",
         "worker",
     ),
     "merge": Entry(
         "shards:merge",
-        "Join what a stream's shards release into whole rounds, until stopped with Ctrl-C or SIGTERM.",
+        "Merge the releases of a stream's shards into whole rounds, until stopped with Ctrl-C or SIGTERM.",
         "worker",
     ),
     "barriers": Entry(
@@ -78,7 +78,7 @@ COMMANDS = {
     ),
     "replay": Entry(
         "replay:replay",
-        "Replay recorded events into a stream.  Run it again after a crash: it goes on, each event exactly once.",
+        "Replay recorded events into a stream, each exactly once.  After a crash, run it again: it continues.",
         "jobs",
     ),
     "dashboard": Entry(
@@ -88,12 +88,12 @@ COMMANDS = {
     ),
     "calibrate": Entry(
         "calibrate:calibrate",
-        "Compare what the mechanisms show under one guarantee (epsilon, delta), or say what a given noise guarantees.",
+        "Compare what the mechanisms show at one guarantee (epsilon, delta), or compute what a given noise guarantees.",
         "estimates",
     ),
     "preview": Entry(
         "preview:preview",
-        "Run candidate settings over a PUBLIC log and compare what they show with the truth.",
+        "Try candidate settings on a PUBLIC log, and compare what they show with the true counts.",
         "jobs",
     ),
     "plan": Entry(
@@ -103,12 +103,12 @@ COMMANDS = {
     ),
     "check": Entry(
         "check:check",
-        "Check settings, Kafka, Redis and noise before a worker starts; nothing is made or changed.",
+        "Check settings, Kafka, Redis and noise before a worker starts.  It changes nothing.",
         "worker",
     ),
     "audit": Entry(
         "audit:audit",
-        "Run the real mechanisms on neighbouring inputs and bound epsilon from below by what comes out.",
+        "Run the real mechanisms on neighbouring inputs, and bound epsilon from below by their outputs.",
         "jobs",
     ),
     "verify": Entry(
@@ -118,7 +118,7 @@ COMMANDS = {
     ),
     "rebuild": Entry(
         "verify:rebuild",
-        "Put a stream's lost state back into Redis, from its noise key and its topics.  Nothing is released.",
+        "Restore a stream's lost state in Redis from its noise key and its topics.  Nothing is released.",
         "worker",
     ),
     "republish": Entry(
@@ -138,15 +138,37 @@ COMMANDS = {
         "one_shot:histogram", "Release how many users hold each label, of a topic or a file.", "jobs"
     ),
     "jobs": Entry("jobs", "Answer requests for top-k, set-union and histogram jobs, and list them.", "jobs"),
-    "key": Entry("key", "Put a key into a file that only its owner may read.", "worker"),
+    "key": Entry("key", "Create a key in a file that only its owner may read.", "worker"),
     "budget": Entry("budget", "Show, set and explain the privacy budget of a data source.", "worker"),
     "source": Entry(
         "source",
-        "Say which data source a topic or a file belongs to, and so whose budget it spends.",
+        "Register which data source a topic or a file belongs to, and so whose budget it spends.",
         "jobs",
     ),
-    "dev": Entry("dev", "Start and stop an embedded Kafka and Redis, for trying out and for tests.", "demo"),
+    "dev": Entry(
+        "dev", "Start and stop an embedded Kafka and Redis, for trying things out and for tests.", "demo"
+    ),
 }
+
+PANELS = {
+    "Begin": ("demo", "connect", "calibrate", "preview", "plan", "check", "dev"),
+    "Run a stream": (
+        "worker",
+        "intake",
+        "barriers",
+        "shard",
+        "merge",
+        "changes",
+        "table",
+        "windows",
+        "replay",
+    ),
+    "See what it shows": ("tail", "dashboard"),
+    "Ask once": ("top-k", "set-union", "histogram", "jobs"),
+    "Budget and key": ("budget", "source", "key"),
+    "Check and restore": ("verify", "rebuild", "republish", "audit"),
+}
+"""The commands under the headings of `stream-dp --help`."""
 
 
 def loaded(name: str) -> Any:

@@ -37,7 +37,7 @@ def check(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Check settings, Kafka, Redis and noise before a worker starts; nothing is made or changed.
+    """Check settings, Kafka, Redis and noise before a worker starts.  It changes nothing.
 
     What --sample counts is private, like the events: it is for operators.
 

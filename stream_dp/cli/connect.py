@@ -94,7 +94,7 @@ def connect(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Propose a stream that reads a topic as it stands, show what it costs, and write its settings file.
+    """Propose a stream that reads an existing topic, show what it costs, and write its settings file.
 
     Looks at the topic's configuration, its offsets and its registered schema, and at no record unless --public.
     Nothing is made in Kafka or Redis. Without a terminal it asks nothing.

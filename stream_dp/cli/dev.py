@@ -12,7 +12,7 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.dev import servers
 
 app = typer.Typer(
-    help="""Start and stop an embedded Kafka and Redis, for trying out and for tests.
+    help="""Start and stop an embedded Kafka and Redis, for trying things out and for tests.
 
     [bold]Examples[/]
 

@@ -50,7 +50,10 @@ def worker(
     ] = None,
     files: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Let requests read files of this folder; without it, none."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Let requests read files in this folder; without it, no files.",
+        ),
     ] = None,
     unmetered: options.Unmetered = False,
     log: Log,

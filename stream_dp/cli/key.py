@@ -20,7 +20,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 @app.callback()
 def _key() -> None:
-    """Put a key into a file that only its owner may read.
+    """Create a key in a file that only its owner may read.
 
     [bold]Example[/]
 

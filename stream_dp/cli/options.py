@@ -15,7 +15,7 @@ from stream_dp.config.settings import Settings, SettingsError, load_settings
 SettingsFile = Annotated[
     Path | None,
     typer.Option(
-        "--settings", "-s", metavar="FILE", help="Settings file; without it stream.toml, where it exists."
+        "--settings", "-s", metavar="FILE", help="Settings file.  [default: stream.toml, if it exists]"
     ),
 ]
 Stream = Annotated[str | None, typer.Option("--stream", help="Name of the stream; its topics begin with it.")]
@@ -25,7 +25,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Unmetered = Annotated[
     bool,
     typer.Option(
-        "--unmetered", help="Go on where the data source has no budget: nothing bounds what is released."
+        "--unmetered",
+        help="Run even if the data source has no budget, so that nothing limits what is released.",
     ),
 ]
 TrustLog = Annotated[

@@ -84,7 +84,7 @@ def preview(
     kafka: options.Kafka = None,
     as_json: options.Json = False,
 ) -> None:
-    """Run candidate settings over a PUBLIC log and compare what they show with the truth.
+    """Try candidate settings on a PUBLIC log, and compare what they show with the true counts.
 
     Every candidate runs as a stream would, one event a round, with noise keys that are thrown away. What is printed is
     compared with the true counts: on private data it has no guarantee at all. Take a public log that resembles yours,

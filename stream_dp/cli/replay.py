@@ -41,29 +41,28 @@ def replay(
         typer.Option("--to", metavar="OFFSET|TIME", help="Where in the topic to end, not included."),
     ] = None,
     into: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Where to; without it, the stream's events topic.")
+        str | None,
+        typer.Option(metavar="TOPIC", help="The topic to write to; without it, the stream's events topic."),
     ] = None,
     source: Annotated[
         str | None, typer.Option(metavar="NAME", help="The data source that the events belong to; see below.")
     ] = None,
     speed: Annotated[
-        float | None, typer.Option(help="So many times the original pace.", show_default="1")
+        float | None, typer.Option(help="Speed, as a multiple of the original pace.", show_default="1")
     ] = None,
-    fast: Annotated[
-        bool, typer.Option("--as-fast-as-possible", help="Do not keep to the original pace.")
-    ] = False,
+    fast: Annotated[bool, typer.Option("--as-fast-as-possible", help="Ignore the original pace.")] = False,
     keep_timestamps: Annotated[
         bool, typer.Option("--keep-timestamps", help="Store the original times, not that of the replay.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be replayed, and whether it may be.")
+        bool, typer.Option("--dry-run", help="Only show what would be replayed, and whether it may be.")
     ] = False,
     settings: options.SettingsFile = None,
     stream: options.Stream = None,
     kafka: options.Kafka = None,
     as_json: options.Json = False,
 ) -> None:
-    """Replay recorded events into a stream.  Run it again after a crash: it goes on, each event exactly once.
+    """Replay recorded events into a stream, each exactly once.  After a crash, run it again: it continues.
 
     To compute the releases of an epoch again from its own unchanged log costs nothing: that is `stream-dp verify` or
     `stream-dp rebuild`. Any other replay is one more guarantee about the same events. The target stream must charge the

@@ -32,7 +32,7 @@ def intake(servers: options.Servers, log: Log) -> None:
 
 @options.grouped
 def shard(servers: options.Servers, log: Log) -> None:
-    """Work for a stream's shards, as many as Kafka gives to this process, until stopped with Ctrl-C or SIGTERM.
+    """Run the shards of a stream that Kafka assigns to this process, until stopped with Ctrl-C or SIGTERM.
 
     Start it as often as there are cores to use, on any machine, at most as often as there are shards.
 
@@ -54,7 +54,7 @@ def merge(
     *,
     log: Log,
 ) -> None:
-    """Join what a stream's shards release into whole rounds, until stopped with Ctrl-C or SIGTERM.
+    """Merge the releases of a stream's shards into whole rounds, until stopped with Ctrl-C or SIGTERM.
 
     It writes the releases topic as one worker would, so everything that reads releases works as before.
     Start a second one if another should take its place when it fails.

@@ -27,7 +27,7 @@ File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="A fil
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="""Say which data source a topic or a file belongs to, and so whose budget it spends.
+    help="""Register which data source a topic or a file belongs to, and so whose budget it spends.
 
     [bold]Examples[/]
 

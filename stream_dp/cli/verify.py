@@ -23,13 +23,13 @@ def verify(
     redis: options.Redis = None,
     epoch: Annotated[int | None, typer.Option(help="Number of the epoch; without it, the last one.")] = None,
     show_difference: Annotated[
-        bool, typer.Option(help="Show the first difference.  PRIVATE: it can tell what a log held.")
+        bool, typer.Option(help="Show the first difference.  PRIVATE: it can reveal what the log contains.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Recompute all releases of an epoch from its noise key and the events topic, and compare them.
 
-    The certificate that comes out may be shown to anybody.  The status is 0 if every release follows from the log.
+    Anybody may see the certificate that it prints.  The exit status is 0 if every release follows from the log.
 
     [bold]Examples[/]
 
@@ -67,7 +67,7 @@ def rebuild(
     trust_log: options.TrustLog = False,
     as_json: options.Json = False,
 ) -> None:
-    """Put a stream's lost state back into Redis, from its noise key and its topics.  Nothing is released.
+    """Restore a stream's lost state in Redis from its noise key and its topics.  Nothing is released.
 
     Stop the stream's worker first: one that still runs is fenced off. Whatever releases are left are compared with what
     the log gives. Where none are left, nothing shows that it is the log that was counted, and --trust-log takes that on

@@ -26,7 +26,11 @@ def worker(
     *,
     servers: options.Servers,
     new_epoch: Annotated[
-        bool, typer.Option("--new-epoch", help="Close the running epoch and open another, which is charged.")
+        bool,
+        typer.Option(
+            "--new-epoch",
+            help="Close the running epoch and open another, which is charged to the budget.",
+        ),
     ] = False,
     recount: Annotated[
         bool,
@@ -43,20 +47,23 @@ def worker(
     ] = None,
     standby: Annotated[
         bool,
-        typer.Option("--standby", help="Wait, ready to work, until no other worker of the stream is alive."),
+        typer.Option(
+            "--standby", help="Stand by, and take over as soon as no other worker of the stream is alive."
+        ),
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Only say what would be charged, and whether the budget has room."),
+        typer.Option("--dry-run", help="Only show what would be charged, and whether the budget has room."),
     ] = False,
     unmetered: options.Unmetered = False,
     log: Log,
 ) -> None:
     """Read a stream's events and release its histogram after each, until stopped with Ctrl-C or SIGTERM.
 
-    At its horizon it stops too, unless the setting at_horizon is roll or double: then the next epoch begins.
-    Where the setting shards is not 0, it hands the rounds on to them: see stream-dp shard and stream-dp merge.
-    Where intake is group, it reads no events but seals the rounds that others have read: see stream-dp intake.
+    It also stops at the horizon, unless the setting at_horizon is roll or double: then the next epoch begins.
+    If the setting shards is not 0, it only closes the rounds and hands them to the shards: see stream-dp shard and
+    stream-dp merge. If intake is group, it reads no events, and seals the rounds that others have read: see
+    stream-dp intake.
 
     [bold]Examples[/]
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
-from stream_dp.cli.catalogue import COMMANDS, loaded
+from stream_dp.cli.catalogue import COMMANDS, PANELS, loaded
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,5 +21,6 @@ def test_a_command_says_of_itself_what_the_list_says(name: str) -> None:
 def test_the_list_shows_every_command_and_a_wrong_one_is_told() -> None:
     shown = CliRunner().invoke(app, ["--help"]).output
     assert [name for name in COMMANDS if f" {name} " not in shown] == []
+    assert sorted(name for names in PANELS.values() for name in names) == sorted(COMMANDS)
     wrong = CliRunner().invoke(app, ["wrker"])
     assert (wrong.exit_code, "No such command 'wrker'" in wrong.output) == (2, True)
