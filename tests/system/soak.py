@@ -48,7 +48,7 @@ def main() -> int:
     )
     asked = arguments.parse_args()
     os.environ |= {KILLS: str(asked.kills), FLIPS: str(asked.flips), RECORDS: str(asked.records)}
-    names = "test_crashes", "test_partitions", "test_corruption", "test_foreign_shape"
+    names = "test_crashes", "test_partitions", "test_group_intake", "test_corruption", "test_foreign_shape"
     files = [f"tests/system/{name}.py" for name in names]
     status = 0
     for broker in asked.kafka or ["embedded", "apache"]:

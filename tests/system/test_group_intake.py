@@ -1,17 +1,32 @@
 """A group that reads the events, on real servers: what is released is what one worker releases that reads them all."""
 
 import random
+import signal
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from itertools import groupby
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from stream_dp.epochs.journal import EpochJournal
+from stream_dp.pipeline.partition_frames import PartitionFrame, decode_head, decode_of_shard, encode
+from stream_dp.verification.rebuild import rebuild, verify_epoch
+from stream_dp.verification.verify import Verdict
+from stream_dp.workers.intake import ROUNDS_AHEAD
+from stream_dp.workers.resume import NewEpoch
+from tests.system.shard_process import STEPS
 from tests.system.sharded import ShardedStream, sharded_stream
-from tests.system.streams import AnyWorker, ended, some_events
+from tests.system.soak import kills
+from tests.system.streams import AnyWorker, ended, event, some_events, wait_until, wake_up
 from tests.system.ticking import open_epoch
+from tests.system.worker_process import Kill, Pause
 
 PARTITIONS = 12
+KILLED = -signal.SIGKILL
 MakeStream = Callable[..., AbstractContextManager[ShardedStream]]
 
 
@@ -29,9 +44,14 @@ def feed_rounds(stream: ShardedStream, first: int, last: int, partitions: int = 
     rng = random.Random(first)
     for number in range(first, last + 1):
         if number % 3:
-            for partition in rng.sample(range(partitions), 4):
+            for partition in rng.sample(range(partitions), min(4, partitions)):
                 stream.feed(some_events(rng.randint(1, 9), seed=rng.randrange(10**6)), partition=partition)
         stream.close_rounds(1_000 * number)
+
+
+def is_stopped(process: BaseProcess) -> bool:
+    """Whether it has paused itself."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def finish(stream: ShardedStream, rounds: int, *processes: AnyWorker) -> None:
@@ -52,3 +72,188 @@ def test_any_number_of_members_releases_what_one_worker_releases(grouped: MakeSt
         processes += [stream.run_in_role("intake") for _ in range(members)]
         feed_rounds(stream, 1, 25)
         finish(stream, 25, *processes)
+
+
+def test_killed_at_every_step_a_member_leaves_nothing_out_and_nothing_twice(grouped: MakeStream) -> None:
+    """One member after the other dies before or after a step, and the last one finishes."""
+    rng = random.Random(7)
+    with grouped(partitions=4) as stream:
+        open_epoch(stream)
+        others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+        rounds = 0
+        for step in sorted(STEPS["intake"], key="load".__eq__):  # what was saved is loaded
+            feed_rounds(stream, rounds + 1, rounds + 3, 4)
+            rounds += 3
+            kill = Kill(step, rng.randint(1, 3), rng.random() < 0.5)
+            assert ended(stream.run_in_role("intake", kill)) < 0, f"{kill} was never reached"
+        finish(stream, rounds, *others, stream.run_in_role("intake"))
+
+
+def test_killed_at_every_step_the_worker_seals_the_same_rounds(grouped: MakeStream) -> None:
+    rng = random.Random(8)
+    with grouped(partitions=4) as stream:
+        open_epoch(stream)
+        others = [stream.run_in_role(role) for role in ("intake", "shard", "merge")]
+        rounds = 0
+        for step in STEPS["sealing worker"]:
+            feed_rounds(stream, rounds + 1, rounds + 3, 4)
+            rounds += 3
+            kill = Kill(step, 1, rng.random() < 0.5)
+            assert ended(stream.run_in_role("worker", kill)) < 0, f"{kill} was never reached"
+        finish(stream, rounds, *others, stream.run_in_role("worker"))
+
+
+def test_members_come_and_go_while_events_come(grouped: MakeStream) -> None:
+    with grouped() as stream:
+        open_epoch(stream)
+        others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+        members = [stream.run_in_role("intake") for _ in range(2)]
+        feed_rounds(stream, 1, 6)
+        members.append(stream.run_in_role("intake"))
+        stream.wait_until_round(6)
+        feed_rounds(stream, 7, 12)
+        members[0].kill()
+        feed_rounds(stream, 13, 15)
+        members.append(stream.run_in_role("intake"))
+        members[1].terminate()
+        assert ended(members[1]) == 0, stream.logged()
+        feed_rounds(stream, 16, 18)
+        finish(stream, 18, *others, *members[2:])
+
+
+@pytest.mark.parametrize("asleep_at", ["hand a batch to the producer", "prepare a checkpoint"])
+def test_a_member_that_slept_can_only_say_again_what_its_successor_says(
+    grouped: MakeStream, asleep_at: str
+) -> None:
+    with grouped(partitions=4) as stream:
+        open_epoch(stream)
+        others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+        feed_rounds(stream, 1, 3, 4)
+        zombie = stream.run_in_role("intake", Pause(asleep_at))
+        wait_until(lambda: is_stopped(zombie), lambda: "it does not sleep")
+        successor = stream.run_in_role("intake")
+        feed_rounds(stream, 4, 8, 4)
+        stream.wait_until_round(8)
+        wake_up(zombie)
+        feed_rounds(stream, 9, 10, 4)
+        finish(stream, 10, *others, successor, zombie)
+
+
+def test_members_stay_a_few_rounds_before_the_worker(grouped: MakeStream) -> None:
+    """While no worker runs, what waits for it stays small; then everything is counted."""
+    with grouped(partitions=3) as stream:
+        open_epoch(stream)
+        member = stream.run_in_role("intake")
+        feed_rounds(stream, 1, 30, 3)
+
+        def heads() -> list[int]:
+            return [decode_head(each.value).round for each in stream.records_of(stream.settings.heads, 0)]
+
+        wait_until(lambda: len(heads()) == 3 * ROUNDS_AHEAD, lambda: f"{heads()}\n{stream.logged()}")
+        stream.close_rounds(40_000)
+        others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+        finish(stream, 31, *others, member)
+        assert max(heads()) == 31
+        in_order = [number for number, _ in groupby(sorted(heads()))]
+        assert in_order == list(range(1, 32))
+
+
+def test_a_partition_that_is_added_joins_at_the_next_barrier(grouped: MakeStream) -> None:
+    with grouped(partitions=3) as stream:
+        open_epoch(stream)
+        processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge", "intake")]
+        feed_rounds(stream, 1, 2, 3)
+        stream.wait_until_round(2)
+        stream.add_partition()
+        stream.feed([event("new")] * 40, partition=3)
+        feed_rounds(stream, 3, 5, 4)
+        finish(stream, 5, *processes)
+        assert stream.checkpoint().position.offsets[3] >= 40
+
+
+def test_the_next_epoch_begins_for_all_where_the_last_one_ended(grouped: MakeStream) -> None:
+    """One ends at its horizon, among rounds that members have read by then, and one because somebody says so."""
+    with grouped(partitions=3, horizon=7, at_horizon="roll") as stream:
+        open_epoch(stream)
+        processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge", "intake")]
+        feed_rounds(stream, 1, 10, 3)
+        stream.wait_until_logged("epoch 2, round 0")
+        wait_until(lambda: stream.last_round() == 3, stream.logged)
+        processes[0].terminate()
+        assert ended(processes[0]) == 0, stream.logged()
+        processes[0] = stream.start(new_epoch=NewEpoch())
+        stream.wait_until_logged("epoch 3, round 0")
+        feed_rounds(stream, 11, 14, 3)
+        wait_until(lambda: stream.last_round() == 4, stream.logged)
+        for process in processes:
+            process.terminate()
+            assert ended(process) == 0, stream.logged()
+        opened = EpochJournal(stream.settings).opened
+        assert [len(each.epoch.offsets) for each in opened] == [3, 3, 3]
+        with stream.redis() as redis:
+            for number, rounds in ((1, 7), (2, 3), (3, 4)):
+                found = verify_epoch(stream.settings, redis, number).certificate
+                assert (found.verdict, found.rounds) == (Verdict.IDENTICAL, rounds)
+
+
+def test_everything_is_counted_again_where_redis_is_lost(grouped: MakeStream) -> None:
+    with grouped(partitions=3) as stream:
+        open_epoch(stream)
+        roles = ("worker", "shard", "merge", "intake")
+        processes = [stream.run_in_role(role) for role in roles]
+        feed_rounds(stream, 1, 8, 3)
+        finish(stream, 8, *processes)
+        with stream.redis() as redis:
+            assert verify_epoch(stream.settings, redis).certificate.verdict == Verdict.IDENTICAL
+            rebuild(stream.settings, redis, replace=True)
+        feed_rounds(stream, 9, 10, 3)
+        finish(stream, 10, *[stream.run_in_role(role) for role in roles])
+
+
+def test_one_partition_is_no_work_for_a_group(grouped: MakeStream) -> None:
+    with grouped(partitions=1) as stream:
+        worker = stream.start()
+        assert ended(worker) == 2
+        assert "has one partition, which one process reads" in stream.logged()
+
+
+def test_a_frame_of_another_log_stops_the_stream(grouped: MakeStream) -> None:
+    with grouped(partitions=3, shards=1) as stream:
+        open_epoch(stream)
+        worker, member = stream.run_in_role("worker"), stream.run_in_role("intake")
+        feed_rounds(stream, 1, 2, 3)
+        wait_until(lambda: stream.checkpoint().state.round == 2, stream.logged)
+        record = stream.records_of(stream.settings.frames, 0)[0]
+        frame = decode_of_shard(record.value)
+        assert isinstance(frame, PartitionFrame)
+        changed = msgspec.structs.replace(frame, round=3, labels=["milk"], counts=[99])
+        stream.append(stream.settings.frames, 0, encode(changed))
+        shard = stream.run_in_role("shard")
+        feed_rounds(stream, 3, 3, 3)
+        assert ended(shard) == 2
+        assert "was counted in two ways in round 3" in stream.logged()
+        head = decode_head(stream.records_of(stream.settings.heads, 0)[0].value)
+        other = msgspec.structs.replace(head, round=5)
+        stream.append(stream.settings.heads, 0, encode(other))
+        feed_rounds(stream, 4, 5, 3)
+        assert ended(worker) == 2
+        assert "was counted in two ways in round 5" in stream.logged()
+        member.terminate()
+        assert ended(member) == 0
+
+
+def test_killed_at_random_times_members_and_worker_give_the_same_bytes(grouped: MakeStream) -> None:
+    """Events and barriers come while any of them dies; soak.py says how many die."""
+    rng = random.Random(5)
+    with grouped(horizon=65_535) as stream:
+        open_epoch(stream)
+        roles = ["worker", "shard", "merge", "intake", "intake", "intake"]
+        running = [stream.run_in_role(role) for role in roles]
+        for number in range(1, kills() + 1):
+            feed_rounds(stream, number, number)
+            time.sleep(rng.uniform(0, 1.0))
+            place = rng.randrange(len(roles))
+            running[place].kill()
+            assert ended(running[place]) == KILLED, stream.logged()
+            running[place] = stream.run_in_role(roles[place])
+        finish(stream, kills(), *running)
