@@ -21,7 +21,7 @@ WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-kafka lint docs schemas bench bench-accuracy soak fuzz audit-dependencies clean
+.PHONY: help install demo test test-kafka lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench: install .venv/.installed-bench ## measure speed and accuracy
 
 bench-accuracy: install .venv/.installed-bench-accuracy .venv/.tensorflow-privacy ## measure accuracy, beside OpenDP, jax-privacy and TensorFlow Privacy
 	.venv/bin/python -m benchmarks.accuracy
+
+screenshots: install ## take the pictures of the page that the documents show (needs Chromium)
+	.venv/bin/python -m tests.dashboard.screenshots
 
 soak: install ## kill workers, flip bits of their state, feed broken records, half on Apache Kafka, and audit 20 times (takes long)
 	.venv/bin/python -m tests.system.soak --kills 250 --flips 250

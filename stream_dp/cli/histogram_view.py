@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.privacy.wording import in_words, unit_in_words
+from stream_dp.privacy.wording import for_viewers, in_words, unit_in_words
 from stream_dp.releases.estimates.intervals import intervals_of
 from stream_dp.releases.release import Release
 from stream_dp.releases.silence import silence
@@ -18,7 +18,7 @@ from stream_dp.releases.totals import Total, totals_carried
 
 _SECONDS_PER_FRAME = 0.1
 _WIDEST_LABEL = 28
-_HEADER_AND_NOTES = 10  # lines around the ranked labels
+_HEADER_AND_NOTES = 12  # lines around the ranked labels
 _FEWEST_LABELS = 3
 _PLAIN_LABELS = 5
 _SHOWN = {
@@ -213,6 +213,7 @@ def _notes(release: Release) -> list[Text]:
     """What is guaranteed for whom, and how to read the counts."""
     unit = unit_in_words(release.unit, release.items_per_event)
     return [
+        Text(for_viewers(release.unit, release.epsilon, release.delta)),
         Text(
             f"Privacy: epsilon {release.epsilon:g}, delta {release.delta:g}. "
             + in_words(unit, "all rounds together show", release.epsilon, release.delta)

@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from stream_dp.config.times import parse_time
 from stream_dp.dashboard.frames import Frames
-from stream_dp.dashboard.guarantee import guarantee
+from stream_dp.dashboard.guarantee import guarantee, protects
 from stream_dp.dashboard.protection import BasicAuth, SafeHeaders
 from stream_dp.dashboard.reader import Reader
 from stream_dp.dashboard.told_totals import told_totals
@@ -130,7 +130,13 @@ class Dashboard:
         """A release as its topic holds it, its 95% intervals and totals, and what it guarantees in words."""
         low, high = whole_intervals(release)
         guaranteed = guarantee(release, self.reader.board.is_unmetered(release))
-        beside = {"low": low, "high": high, **told_totals(release), "promise": guaranteed}
+        beside = {
+            "low": low,
+            "high": high,
+            **told_totals(release),
+            "protects": protects(release),
+            "promise": guaranteed,
+        }
         return _json(msgspec.to_builtins(release) | beside)
 
     async def history(self, request: Request) -> Response:

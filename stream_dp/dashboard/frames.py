@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from stream_dp.dashboard.board import Board, BoardView
-from stream_dp.dashboard.guarantee import guarantee
+from stream_dp.dashboard.guarantee import guarantee, protects
 from stream_dp.dashboard.told_totals import told_totals
 from stream_dp.releases.estimates.intervals import whole_intervals
 
@@ -148,6 +148,7 @@ class Frames:
             before is None or before.release is None or before.unmetered != view.unmetered
         ):
             content["promise"] = guarantee(release, view.unmetered)
+            content["protects"] = protects(release)
         if before is None or view.new != before.new:
             content["new"] = view.new
         if before is None or view.results_version != before.results_version:

@@ -1,6 +1,6 @@
-"""The guarantee of a release in one sentence, with the unit that it protects."""
+"""The guarantee of a release in one sentence, for specialists and for everybody."""
 
-from stream_dp.privacy.wording import UNMETERED, in_words, unit_in_words
+from stream_dp.privacy.wording import UNMETERED, for_viewers, in_words, unit_in_words
 from stream_dp.releases.release import Release
 
 
@@ -10,3 +10,8 @@ def guarantee(release: Release, unmetered: bool = False) -> str:
     every = "all rounds" if release.horizon is None else f"all {release.horizon:,} rounds"
     rounds = f"{every} together show"
     return in_words(unit, rounds, release.epsilon, release.delta) + (UNMETERED if unmetered else "")
+
+
+def protects(release: Release) -> str:
+    """The same for somebody who has never heard of epsilon."""
+    return for_viewers(release.unit, release.epsilon, release.delta)

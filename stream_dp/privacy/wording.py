@@ -1,6 +1,6 @@
 """The guarantee in one sentence of plain English, wherever people read it."""
 
-from math import exp
+from math import ceil, exp
 
 UNMETERED = (
     " UNMETERED: the source had no budget when this was charged, so nothing bounds what all releases from it reveal "
@@ -25,6 +25,25 @@ factor of e^1 (about 2.7), except with probability 1e-06.'
     return (
         f"Taking any {unit} out of the data changes the probability of anything that {released} by at most a factor "
         f"of {factor}{exception}."
+    )
+
+
+def for_viewers(unit: str, epsilon: float, delta: float) -> str:
+    """The guarantee for somebody who has never heard of epsilon; `unit` is `event` or `user`.
+
+    It is the definition of differential privacy for one outcome, with the factor rounded up.
+
+    >>> for_viewers("event", 2.0, 1e-6)
+    'Noise hides every single event: anything you see here is at most 7.4 times likelier with it than without it, but \
+for a chance of 1 in 1,000,000.'
+    """
+    whose = "event" if unit == "event" else "user, with all of their events"
+    factor = ceil(exp(min(epsilon, _LARGEST_SPELT_OUT + 10)) * 10) / 10
+    most = f"is at most {factor:,.1f}" if factor < 1_000_000 else "may be more than a million"
+    exception = f", but for a chance of 1 in {1 / delta:,.0f}" if delta else ""
+    return (
+        f"Noise hides every single {whose}: anything you see here {most} times likelier with it than without it"
+        f"{exception}."
     )
 
 

@@ -48,9 +48,9 @@ def chromium(profile: Path) -> Iterator[webdriver.Chrome]:
         opened.quit()
 
 
-def size(browser: webdriver.Chrome, width: int, height: int) -> None:
-    """Make the page so many CSS pixels large; narrow ones are phones."""
-    measures = {"width": width, "height": height, "deviceScaleFactor": 2, "mobile": width < 600}
+def size(browser: webdriver.Chrome, width: int, height: int, scale: int = 2) -> None:
+    """Make the page so many CSS pixels large, of so many points each; narrow ones are phones."""
+    measures = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", measures)
 
 
@@ -73,8 +73,6 @@ def heap_bytes(browser: webdriver.Chrome) -> int:
 
 
 def screenshot(browser: webdriver.Chrome, file: Path) -> None:
-    """The whole page as a picture."""
-    picture = browser.execute_cdp_cmd(
-        "Page.captureScreenshot", {"captureBeyondViewport": True, "format": "png"}
-    )
+    """What is on the screen as a picture."""
+    picture = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
     file.write_bytes(base64.b64decode(picture["data"]))

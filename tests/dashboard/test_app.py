@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from stream_dp.dashboard import windows
 from stream_dp.dashboard.app import MOST_LABELS, Dashboard
 from stream_dp.dashboard.board import Board
-from stream_dp.dashboard.guarantee import guarantee
+from stream_dp.dashboard.guarantee import guarantee, protects
 from stream_dp.dashboard.results import read_result
 from stream_dp.kafka.log import LogRefused
 from stream_dp.releases.estimates.intervals import whole_intervals
@@ -112,7 +112,7 @@ def test_releases_history_and_results_are_answered_as_described(topic: Topic, cl
     ]:
         told = client.get(path + query).json()
         check_form(path, told)
-        assert told.pop("promise") == guarantee(expected)
+        assert (told.pop("promise"), told.pop("protects")) == (guarantee(expected), protects(expected))
         assert (told.pop("low"), told.pop("high")) == whole_intervals(expected)
         assert told.pop("total_margins") is None
         assert told == {name: getattr(expected, name) for name in expected.__struct_fields__}
@@ -188,7 +188,9 @@ def test_the_description_is_openapi_and_names_every_address(client: TestClient) 
     served = {route.path for route in Dashboard(Topic()).app().routes}  # type: ignore[arg-type, attr-defined]
     files = ""  # everything in the folder `static`, and nothing else
     assert served == API["paths"].keys() | {files}
-    names = {"index.html", "dashboard.css", "openapi.json"} | {file.name for file in SCRIPTS}
+    names = {"index.html", "protection.html", "dashboard.css", "openapi.json"} | {
+        file.name for file in SCRIPTS
+    }
     assert {file.name for file in STATIC.iterdir()} == names | {"vendor"}
     for name in names:
         assert client.get(f"/{name}").content == (STATIC / name).read_bytes()

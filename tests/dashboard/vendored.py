@@ -1,4 +1,4 @@
-"""Are the files of others that the page uses those of their npm packages?
+"""Are the files of others that the page and its tests use those of their npm packages?
 
     python -m tests.dashboard.vendored
 
@@ -19,6 +19,7 @@ import msgspec
 import stream_dp.dashboard
 
 VENDOR = Path(stream_dp.dashboard.__file__).parent / "static/vendor"
+AXE = Path(__file__).parent / "axe"
 RECORD = "vendored.json"
 
 
@@ -34,7 +35,7 @@ class Package(msgspec.Struct, forbid_unknown_fields=True):
 
 def packages() -> Iterator[tuple[Path, Package]]:
     """Each folder of others' files, with its record."""
-    for folder in sorted(VENDOR.iterdir()):
+    for folder in (*sorted(VENDOR.iterdir()), AXE):
         yield folder, msgspec.json.decode((folder / RECORD).read_bytes(), type=Package)
 
 

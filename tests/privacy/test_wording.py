@@ -9,9 +9,10 @@ from rich.console import Console
 from stream_dp.cli.histogram_view import picture
 from stream_dp.counters.calibration import calibrate
 from stream_dp.dashboard.guarantee import guarantee as on_page
+from stream_dp.dashboard.guarantee import protects
 from stream_dp.jobs import mechanisms
 from stream_dp.jobs.result import guarantee
-from stream_dp.privacy.wording import UNMETERED, in_words, unit_in_words
+from stream_dp.privacy.wording import UNMETERED, for_viewers, in_words, unit_in_words
 from tests.example_releases import release
 from tests.jobs.test_request import request_for
 
@@ -61,3 +62,27 @@ def test_terminal_page_calibration_and_result_say_it_with_the_same_words() -> No
     assert guarantee("event", job).replace("this job releases", "all rounds together show") == (
         calibrate(1.0, job.delta, 1_023, 3)[1].sentence
     )
+
+
+@pytest.mark.parametrize(
+    ("unit", "epsilon", "delta", "whose", "how", "but"),
+    [
+        ("event", 2.0, 1e-6, "event", "is at most 7.4", ", but for a chance of 1 in 1,000,000"),
+        ("user", 1.0, 0.0, "user, with all of their events", "is at most 2.8", ""),
+        ("event", 30.0, 0.0, "event", "may be more than a million", ""),
+    ],
+)
+def test_everybody_is_told_the_factor_rounded_up(
+    unit: str, epsilon: float, delta: float, whose: str, how: str, but: str
+) -> None:
+    assert for_viewers(unit, epsilon, delta) == (
+        f"Noise hides every single {whose}: anything you see here {how} times likelier with it than without it{but}."
+    )
+
+
+def test_terminal_and_page_tell_everybody_the_same() -> None:
+    shown = release(7, {"tea": 300})
+    console = Console(width=1_000, file=io.StringIO(), record=True)
+    console.print(picture(shown, 1_000, 10))
+    assert protects(shown) in console.export_text()
+    assert protects(shown) == for_viewers("event", 2.0, 1e-6)

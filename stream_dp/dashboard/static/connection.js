@@ -7,7 +7,7 @@ import { API, changed, heard } from "./state.js";
 
 const SILENCE_MS = 15000;
 const FIELDS = [
-  "state", "stream", "age", "delay", "behind", "rate", "history", "release", "ids", "counts", "low", "high", "totals", "total_margins", "since", "promise", "new", "results",
+  "state", "stream", "age", "delay", "behind", "rate", "history", "release", "ids", "counts", "low", "high", "totals", "total_margins", "since", "protects", "promise", "new", "results",
 ];
 export let source = null;
 

@@ -6,7 +6,7 @@ import { askedRound, question } from "./past.js";
 import { NORMAL_95, heard, view } from "./state.js";
 
 export function drawFacts() {
-  const { release, counts, promise } = view.shown;
+  const { release, counts, protects, promise } = view.shown;
   put($("about"), `Private running histogram · epoch ${release.epoch}`);
   put($("round"), whole(release.round));
   put($("horizon"), whole(release.horizon));
@@ -19,6 +19,7 @@ export function drawFacts() {
   put($("epsilon"), small(release.epsilon));
   put($("delta"), small(release.delta));
   put($("rho"), small(release.rho));
+  put($("protects"), protects);
   put($("promise"), promise);
   put($("unit"), `one ${release.unit}`);
   put($("mechanism"), release.mechanism);

@@ -32,7 +32,7 @@ export function ranked() {
   return view.recent && !view.recent.problem ? view.recent : NOTHING;
 }
 
-export function show(release, names, { counts, low, high, totals, total_margins: margins, since, promise }) {
+export function show(release, names, { counts, low, high, totals, total_margins: margins, since, protects, promise }) {
   const rank = new Map(names.map((name, index) => [name, index]));
-  view.shown = { release, names, counts, low, high, totals, margins, since, promise, rank };
+  view.shown = { release, names, counts, low, high, totals, margins, since, protects, promise, rank };
 }

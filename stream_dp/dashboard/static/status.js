@@ -30,8 +30,8 @@ function drawClock() {
   put($("age-title"), isNewest ? "Last release" : "This release");
   if (!release) return;
   const published = new Date(1000 * Math.floor((heard.at / 1000) - heard.age)).toISOString();
-  put($("age"), isNewest ? ago(age()) : `${release.ts.slice(11, 19)} UTC`);
-  put($("ts"), isNewest ? `at ${published.slice(11, 19)} UTC` : `on ${release.ts.slice(0, 10)}`);
+  put($("age"), isNewest ? ago(age()) : release.ts.slice(11, 19));
+  put($("ts"), isNewest ? `at ${published.slice(11, 19)} UTC` : `UTC on ${release.ts.slice(0, 10)}`);
   $("ts").title = when(isNewest ? published : release.ts);
 }
 

@@ -3,7 +3,7 @@
 import { whole } from "./format.js";
 import { chosen } from "./pins.js";
 import { rows } from "./rows.js";
-import { API, heard, steps, view } from "./state.js";
+import { API, changed, heard, steps, view } from "./state.js";
 
 const TREND_MS = 2000, LONGEST_QUESTION = 8000, MOST_LABELS = 100;
 export const trends = new Map();  // label -> its counts and their intervals, of visible rows and of the chart
@@ -32,6 +32,7 @@ export async function refreshTrends(force) {
     }
     for (const label of trends.keys()) if (!wanted.includes(label)) trends.delete(label);
     request.key = key;
+    changed(true);
   } catch { /* the connection is watched elsewhere */ } finally {
     request.busy = false;
   }

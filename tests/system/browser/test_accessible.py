@@ -1,0 +1,73 @@
+"""axe-core finds nothing to complain of, in both themes, on a desktop and on a phone, now and in the past."""
+
+from typing import Any
+
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+
+from stream_dp.privacy.wording import for_viewers
+from tests.dashboard.chromium import prefer, size
+from tests.dashboard.page import of_page, text, wait_for, wait_for_round
+from tests.dashboard.running import Running
+from tests.dashboard.vendored import AXE
+from tests.system.browser.test_windows import each_minute, publish
+from tests.system.streams import Stream
+
+_RUN = """
+const done = arguments[0];
+axe.run(document).then(
+  ({ violations, passes }) => done([passes.length, violations.map(({ id, nodes }) => [id, nodes.map(n => n.html)])]),
+  problem => done([0, [[String(problem), []]]]));
+"""
+
+
+def complaints_of_axe(browser: Chrome) -> tuple[int, list[Any]]:
+    """How many of its rules the page keeps, and what breaks the others."""
+    if not browser.execute_script("return typeof axe === 'object'"):
+        browser.execute_script((AXE / "axe.min.js").read_text())
+    passed, violations = browser.execute_async_script(_RUN)
+    return passed, violations
+
+
+@pytest.fixture
+def page(dashboard: Running, stream: Stream, browser: Chrome) -> Chrome:
+    publish(stream, each_minute(stream, 1, 30))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 30)
+    wait_for(browser, lambda: "milk" in text(browser, "rising"))
+    return browser
+
+
+def test_axe_finds_no_violation(page: Chrome) -> None:
+    for scheme in ("light", "dark"):
+        prefer(page, scheme)
+        for width in (1280, 360):
+            size(page, width, 900)
+            passed, violations = complaints_of_axe(page)
+            assert violations == [], (scheme, width)
+            assert passed > 30
+    page.find_element(By.CSS_SELECTOR, "#save summary").click()
+    of_page(page, "past", "page.lookBack('round=20')")
+    wait_for_round(page, 20)
+    assert complaints_of_axe(page)[1] == []
+
+
+def test_axe_would_have_found_a_button_without_a_name(page: Chrome) -> None:
+    page.execute_script("document.getElementById('pause').textContent = ''")
+    assert [rule for rule, _ in complaints_of_axe(page)[1]] == ["button-name"]
+
+
+def test_everybody_is_told_what_is_protected_and_where_to_read_more(page: Chrome) -> None:
+    """The sentence is the name of a link, as a screen reader tells it, and the page behind it is sound too."""
+    tree = page.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    links = [
+        node["name"]["value"] for node in tree if not node["ignored"] and node["role"]["value"] == "link"
+    ]
+    sentence = for_viewers("event", 2.0, 1e-6)
+    assert sentence in links
+    page.find_element(By.LINK_TEXT, sentence).click()
+    wait_for(page, lambda: page.find_element(By.TAG_NAME, "h1").text == "What is protected")
+    assert complaints_of_axe(page)[1] == []
+    page.find_element(By.LINK_TEXT, "Back to the numbers").click()
+    wait_for_round(page, 30)
