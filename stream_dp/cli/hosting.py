@@ -1,6 +1,8 @@
 """How commands that run until they are stopped are hosted."""
 
 import logging
+import sys
+from typing import Any
 
 import faust
 import typer
@@ -8,12 +10,13 @@ import typer
 from stream_dp.cli.log_options import Log
 from stream_dp.operations.logs import json_logging
 from stream_dp.operations.open_metrics import PublicFacts
+from stream_dp.operations.terminal_log import terminal_logging
 from topologies.host import WorkerService
 
 
 def run(app: "faust.App", log: Log, facts: "PublicFacts") -> int:
     """Run the app in this process until it is stopped; returns the exit status.  Lines of JSON say the `facts` too."""
-    config = json_logging(log.log_level.value, facts) if log.for_machines else None
+    config = _config(log, facts)
     host = faust.Worker(
         app, loglevel=log.log_level.value, logging_config=config, quiet=True, redirect_stdouts=False
     )
@@ -24,6 +27,13 @@ def run(app: "faust.App", log: Log, facts: "PublicFacts") -> int:
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0
+
+
+def _config(log: Log, facts: "PublicFacts") -> dict[str, Any] | None:
+    """How to log: JSON for machines, few lines on a terminal, and where it is piped every line of Faust's own form."""
+    if log.for_machines:
+        return json_logging(log.log_level.value, facts)
+    return terminal_logging(log.log_level.value) if sys.stderr.isatty() else None
 
 
 def run_worker(app: "faust.App", service: "WorkerService", log: Log) -> None:

@@ -5,12 +5,14 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from stream_dp.config.connections import KafkaAddress, KafkaSecurity, RedisAddress, SaslMechanism, TlsFiles
 from stream_dp.config.events_section import EventsSection
+from stream_dp.config.out_of_range import in_words
 from stream_dp.config.secret import SettingsError
 
 __all__ = ["PRIVACY", "Settings", "SettingsError", "load_settings"]
@@ -25,6 +27,8 @@ SOURCES = "stream_dp.sources"
 LARGEST_BATCH_ROUNDS = 500
 """Most rounds that a worker takes at once.  Three such batches, one being sent and two on their way, are what it may
 send again after it slept, and no more than `releases_topic.LONGEST_REPETITION`."""
+
+_NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
@@ -321,15 +325,21 @@ def load_settings(
         file = Path("stream.toml")
     if file is not None:
         values.update(_read(file))
-    for name, value in environment.items():
-        if name.startswith(ENVIRONMENT_PREFIX) and name != OPERATOR_TOKEN:
-            values[name.removeprefix(ENVIRONMENT_PREFIX).lower()] = value
-    values.update((name, value) for name, value in overrides.items() if value is not None)
-    return settings_of(values)
+    origins = dict.fromkeys(values, f"in {file}")
+    for variable, value in environment.items():
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable != OPERATOR_TOKEN:
+            name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+            values[name], origins[name] = value, f"in the variable {variable}"
+    given = {name: value for name, value in overrides.items() if value is not None}
+    origins.update((name, f"in the option {_option(name)}") for name in given)
+    return settings_of(values | given, origins)
 
 
-def settings_of(values: Mapping[str, Any]) -> Settings:
-    """Settings from their values by name; one in text is read as in the environment.  Raises `SettingsError`."""
+def settings_of(values: Mapping[str, Any], origins: Mapping[str, str] = _NOWHERE) -> Settings:
+    """Settings from their values by name; one in text is read as in the environment.
+
+    `origins` says by name where each was found.  Raises `SettingsError`.
+    """
     values = dict(values)
     known = {field.encode_name: field for field in msgspec.structs.fields(Settings)}
     for name in values:
@@ -351,7 +361,12 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
             raise SettingsError(
                 'the stream has no name: give --stream NAME, or put stream = "NAME" into stream.toml'
             ) from None
-        raise SettingsError(f"a setting is out of range: {error}") from None
+        raise SettingsError(in_words(error, Settings, values, origins)) from None
+
+
+def _option(name: str) -> str:
+    """How a command calls the setting; the one that may be given several times has no plural there."""
+    return "--window" if name == "windows" else f"--{name.replace('_', '-')}"
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from urllib.parse import urlsplit
 
 from aiokafka.errors import KafkaError
 from kafka.errors import KafkaError as AdminError
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, RedisError
 
 from stream_dp.config.settings import Settings
-from stream_dp.errors import NotReady
+from stream_dp.errors import NotReady, Refused
 from stream_dp.kafka.rights import Right, refuse_without_rights
+from stream_dp.operations.terminal_log import WAITING_FOR
 from stream_dp.operations.watch import Watch
 from stream_dp.store.ledger import NotDurable
 
@@ -23,6 +24,16 @@ OUTAGES = (KafkaError, AdminError, RedisError, OSError, NotDurable, NotReady)
 """What a server that is away, or too slow to be relied on, raises through the clients; and what others do soon."""
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
+
+
+class RedisRefused(Refused):
+    """Redis does not let this user in: waiting would not help."""
+
+    def __init__(self, settings: Settings, refusal: Exception) -> None:
+        super().__init__(
+            f"Redis at {urlsplit(settings.redis).hostname} refuses the user or the password ({refusal}): change them "
+            "in the setting redis, the variable STREAM_DP_REDIS or the option --redis"
+        )
 
 
 class Backoff:
@@ -58,18 +69,25 @@ async def retry_until_done(
 ) -> None:
     """Make one attempt after another until `stopping` or `done`; what is no outage is raised.
 
-    Where one fails because this user lacks a right that is `needed`, raises `RightMissing`: waiting would not help.
+    Where one fails because this user lacks a right that is `needed`, raises `RightMissing`, and `RedisRefused` where
+    Redis does not take the password at the first attempt: waiting would not help.  Later, it may have lost its users
+    for a while.
     """
-    backoff = Backoff()
+    backoff, attempts = Backoff(), 0
     with watch.progress.watched():
         while not stopping.is_set() and not done():
             backoff.begin()
+            attempts += 1
             try:
                 await attempt()
             except OUTAGES as outage:
+                if attempts == 1 and isinstance(outage, AuthenticationError):
+                    raise RedisRefused(settings, outage) from None
                 await asyncio.to_thread(refuse_without_rights, settings.kafka_address, needed, outage)
                 wait = backoff.seconds()
-                logger.warning("%s: %s; trying again in %.1f s", awaited(outage, settings), outage, wait)
+                waiting = awaited(outage, settings)
+                again = "%s: %s; trying again in %.1f s"
+                logger.warning(again, waiting, outage, wait, extra={WAITING_FOR: waiting})
                 if not isinstance(outage, NotReady):
                     watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
                 await pause(stopping, wait)

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 from kafka.errors import KafkaTimeoutError
+from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisIsAway
 
 from stream_dp.config.settings import Settings
-from stream_dp.errors import NotReady
+from stream_dp.errors import NotReady, Refused
 from stream_dp.operations import retry
 from stream_dp.operations.retry import Backoff, awaited, pause, retry_until_done
 from stream_dp.operations.watch import Watch
@@ -108,6 +109,17 @@ async def test_a_mistake_is_no_outage(no_waiting: list[float]) -> None:
     with pytest.raises(ValueError, match="a defect"):
         await attempts(RedisIsAway(), ValueError("a defect"))
     assert len(no_waiting) == 1
+
+
+async def test_a_wrong_password_is_a_refusal_and_names_what_to_change(no_waiting: list[float]) -> None:
+    """It is told without the password; later Redis may be there again before its users are."""
+    with pytest.raises(retry.RedisRefused, match=r"Redis at state refuses .* STREAM_DP_REDIS") as refusal:
+        await attempts(AuthenticationError("invalid username-password pair"))
+    assert "secret" not in str(refusal.value)
+    assert isinstance(refusal.value, Refused)
+    assert no_waiting == []
+    made, _ = await attempts(RedisIsAway(), AuthenticationError("no password is set"), None)
+    assert made == 3
 
 
 async def _never() -> None:

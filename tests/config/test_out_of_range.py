@@ -1,0 +1,72 @@
+"""A wrong setting is told by where it was said and by what it has to be, never by a regular expression."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from stream_dp.config.out_of_range import FORMS
+from stream_dp.config.settings import Settings, SettingsError, load_settings
+
+
+def refusal(file: str = "", environment: dict[str, str] | None = None, **options: object) -> str:
+    Path("stream.toml").write_text(file)
+    with pytest.raises(SettingsError) as refused:
+        load_settings(None, environment or {}, **{"stream": "shop"} | options)
+    return str(refused.value)
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_it_is_told_where_it_was_said() -> None:
+    wanted = "is out of range: it has to be a number, not 'much'"
+    assert refusal('epsilon = "much"') == f"epsilon in stream.toml {wanted}"
+    assert (
+        refusal(environment={"STREAM_DP_EPSILON": "much"})
+        == f"epsilon in the variable STREAM_DP_EPSILON {wanted}"
+    )
+    assert (
+        refusal('epsilon = "x"', {"STREAM_DP_EPSILON": "y"}, epsilon="much")
+        == f"epsilon in the option --epsilon {wanted}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("horizon = 0", "horizon in stream.toml is out of range: it has to be a whole number >= 1, not 0"),
+        ('unit = "person"', "unit in stream.toml is out of range: it has to be event or user, not 'person'"),
+        ('release = "often"', f"release in stream.toml is out of range: it has to be {FORMS['release']}, not 'often'"),
+        ('shown = "all"', "shown in stream.toml is out of range: it has to be kept or each-round, not 'all'"),
+        ("unmetered = 7", "unmetered in stream.toml is out of range: it has to be true or false, not 7"),
+        ('[events]\ntopic = "a b"', "events in stream.toml (topic) is out of range: it has to be written as its "
+         "documentation says"),
+    ],
+)  # fmt: skip
+def test_it_is_told_what_it_has_to_be(file: str, told: str) -> None:
+    assert refusal(file) == told
+
+
+def test_a_stream_of_no_name_is_told_by_its_option() -> None:
+    assert (
+        refusal(stream="a b")
+        == f"stream in the option --stream is out of range: it has to be {FORMS['stream']}, not 'a b'"
+    )
+
+
+def test_what_may_be_a_secret_is_not_repeated() -> None:
+    assert refusal('kafka_password = "hunter2"') == (
+        "kafka_password in stream.toml is out of range: it has to be env:NAME or file:PATH"
+    )
+
+
+def test_every_setting_with_a_pattern_has_its_form_in_words() -> None:
+    patterned = {
+        field.name
+        for field in msgspec.structs.fields(Settings)
+        if field.name != "mapping" and "pattern=" in repr(field.type)
+    }
+    assert patterned == FORMS.keys()
