@@ -30,6 +30,7 @@ _OF_RELEASE = (
     "nonce",
     "round",
     "horizon",
+    "window",
     "ts",
     "unit",
     "mechanism",

@@ -16,5 +16,6 @@ export function announce() {
   announcedAt = Date.now();
   const { release, names, counts } = view.shown;
   const top = names.slice(0, 3).map((name, index) => `${name} ${whole(counts[index])}`).join(", ");
-  say(`Round ${whole(release.round)} of ${whole(release.horizon)}. ${names.length} labels. ${top ? `Largest: ${top}.` : ""}`);
+  const end = release.horizon === null ? "" : ` of ${whole(release.horizon)}`;
+  say(`Round ${whole(release.round)}${end}. ${names.length} labels. ${top ? `Largest: ${top}.` : ""}`);
 }

@@ -7,10 +7,11 @@ import { NORMAL_95, heard, view } from "./state.js";
 
 export function drawFacts() {
   const { release, counts, protects, promise } = view.shown;
-  put($("about"), `Private running histogram · epoch ${release.epoch}`);
+  put($("about"), `${release.window ? `Private counts of the last ${whole(release.window)} rounds` : "Private running histogram"} · epoch ${release.epoch}`);
   put($("round"), whole(release.round));
+  $("of-horizon").hidden = $("progress").hidden = release.horizon === null;
   put($("horizon"), whole(release.horizon));
-  $("progress").value = release.round / release.horizon;
+  $("progress").value = release.horizon === null ? 0 : release.round / release.horizon;
   put($("margin"), `± ${whole(Math.ceil(NORMAL_95 * release.sd))}`);
   put($("sd"), `sd ${release.sd.toFixed(1)} in every count`);
   put($("tau"), whole(release.tau));

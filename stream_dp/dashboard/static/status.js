@@ -49,7 +49,7 @@ function status() {
   if (heard.state === "unreachable") return ["warn", "Kafka unreachable", "The server cannot reach Kafka. It keeps trying."];
   if (heard.state === "no-topic") return ["wait", "Waiting", "The stream has no releases topic yet: start its worker, or check the stream's name."];
   if (!release) return ["wait", "Waiting", null];
-  if (release.round >= release.horizon) return ["wait", "Complete", "The horizon is reached: this epoch releases nothing more."];
+  if (release.horizon !== null && release.round >= release.horizon) return ["wait", "Complete", "The horizon is reached: this epoch releases nothing more."];
   if (heard.delay > REPLAY_SECONDS) return ["past", "Replay",
     `Older than live: this release is about ${when(release.ts)} and was published ${span(heard.delay)} later.`];
   if (heard.behind > 500) return ["past", "Catching up", `${whole(heard.behind)} newer releases are on their way.`];

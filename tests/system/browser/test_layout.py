@@ -141,3 +141,15 @@ def test_a_card_of_a_result_cuts_no_row_and_has_one_epsilon(
     card.find_element(By.TAG_NAME, "summary").click()
     assert "label 19" in card.text
     assert not browser.execute_script(cut)
+
+
+def test_a_stream_that_goes_on_for_ever_has_no_end_and_is_not_complete(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    write(stream, msgspec.structs.replace(release(7, many(3)), horizon=None, window=1_000))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 7)
+    wait_for_text(browser, "badge", "Live")
+    assert text(browser, "about") == "Private counts of the last 1,000 rounds · epoch 1"
+    assert not browser.find_element(By.ID, "of-horizon").is_displayed()
+    assert not browser.find_element(By.ID, "progress").is_displayed()
