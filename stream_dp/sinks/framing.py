@@ -1,8 +1,9 @@
 """Where the record batches of a public topic end.  Whoever reads the topic sees that, so only public facts decide it.
 
 A batch ends after a round whose number is a multiple of a fixed number, where the log that is counted ended when the
-batch began, and where another release would make it too large.  It never ends where a fetch happened to end: how many
-records a fetch holds depends on how large they are, and so on what they hold.
+batch began, and where another release would make it too large.  Behind the last release that a new start found, the
+first batches have 1, 2, 4, ... rounds, so that a backlog shows at once.  It never ends where a fetch happened to end:
+how many records a fetch holds depends on how large they are, and so on what they hold.
 """
 
 from bisect import bisect_left
@@ -39,19 +40,33 @@ def last_of_batch(round_number: int, rounds: int) -> int:
     return -(-round_number // rounds) * rounds
 
 
-def records_left(rounds: str, batch_rounds: int, closed: int, open_records: int) -> int:
+def first_ends(released: int, batch_rounds: int) -> list[int]:
+    """After which rounds batches end too, where a start found rounds up to `released`: after 1, 2, 4, ... more.
+
+    Where a producer begins shows in its batches, and what was released shows anyway, so these tell nothing new.
+
+    >>> first_ends(40, 10)
+    [41, 43, 47]
+    """
+    return [released + (2 << k) - 1 for k in range((batch_rounds - 1).bit_length() - 1)]
+
+
+def records_left(
+    rounds: str, batch_rounds: int, closed: int, open_records: int, first_end: int | None = None
+) -> int:
     """How many records are missing until a batch ends, after so many closed rounds and records of the open one.
 
-    None of them is in the next batch; where barriers end rounds, any might be.
+    None of them is in the next batch.  Where barriers end rounds, it is how many barriers to take at once.
+    `first_end`: a round that `first_ends` names.
 
-    >>> records_left("every-100", 500, 7, 30)
-    270
+    >>> records_left("every-100", 500, 7, 30), records_left("every-100", 500, 7, 30, first_end=8)
+    (270, 70)
     """
     events = events_of(rounds)
     if events is None:
-        return batch_rounds
+        return batch_rounds if first_end is None else min(batch_rounds, first_end - closed)
     ends = last_of_batch(closed + 1, rounds_per_batch(rounds, batch_rounds))
-    return (ends - closed) * events - open_records
+    return ((ends if first_end is None else min(ends, first_end)) - closed) * events - open_records
 
 
 class Framing:

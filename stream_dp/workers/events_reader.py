@@ -108,7 +108,7 @@ class EventsReader:
         if self._merged is None:
             return list(await self._read_plain(most))
         if not self._by_events:
-            return await self._read_merged(self._merged, self._at_once)
+            return await self._read_merged(self._merged, most)
         if not self._segment:
             self._segment.extend(await self._read_merged(self._merged, 1))
         return [self._segment.popleft() for _ in range(min(most, len(self._segment)))]

@@ -7,12 +7,14 @@ has them, then (when due) checkpoint to Redis, then commit the offset to Kafka, 
 import asyncio
 import logging
 import time
+from collections import deque
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
+from stream_dp.engine.release_schedule import ReleaseSchedule
 from stream_dp.events.barrier_chain import BarrierChain
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
@@ -23,7 +25,7 @@ from stream_dp.pipeline.coordinator import Coordinator
 from stream_dp.pipeline.pipeline import Output
 from stream_dp.privacy.vector import Vector
 from stream_dp.sinks.dead_letters import DeadLetters
-from stream_dp.sinks.framing import records_left
+from stream_dp.sinks.framing import first_ends, records_left
 from stream_dp.sinks.sending import InFlight, producer, stop_client, stop_producer
 from stream_dp.store.checkpoints import CheckpointStore, PreparedCheckpoint
 from stream_dp.workers.counted_log import CountedLog
@@ -61,6 +63,11 @@ class Session:
         self._resumed = resumed
         self._topics = topics
         self._sink = resumed.sink
+        self._first_ends = deque[int]()  # the rounds after which the batches of a backlog end at first
+        if self.pipeline.epoch.release_schedule == ReleaseSchedule():
+            # The last round that was released: a checkpoint may stand at a later one where not all are.
+            released = max(self.pipeline.round, self._sink.not_given_again)
+            self._first_ends.extend(first_ends(released, settings.batch_rounds) if released else ())
         self._checkpointed = (self.pipeline.round, time.monotonic())
         self._writing: asyncio.Task[None] | None = None
         self._letters, self._awaits_letters = letters, False
@@ -121,7 +128,10 @@ class Session:
         if not self._unread:
             rounds, at_once = self.pipeline.epoch.privacy["rounds"], self._settings.batch_rounds
             open_records = self.pipeline.intake.open_records
-            most = records_left(rounds, at_once, self.pipeline.round, open_records)
+            while self._first_ends and self._first_ends[0] <= self.pipeline.round:
+                self._first_ends.popleft()
+            first_end = self._first_ends[0] if self._first_ends else None
+            most = records_left(rounds, at_once, self.pipeline.round, open_records, first_end)
             self._unread = await self._reader.read(most)
         if self._schemas is not None:
             values = [each.value for each in self._unread if isinstance(each, Record)]
@@ -250,6 +260,7 @@ class Session:
 
     async def _send(self, output: Output, ends: bool) -> None:
         """Hand batches to the producer; waits only while too many are unanswered.  `ends`: the open one has ended."""
+        ends = ends or self.pipeline.round in self._first_ends
         for batch in self._sink.addressed(output, self.pipeline.round, ends, self._producer):
             await self._in_flight.send(batch)
         await self._letters.put(output.dead_letters)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.pipeline.pipeline import ReleasedPart
-from stream_dp.sinks.framing import Framing, records_left, rounds_per_batch
+from stream_dp.sinks.framing import Framing, first_ends, last_of_batch, records_left, rounds_per_batch
 
 
 def parts(rounds: Sequence[int], size: int = 10) -> list[ReleasedPart]:
@@ -101,3 +101,25 @@ def test_so_many_records_end_a_batch_and_no_fewer(
     assert left >= 1
     assert (closed * events + open_records + left) % (every * events) == 0
     assert left <= every * events
+
+
+@given(
+    st.sampled_from(["per-event", "every-3", "every-7", "every-1000", "ticks"]),
+    st.integers(1, 500),
+    st.integers(1, 3_000),
+)
+def test_behind_what_was_released_batches_begin_small_and_double(
+    rounds: str, at_once: int, released: int
+) -> None:
+    """And soon end where they would have ended anyway."""
+    ends = first_ends(released, at_once)
+    sizes = [after - before for before, after in pairwise([released, *ends])]
+    assert sizes == [2**number for number in range(len(sizes))]
+    assert 2 ** len(sizes) < at_once + 1 or at_once == 1
+    assert sum(sizes) < max(1, at_once)
+    every = rounds_per_batch(rounds, at_once)
+    for before, end in pairwise([released, *ends]):
+        left = records_left(rounds, at_once, before, 0, end)
+        events = {"per-event": 1, "ticks": 1}.get(rounds) or int(rounds.partition("-")[2])
+        reached = end if rounds == "ticks" else min(end, last_of_batch(before + 1, every))
+        assert left == (reached - before) * events

@@ -87,3 +87,24 @@ def test_a_live_event_is_released_in_a_batch_of_its_own(
             stream.wait_until_round(number, worker)
         batches = batches_of(kafka, stream.settings.releases)
         assert [(batch.offset, batch.records) for batch in batches] == [(number, 1) for number in range(5)]
+
+
+def test_a_backlog_that_a_start_finds_is_released_from_its_first_round_on(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Its batches double, alike for neighbouring logs: nobody waits until as much is counted as a batch may hold."""
+    released, backlog = 5, 60
+    framed: list[list[Batch]] = []
+    for number, differing in enumerate((b"{}", LARGE)):
+        values = [event("tea")] * released + [padded(value) for value in some_events(backlog, seed=5)]
+        values[released + 10] = differing
+        records = [Record(n, 1_700_000_000_000 + 250 * n, None, value) for n, value in enumerate(values)]
+        with small_stream(kafka, redis_url, f"{topic_prefix}-{number}", tmp_path, **SETTINGS) as stream:
+            stream.write(stream.settings.events, records[:released])
+            assert stream.run(until_round=released) == 0
+            stream.write(stream.settings.events, records[released:])
+            assert stream.run(until_round=released + backlog) == 0
+            stream.check_everything()
+            framed.append(batches_of(kafka, stream.settings.releases))
+    assert [batch.records for batch in framed[0]] == [released, 1, 2, 4, 8, 16, backlog - 31]
+    assert framed[0] == framed[1]
