@@ -11,6 +11,7 @@ NAMES = (
     "engine",
     "end_to_end",
     "partitions",
+    "intake",
     "recovery",
     "standby",
     "batch",

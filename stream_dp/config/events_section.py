@@ -8,6 +8,13 @@ from stream_dp.config.secret import SettingsError
 
 Format = Literal["json", "avro", "protobuf", "json-schema", "text"]
 
+Partitioner = Literal["murmur2", "crc32", "fnv1a"]
+"""How a key gives the partition, by default: `murmur2` in Kafka's own clients, kafka-python and aiokafka; `crc32` in
+librdkafka, and so in Confluent's clients for other languages than Java; `fnv1a` in Sarama."""
+
+KeyEncoding = Literal["utf-8", "int32", "int64"]
+"""How the key is written: as text, or as a number of four or eight bytes, highest first, as by Java's serializers."""
+
 _Topic = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}\Z")]
 _Family = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}\Z")]
 _Expression = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
@@ -26,6 +33,8 @@ class EventsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     families: Annotated[dict[_Family, _Expression], msgspec.Meta(min_length=1, max_length=100)] | None = None
     user: _Expression | None = None
     where: _Expression | None = None
+    partitioner: Partitioner | None = None
+    key_encoding: KeyEncoding = "utf-8"
     schema: str | None = None
     message: str | None = None
     schema_registry: Annotated[str, msgspec.Meta(pattern=r"^https?://[^@\s]+\Z")] | None = None
@@ -43,6 +52,11 @@ class EventsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise SettingsError(
                 '[events] does not say what the items of a record are: set items, such as items = "lines[*].sku", or '
                 "families"
+            )
+        if self.key_encoding != "utf-8" and self.partitioner is None:
+            raise SettingsError(
+                "[events] says how keys are written, which only a partitioner needs: set partitioner, or leave "
+                "key_encoding out"
             )
         if self.format in ("avro", "protobuf") and not (self.schema or self.schema_registry):
             raise SettingsError(

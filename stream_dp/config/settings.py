@@ -126,6 +126,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
 
         self._check_window()
+        if self.unit == "event" and self.mapping is not None and self.mapping.partitioner is not None:
+            raise SettingsError(
+                "[events] says in which partition a user's events stand, which decides nothing where the privacy unit "
+                'is the event: leave partitioner out, or set unit = "user"'
+            )
         if self.intake == "group":
             self._check_group()
 
@@ -141,10 +146,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 "a group hands on what it reads to shards: set shards to their number, 1 or more, or leave "
                 'intake = "group" out'
             )
-        if self.unit == "user":
+        if self.unit == "user" and (self.mapping is None or self.mapping.partitioner is None):
             raise SettingsError(
-                'one user\'s events may stand in several partitions, which a group reads apart: leave intake = "group" '
-                'out, or set unit = "event"'
+                "a group reads partitions apart, so all events of a user must stand in one: if producers send them by "
+                "the user's name, say by which rule, in [events]: partitioner = \"murmur2\" (Kafka's own clients), "
+                '"crc32" (librdkafka) or "fnv1a" (Sarama); else leave intake = "group" out, or set unit = "event"'
             )
         if self.mapping is not None and self.mapping.names_schemas:
             raise SettingsError(

@@ -21,6 +21,7 @@ from stream_dp.events.mapping.golden import check_golden_mapping
 from stream_dp.events.mapping.mapping import MAPPING_VERSION, Mapping
 from stream_dp.events.record import LARGEST_VALUE, Record
 from stream_dp.events.rounds import TICKS, events_of
+from stream_dp.events.user_partitions import UserPartitions
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
 from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.privacy.vector import Vector
@@ -64,6 +65,7 @@ class Epoch:
     `release_version` says what its releases hold: from 2 on each has a tag and a link to the one before.
     `mapping` says what an event is in a record; None: an event of our own format, in `<stream>.events`.
     `known` is the digest of the labels that it shows from its first round on, None where there are none.
+    `user_partitions` says in which partition each user's events stand, None where they may stand in any.
     """
 
     number: int
@@ -80,6 +82,7 @@ class Epoch:
     further_offsets: Vector = ()
     mapping: Mapping | None = None
     known: str | None = None
+    user_partitions: UserPartitions | None = None
 
     @classmethod
     def open(
@@ -124,6 +127,7 @@ class Epoch:
             further_offsets=further_offsets,
             mapping=mapping,
             known=known.digest,
+            user_partitions=UserPartitions.of(settings.mapping, 1 + len(further_offsets)),
         )
 
     @property
@@ -162,6 +166,10 @@ class Epoch:
         ]
         if self.mapping != (wanted := Mapping.of(settings.mapping)):
             changed += (wanted or Mapping()).changes_from(self.mapping)
+        ours = self.user_partitions
+        theirs = UserPartitions.of(settings.mapping, ours.partitions if ours is not None else 0)
+        if ours != theirs:
+            changed.append("the partitioner of [events], or key_encoding, is another one")
         if changed:
             raise EpochRefused(
                 f"epoch {self.number} of stream {settings.stream!r} was opened with other settings: "

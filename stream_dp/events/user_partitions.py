@@ -8,21 +8,62 @@ than its user's is no event.
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 from zlib import crc32
 
-Partitioner = Literal["murmur2", "crc32", "fnv1a"]
-"""By default `murmur2` in Kafka's own clients, kafka-python and aiokafka; `crc32` in librdkafka, and so in Confluent's
-clients for other languages than Java; `fnv1a` in Sarama."""
+import msgspec
 
-KeyEncoding = Literal["utf-8", "int32", "int64"]
-"""How the key is written: as text, or as a number of four or eight bytes, highest first, as by Java's serializers."""
+from stream_dp.config.events_section import EventsSection, KeyEncoding, Partitioner
+from stream_dp.errors import Refused
+from stream_dp.events.event import BadRecord, Event
+from stream_dp.events.mapping.decoder import Decoder
+from stream_dp.events.record import Record
 
 _INTEGERS = {"int32": 4, "int64": 8}
 _MOST_DIGITS = 20
 _LOW_31, _LOW_32 = 0x7FFF_FFFF, 0xFFFF_FFFF
 _MURMUR_SEED, _MURMUR = 0x9747_B28C, 0x5BD1_E995
 _FNV_OFFSET, _FNV_PRIME = 0x811C_9DC5, 0x0100_0193
+
+
+class PartitionsAdded(Refused):
+    """The events topic has got partitions, and users have moved to others; the message says what to do."""
+
+
+class UserPartitions(msgspec.Struct, frozen=True):
+    """In which partition each user's events stand, as an epoch freezes it."""
+
+    partitioner: Partitioner
+    partitions: int
+    key_encoding: KeyEncoding = "utf-8"
+
+    @classmethod
+    def of(cls, section: EventsSection | None, partitions: int) -> "UserPartitions | None":
+        """What the settings say; None where they say nothing."""
+        if section is None or section.partitioner is None:
+            return None
+        return cls(section.partitioner, partitions, section.key_encoding)
+
+    def checked(self, decode: Decoder) -> Decoder:
+        """A decoder to which a record that stands in another partition than its user's is no event.
+
+        It looks at the user that the mapping finds, and at no key: so all that is counted of a user is in one
+        partition, whoever wrote it there.  The decoder raises `PartitionsAdded` for a record of a partition that was
+        not there when the epoch was opened, whatever the record holds.
+        """
+        rule = partition_rule(self.partitioner, self.partitions, self.key_encoding)
+
+        def decode_in_place(record: Record) -> Event:
+            if record.partition >= self.partitions:
+                raise PartitionsAdded(
+                    f"the events topic has got more partitions than the {self.partitions} that the epoch was opened "
+                    "with, and users have moved among them: open a new epoch, which is charged, with --new-epoch"
+                )
+            event = decode(record)
+            if event.user is not None and rule(event.user) != record.partition:
+                raise BadRecord("it does not stand in the partition of its user")
+            return event
+
+        return decode_in_place
 
 
 def partition_rule(

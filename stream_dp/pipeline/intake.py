@@ -98,6 +98,8 @@ class Intake:
         self._digester = LogDigester(key, epoch.reads_headers)
         self.schemas = SchemaBook(key, epoch.nonce)
         self._decode = decoder_of(epoch.mapping, self.schemas.schema)
+        if epoch.user_partitions is not None:
+            self._decode = epoch.user_partitions.checked(self._decode)
         self._topic = topic
         self._by_barriers = events_of(epoch.privacy["rounds"]) is None
         self._check_value = epoch.check_value

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
-from stream_dp.events.user_partitions import KeyEncoding, Partitioner, fnv1a, murmur2, partition_rule
+from stream_dp.config.events_section import KeyEncoding, Partitioner
+from stream_dp.events.user_partitions import fnv1a, murmur2, partition_rule
 
 OF_JAVA = {
     b"21": -973932308,

@@ -1,5 +1,6 @@
 """Partitions that are counted apart release what one worker releases that reads them all: lists stand for topics."""
 
+import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -7,10 +8,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from stream_dp.config.events_section import EventsSection
+from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import Barrier, BarrierChain, beginning, named
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
+from stream_dp.events.user_partitions import PartitionsAdded, partition_rule
 from stream_dp.pipeline.coordinator import Coordinator, HeadsOfRounds
 from stream_dp.pipeline.frames import Frame, FrameRefused, FramesLost, encode_frame
 from stream_dp.pipeline.partition_frames import (
@@ -34,7 +38,23 @@ def epoch_over(partitions: int) -> Epoch:
     return replace(of, further_offsets=further, after_barrier=beginning("c", 0, 0, *further))
 
 
-def log_of(of: Epoch, seed: int, added: int = 0) -> list[LogEntry]:
+def epoch_of_users(partitions: int) -> Epoch:
+    settings = Settings(
+        stream="s",
+        epsilon=30.0,
+        delta=1e-2,
+        horizon=1023,
+        unit="user",
+        items_per_user=3,
+        rounds="ticks",
+        mapping=EventsSection(partitioner="murmur2"),
+    )
+    further = (0,) * (partitions - 1)
+    opened = Epoch.open(settings, 1, 0, further_offsets=further)
+    return replace(opened, nonce=bytes(16), after_barrier=beginning("c", 0, 0, *further))
+
+
+def log_of(of: Epoch, seed: int, added: int = 0, users: int = 0) -> list[LogEntry]:
     """Rounds of events, some empty; after half of them `added` more partitions are there."""
     rng = random.Random(seed)
     assert of.after_barrier is not None
@@ -44,7 +64,7 @@ def log_of(of: Epoch, seed: int, added: int = 0) -> list[LogEntry]:
     for number in range(1, ROUNDS + 1):
         ends += [0] * (added if number == ROUNDS // 2 else 0)
         for partition in range(len(ends)):
-            for value in some_events(rng.choice([0, 0, 1, 4, 9]), seed=rng.randrange(10**6)):
+            for value in some_events(rng.choice([0, 0, 1, 4, 9]), rng.randrange(10**6), users):
                 gap = rng.choice([0, 0, 0, 2])  # aborted records take offsets
                 offset = ends[partition] + gap
                 entries.append(Record(offset, 1_000 + offset, b"k", value, partition))
@@ -151,6 +171,48 @@ def test_members_at_any_pace_release_what_one_worker_releases(members: int, adde
         assert group.released() == expected
         found = group.worker
         assert (found.position, found.state().history) == (pipeline.position, pipeline.state().history)
+
+
+def test_users_are_bounded_by_the_member_that_owns_their_partition() -> None:
+    """Half of the events stand where their user does not: they are empty to all."""
+    of = epoch_of_users(2)
+    entries = log_of(of, seed=3, users=20)
+    group = Group(of, entries)
+    intakes = [group.partition(number) for number in range(2)]
+    for barrier in group.barriers:
+        for number, intake in enumerate(intakes):
+            group.count(intake, barrier)
+            place = KEY, TOPIC, number, SHARDS, intake.position, intake.state(), intake.intake.pairs
+            intakes[number] = PartitionIntake(of, *place)
+    group.seal()
+    pipeline, expected = whole(of, entries)
+    assert group.released() == expected
+    assert len(pipeline.intake.pairs) == sum(len(intake.intake.pairs) for intake in intakes) > 0
+    rule = partition_rule("murmur2", 2)
+    rules = {f"user {number}": rule(f"user {number}") for number in range(20)}
+    assert {*rules.values()} == {0, 1}
+    misplaced = sum(
+        (each.value or b"").endswith(b'"}') and rules[json.loads(each.value or b"")["user"]] != each.partition
+        for each in entries
+        if isinstance(each, Record)
+    )
+    assert group.letters > misplaced > 10
+
+
+def test_a_partition_that_users_have_moved_to_stops_the_stream_whatever_it_holds() -> None:
+    of = epoch_of_users(2)
+    for value in (b"no event", b'{"items": ["tea"], "user": "u"}'):
+        record = Record(0, 0, None, value, 2)
+        with pytest.raises(PartitionsAdded, match="more partitions than the 2"):
+            Pipeline(of, KEY, TOPIC).process([record, *_barrier_over(of, 0, 0, 1)])
+
+
+def _barrier_over(of: Epoch, *ends: int) -> list[Barrier]:
+    assert of.after_barrier is not None
+    chain = BarrierChain(KEY, "s", of.after_barrier)
+    barrier = chain.take(0, chain.encode(1_000, named(ends)))
+    assert barrier is not None
+    return [barrier]
 
 
 def counted(partitions: int = 3) -> Group:

@@ -8,10 +8,12 @@ from contextlib import AbstractContextManager
 from itertools import groupby
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from stream_dp.config.events_section import EventsSection
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.pipeline.partition_frames import PartitionFrame, decode_head, decode_of_shard, encode
 from stream_dp.verification.rebuild import rebuild, verify_epoch
@@ -72,6 +74,22 @@ def test_any_number_of_members_releases_what_one_worker_releases(grouped: MakeSt
         processes += [stream.run_in_role("intake") for _ in range(members)]
         feed_rounds(stream, 1, 25)
         finish(stream, 25, *processes)
+
+
+def test_members_bound_users_as_one_worker_does(grouped: MakeStream) -> None:
+    unit: dict[str, Any] = {"unit": "user", "items_per_user": 3, "items_per_event": 4}
+    with grouped(partitions=3, mapping=EventsSection(partitioner="murmur2"), **unit) as stream:
+        open_epoch(stream)
+        processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+        members = [stream.run_in_role("intake", Kill("prepare a checkpoint", 2, after=True))]
+        members.append(stream.run_in_role("intake"))
+        for number in range(1, 7):
+            for partition in range(3):
+                values = some_events(20, seed=10 * number + partition, users=30)
+                stream.feed(values, partition=partition)
+            stream.close_rounds(1_000 * number)
+        assert ended(members[0]) == KILLED
+        finish(stream, 6, *processes, members[1])
 
 
 def test_killed_at_every_step_a_member_leaves_nothing_out_and_nothing_twice(grouped: MakeStream) -> None:

@@ -7,7 +7,8 @@ import confluent_kafka
 import pytest
 from kafka import KafkaProducer
 
-from stream_dp.events.user_partitions import Partitioner, partition_rule
+from stream_dp.config.events_section import Partitioner
+from stream_dp.events.user_partitions import partition_rule
 from stream_dp.kafka import log
 
 PARTITIONS = 12
