@@ -14,9 +14,10 @@ from stream_dp.cli import calibrate_plot, options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.pictures import check_picture
 from stream_dp.config.settings import Settings
-from stream_dp.counters import DISCRETE, MECHANISMS
+from stream_dp.counters import DISCRETE, MECHANISMS, WINDOW
 from stream_dp.counters.calibration import Guarantee, guarantee_of
 from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.window import WindowMechanism
 from stream_dp.planning.comparison import calibrate_each, survey, survey_tau, visibility
 
 Calibrated = tuple[CalibratedCounter, Guarantee]
@@ -35,6 +36,14 @@ def calibrate(
             help="Rounds, fixed in advance. Unless the settings close rounds otherwise, one event is one round."
         ),
     ] = _DEFAULTS["horizon"],
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="ROUNDS",
+            help="Instead of a horizon: counts of the last so many rounds, for ever (mechanism window).",
+        ),
+    ] = None,
     items_per_event: Annotated[
         int, typer.Option(help="The most distinct items of one event, or of one user, that are counted.")
     ] = _DEFAULTS["items_per_event"],
@@ -81,6 +90,8 @@ def calibrate(
 
       stream-dp calibrate --epsilon 1 --delta 1e-6 --horizon 65535 --items-per-event 4
 
+      stream-dp calibrate --window 60
+
       stream-dp calibrate --shown each-round
 
       stream-dp calibrate --mechanism binary --sigma-squared 9 --threshold-delta 1e-8 --rounds 1,2,3 --json
@@ -89,6 +100,7 @@ def calibrate(
     """
     if plot is not None:
         check_picture(plot)
+    mechanism, horizon = _window(mechanism, window, horizon, drawn=plot is not None)
     asked = _rounds(rounds, horizon)
     calibrated, refused = _calibrated(
         mechanism, unit, (horizon, items_per_event), (epsilon, delta), (sigma_squared, threshold_delta), shown
@@ -102,6 +114,19 @@ def calibrate(
         _print(reports[0], *calibrated[0])
     if plot is not None:
         calibrate_plot.draw(calibrated, plot)
+
+
+def _window(mechanism: str | None, window: int | None, horizon: int, drawn: bool) -> tuple[str | None, int]:
+    """The mechanism, and the rounds to calibrate for: those of the window, where one is asked for."""
+    if window is None and mechanism != WINDOW:
+        return mechanism, horizon
+    if window is None:
+        raise Mistake("the mechanism window counts the last rounds: say how many, such as --window 60")
+    if mechanism not in (None, WINDOW):
+        raise Mistake(f"--window is for the mechanism window: leave --window or --mechanism {mechanism} out")
+    if drawn:
+        raise Mistake("--plot is for mechanisms with a horizon: leave --window or --plot out")
+    return WINDOW, window
 
 
 def _calibrated(
@@ -179,9 +204,11 @@ def _report(noise: "CalibratedCounter", guarantee: "Guarantee", rounds: list[int
     seen = asdict(visibility(noise, guarantee))
     if rounds:
         seen["tau"]["rounds"] = {str(number): noise.tau(number) for number in rounds}
+    window = noise.window if isinstance(noise, WindowMechanism) else None
+    length = window or noise.horizon
     return {
         "unit": guarantee.unit,
-        "horizon": noise.horizon,
+        **({"horizon": length} if window is None else {"window": length}),
         "items_per_event": noise.items_per_event,
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
@@ -189,7 +216,7 @@ def _report(noise: "CalibratedCounter", guarantee: "Guarantee", rounds: list[int
         "shown": noise.shown,
         **seen,
         **drawn,
-        "survey": asdict(survey(guarantee.epsilon, guarantee.delta, noise.horizon, noise.items_per_event)),
+        "survey": asdict(survey(guarantee.epsilon, guarantee.delta, length, noise.items_per_event)),
     }
 
 
@@ -205,6 +232,7 @@ _NOTES = {
 _SEEN = {
     "kept": "of a label whose events are spread evenly, at least so often",
     "each-round": "in a round picked at random",
+    "window": "of a label whose events are spread evenly over a window, at its end",
 }
 
 
@@ -222,10 +250,13 @@ def _comparison(reports: list[dict[str, Any]], refused: dict[str, str]) -> dict[
 def _print(report: dict[str, Any], noise: "CalibratedCounter", guarantee: "Guarantee") -> None:
     """One mechanism for people, with the papers' conversion and the survey's statement beside it."""
     survey, sd, tau = report["survey"], report["sd"], report["tau"]
+    of_what = "window" if "window" in report else "count"
     factor = (report["rho"] / survey["rho"]) ** 0.5
     rows = [
         ("mechanism", report["mechanism"]),
-        ("horizon", f"{report['horizon']:,} rounds"),
+        ("window", f"{report['window']:,} rounds, for ever")
+        if "window" in report
+        else ("horizon", f"{report['horizon']:,} rounds"),
         (f"items per {report['unit']}", f"{report['items_per_event']:,}"),
         ("epsilon, delta", f"{report['epsilon']:.6g}, {report['delta']:.6g}"),
         ("rho (zCDP)", f"{report['rho']:.6g}"),
@@ -237,7 +268,10 @@ def _print(report: dict[str, Any], noise: "CalibratedCounter", guarantee: "Guara
         rows.append(("sigma squared", f"{report['sigma_squared']:,.6g} of one draw{nodes}"))
     rows += [
         ("threshold delta", f"{report['threshold_delta']:.6g}, part of delta"),
-        ("sd of a count", f"{sd['mean']:,.2f} on average, at most {sd['max']:,.2f}"),
+        (
+            f"sd of a {of_what}",
+            f"{sd['mean']:,.2f} on average, at most {sd['max']:,.2f}",
+        ),
         ("threshold tau", f"{tau['mean']:,.1f} on average, at most {tau['max']:,}"),
         *((f"  in round {number}", f"{each:,}") for number, each in tau.get("rounds", {}).items()),
         ("  the survey's", f"{survey['tau']['max']:,} in every round, by its own conversion"),

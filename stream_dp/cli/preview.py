@@ -20,7 +20,7 @@ from stream_dp.cli.reach import require_kafka, require_topic
 from stream_dp.cli.registry import decoding
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.config.settings import Settings
-from stream_dp.counters import MECHANISMS
+from stream_dp.counters import MECHANISMS, WINDOW
 from stream_dp.counters.calibration import Guarantee
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.engine.known_labels import read_list
@@ -170,6 +170,11 @@ def _calibrated(
 ) -> "tuple[list[Calibrated], list[str]]":
     """Every mechanism under every setting (epsilon, horizon, items of an event), and why some refuse theirs."""
     chosen = MECHANISMS if names is None else [name.strip() for name in names.split(",")]
+    if WINDOW in chosen:
+        raise Mistake(
+            "preview compares what is shown of a whole log, and windows show the last rounds of it: try "
+            "`stream-dp calibrate --window 60`"
+        )
     candidates, refused = [], list[str]()
     try:
         for epsilon, horizon, items_per_event in settings:

@@ -180,6 +180,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "known_labels": (self.known_labels, None, "labels are shown for what the last rounds held"),
             "at_horizon": (self.at_horizon, "stop", "there is no horizon"),
             "windows": (self.windows, [], "each release is a window already"),
+            "intake": (
+                self.intake,
+                type(self)(stream="x").intake,
+                "a group's chains do not begin anew with blocks",
+            ),
         }
         for name, (value, default, why) in refused.items():
             if value != default:

@@ -10,6 +10,7 @@ import numpy as np
 from stream_dp.counters import Mechanism
 from stream_dp.counters.calibration import Guarantee
 from stream_dp.counters.calibration import calibrate as calibrated
+from stream_dp.counters.window import WindowMechanism
 from stream_dp.errors import Refused
 from stream_dp.local.settings import Source, local_settings
 
@@ -42,8 +43,13 @@ class Calibration:
         """The noisy count from which on a round, by default the last, shows a new label.  Raises ValueError."""
         return int(self.counter.taus(self._rounds(round))[0])
 
+    @property
+    def _last(self) -> int:
+        """The last round, or of windows the last of the second block: all blocks from there on are alike."""
+        return 2 * self.counter.window if isinstance(self.counter, WindowMechanism) else self.horizon
+
     def _rounds(self, round: int | None) -> Any:
-        number = self.horizon if round is None else round
+        number = self._last if round is None else round
         if not 1 <= number <= self.horizon:
             raise ValueError(f"round {number} is not among the {self.horizon:,} of the horizon")
         return np.array([number])
@@ -61,7 +67,7 @@ def calibrate(settings: Source = None, **overrides: Any) -> Calibration:
         counter, guarantee = calibrated(
             found.epsilon,
             found.delta,
-            found.horizon,
+            found.calibrated_rounds,
             found.items_per_unit,
             found.mechanism,
             found.unit,

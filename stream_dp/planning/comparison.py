@@ -5,7 +5,7 @@ by rho + 2 sqrt(rho ln(1/delta)).  It is computed here for comparison only; no s
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log, sqrt
 from statistics import NormalDist
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from stream_dp.counters import MECHANISMS
 from stream_dp.counters.binary import levels
 from stream_dp.counters.calibration import Guarantee, calibrate
 from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.window import WindowMechanism
 from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.discrete_gaussian import variance
 from stream_dp.privacy.shown import Shown
@@ -59,7 +60,15 @@ class Visibility:
 
 
 def visibility(mechanism: CalibratedCounter, guarantee: Guarantee) -> Visibility:
-    """What a calibrated mechanism lets people see."""
+    """What a calibrated mechanism lets people see.
+
+    Of windows, `sd` is that of windows, and what is seen that of a label whose events are spread evenly over a window.
+    """
+    if isinstance(mechanism, WindowMechanism):
+        window, block = mechanism.window, mechanism.block
+        of_block = _visibility(mechanism.name, window, mechanism.rho, guarantee.conversion, block, kept=True)
+        later = over_rounds(lambda places: mechanism.sds(window + places), window)
+        return replace(of_block, sd=later)
     kept = mechanism.shown == "kept"
     return _visibility(
         mechanism.name, mechanism.horizon, mechanism.rho, guarantee.conversion, mechanism, kept

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.config.times import milliseconds, parse_time
+from stream_dp.errors import Refused
 from stream_dp.releases.estimates.differences import (
     intervals_across,
     moved,
@@ -228,11 +229,20 @@ def begins_epoch(release: WholeRelease) -> bool:
     return release.previous == 0 or (release.previous is None and release.round == 1)
 
 
+class AlreadyWindows(Refused):
+    """A window is asked for of a stream whose releases are windows."""
+
+
 def window_between(release: WholeRelease, older: WholeRelease | None, complete: bool = True) -> Window:
     """The counts from `older`, an earlier release, or from the epoch's beginning, to `release`.
 
     Raises ValueError where the two are of different epochs, unless the newer one carries on the totals of the older.
     """
+    if release.window is not None:
+        raise AlreadyWindows(
+            f"the releases of {release.stream!r} count the last {release.window:,} rounds already: a window of windows "
+            "means nothing"
+        )
     if older is None:
         low, high = release.intervals()
         counts = np.array(release.counts, np.int64)

@@ -410,6 +410,10 @@ class Stream:
         for ours, theirs in zip(expected.counter.columns, found.state.counter.columns, strict=True):
             assert (ours.name, ours.version) == (theirs.name, theirs.version)
             np.testing.assert_array_equal(theirs.cells, ours.cells[:labels])
+        assert len(expected.recent) == len(found.state.recent)
+        for ours, theirs in zip(expected.recent, found.state.recent, strict=True):
+            assert (ours.name, ours.version) == (theirs.name, theirs.version)
+            np.testing.assert_array_equal(theirs.cells, ours.cells)
         block, stored = expected.block, found.state.block
         assert (block is None) == (stored is None)
         if block is not None and stored is not None:

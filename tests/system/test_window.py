@@ -9,7 +9,8 @@ import pytest
 from stream_dp.releases.release import decode_release
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
-from tests.system.streams import Stream, small_stream
+from tests.system.sharded import sharded_stream
+from tests.system.streams import Stream, ended, small_stream
 from tests.system.worker_process import Kill
 
 WINDOW = 12
@@ -70,3 +71,34 @@ def test_lost_state_is_rebuilt(stream: Stream) -> None:
     stream.feed(drifting(100, 150))
     assert stream.run(until_round=150) == 0
     stream.check_everything()
+
+
+def test_shards_release_what_one_worker_releases(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    own = {"mechanism": "window", "window": WINDOW, "epsilon": 8.0, "delta": 0.2, "items_per_event": 2}
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2, **own) as stream:
+        stream.feed(drifting(0, 100))
+        processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+        stream.wait_until_round(100)
+        stream.wait_until_saved(100)
+        for process in processes:
+            process.terminate()
+            assert ended(process) == 0, stream.logged()
+        stream.check_everything()
+        assert any(decode_release(record.value or b"").labels for record in stream.releases())
+
+
+def test_chains_of_several_partitions_begin_anew_with_each_block(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    own = {"mechanism": "window", "window": 5, "epsilon": 8.0, "delta": 0.2, "rounds": "every-3"}
+    with small_stream(
+        kafka, redis_url, topic_prefix, tmp_path, checkpoint_rounds=3, partitions=2, **own
+    ) as stream:
+        stream.spread(drifting(0, 120), 2)
+        assert stream.run(Kill("write a checkpoint", 2, after=True)) == -signal.SIGKILL, stream.logged()
+        assert stream.run(until_round=40) == 0
+        stream.check_everything()
+        with stream.redis() as redis:
+            assert verify_epoch(stream.settings, redis).certificate.verdict is Verdict.IDENTICAL

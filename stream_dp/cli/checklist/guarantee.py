@@ -2,6 +2,7 @@
 
 from stream_dp.cli.checklist.finding import Finding
 from stream_dp.config.settings import Settings
+from stream_dp.counters import MECHANISMS, WINDOW
 from stream_dp.counters.golden import check_golden_noise
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.planning.comparison import calibrate_each, visibility
@@ -9,6 +10,7 @@ from stream_dp.privacy.keyed_noise import WrongNoise, check_golden_draw
 
 _SEEN = {
     "kept": "a label with {} evenly spread events is shown by the last round, in 95% of cases or more",
+    "window": "a label with {} events, evenly spread over a window, is shown at its end in 95% of cases or more",
     "each-round": "a round picked at random shows a label with {} events in 95% of cases",
 }
 
@@ -29,15 +31,19 @@ def guarantee(settings: Settings) -> Finding:
         Epoch.open(settings, 1, 0)
     except EpochRefused as error:
         return Finding("guarantee", "failed", str(error))
-    asked = settings.epsilon, settings.delta, settings.horizon, settings.items_per_unit
-    calibrated, _ = calibrate_each(*asked, unit=settings.unit, shown=settings.shown)
+    asked = settings.epsilon, settings.delta, settings.calibrated_rounds, settings.items_per_unit
+    names = (WINDOW,) if settings.window else MECHANISMS
+    calibrated, _ = calibrate_each(*asked, names, settings.unit, settings.shown)
     seen = {mechanism.name: visibility(mechanism, found).seen_mostly for mechanism, found in calibrated}
     own = seen[settings.mechanism]
     better = ", ".join(f"{count:,} with {name}" for name, count in seen.items() if count < own)
+    length = (
+        f"all windows of {settings.window:,} rounds" if settings.window else f"{settings.horizon:,} rounds"
+    )
     return Finding(
         "guarantee",
         "ok",
-        f"epsilon {settings.epsilon:g}, delta {settings.delta:g} over {settings.horizon:,} rounds with "
-        f"{settings.mechanism}: {_SEEN[settings.shown].format(f'{own:,}')}"
+        f"epsilon {settings.epsilon:g}, delta {settings.delta:g} over {length} with "
+        f"{settings.mechanism}: {_SEEN['window' if settings.window else settings.shown].format(f'{own:,}')}"
         + (f"; at the same guarantee it takes {better}" if better else ""),
     )

@@ -83,10 +83,9 @@ def _state(settings: Settings, redis: Redis) -> Iterator[Finding]:
         checkpoint = store.load(key) if holds_state else None
         if checkpoint is not None:
             checkpoint.epoch.check_settings(settings)
-            progress = (
-                f"epoch {checkpoint.epoch.number}, round {checkpoint.state.round:,} of "
-                f"{checkpoint.epoch.mechanism.horizon:,}"
-            )
+            last = checkpoint.epoch.last_round
+            progress = f"epoch {checkpoint.epoch.number}, round {checkpoint.state.round:,}"
+            progress += "" if last is None else f" of {last:,}"
             yield Finding("state", "ok", f"{progress}, whole and with the same privacy settings")
     except (EpochRefused, StateDamaged) as error:
         yield not_passed("state", error)

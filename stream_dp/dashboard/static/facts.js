@@ -12,10 +12,11 @@ export function drawFacts() {
   $("of-horizon").hidden = $("progress").hidden = release.horizon === null;
   put($("horizon"), whole(release.horizon));
   $("progress").value = release.horizon === null ? 0 : release.round / release.horizon;
+  $("window").disabled = release.window !== null;
   put($("margin"), `± ${whole(Math.ceil(NORMAL_95 * release.sd))}`);
   put($("sd"), `sd ${release.sd.toFixed(1)} in every count`);
   put($("tau"), whole(release.tau));
-  put($("tau-note"), release.shown === "kept" ? "to be shown, and kept" : "least count released");
+  put($("tau-note"), release.shown === "kept" ? "to be shown, and kept" : release.window ? "of a block of rounds, to be shown for a window" : "least count released");
   put($("released"), whole(counts.length));
   put($("epsilon"), small(release.epsilon));
   put($("delta"), small(release.delta));

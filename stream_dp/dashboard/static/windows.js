@@ -36,6 +36,7 @@ export function pickWindow() {
 
 /* The window that is looked for: the picked one, or the longest of which the stream holds two, for what moves. */
 function wanted() {
+  if (view.shown.release.window) return "";  // every release is a window already
   if (view.window || !steps.ts.length) return view.window;
   const age = (Date.parse(view.shown.release.ts) - Date.parse(steps.ts[0])) / 1000;
   return UNPICKED.find(([, seconds]) => age >= 2 * seconds)?.[0] || "";
