@@ -9,7 +9,7 @@ import typer
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.config.connections import Kafka, places_of
 from stream_dp.kafka import log
-from stream_dp.kafka.clients import admin_client
+from stream_dp.kafka.clients import admin_client, borrowed, kept_clients
 from stream_dp.kafka.rights import require_seen
 
 _SECONDS = 3.0
@@ -35,7 +35,7 @@ def require_kafka(addresses: str) -> None:
 
 def require_topic(kafka: Kafka, topic: str) -> None:
     """Raise `Mistake` unless the topic exists; it is not made.  Raises `NotPermitted` where nobody may tell."""
-    if topic not in log.topics(kafka):
+    if not log.existing(kafka, topic):
         require_seen(kafka, topic)
         raise Mistake(
             f"Kafka at {kafka} has no topic {topic!r}: start the stream's worker first, or name another stream "
@@ -45,13 +45,14 @@ def require_topic(kafka: Kafka, topic: str) -> None:
 
 def await_topic(kafka: Kafka, topic: str, waiting: str) -> None:
     """Return once the topic exists and can be read; it is not made.  Says `waiting` on the error output if need be."""
-    with admin_client(kafka) as admin:
-        if topic not in admin.list_topics():
+    with kept_clients():
+        if not log.existing(kafka, topic):
             require_seen(kafka, topic)
             typer.echo(waiting, err=True)
-        while topic not in admin.list_topics():
+        while not log.existing(kafka, topic):
             time.sleep(_LOOK_AGAIN_SECONDS)
-        admin.wait_for_topics([topic])
+        with borrowed(admin_client, kafka) as admin:
+            admin.wait_for_topics([topic])
 
 
 def require_redis(url: str) -> None:

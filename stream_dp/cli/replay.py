@@ -147,7 +147,7 @@ def _replay(
     if settings.create_topics and not dry_run and (settings.owns_events or into != settings.events):
         log.create_topics(kafka, into, partitions=found.partitions)
     held = Held()
-    if not dry_run or into in log.topics(kafka):
+    if not dry_run or log.existing(kafka, into):
         log.check_topic(kafka, into, partitions=None)
         check_partitions(found, into, log.partitions_of(kafka, into))
         held = held_by(kafka, into, found.digest)

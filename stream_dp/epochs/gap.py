@@ -98,7 +98,7 @@ def _end_of_round(settings: Settings, epoch: Epoch, last: Release) -> Vector | N
 
 def lost_epoch(settings: Settings, redis: Redis) -> Epoch | None:
     """The epoch that was opened last, if it cannot be counted to its end because its state or its key is lost."""
-    if settings.epochs not in log.topics(settings.kafka_address):
+    if not log.existing(settings.kafka_address, settings.epochs):
         return None
     journal = EpochJournal(settings)
     if journal.last is None:

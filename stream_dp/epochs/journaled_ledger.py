@@ -26,7 +26,7 @@ def look(kafka: Kafka, redis: Redis, source: str) -> Ledger:
     Raises `LedgerRefused`.
     """
     ledger = Ledger(redis, source)
-    if journal_topic(source) in log.topics(kafka):
+    if log.existing(kafka, journal_topic(source)):
         for record in _records(kafka, source, 0)[0]:
             ledger.journal.take(record)
     return ledger

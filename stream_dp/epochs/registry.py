@@ -58,7 +58,7 @@ class Registry:
 
     def read_on(self) -> None:
         """Read what has been appended since."""
-        if TOPIC not in log.topics(self._kafka):
+        if not log.existing(self._kafka, TOPIC):
             require_seen(self._kafka, TOPIC)
             return
         held = log.offsets(self._kafka, TOPIC)
@@ -114,7 +114,7 @@ class Registry:
         record = Registered(FORMAT, kind, name, source, unit, by or whoever(), iso_second(at), called)
         if self._is_known(record):
             return record
-        existing = log.topics(self._kafka)
+        existing = log.existing(self._kafka, TOPIC, *([journal_topic(name)] if kind == "topic" else []))
         if kind == "topic" and name != source and journal_topic(name) in existing:
             raise SourceTaken(
                 f"the topic {name!r} is a data source of its own, with charges in {journal_topic(name)!r}: register it "

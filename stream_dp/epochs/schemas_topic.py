@@ -38,7 +38,7 @@ class SchemasTopic:
 def schema_records(settings: Settings) -> Iterator[bytes | None]:
     """All that the topic holds; nothing if there is none."""
     kafka, topic = settings.kafka_address, settings.schemas
-    if topic in log.topics(kafka):
+    if log.existing(kafka, topic):
         held = log.offsets(kafka, topic)
         yield from (record.value for record in log.read(kafka, topic, held.first, held.end))
 

@@ -4,14 +4,15 @@ The events topic is part of the state: what a worker has applied must stay there
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.errors import (
+    InvalidTopicError,
     KafkaTimeoutError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
@@ -31,6 +32,9 @@ _POLL_MILLISECONDS = 500
 _RECORDS_AT_ONCE = 500
 _GIVE_UP_SECONDS = 30.0
 _CREATE_SECONDS, _LOOK_AGAIN_SECONDS = 30.0, 0.05
+_NOT_THERE = tuple(
+    error.errno for error in (UnknownTopicOrPartitionError, TopicAuthorizationFailedError, InvalidTopicError)
+)
 
 
 FOR_EVER = -1
@@ -75,7 +79,7 @@ def create_topics(
     }
     with borrowed(admin_client, kafka) as admin:
         deadline = time.monotonic() + _CREATE_SECONDS
-        while missing := set(topics) - set(admin.list_topics()):
+        while missing := set(topics) - _listed(admin, topics):
             if time.monotonic() > deadline:
                 names = ", ".join(sorted(missing))
                 raise KafkaTimeoutError(
@@ -206,9 +210,20 @@ def check_topic(
 
 
 def topics(kafka: Kafka) -> set[str]:
-    """The names of all topics."""
+    """The names of all topics, however many the broker has; see `existing`."""
     with borrowed(admin_client, kafka) as admin:
         return set(admin.list_topics())
+
+
+def existing(kafka: Kafka, *topics: str) -> set[str]:
+    """Those of these topics that there are and that this user may see."""
+    with borrowed(admin_client, kafka) as admin:
+        return _listed(admin, topics)
+
+
+def _listed(admin: KafkaAdminClient, topics: Collection[str]) -> set[str]:
+    told = admin.describe_topics(list(topics))
+    return {each["name"] for each in told if each["error_code"] not in _NOT_THERE}
 
 
 def partitions_of(kafka: Kafka, topic: str) -> int:

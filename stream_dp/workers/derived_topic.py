@@ -24,7 +24,7 @@ def keep(settings: Settings, needed: Iterable[Right], follow: Callable[[], None]
     """
     while not stopping.is_set():
         try:
-            if settings.releases in log.topics(settings.kafka_address):
+            if log.existing(settings.kafka_address, settings.releases):
                 follow()
             else:
                 require_seen(settings.kafka_address, settings.releases)

@@ -1,9 +1,16 @@
 """Making topics: somebody else may be faster, and a broker that never lists one does not hold anybody for ever."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from kafka.errors import KafkaTimeoutError, TopicAlreadyExistsError
+from kafka.errors import (
+    InvalidTopicError,
+    KafkaTimeoutError,
+    LeaderNotAvailableError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 
 from stream_dp.kafka import log
 
@@ -16,9 +23,11 @@ class Admin:
 
     def close(self) -> None: ...
 
-    def list_topics(self) -> list[str]:
+    def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
         self.hidden_for -= 1
-        return ["shop.releases"] if self.hidden_for >= 0 else ["shop.events", "shop.releases"]
+        hidden = {"shop.events"} if self.hidden_for >= 0 else set()
+        unknown = UnknownTopicOrPartitionError.errno
+        return [{"name": each, "error_code": unknown if each in hidden else 0} for each in topics]
 
     def create_topics(self, topics: dict[str, Any], **_: object) -> None:
         assert list(topics) == ["shop.events"]
@@ -39,3 +48,28 @@ def test_a_topic_that_is_never_listed_is_given_up_with_what_to_do(monkeypatch: p
     monkeypatch.setattr(log, "_CREATE_SECONDS", 0.1)
     with pytest.raises(KafkaTimeoutError, match=r"shop\.events cannot be created.* give this user the right"):
         log.create_topics("fake:1", "shop.events", "shop.releases")
+
+
+class Told:
+    """An admin client that is told of topics one by one, each with an error of its own, and never lists them all."""
+
+    ERRORS: ClassVar = {
+        "shop.events": 0,
+        "shop.releases": LeaderNotAvailableError.errno,
+        "shop.epochs": UnknownTopicOrPartitionError.errno,
+        "shop.ledger": TopicAuthorizationFailedError.errno,
+        "no topic!": InvalidTopicError.errno,
+    }
+
+    def close(self) -> None: ...
+
+    def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
+        return [{"name": each, "error_code": self.ERRORS[each]} for each in topics]
+
+
+def test_whether_topics_are_there_is_asked_by_name_however_many_others_the_broker_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log, "admin_client", lambda _: Told())
+    assert log.existing("fake:1", *Told.ERRORS) == {"shop.events", "shop.releases"}
+    assert log.existing("fake:1", "shop.epochs") == set()

@@ -24,7 +24,7 @@ def next_charge(settings: Settings, redis: Redis, new_epoch: bool, recount: bool
 
     Raises KafkaError.
     """
-    if not new_epoch and settings.epochs in log.topics(settings.kafka_address):
+    if not new_epoch and log.existing(settings.kafka_address, settings.epochs):
         journal = EpochJournal(settings)
         if journal.last is not None and journal.last_is_open:
             number = journal.last.epoch.number
