@@ -1,6 +1,6 @@
 """`stream-dp table`: what a stream shows now, kept in a compacted topic for other tools to read."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,6 +17,10 @@ def table(
     settings: options.SettingsFile = None,
     stream: options.Stream = None,
     kafka: options.Kafka = None,
+    table_format: Annotated[
+        Literal["json", "connect"] | None,
+        typer.Option("--format", help="How rows are written; docs/clients.md says for whom."),
+    ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Write what the newest release shows, and end.")
     ] = False,
@@ -33,9 +37,11 @@ def table(
 
       stream-dp table --stream shop --kafka broker:9092 --once
 
+      stream-dp table --format connect
+
       stream-dp table --settings stream.toml --log-format json
     """
-    found = load_settings(settings, stream=stream, kafka=kafka)
+    found = load_settings(settings, stream=stream, kafka=kafka, table_format=table_format)
     start_logging(log, found.stream)
     require_kafka(found.kafka)
     if once:

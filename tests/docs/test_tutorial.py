@@ -18,6 +18,9 @@ from tests.docs.commands import parse_line
 from tests.docs.test_readme import await_topic, blocks, running
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+PART = PAGE[PAGE.index("## Without a topic of your own") :]
+"""What needs no Kafka; tests/system/test_ten_minutes.py goes the way before it."""
+
 LINES = [line for block in blocks(PAGE, "sh") for line in block.splitlines() if line.startswith("stream-dp")]
 TALK = [line for line in re.findall(r"`(stream-dp[^`]*)`", PAGE) if line not in LINES]
 INTERACTIVE = ("stream-dp dev", "stream-dp worker", "stream-dp dashboard")
@@ -32,14 +35,16 @@ def test_every_command_line_exists(line: str) -> None:
 def test_the_way_is_complete() -> None:
     first = list(dict.fromkeys(parse_line(line).split()[1] for line in LINES))
     steps = [
-        "dev",
-        "calibrate",
+        "connect",
         "budget",
         "check",
         "worker",
+        "dashboard",
+        "table",
+        "dev",
+        "calibrate",
         "replay",
         "tail",
-        "dashboard",
         "verify",
         "top-k",
         "source",
@@ -89,10 +94,10 @@ def test_the_thresholds_shown_are_those_of_their_rounds() -> None:
 def test_the_steps_lead_where_the_tutorial_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All steps with the flights, in order, with fewer of them and with the addresses of this machine."""
     monkeypatch.chdir(tmp_path)
-    [snippet] = blocks(PAGE, "python")
+    [snippet] = blocks(PART, "python")
     exec(snippet.replace("20_000", str(EVENTS)), {})
     assert len(Path("flights.jsonl").read_bytes().splitlines()) == EVENTS
-    flights = PAGE[: PAGE.index("## The same with baskets")]
+    flights = PART[: PART.index("## The same with baskets")]
     lines = [
         line.replace("--at 20000", f"--at {EVENTS}")
         for block in blocks(flights, "sh")

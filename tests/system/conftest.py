@@ -42,6 +42,7 @@ APACHE_ALONE = {
     "test_database": "Kafka Connect and PostgreSQL are there where Apache Kafka is",
     "test_registry": "so is the schema registry",
     "test_rights": "the embedded broker lets everybody do everything",
+    "test_ten_minutes": "so are the registry, Kafka Connect and PostgreSQL",
 }
 """Files that only a run on Apache Kafka takes in, and why."""
 
