@@ -20,6 +20,7 @@ from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.golden import check_golden_mapping
 from stream_dp.events.mapping.mapping import MAPPING_VERSION, Mapping
 from stream_dp.events.record import LARGEST_VALUE, Record
+from stream_dp.events.records import Records
 from stream_dp.events.rounds import TICKS, events_of
 from stream_dp.events.user_partitions import UserPartitions
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
@@ -211,6 +212,12 @@ class Epoch:
                 "was opened by a program that would count it: go on with that program, or open a new epoch, which is "
                 "charged, with --new-epoch"
             )
+
+    def check_values(self, records: Records) -> None:
+        """The same for many records."""
+        if self.largest_value != LARGEST_VALUE:
+            for record in records:
+                self.check_value(record)
 
     @property
     def has_lost_rounds(self) -> bool:

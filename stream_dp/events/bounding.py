@@ -1,11 +1,14 @@
 """What of an event may enter any state, so that one privacy unit changes no more than the guarantee allows."""
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import islice
 from typing import Protocol
 
 from stream_dp.events.event import BadRecord, Event
 from stream_dp.privacy.keyed_noise import subkey
+
+_NO_USER = "the event names no user, and the privacy unit of this stream is the user"
 
 _USER_BYTES, _ITEM_BYTES = 16, 8
 PAIR_BYTES = _USER_BYTES + _ITEM_BYTES
@@ -24,6 +27,10 @@ class Bound(Protocol):
         """
         ...
 
+    def admit_all(self, events: Sequence[Event]) -> list[str]:
+        """The same of many, one after the other.  Raises `BadRecord`, with nothing remembered, where one would."""
+        ...
+
 
 class EventBound:
     """The privacy unit is one event: its first `items_per_event` distinct items in record order, each once."""
@@ -39,6 +46,21 @@ class EventBound:
         ['b', 'a']
         """
         return list(islice(dict.fromkeys(event.items), self.items_per_event))
+
+    def admit_all(self, events: Sequence[Event]) -> list[str]:
+        """See `Bound.admit_all`."""
+        admitted: list[str] = []
+        most = self.items_per_event
+        for event in events:
+            items = event.items
+            several = len(items)
+            if several == 1 or (
+                several == 2 <= most and items[0] != items[1]
+            ):  # spare the look at each of them
+                admitted += items
+            else:
+                admitted += islice(dict.fromkeys(items), most)
+        return admitted
 
 
 class UserBound:
@@ -72,7 +94,7 @@ class UserBound:
         [['b'], ['a'], []]
         """
         if event.user is None:
-            raise BadRecord("the event names no user, and the privacy unit of this stream is the user")
+            raise BadRecord(_NO_USER)
         user = _digest(self._user_hash, event.user)
         held = self._held.get(user, b"")
         admitted = []
@@ -88,6 +110,12 @@ class UserBound:
         if admitted:
             self._held[user] = held
         return admitted
+
+    def admit_all(self, events: Sequence[Event]) -> list[str]:
+        """See `Bound.admit_all`."""
+        if any(event.user is None for event in events):
+            raise BadRecord(_NO_USER)
+        return [item for event in events for item in self.admit(event)]
 
 
 def _digest(keyed: "blake2b", text: str) -> bytes:

@@ -1,5 +1,6 @@
 """One event: the bytes of a record's value, and what makes them valid.  JSON Schema: docs/schemas/event.json."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -51,6 +52,34 @@ def decode_event(value: bytes | None) -> Event:
         raise not_json(error) from None
 
 
+def decode_events(values: Sequence[bytes | None]) -> list[Event]:
+    """The events of many records; raises `BadRecord` where one of them is none.
+
+    >>> [event.items for event in decode_events([b'{"items": ["tea"]}', b'{"items": ["milk"]}'])]
+    [['tea'], ['milk']]
+    """
+    try:
+        told = check_json_texts(values)
+        return [_EVENT_DECODER.decode(value) for value in told]
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise not_json(error) from None
+
+
+def check_json_texts(values: Sequence[bytes | None]) -> Sequence[bytes]:
+    """The same values, each of which could be an event of JSON.  Raises `BadRecord` where one cannot.
+
+    Whether they are UTF-8 is asked of all at once: no character goes over the end of a line.
+    """
+    told = [sized(value) for value in values if not value or len(value) > DEEPEST_NESTING]
+    for value in told:
+        _check_nesting(value)
+    try:
+        b"\n".join(values).decode()  # type: ignore[arg-type]
+    except UnicodeDecodeError as error:
+        raise not_json(error) from None
+    return values  # type: ignore[return-value]
+
+
 def sized(value: bytes | None) -> bytes:
     """A value that may be looked into.  Raises `BadRecord` for none, and for one that is too large."""
     if not value:
@@ -66,9 +95,16 @@ def json_text(value: bytes) -> str:
         text = value.decode()  # unread fields must be UTF-8 too
     except UnicodeDecodeError as error:
         raise not_json(error) from None
-    if value.count(b"[") + value.count(b"{") > DEEPEST_NESTING and _nesting(value) > DEEPEST_NESTING:
-        raise BadRecord(f"arrays and objects are nested more than {DEEPEST_NESTING} deep")
+    _check_nesting(value)
     return text
+
+
+def _check_nesting(value: bytes) -> None:
+    """Raise `BadRecord` where a value is nested deeper than it may be."""
+    if len(value) <= DEEPEST_NESTING or value.count(b"[") + value.count(b"{") <= DEEPEST_NESTING:
+        return
+    if _nesting(value) > DEEPEST_NESTING:
+        raise BadRecord(f"arrays and objects are nested more than {DEEPEST_NESTING} deep")
 
 
 def not_json(error: Exception) -> BadRecord:

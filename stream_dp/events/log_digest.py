@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stream_dp.events.record import Record
+from stream_dp.events.records import Records
 from stream_dp.privacy.keyed_noise import subkey
 
 _BYTES = 32
@@ -116,15 +117,15 @@ class LogDigester:
 
     def _of_part(self, partition: int, records: Sequence[Record]) -> bytes:
         """Of places, times and contents: numbers and lengths first, so that no two lists of records read the same."""
-        offsets, times, keys, values, _, headers = zip(*records, strict=True)
-        sizes = [[-1 if part is None else len(part) for part in column] for column in (keys, values)]
+        columns = Records.of(records)
         digest = self._joined.copy()
         digest.update(b"%d %d " % (partition, len(records)))
-        digest.update(np.array([offsets, times, *sizes], "<i8").tobytes())
-        for column in (keys, values):
+        for numbers in (columns.offsets, columns.timestamps, _sizes(columns.keys), _sizes(columns.values)):
+            digest.update(np.array(numbers, "<i8").tobytes())
+        for column in (columns.keys, columns.values):
             digest.update(b"".join(filter(None, column)))
-        for each in headers if self._headers else ():
-            digest.update(b"%d " % len(each) + _framed_headers(each))
+        for record in records if self._headers else ():
+            digest.update(b"%d " % len(record.headers) + _framed_headers(record.headers))
         return digest.digest()
 
     def in_place(self, record: Record) -> bytes:
@@ -134,6 +135,11 @@ class LogDigester:
         if self._headers:
             content.update(_framed_headers(record.headers))
         return b"%d %d %b" % (record.offset, record.timestamp, content.digest())
+
+
+def _sizes(column: Sequence[bytes | None]) -> list[int]:
+    """The length of each, -1 where it is none."""
+    return [-1 if part is None else len(part) for part in column]
 
 
 def _framed(part: bytes | None) -> bytes:

@@ -3,15 +3,20 @@
 Between two barriers the events are ordered by partition and offset.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stream_dp.events.barrier_chain import Barrier, BarrierChain
 from stream_dp.events.record import Record
-from stream_dp.privacy.vector import at
+from stream_dp.events.records import Records
+from stream_dp.privacy.vector import Vector, at
 
 LogEntry = Record | Barrier
 """What a stream counts: events, and the barriers that close rounds where its rounds end by ticks."""
+
+LogPart = LogEntry | Records
+"""A piece of a log: one entry of it, or events of one partition that follow each other."""
 
 Fetched = tuple[int, Sequence[Record]]
 """Events of one partition as they are fetched, with the offset before which all of them have been read."""
@@ -31,7 +36,7 @@ class MergedLog:
         self._starts = starts
         self._first = barriers_first
         self._reached: list[int] = []
-        self._events: list[deque[Record]] = []
+        self._events: list[deque[Records]] = []
         self._barriers: deque[Barrier] = deque()
         self._know_of(len(starts))
 
@@ -48,7 +53,7 @@ class MergedLog:
     @property
     def events(self) -> int:
         """How many events are held back."""
-        return sum(map(len, self._events))
+        return sum(len(records) for partition in self._events for records in partition)
 
     @property
     def barriers(self) -> int:
@@ -63,6 +68,18 @@ class MergedLog:
         ends = self._barriers[0].ends
         return [number for number, end in enumerate(ends) if self._reached[number] < end]
 
+    def wanted(self, most: int) -> Vector:
+        """The offset up to which to read each partition now, from the barriers that are held back.
+
+        That is what the first of them closes, and what those behind it close as far as that is at most `most` events.
+        """
+        wanted: Vector = ()
+        for barrier in self._barriers:
+            if wanted and sum(map(max, barrier.ends, self._reached)) - sum(self._reached) > most:
+                break
+            wanted = barrier.ends
+        return wanted
+
     def add_barriers(self, records: Iterable[tuple[int, bytes | None]]) -> None:
         """The next records of the barriers topic, each with its offset.  Those that do not count are passed over."""
         for offset, value in records:
@@ -76,19 +93,19 @@ class MergedLog:
         before = self._reached[partition]
         if records and records[0].offset < before:
             records = [record for record in records if record.offset >= before]
-        self._events[partition].extend(records)
+        if records:
+            self._events[partition].append(Records.of(records))
         self._reached[partition] = max(before, reached)
 
-    def take(self, most: int) -> list[LogEntry]:
+    def take(self, most: int) -> list[LogPart]:
         """What can be told to come next, up to `most` barriers, each with the events that it closes."""
-        taken: list[LogEntry] = []
+        taken: list[LogPart] = []
         while most and self._barriers and not self.awaited:
             barrier = self._barriers.popleft()
             if self._first:
                 taken.append(barrier)
             for events, end in zip(self._events, barrier.ends, strict=False):
-                while events and events[0].offset < end:
-                    taken.append(events.popleft())
+                taken += _before(events, end)
             if not self._first:
                 taken.append(barrier)
             most -= 1
@@ -96,7 +113,44 @@ class MergedLog:
 
     def rest(self) -> list[Record]:
         """The events that no barrier has closed when all logs are at their end; none where barriers come first."""
-        return [] if self._first else [event for events in self._events for event in events]
+        if self._first:
+            return []
+        return [event for partition in self._events for records in partition for event in records]
+
+
+def _before(held: deque[Records], end: int) -> Iterator[Records]:
+    """Take away the events before the offset `end`, which are the first ones."""
+    while held and held[0].offsets[0] < end:
+        records = held.popleft()
+        if records.offsets[-1] >= end:
+            here = bisect_left(records.offsets, end)
+            held.appendleft(records[here:])
+            records = records[:here]
+        yield records
+
+
+def one_by_one(parts: Iterable[LogPart]) -> Iterator[LogEntry]:
+    """Each entry of a log that comes in parts."""
+    for part in parts:
+        if isinstance(part, Records):
+            yield from part
+        else:
+            yield part
+
+
+def in_columns(parts: Iterable[LogPart]) -> Iterator[Records | Barrier]:
+    """The same log with its events in columns, as many at once as follow each other in a partition."""
+    held: list[Record] = []
+    for part in parts:
+        if held and not (isinstance(part, Record) and part.partition == held[0].partition):
+            yield Records.of(held)
+            held = []
+        if isinstance(part, Record):
+            held.append(part)
+        else:
+            yield part
+    if held:
+        yield Records.of(held)
 
 
 def merged(
@@ -123,7 +177,7 @@ def merged(
                     yield from log.rest()
                     return
                 log.add_events(more[1], more[0], number)
-            yield from log.take(1)
+            yield from one_by_one(log.take(1))
     fetched += [iter(events(number)) for number in range(len(fetched), log.partitions)]
     for number, batches in enumerate(fetched):
         for reached, batch in batches:

@@ -4,13 +4,15 @@ Barriers (barrier_chain.py) end rounds at certain times, although nothing that d
 clock.  Where events of several partitions end rounds, barriers say in which order these come.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from stream_dp.events.barrier_chain import Barrier
-from stream_dp.events.merged_log import LogEntry
+from stream_dp.events.merged_log import LogEntry, LogPart, in_columns, one_by_one
 from stream_dp.events.record import Record
+from stream_dp.events.records import Records
 from stream_dp.privacy.vector import Vector, at
 
 PER_EVENT, TICKS = "per-event", "ticks"
@@ -31,16 +33,23 @@ def events_of(rounds: str) -> int | None:
 class Round(NamedTuple):
     """One round: its records, the offsets that it ends before, and when it was closed, in milliseconds since 1970.
 
+    The records come in `runs`, which follow each other.
+
     That is the timestamp of the record that closed it or, where there are barriers, when the barrier was due that
     closed it or comes next.  `barrier` is the last one whose events are all in this round or earlier ones; `further`
     are the offsets of all partitions but the first.
     """
 
-    records: Sequence[Record]
+    runs: Sequence[Sequence[Record]]
     next_offset: int
     closed: int
     barrier: Barrier | None = None
     further: Vector = ()
+
+    @property
+    def records(self) -> Iterator[Record]:
+        """Its records, one by one."""
+        return chain.from_iterable(self.runs)
 
 
 @dataclass
@@ -57,54 +66,55 @@ class RoundCutter:
     barrier: Barrier | None = None
     further: Vector = ()
     _records: list[Record] = field(default_factory=list)
+    _runs: list[Records] = field(default_factory=list)
     _open: Barrier | None = None
 
     @property
     def open_records(self) -> int:
         """How many records the open round holds by now."""
-        return len(self._records)
+        return len(self._records) + sum(map(len, self._runs))
 
     @property
     def offsets(self) -> Vector:
         """The first offset of each partition that has not been taken."""
         return self.next_offset, *self.further
 
-    def cut(self, entries: Sequence[LogEntry], most: int) -> list[Round]:
+    def cut(self, parts: Sequence[LogPart], most: int) -> list[Round]:
         """Take what comes next in the log; returns the rounds that it closes, at most `most` of them.
 
         What was taken before is skipped, and what comes after the last of `most` rounds is left.
         """
-        if self.events_per_round == 1 and self.barrier is None:  # spare each event the look at what is open
-            return self._each_alone(entries, most)
         if self.events_per_round is None:
-            return self._by_barriers(entries, most)
-        return self._by_events(entries, most)
+            return self._by_barriers(in_columns(parts), most)
+        if self.events_per_round == 1 and self.barrier is None:  # spare each event the look at what is open
+            return self._each_alone(one_by_one(parts), most)
+        return self._by_events(one_by_one(parts), most)
 
-    def _each_alone(self, entries: Sequence[LogEntry], most: int) -> list[Round]:
+    def _each_alone(self, entries: Iterable[LogEntry], most: int) -> list[Round]:
         fresh = [each for each in entries if isinstance(each, Record) and each.offset >= self.next_offset]
-        rounds = [Round((each,), each.offset + 1, each.timestamp) for each in fresh[:most]]
+        rounds = [Round(((each,),), each.offset + 1, each.timestamp) for each in fresh[:most]]
         self.next_offset = rounds[-1].next_offset if rounds else self.next_offset
         return rounds
 
-    def _by_barriers(self, entries: Sequence[LogEntry], most: int) -> list[Round]:
+    def _by_barriers(self, parts: Iterable[Records | Barrier], most: int) -> list[Round]:
         rounds: list[Round] = []
         offsets, known = list(self.offsets), self.barrier.number if self.barrier is not None else 0
-        for entry in entries:
-            if isinstance(entry, Barrier):
-                if entry.number <= known or len(rounds) == most:
-                    continue
-                offsets = [max(end, at(offsets, number)) for number, end in enumerate(entry.ends)]
-                self.barrier, known = entry, entry.number
-                rounds.append(self._closed(entry.due, offsets))
-            elif len(rounds) < most and entry.offset >= at(offsets, entry.partition):
-                if entry.partition >= len(offsets):
-                    offsets += [0] * (entry.partition + 1 - len(offsets))
-                offsets[entry.partition] = entry.offset + 1
-                self._records.append(entry)
+        for part in parts:
+            if len(rounds) == most:
+                break
+            if isinstance(part, Records):
+                offsets += [0] * (part.partition + 1 - len(offsets))
+                if fresh := _fresh(part, offsets[part.partition]):
+                    offsets[part.partition] = fresh.offsets[-1] + 1
+                    self._runs.append(fresh)
+            elif part.number > known:
+                offsets = [max(end, at(offsets, number)) for number, end in enumerate(part.ends)]
+                self.barrier, known = part, part.number
+                rounds.append(self._closed(part.due, offsets))
         self.next_offset, self.further = offsets[0], tuple(offsets[1:])
         return rounds
 
-    def _by_events(self, entries: Sequence[LogEntry], most: int) -> list[Round]:
+    def _by_events(self, entries: Iterable[LogEntry], most: int) -> list[Round]:
         rounds: list[Round] = []
         offsets = list(self.offsets)
         for entry in entries:
@@ -126,5 +136,19 @@ class RoundCutter:
         return rounds
 
     def _closed(self, closed: int, offsets: Sequence[int]) -> Round:
-        records, self._records = self._records, []
-        return Round(records, offsets[0], closed, self.barrier, tuple(offsets[1:]))
+        runs: list[Sequence[Record]] = [*self._runs]
+        runs += [run for run in in_columns(self._records) if isinstance(run, Records)]
+        self._records, self._runs = [], []
+        return Round(runs, offsets[0], closed, self.barrier, tuple(offsets[1:]))
+
+
+def _fresh(records: Records, offset: int) -> Records | None:
+    """Those of `records` that come from `offset` on, each behind the one before it; None if there are none."""
+    if records.ascends_from(offset):
+        return records
+    fresh = []
+    for record in records:
+        if record.offset >= offset:
+            fresh.append(record)
+            offset = record.offset + 1
+    return Records.of(fresh) if fresh else None

@@ -17,6 +17,7 @@ from stream_dp.errors import Refused
 from stream_dp.events.event import BadRecord, Event
 from stream_dp.events.mapping.decoder import Decoder
 from stream_dp.events.record import Record
+from stream_dp.events.records import Records
 
 _INTEGERS = {"int32": 4, "int64": 8}
 _MOST_DIGITS = 20
@@ -52,18 +53,27 @@ class UserPartitions(msgspec.Struct, frozen=True):
         """
         rule = partition_rule(self.partitioner, self.partitions, self.key_encoding)
 
-        def decode_in_place(record: Record) -> Event:
-            if record.partition >= self.partitions:
+        def check_partition(partition: int) -> None:
+            if partition >= self.partitions:
                 raise PartitionsAdded(
                     f"the events topic has got more partitions than the {self.partitions} that the epoch was opened "
                     "with, and users have moved among them: open a new epoch, which is charged, with --new-epoch"
                 )
-            event = decode(record)
-            if event.user is not None and rule(event.user) != record.partition:
+
+        def in_place(event: Event, partition: int) -> Event:
+            if event.user is not None and rule(event.user) != partition:
                 raise BadRecord("it does not stand in the partition of its user")
             return event
 
-        return decode_in_place
+        def one(record: Record) -> Event:
+            check_partition(record.partition)
+            return in_place(decode(record), record.partition)
+
+        def every(records: Records) -> list[Event]:
+            check_partition(records.partition)
+            return [in_place(event, records.partition) for event in decode.all(records)]
+
+        return Decoder(one, every)
 
 
 def partition_rule(

@@ -1,20 +1,105 @@
 """Consumers of aiokafka, made in one place."""
 
-from typing import Any
+import asyncio
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import aiokafka.consumer.fetcher
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.consumer.fetcher import FetchResult
 
 from stream_dp.config.connections import Kafka, aiokafka_options
+from stream_dp.events.record import Record
+from stream_dp.events.records import Records
 from stream_dp.kafka.record_batches import read_within_bounds
 from stream_dp.kafka.topic_metadata import METADATA_MILLISECONDS, make_no_topics
+
+_Consumer = TypeVar("_Consumer", bound=AIOKafkaConsumer)
+
+_PATIENT, _IN_A_HURRY = 100, 5
+"""How many milliseconds the broker may wait for records of a fetch, all of whose partitions are at their ends.
+
+Until it answers, aiokafka asks it for nothing else: a partition that has more would wait as well.
+"""
 
 read_within_bounds(aiokafka.consumer.fetcher)
 
 
 def consumer(kafka: Kafka, **settings: Any) -> AIOKafkaConsumer:
     """A consumer of committed records that commits no offsets by itself; `settings` are those of aiokafka."""
-    reader = AIOKafkaConsumer(
+    return _made(AIOKafkaConsumer, kafka, settings)
+
+
+def batch_consumer(kafka: Kafka, **settings: Any) -> "BatchConsumer":
+    """The same for topics that are read by whole batches."""
+    return _made(BatchConsumer, kafka, settings)
+
+
+class BatchConsumer(AIOKafkaConsumer):
+    """Gives records by whole batches, and leaves those that nobody wants yet where they are, as they were fetched."""
+
+    async def start(self) -> None:
+        """See `AIOKafkaConsumer.start`."""
+        await super().start()
+        # Else it would fetch nothing while it still holds something of another partition.
+        self._fetcher._prefetch_backoff = 0
+
+    async def records_up_to(
+        self, ends: Mapping[TopicPartition, int], timeout_ms: int, headers: bool = False
+    ) -> dict[TopicPartition, list[Records]]:
+        """What has come of these partitions, each up to the batch that reaches its end; waits for the first records.
+
+        `headers`: whether the records are to hold theirs.  `position` tells how far each was read.
+        Raises as `getmany` does.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        self._coordinator.check_errors()
+        while True:
+            found = {
+                place: records for place in ends if (records := await self._held(place, ends[place], headers))
+            }
+            left = deadline - asyncio.get_running_loop().time()
+            if found or left <= 0 or all(self._position(place) >= end for place, end in ends.items()):
+                return found
+            waiter = self._fetcher._create_fetch_waiter()
+            await asyncio.wait([waiter], timeout=left)
+            if waiter.done():
+                waiter.result()
+
+    def hurry(self, behind: bool) -> None:
+        """Tell whether anybody waits for records that are there already."""
+        self._fetcher._fetch_max_wait_ms = _IN_A_HURRY if behind else _PATIENT
+
+    def _position(self, place: TopicPartition) -> int:
+        state = self._subscription.subscription.assignment.state_value(place)
+        return int(state.position) if state.has_valid_position else -1
+
+    async def _held(self, place: TopicPartition, end: int, headers: bool) -> list[Records]:
+        """What has been fetched of a partition, up to the batch that reaches `end`."""
+        fetched, found = self._fetcher._records, list[Records]()
+        while (result := fetched.get(place)) is not None and self._position(place) < end:
+            if type(result) is not FetchResult:  # an error, which this raises
+                await self.getmany(place)
+                continue
+            before = self._position(place)
+            if result.has_more():
+                batches = result._partition_records._records
+                batches.columns_of, batches.headers = place.partition, headers
+            got = result.getone()
+            if got is None:
+                del fetched[place]
+                self._fetcher._notify(self._fetcher._wait_consume_future)
+                continue
+            records = got.value if isinstance(got.value, Records) else Records.of([Record.of(got)])
+            found.append(
+                records if records.offsets[0] >= before else records[bisect_left(records.offsets, before) :]
+            )
+        return found
+
+
+def _made(kind: type[_Consumer], kafka: Kafka, settings: dict[str, Any]) -> _Consumer:
+    reader = kind(
         **aiokafka_options(kafka),
         enable_auto_commit=False,
         isolation_level="read_committed",

@@ -7,13 +7,16 @@ pieces, and are the same whichever way they are read: of a key or a value, `cut`
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from stream_dp.errors import Refused
-from stream_dp.events.record import LARGEST_VALUE, Headers
+from stream_dp.events.record import LARGEST_VALUE, Headers, Record, cut, kept
+from stream_dp.events.records import Records
 from stream_dp.kafka.inflation import DAMAGE, pieces
 
 AT_ONCE = 16 << 20
@@ -25,6 +28,8 @@ _BEFORE_LENGTH_COUNTS = 12
 _MAGIC_PLACE, _ATTRIBUTES_PLACE = 16, 21
 _CODEC, _BROKERS_TIME, _CONTROL = 0x07, 0x08, 0x20
 
+
+_COLUMNS = attrgetter("offset", "timestamp", "key", "value")
 
 _MOST_OF_HEADERS = LARGEST_VALUE + 10
 """Those that take more, lengths included, are more than `kept` keeps."""
@@ -77,6 +82,10 @@ class Batches:
         self._batches = reader(data)
         self._data = memoryview(data)
         self._at = 0
+        self.columns_of: int | None = None
+        """Of which partition it is, where each batch is to give all of its records as one: see `WholeBatch`."""
+        self.headers = False
+        """Whether these are to hold headers."""
 
     def has_next(self) -> bool:
         return bool(self._batches.has_next())
@@ -94,7 +103,7 @@ class Batches:
         self._at += len(data)
         if data[_MAGIC_PLACE] < 2 or data[_ATTRIBUTES_PLACE + 1] & _CONTROL:
             return batch
-        return _Batch(batch, data)
+        return _Batch(batch, data, self.columns_of, self.headers)
 
 
 def read_within_bounds(fetcher: Any) -> None:
@@ -105,17 +114,74 @@ def read_within_bounds(fetcher: Any) -> None:
     fetcher.MemoryRecords = partial(Batches, fetcher.MemoryRecords)
 
 
+@dataclass(frozen=True, slots=True)
+class WholeBatch:
+    """All records of a batch in the place of one, as a client of aiokafka asks for it: `offset` is that of the last."""
+
+    offset: int
+    timestamp: int
+    value: Records
+    timestamp_type: int = 0
+    key: None = None
+    headers: tuple[()] = ()
+    checksum: None = None
+
+
 class _Batch:
     """A client's batch, but for its records."""
 
-    def __init__(self, batch: Any, data: memoryview) -> None:
+    def __init__(self, batch: Any, data: memoryview, columns_of: int | None, headers: bool) -> None:
         self._batch, self._data = batch, data
+        self._columns_of, self._headers = columns_of, headers
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
 
     def __iter__(self) -> Iterator[Any]:
-        return records_of(type(self._batch), self._data)
+        if self._columns_of is None:
+            return records_of(type(self._batch), self._data)
+        return whole_batches(type(self._batch), self._data, self._columns_of, self._headers)
+
+
+def whole_batches(
+    kind: Callable[[bytes], Any], data: memoryview, partition: int, headers: bool
+) -> Iterator[WholeBatch]:
+    """What `records_of` gives, as one or, where the batch is broken or too large for that, one by one."""
+    found: Records | None = None
+    if not headers:
+        with suppress(
+            Exception
+        ):  # the clients raise many things over a batch that is broken: it is read again below
+            found = _in_columns(kind, data, partition)
+    if found is not None:
+        yield WholeBatch(found.offsets[-1], found.timestamps[-1], found)
+        return
+    for record in records_of(kind, data):
+        alone = Record(
+            record.offset,
+            record.timestamp,
+            cut(record.key),
+            cut(record.value),
+            partition,
+            kept(record.headers) if headers else (),
+        )
+        yield WholeBatch(record.offset, record.timestamp, Records.of([alone]))
+
+
+def _in_columns(kind: Callable[[bytes], Any], data: memoryview, partition: int) -> Records | None:
+    """The records of a batch in columns; None for one that is too large, has none, or whose offsets are not its own."""
+    header = Header._make(_HEADER.unpack_from(data))
+    whole = _as_a_whole(header.attributes & _CODEC, data[_HEADER.size :])
+    if whole is None or not header.records:
+        return None
+    plain = header._replace(attributes=header.attributes & ~_CODEC)
+    rows = map(_COLUMNS, kind(_HEADER.pack(*plain) + whole))
+    offsets, timestamps, keys, values = zip(*rows, strict=True)
+    if len(whole) > LARGEST_VALUE:
+        keys, values = tuple(map(cut, keys)), tuple(map(cut, values))
+    found = Records(partition, offsets, timestamps, keys, values)
+    is_in_place = found.ascends_from(header.base_offset)
+    return found if is_in_place and offsets[-1] <= header.base_offset + header.last_offset_delta else None
 
 
 def records_of(kind: Callable[[bytes], Any], data: bytes | memoryview) -> Iterator[Any]:

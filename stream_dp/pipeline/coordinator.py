@@ -14,7 +14,7 @@ from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.log_digest import LogDigester
-from stream_dp.events.merged_log import LogEntry
+from stream_dp.events.merged_log import LogPart, one_by_one
 from stream_dp.events.record import Record
 from stream_dp.pipeline.frames import FrameRefused, seal
 from stream_dp.pipeline.intake import Position
@@ -116,7 +116,7 @@ class Coordinator:
         """Whether the horizon is reached: what follows belongs to another epoch."""
         return self.round == self.epoch.mechanism.horizon
 
-    def process(self, entries: Sequence[LogEntry]) -> Output:
+    def process(self, log: Sequence[LogPart]) -> Output:
         """Seal rounds: each barrier comes after the heads of all partitions, in order, as records.
 
         What was taken before is skipped; what lies beyond the horizon is left.
@@ -125,7 +125,7 @@ class Coordinator:
         first, before, closed_before = self.round + 1, self._history, self.position.closed
         heads, closed, records = list[bytes](), list[int](), 0
         waiting: list[Record] = []
-        for entry in entries:
+        for entry in one_by_one(log):
             if isinstance(entry, Record):
                 waiting.append(entry)
                 continue

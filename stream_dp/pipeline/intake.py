@@ -6,8 +6,7 @@ records alone, however they are cut into batches.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby
-from operator import attrgetter
+from itertools import chain
 
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import Parts
@@ -18,13 +17,12 @@ from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.event import BadRecord
 from stream_dp.events.log_digest import NOTHING, LogDigest, LogDigester
 from stream_dp.events.mapping.decoder import decoder_of
-from stream_dp.events.merged_log import LogEntry
+from stream_dp.events.merged_log import LogPart
 from stream_dp.events.record import Record
+from stream_dp.events.records import Records
 from stream_dp.events.rounds import Round, RoundCutter, events_of
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.privacy.vector import Vector
-
-_partition = attrgetter("partition")
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class Intake:
             self._decode = epoch.user_partitions.checked(self._decode)
         self._topic = topic
         self._by_barriers = events_of(epoch.privacy["rounds"]) is None
-        self._check_value = epoch.check_value
+        self._check_value, self._check_values = epoch.check_value, epoch.check_values
 
     @property
     def next_offset(self) -> int:
@@ -124,17 +122,17 @@ class Intake:
         """What the bound remembers at `position`: bytes that only ever grow.  The live ones: copy what is kept."""
         return self._bound.pairs
 
-    def process(self, entries: Sequence[LogEntry], most: int) -> ClosedRounds:
+    def process(self, parts: Sequence[LogPart], most: int) -> ClosedRounds:
         """Take what comes next in the log, and close at most `most` rounds.
 
         What was taken before is skipped; what comes after the last of `most` rounds is left.
         """
         closed = ClosedRounds()
-        rounds, log = self._cutter.cut(entries, most), self.position.log
+        rounds, log = self._cutter.cut(parts, most), self.position.log
         single = next((place for place, each in enumerate(rounds) if each.further), len(rounds))
         log = self._take_single(rounds[:single], log, closed)  # partitions are added, and never go
         log = self._take_joint(rounds[single:], log, closed)
-        closed.records = sum(len(each.records) for each in rounds)
+        closed.records = sum(len(run) for each in rounds for run in each.runs)
         if rounds:
             last = rounds[-1]
             self.position = Position(
@@ -145,10 +143,7 @@ class Intake:
     def _take_single(self, rounds: Sequence[Round], log: LogDigest, closed: ClosedRounds) -> LogDigest:
         """Rounds of a log with one partition; returns the commitment to them."""
         for each in rounds:
-            admitted: list[str] = []
-            for record in each.records:
-                admitted += self._admitted(record, closed)
-            closed.admitted.append(admitted)
+            closed.admitted.append([*chain.from_iterable(self._admitted(run, closed) for run in each.runs)])
             closed.timestamps.append(each.closed)
             closed.parts.append(None)
         return self._digester.extend(log, chain.from_iterable(each.records for each in rounds))
@@ -157,20 +152,30 @@ class Intake:
         """Rounds of a log with several partitions; a barrier closes them for all, empty ones too."""
         for each in rounds:
             everyone = range(1 + len(each.further)) if self._by_barriers else ()
-            records: dict[int, list[Record]] = {number: [] for number in everyone}
-            for number, run in groupby(each.records, _partition):
-                records.setdefault(number, []).extend(run)
-            parts = [
-                (number, [label for record in mine for label in self._admitted(record, closed)])
-                for number, mine in sorted(records.items())
+            runs: dict[int, list[Records]] = {number: [] for number in everyone}
+            for run in map(Records.of, each.runs):
+                runs.setdefault(run.partition, []).append(run)
+            records = [
+                (number, Records.joined(mine) if mine else ()) for number, mine in sorted(runs.items())
             ]
-            closed.admitted.append([label for _, labels in parts for label in labels])
+            parts = [(number, self._admitted(mine, closed)) for number, mine in records]
+            closed.admitted.append([*chain.from_iterable(labels for _, labels in parts)])
             closed.timestamps.append(each.closed)
             closed.parts.append(parts)
-            log = self._digester.extend_round(log, sorted(records.items()))
+            log = self._digester.extend_round(log, records)
         return log
 
-    def _admitted(self, record: Record, closed: ClosedRounds) -> list[str]:
+    def _admitted(self, records: Sequence[Record], closed: ClosedRounds) -> list[str]:
+        """What is counted of records that follow each other."""
+        if isinstance(records, Records):
+            self._check_values(records)
+            try:
+                return self._bound.admit_all(self._decode.all(records))
+            except BadRecord:
+                pass  # at least one is none: those are found one by one
+        return [label for record in records for label in self._admitted_alone(record, closed)]
+
+    def _admitted_alone(self, record: Record, closed: ClosedRounds) -> list[str]:
         """What is counted of the record; a bad one becomes a dead letter and counts as an event without items."""
         self._check_value(record)
         try:

@@ -14,7 +14,7 @@ from stream_dp.engine.histogram import HistogramState, RoundChain
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.events.dead_letter import DeadLetter
-from stream_dp.events.merged_log import LogEntry
+from stream_dp.events.merged_log import LogPart
 from stream_dp.pipeline.intake import Intake, Position
 from stream_dp.releases.encoder import ReleaseEncoder
 
@@ -105,13 +105,13 @@ class Pipeline:
         """What the last round releases, from the state alone; `previous` is the round that was released before it."""
         return self._releaser.again(self.histogram, self.position.closed, previous)
 
-    def process(self, entries: Sequence[LogEntry]) -> Output:
+    def process(self, log: Sequence[LogPart]) -> Output:
         """Take what comes next in the log and release the rounds that it closes.
 
         What was taken before is skipped; what lies beyond the horizon is left.
         """
         before = self.intake.position.closed
-        closed = self.intake.process(entries, self.histogram.rounds_left)
+        closed = self.intake.process(log, self.histogram.rounds_left)
         heads = self._chain.extend(self.round + 1, closed.admitted, closed.parts)
         output = Output(dead_letters=closed.dead_letters, records=closed.records, heads=heads)
         for parts in self._releaser.release(

@@ -12,7 +12,7 @@ import numpy as np
 from stream_dp.counters.protocol import CounterState
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState, RoundChain
-from stream_dp.events.merged_log import LogEntry
+from stream_dp.events.merged_log import LogPart
 from stream_dp.pipeline.frames import FrameWriter
 from stream_dp.pipeline.intake import Intake, Position
 from stream_dp.pipeline.pipeline import Output
@@ -56,13 +56,13 @@ class Sequencer:
         """Whether the horizon is reached: the records that follow belong to another epoch."""
         return self.round == self.epoch.mechanism.horizon
 
-    def process(self, entries: Sequence[LogEntry]) -> Output:
+    def process(self, log: Sequence[LogPart]) -> Output:
         """Take what comes next in the log and frame the rounds that it closes.
 
         What was taken before is skipped; what lies beyond the horizon is left.
         """
         closed_before, horizon = self.intake.position.closed, self.epoch.mechanism.horizon
-        closed = self.intake.process(entries, horizon - self.round)
+        closed = self.intake.process(log, horizon - self.round)
         schedule = self.epoch.release_schedule
         wanted = schedule.wanted(self.round + 1, closed.timestamps, closed_before, horizon)
         if wanted.any():

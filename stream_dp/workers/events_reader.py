@@ -1,24 +1,30 @@
 """What a worker reads: its events and, where there are barriers, these too, as one log."""
 
 import asyncio
+import sys
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import BarrierChain
-from stream_dp.events.merged_log import LogEntry, MergedLog
+from stream_dp.events.merged_log import LogEntry, LogPart, MergedLog, one_by_one
 from stream_dp.events.record import Record
+from stream_dp.events.records import Records
 from stream_dp.kafka import log
+from stream_dp.kafka.consuming import BatchConsumer
 from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.vector import Vector, at
 
 _POLL_MILLISECONDS = 200
 _BARRIERS_HELD = 1_000
+_EVENTS_AHEAD = 50_000
+"""Most events that are read behind the first barrier that waits for some, or behind the last one that is known."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +52,20 @@ class EventsReader:
     def __init__(
         self,
         settings: Settings,
-        consumer: AIOKafkaConsumer,
+        consumer: BatchConsumer,
         position: Position,
         chain: BarrierChain | None,
         ends: LogEnds,
         stop_there: bool = False,
         by_events: bool = False,
+        headers: bool = False,
     ) -> None:
-        """`by_events`: events end rounds, although there are barriers."""
+        """`by_events`: events end rounds, although there are barriers; `headers`: theirs decide about events."""
         self.silence = 0.0
         """For how many seconds nothing has come although it was waited for."""
         self._consumer, self._ends, self._stop_there = consumer, ends, stop_there
         self._at_once, self._by_events = settings.batch_rounds, by_events
+        self._headers = headers
         self._segment_end: int | None = (
             None  # where the events ended, as the broker told, when the segment began
         )
@@ -100,7 +108,7 @@ class EventsReader:
             offsets[self._place(number)] = at(self._starts, number)
         self._assign(offsets)
 
-    async def read(self, most: int) -> list[LogEntry]:
+    async def read(self, most: int) -> list[LogPart]:
         """What comes next, nothing if that takes a while: at most `most` events, or barriers and what they close.
 
         Where no barriers close rounds, none of the events is beyond the end of the segment that has begun.
@@ -110,7 +118,7 @@ class EventsReader:
         if not self._by_events:
             return await self._read_merged(self._merged, most)
         if not self._segment:
-            self._segment.extend(await self._read_merged(self._merged, 1))
+            self._segment.extend(one_by_one(await self._read_merged(self._merged, 1)))
         return [self._segment.popleft() for _ in range(min(most, len(self._segment)))]
 
     async def _read_plain(self, most: int) -> list[Record]:
@@ -125,25 +133,33 @@ class EventsReader:
         if self._segment_end is None and place in found:
             told = self._consumer.last_stable_offset(place) or 0
             self._segment_end = max(told, found[place][-1].offset + 1)
-        return self._events_in(found, place)
+        return [Record.of(record) for record in self._in_time(found.get(place, ()), at(self._ends.events, 0))]
 
-    async def _read_merged(self, merged: MergedLog, most: int) -> list[LogEntry]:
+    async def _read_merged(self, merged: MergedLog, most: int) -> list[LogPart]:
         """What up to `most` barriers tell of the order of events."""
         if merged.barriers and not merged.awaited:
             await asyncio.sleep(0)  # whoever else waits has a turn
             return merged.take(most)
-        wanted = await self._wanted(merged)
-        found = await self._fetched(wanted, self._at_once)
-        if self._barriers in found:
-            self._barriers_read = found[self._barriers][-1].offset + 1
-            barriers = self._in_time(found[self._barriers], self._ends.barriers or 0)
-            merged.add_barriers((record.offset, record.value) for record in barriers)
-        for place in wanted:
-            if place != self._barriers:
-                reached = await self._consumer.position(place)
-                merged.add_events(self._events_in(found, place), reached, place.partition)
+        wanted, began = await self._wanted(merged), time.monotonic()
+        self._consumer.hurry(behind=merged.barriers > 0)
+        found = await self._consumer.records_up_to(wanted, _POLL_MILLISECONDS, self._headers)
+        self.silence = 0.0 if found else self.silence + time.monotonic() - began
+        for records in found.pop(self._barriers, ()):
+            self._barriers_read = records.offsets[-1] + 1
+            in_time = self._before(records, self._ends.barriers or 0)
+            merged.add_barriers(zip(in_time.offsets, in_time.values, strict=True))
+        for place in self._events:
+            number = place.partition
+            for records in found.get(place, ()):
+                in_time = self._before(records, at(self._ends.events, number))
+                merged.add_events(in_time, records.offsets[-1] + 1, number)
+            merged.add_events((), await self._consumer.position(place), number)
         await self._assign_new_partitions()
         return merged.take(most)
+
+    def _before(self, records: Records, end: int) -> Records:
+        """Those that are to be given."""
+        return records[: bisect_left(records.offsets, end)] if self._stop_there else records
 
     async def _fetched(
         self, wanted: Sequence[TopicPartition], limit: int
@@ -152,12 +168,6 @@ class EventsReader:
         found = await self._consumer.getmany(*wanted, timeout_ms=_POLL_MILLISECONDS, max_records=limit)
         self.silence = 0.0 if found else self.silence + time.monotonic() - began
         return dict(found)
-
-    def _events_in(
-        self, found: Mapping[TopicPartition, Sequence[ConsumerRecord]], place: TopicPartition
-    ) -> list[Record]:
-        end = at(self._ends.events, place.partition)
-        return [Record.of(record) for record in self._in_time(found.get(place, ()), end)]
 
     async def at_segment_end(self) -> bool:
         """Whether all that the log held when the segment began has been read.
@@ -170,12 +180,15 @@ class EventsReader:
         reached = await self._consumer.position(self._events[0])
         return self._segment_end is not None and reached >= self._segment_end
 
-    async def _wanted(self, merged: MergedLog) -> list[TopicPartition]:
-        """Which topics to read now.  Events behind the last barrier that is known have to be kept in memory."""
-        if not merged.barriers:
-            return [*self._events, self._barriers] if await self._has_all_barriers() else [self._barriers]
-        events = [self._events[number] for number in merged.awaited]
-        return events if merged.barriers >= _BARRIERS_HELD else [*events, self._barriers]
+    async def _wanted(self, merged: MergedLog) -> dict[TopicPartition, int]:
+        """How far to read each topic now.  Events behind the last barrier that is known have to be kept in memory."""
+        wanted = {} if merged.barriers >= _BARRIERS_HELD else {self._barriers: sys.maxsize}
+        if merged.barriers:
+            ends = merged.wanted(_EVENTS_AHEAD)
+            return {**{place: at(ends, place.partition) for place in self._events}, **wanted}
+        if merged.events < _EVENTS_AHEAD and await self._has_all_barriers():
+            wanted |= dict.fromkeys(self._events, sys.maxsize)
+        return wanted
 
     def _in_time(self, found: Sequence[ConsumerRecord], end: int) -> list[ConsumerRecord]:
         return [record for record in found if record.offset < end] if self._stop_there else list(found)

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from stream_dp.config.settings import Settings
 from stream_dp.events.barrier_chain import Barrier, BarrierChain
-from stream_dp.events.merged_log import LogEntry
+from stream_dp.events.merged_log import LogPart
 from stream_dp.events.record import Record
 from stream_dp.pipeline.coordinator import Coordinator, HeadsOfRounds
 from stream_dp.privacy.vector import Vector, at
@@ -54,7 +54,7 @@ class HeadsReader:
         self._consumer.seek(self._heads, self._heads_read)
         self._consumer.seek(self._barriers, self._barriers_read)
 
-    async def read(self, most: int) -> list[LogEntry]:
+    async def read(self, most: int) -> list[LogPart]:
         """What comes next, nothing if that takes a while: at most `most` barriers, each after its heads."""
         taken = self._taken(most)
         if taken:
@@ -73,8 +73,8 @@ class HeadsReader:
         self._waiting.add(Record.of(record) for record in found.get(self._heads, ()))
         return self._taken(most)
 
-    def _taken(self, most: int) -> list[LogEntry]:
-        taken: list[LogEntry] = []
+    def _taken(self, most: int) -> list[LogPart]:
+        taken: list[LogPart] = []
         while self._open and most:
             partitions = len(self._open[0].offsets)
             if self._waiting.missing(self._round + 1, partitions):

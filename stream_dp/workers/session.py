@@ -16,10 +16,10 @@ from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.engine.release_schedule import ReleaseSchedule
 from stream_dp.events.barrier_chain import BarrierChain
-from stream_dp.events.merged_log import LogEntry
+from stream_dp.events.merged_log import LogPart, one_by_one
 from stream_dp.events.record import Record
 from stream_dp.events.rounds import events_of
-from stream_dp.kafka.consuming import consumer
+from stream_dp.kafka.consuming import batch_consumer
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.coordinator import Coordinator
 from stream_dp.pipeline.pipeline import Output
@@ -74,7 +74,7 @@ class Session:
         self._journal = TopicPartition(settings.epochs, 0)
         self._log = CountedLog(settings, resumed.digester)
         self._log.counted(self.pipeline.position)
-        self._consumer = consumer(
+        self._consumer = batch_consumer(
             settings.kafka_address, group_id=f"{settings.stream}.running-histogram", auto_offset_reset="none"
         )
         barrier = self.pipeline.position.barrier
@@ -93,11 +93,12 @@ class Session:
                 resumed.ends,
                 stop_there=resumed.closing,
                 by_events=events_of(self.pipeline.epoch.privacy["rounds"]) is not None,
+                headers=self.pipeline.epoch.reads_headers,
             )
         self._producer = producer(settings.kafka_address, settings.compression)
         self._in_flight = InFlight(self._producer, settings.kafka, watch)
         self._schemas = settler_of(settings, self.pipeline, watch)
-        self._unread: list[LogEntry] = []  # what was read and names a schema that is not settled yet
+        self._unread: list[LogPart] = []  # what was read and names a schema that is not settled yet
 
     async def __aenter__(self) -> "Session":
         try:
@@ -122,7 +123,7 @@ class Session:
             await stop_client(reader.stop(), reader._client)
         await stop_producer(self._producer, why)
 
-    async def read(self) -> list[LogEntry]:
+    async def read(self) -> list[LogPart]:
         """What comes next in the log; nothing if that takes a while, or needs a schema that nobody can tell now."""
         self._watch.beat()
         if not self._unread:
@@ -134,7 +135,7 @@ class Session:
             most = records_left(rounds, at_once, self.pipeline.round, open_records, first_end)
             self._unread = await self._reader.read(most)
         if self._schemas is not None:
-            values = [each.value for each in self._unread if isinstance(each, Record)]
+            values = [each.value for each in one_by_one(self._unread) if isinstance(each, Record)]
             if not await self._schemas.settle(values):
                 return []
         entries, self._unread = self._unread, []
@@ -244,7 +245,7 @@ class Session:
         await asyncio.to_thread(self._store.check_hold)
         await self._send(missing, await self._reader.at_segment_end())
 
-    async def count(self, entries: list[LogEntry], ends: bool = False) -> None:
+    async def count(self, entries: list[LogPart], ends: bool = False) -> None:
         """Count what was read and send the batches of releases that have ended; `ends`: the last one has, in any case.
 
         Raises `Fenced`, with nothing sent, where that fails.

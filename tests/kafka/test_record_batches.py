@@ -236,3 +236,40 @@ def test_whatever_stands_in_a_batch_both_clients_read_the_same_or_nothing(payloa
         except UnreadableBatch:
             outcomes.append(None)
     assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+@pytest.mark.parametrize("at_once", [record_batches.AT_ONCE, 0], ids=["as a whole", "one by one"])
+@pytest.mark.parametrize("with_headers", [False, True])
+def test_records_that_come_in_columns_are_the_same(
+    codec: int, at_once: int, with_headers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [b"", b"a", None, b"x" * (LARGEST_VALUE + 7), *(b"%d" % n for n in range(300))]
+    plain = batch(values, compression=codec, keyed=True) + batch([b"after", None], headers=HEADERS)
+    broken = bytearray(batch([b"one", b"two", b"three"], headers=HEADERS))
+    place = broken.index(b"name", broken.index(b"two"))
+    broken[place : place + 4] = b"\xff\xfe\xfd\xfc"
+    monkeypatch.setattr(record_batches, "AT_ONCE", at_once)
+    for data in (plain, crc_again(broken)):
+        batches = Batches(AiokafkaRecords, data)
+        batches.columns_of, batches.headers = 7, with_headers
+        found: list[Record] = []
+        while (each := batches.next_batch()) is not None:
+            for whole in each:
+                assert whole.offset == whole.value.offsets[-1]
+                found += whole.value
+        expected = [record._replace(partition=7) for record in read(AiokafkaRecords, data)]
+        assert found == [each if with_headers else each._replace(headers=()) for each in expected]
+
+
+def test_a_batch_whose_offsets_are_not_its_own_is_told_in_columns_too() -> None:
+    data = bytearray(batch([b"one", b"two", b"three"]))
+    data[23:27] = (1).to_bytes(4)  # its last record is said to be the second one
+    batches = Batches(AiokafkaRecords, crc_again(data))
+    batches.columns_of = 0
+    found = batches.next_batch()
+    assert found is not None
+    records = iter(found)
+    assert [next(records).offset, next(records).offset] == [0, 1]
+    with pytest.raises(UnreadableBatch):
+        next(records)

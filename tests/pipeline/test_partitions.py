@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import Barrier, BarrierChain, beginning, named
-from stream_dp.events.merged_log import LogEntry, MergedLog, merged
+from stream_dp.events.merged_log import LogEntry, MergedLog, merged, one_by_one
 from stream_dp.events.record import Record
 from stream_dp.events.rounds import events_of
 from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
@@ -98,8 +98,8 @@ def fetched(of: Epoch, steps: Iterator[tuple[str, int]]) -> list[LogEntry]:
             reached = position[number] + 1
             log.add_events(records(number, position[number], reached), reached, number)
             position[number] = reached
-        found += log.take(1)
-    return found + log.take(99)
+        found += one_by_one(log.take(1))
+    return [*found, *one_by_one(log.take(99))]
 
 
 EVERYTHING = [*[("barrier", 0)] * 6, *[("events", 0)] * 9, *[("events", 1)] * 4, *[("events", 2)] * 6]

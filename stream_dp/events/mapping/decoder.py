@@ -2,20 +2,23 @@
 
 import gc
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 from stream_dp.config.secret import SettingsError
 from stream_dp.errors import needs_extra
-from stream_dp.events.event import LONGEST_LABEL, BadRecord, Event, decode_event, sized
+from stream_dp.events.event import LONGEST_LABEL, BadRecord, Event, decode_event, decode_events, sized
 from stream_dp.events.mapping.json_values import json_reader
 from stream_dp.events.mapping.mapping import Mapping
 from stream_dp.events.mapping.paths import Fields, Path, Value, compiled, fields_read, is_true, parsed
 from stream_dp.events.mapping.schema import Schema, SchemaNotSettled, SchemaOf, UnusableSchema, framed
 from stream_dp.events.mapping.text import text_of, texts_of
 from stream_dp.events.record import Record
+from stream_dp.events.records import Records
 
-Decoder = Callable[[Record], Event]
-"""The event in a record; raises `BadRecord`."""
+_Taken = TypeVar("_Taken")
+_Given = TypeVar("_Given")
 
 _Source = Callable[[Record, Value], Value]
 _FILTERED = Event([], "")
@@ -27,6 +30,18 @@ _ReadFrom = Callable[[bytes, int], Value]
 """Reads a value that begins at a place of the bytes."""
 
 
+@dataclass(frozen=True)
+class Decoder:
+    """The event in a record, and the events in many; both raise `BadRecord` where there is none in one of them."""
+
+    one: Callable[[Record], Event]
+    all: Callable[[Records], list[Event]]
+
+    def __call__(self, record: Record) -> Event:
+        """The event in a record."""
+        return self.one(record)
+
+
 def no_schemas(number: int) -> Schema | None:
     """A `SchemaOf` for what needs none."""
     raise SchemaNotSettled(number)
@@ -35,7 +50,7 @@ def no_schemas(number: int) -> Schema | None:
 def decoder_of(mapping: Mapping | None, schema_of: SchemaOf = no_schemas) -> Decoder:
     """The decoder of an epoch with this mapping.  Raises `SettingsError` for one that cannot be."""
     if mapping is None or not mapping.maps:
-        return _own_format
+        return Decoder(_own_format, lambda records: decode_events(records.values))
     try:
         return _mapped(mapping, _reader(mapping, schema_of))
     except UnusableSchema as unusable:
@@ -121,15 +136,6 @@ def _mapped(mapping: Mapping, read: Callable[[bytes], Value]) -> Decoder:
     where = None if mapping.where is None else _source(mapping.where)
     user = None if mapping.user is None else _source(mapping.user)
 
-    def decode(record: Record) -> Event:
-        collects = gc.isenabled()
-        gc.disable()  # a record of many small arrays would be looked through again and again while it is read
-        try:
-            return event(record)
-        finally:
-            if collects:
-                gc.enable()
-
     def event(record: Record) -> Event:
         found = read(sized(record.value))
         if where is not None and not is_true(where(record, found)):
@@ -139,7 +145,25 @@ def _mapped(mapping: Mapping, read: Callable[[bytes], Value]) -> Decoder:
             raise BadRecord("the mapping finds no item in it")
         return Event(items, None if user is None else _user(user(record, found)))
 
-    return decode
+    def events(records: Records) -> list[Event]:
+        return [*map(event, records)]
+
+    return Decoder(_without_collection(event), _without_collection(events))
+
+
+def _without_collection(decode: Callable[[_Taken], _Given]) -> Callable[[_Taken], _Given]:
+    """The same; a record of many small arrays would be looked through again and again while it is read."""
+
+    def decoded(taken: _Taken) -> _Given:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return decode(taken)
+        finally:
+            if collects:
+                gc.enable()
+
+    return decoded
 
 
 def _user(found: Value) -> str | None:
