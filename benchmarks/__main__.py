@@ -29,6 +29,7 @@ NAMES = (
     "intervals",
     "rate_test",
     "windows",
+    "endless",
 )
 
 

@@ -136,7 +136,7 @@ class CalibratedCounter(_Rule, frozen=True, omit_defaults=True):
 
     @property
     def chain_rounds(self) -> int:
-        """After so many rounds the hash chain begins anew, and what came before is not needed any more."""
+        """So many rounds have one hash chain, and an event costs what it costs in them: of windows, a block."""
         return self.horizon
 
     @property

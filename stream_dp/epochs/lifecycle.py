@@ -368,7 +368,7 @@ def charge_of(epoch: Epoch) -> Charge:
         rho=guarantee.rho,
         delta=guarantee.threshold_delta
         + program_delta(
-            guarantee.delta, mechanism.horizon, mechanism.items_per_event, guarantee.unit, mechanism.name
+            guarantee.delta, mechanism.chain_rounds, mechanism.items_per_event, guarantee.unit, mechanism.name
         ),
         first_offset=0 if _is_derived(epoch) else epoch.first_offset,
         end_offset=None,

@@ -241,6 +241,7 @@ def test_the_example_settings_show_every_setting_with_its_default() -> None:
     assert names == set(shown) | set(examples)
     values = shown | examples | {"unit": "user"}  # where items_per_user takes the place of items_per_event
     del values["items_per_event"]
+    assert load_settings(None, {}, stream="shop", mechanism="window", window=values.pop("window")) is not None
     assert load_settings(None, {}, **values) is not None
     assert load_settings(ROOT / "stream.example.toml", {}) == defaults
 

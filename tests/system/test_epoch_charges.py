@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from stream_dp.counters import DISCRETE, MECHANISMS
+from stream_dp.counters import DISCRETE, MECHANISMS, WINDOW
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
 from stream_dp.counters.discrete import DiscreteCounter
+from stream_dp.counters.window import WindowMechanism
 from stream_dp.epochs.journal import EpochClosed, EpochJournal
 from stream_dp.events.record import Record
 from stream_dp.privacy.accounting import discrete_gaussian_delta, gaussian_delta
@@ -39,19 +40,19 @@ def test_a_recount_is_charged_on_top(stream: Stream) -> None:
 
 
 @pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", [*MECHANISMS, WINDOW])
 def test_the_ledger_is_charged_all_of_delta_that_the_conversion_of_rho_leaves(
     stream: Stream, name: str
 ) -> None:
     """The ledger converts rho itself: the rest must be in the charge, what computing the noise of blt may cost too."""
-    own = replace(stream.settings, mechanism=name, epsilon=1.0)
+    own = replace(stream.settings, mechanism=name, window=60 if name == WINDOW else None, epsilon=1.0)
     with stream.redis() as client:
         epochs = take_over(own, CheckpointStore(client, own.stream), client)
         key = noise_key("redis", client, own.stream, may_create=True)
         epoch = epochs.open_next((0,), key_check(key)).epoch
     [charge] = charges(stream)
     assert charge.exact == (own.epsilon, own.delta)
-    if isinstance(epoch.mechanism, BltMechanism):
+    if isinstance(epoch.mechanism, BltMechanism | WindowMechanism):
         assert charge.delta >= own.delta * (1 / 2 + NUMERICAL_SHARE)
         converted = gaussian_delta(epoch.guarantee.rho, own.epsilon)
     else:
