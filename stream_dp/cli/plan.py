@@ -44,6 +44,9 @@ def plan(
         str, typer.Option(metavar="CODEC", help="Of the releases: zstd, gzip, snappy, lz4 or none.")
     ] = "zstd",
     replicas: Annotated[int, typer.Option(min=1, help="Brokers that keep each release.")] = 3,
+    partitions: Annotated[
+        int, typer.Option(min=1, help="Partitions of the events topic, for a group that reads them.")
+    ] = 12,
     as_json: options.Json = False,
 ) -> None:
     """Estimate what a stream of a given size needs, by timing the work on this machine for a few seconds.
@@ -77,6 +80,7 @@ def plan(
         label_bytes,
         compression,
         replicas,
+        partitions,
     )
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("measuring this machine", total=MEASUREMENTS)
@@ -95,10 +99,12 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
     rows = [
         ("shards", "no number is enough" if found.shards is None else f"{found.shards:,}"),
         ("sequencer", f"{found.sequencer_busy:.0%} of a processor"),
+        ("a group instead", f"{found.group_busy:.0%} of a processor, shared by its members"),
         ("a shard", f"{found.shard_busy:.0%} of a processor, {found.shard_memory / 1e6:,.0f} MB"),
         ("Redis", f"{found.redis / 1e6:,.0f} MB"),
         ("Kafka, events", _bandwidth(found.events_bandwidth)),
         ("Kafka, frames", _bandwidth(found.frames_bandwidth)),
+        ("Kafka, frames of a group", _bandwidth(found.group_bandwidth)),
         ("Kafka, releases", _bandwidth(found.releases_bandwidth)),
         ("releases on disk", str(found.releases_a_day)),
         ("table, if written", str(found.table_a_day)),
@@ -113,9 +119,10 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
         "\nThe formulas, in processor seconds a second, bytes, bytes a second, and bytes a day of one replica:"
     )
     for name, formula in FORMULAS.items():
-        console.print(f"[bold]{name:<18}[/] {formula}")
+        console.print(f"[bold]{name:<24}[/] {formula}")
     console.print(
-        f"\nHere S = {found.shards or MOST_SHARDS:,} shards, E = {work.events_per_second:,.10g} events and "
+        f"\nHere S = {found.shards or MOST_SHARDS:,} shards, P = {work.partitions:,} partitions, "
+        f"E = {work.events_per_second:,.10g} events and "
         f"R = {work.rounds_per_second:,.10g} rounds a second, i = {work.items_per_event:,} items an event and "
         f"k = {work.items_per_event * work.events_per_round:,} a round, N = {work.labels:,} labels of "
         f"L = {work.label_bytes:,} bytes, V = {work.visible:,} of them visible, B = {PRUNING_ROUNDS} rounds a block, "

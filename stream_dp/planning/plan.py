@@ -1,7 +1,8 @@
 """What a stream of a given size needs: shards, memory, Redis and bandwidth, from what the work costs on this machine.
 
-The model is `FORMULAS`, with S shards, E events and R rounds a second, i items an event and k a round, N labels of L
-bytes, V of them visible, pruning blocks of B rounds, compression to the share C, and the `Costs` by their names.
+The model is `FORMULAS`, with S shards, P partitions, E events and R rounds a second, i items an event and k a round, N
+labels of L bytes, V of them visible, pruning blocks of B rounds, compression to the share C, and the `Costs` by their
+names.
 
 Visible labels are drawn for, sorted, encoded and compressed in every round; idle ones are looked at once a block.  A
 process may be busy for `UTILISATION` of the time at most, so that it catches up after a restart.
@@ -11,6 +12,7 @@ live stream writes.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 from time import process_time
 
 from stream_dp.config.settings import Settings
@@ -37,17 +39,21 @@ from stream_dp.releases.encoder import ReleaseEncoder
 FORMULAS = {
     "sequencer": "E * decode + R * (sequence + S * frame)",
     "a shard": "R * (round + (V * (visible + compress * (release_per_label + L)) + N / B * idle + k * item) / S)",
+    "a group": "E * decode + R * P * (sequence + S * frame)",
     "memory of a shard": "process_bytes + N / S * (memory_per_label + L)",
     "Redis": "N * (redis_per_label + L)",
     "Kafka, events": "E * (i * (L + 3) + 80)",
     "Kafka, frames": "R * S * 48 + E * i * (L + 4)",
+    "Kafka, frames of a group": "R * P * S * 72 + E * i * (L + 2) + R * P * 196",
     "Kafka, releases": "R * (S * release + V * (release_per_label + L))",
     "releases a day": "86400 * C * R * (release + V * (release_per_label + L))",
     "table a day": "86400 * min(R, 1) * V * (row + 2 * L)",
 }
 """Processor seconds a second, bytes, bytes a second, and bytes a day of one replica.
 
-With one shard there are no frames, and one worker is both.  Only the releases' line knows compression.
+With one shard there are no frames, and one worker is both.  A group (`intake = "group"`) reads in place of the
+sequencer; its members divide what it needs, and its frames hold each label of a round at most once a partition.
+Only the releases' line knows compression.
 The table is as `stream-dp table` writes it once a second, before Kafka compacts it to V rows.
 """
 
@@ -79,6 +85,7 @@ class Workload:
     label_bytes: int = 16
     compression: str = "zstd"
     replicas: int = REPLICAS
+    partitions: int = 12
 
     @property
     def rounds_per_second(self) -> float:
@@ -121,10 +128,12 @@ class Plan:
     shards: int | None
     sequencer_busy: float
     shard_busy: float
+    group_busy: float
     shard_memory: float
     redis: float
     events_bandwidth: float
     frames_bandwidth: float
+    group_bandwidth: float
     releases_bandwidth: float
     compressed: float
     releases_a_day: Growth
@@ -137,6 +146,17 @@ def sequencer_busy(work: Workload, costs: Costs, shards: int) -> float:
     """The share of one processor that the sequencer needs; one shard has none, and its worker decodes itself."""
     busy = work.events_per_second * costs.decode + work.rounds_per_second * costs.sequence
     return busy + (work.rounds_per_second * shards * costs.frame if shards > 1 else 0.0)
+
+
+def group_busy(work: Workload, costs: Costs, shards: int) -> float:
+    """How many processors all members of a group need together."""
+    frames = work.rounds_per_second * work.partitions * (costs.sequence + shards * costs.frame)
+    return work.events_per_second * costs.decode + frames
+
+
+def members_needed(work: Workload, costs: Costs, shards: int) -> int:
+    """How many members a group needs."""
+    return ceil(group_busy(work, costs, shards) / UTILISATION)
 
 
 def shard_busy(work: Workload, costs: Costs, shards: int) -> float:
@@ -160,11 +180,13 @@ def plan(work: Workload, costs: Costs) -> Plan:
         shards=shards,
         sequencer_busy=sequencer_busy(work, costs, counted),
         shard_busy=shard_busy(work, costs, counted),
+        group_busy=group_busy(work, costs, counted),
         shard_memory=costs.process_bytes
         + work.labels / counted * (costs.memory_per_label + work.label_bytes),
         redis=work.labels * (costs.redis_per_label + work.label_bytes),
         events_bandwidth=items * (work.label_bytes + 3) + work.events_per_second * 80,
         frames_bandwidth=frames,
+        group_bandwidth=rounds * work.partitions * (counted * 72 + 196) + items * (work.label_bytes + 2),
         releases_bandwidth=rounds
         * (counted * costs.release + work.visible * (work.label_bytes + costs.release_per_label)),
         compressed=compressed,
@@ -190,7 +212,7 @@ def _limits(work: Workload, costs: Costs, shards: int | None, a_day: Growth) -> 
         if decoding > UTILISATION:
             found.append(
                 f"One sequencer decodes {UTILISATION / costs.decode:,.0f} events a second here, and this is "
-                f"{work.events_per_second:,.0f}: divide the events among several streams."
+                f"{work.events_per_second:,.0f}: {_group_instead(work, costs)}divide the events among several streams."
             )
         else:
             found.append(
@@ -205,6 +227,18 @@ def _limits(work: Workload, costs: Costs, shards: int | None, a_day: Growth) -> 
     if a_day.is_much:
         found.append(f"The releases grow by {a_day}: {a_day.advice(work.compression)}.")
     return found
+
+
+def _group_instead(work: Workload, costs: Costs) -> str:
+    """What a group would need; nothing where none would do."""
+    fitting = (n for n in range(1, MOST_SHARDS + 1) if shard_busy(work, costs, n) <= UTILISATION)
+    shards = next(fitting, None)
+    if shards is None or (members := members_needed(work, costs, shards)) > work.partitions:
+        return ""
+    return (
+        f'let a group of {members} read them (rounds = "ticks", intake = "group", shards = {shards}; '
+        "docs/operations/intake.md), or "
+    )
 
 
 def measure_costs(

@@ -59,16 +59,29 @@ def test_the_plan_is_what_the_formulas_say(shards: int) -> None:
     found = plan(work, replace(COSTS, visible=4e-6) if shards > 1 else COSTS)
     assert (found.shards or 0) > 1 if shards > 1 else found.shards == 1
     costs = asdict(replace(COSTS, visible=4e-6)) if shards > 1 else asdict(COSTS) | {"frame": 0.0}
-    size = {"S": found.shards, "E": work.events_per_second, "R": work.rounds_per_second, "i": 3, "k": 1_500}
+    size = {
+        "S": found.shards,
+        "P": 12,
+        "E": work.events_per_second,
+        "R": work.rounds_per_second,
+        "i": 3,
+        "k": 1_500,
+    }
     names = costs | size | {"N": work.labels, "V": work.visible, "L": 21, "B": 256}
     names["C"] = compressed_share(2_000, 21, work.rounds_per_second, "zstd")
     said = {name: eval(formula, {}, names) for name, formula in FORMULAS.items()}
     if shards == 1:
         said["Kafka, frames"] = 0
+        said["a group"] += work.rounds_per_second * 12 * COSTS.frame
     assert list(said.values()) == pytest.approx(
         [
-            *(found.sequencer_busy, found.shard_busy, found.shard_memory, found.redis),
-            *(found.events_bandwidth, found.frames_bandwidth, found.releases_bandwidth),
+            *(found.sequencer_busy, found.shard_busy, found.group_busy, found.shard_memory, found.redis),
+            *(
+                found.events_bandwidth,
+                found.frames_bandwidth,
+                found.group_bandwidth,
+                found.releases_bandwidth,
+            ),
             found.releases_a_day.bytes_a_day,
             found.table_a_day.bytes_a_day,
         ]
@@ -112,6 +125,7 @@ def test_bytes_a_day_on_the_page_are_the_plan(row: list[str]) -> None:
     ("work", "told"),
     [
         (replace(WORK, events_per_second=200_000.0, events_per_round=1_000), "among several streams"),
+        (replace(WORK, events_per_second=200_000.0, events_per_round=100_000), "let a group of 2 read them"),
         (replace(WORK, events_per_second=90_000.0), 'rounds = "every-N"'),
         (replace(WORK, horizon=65_535), "lasts 66 seconds"),
         (WORK, "The releases grow by"),
