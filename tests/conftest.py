@@ -1,6 +1,8 @@
 """Which Kafka the tests meet: the embedded broker (default), or a real Apache Kafka node."""
 
 import signal
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,27 +20,20 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 
-LONGEST_FIRST = (
-    *(
-        "test_shards",
-        "test_outages",
-        "test_redis_outages",
-        "test_epochs",
-        "test_epoch_charges",
-        "test_tls",
-        "test_rolling",
-    ),
-    *("test_new_epoch", "test_log_identity", "test_jobs", "test_replay", "test_crashes", "test_demo"),
-    *("test_page", "test_load", "test_running_histogram", "test_rounds_and_users", "test_dashboard_server"),
-    *("test_mechanisms", "test_metrics", "test_secrets", "test_fencing"),
-)
-"""The files that take longest: begun last, one of them would go on alone when the others are done."""
+SYSTEM = Path(__file__).parent / "system"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first; tests of a file stay together and in order."""
-    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+    """Whole systems before what runs in one process, and large files before small ones.
+
+    What takes long and is begun last would go on alone when the others are done.  Tests of a file stay in order.
+    """
+
+    def turn(item: pytest.Item) -> tuple[bool, int, Path]:
+        return not item.path.is_relative_to(SYSTEM), -size(item.path), item.path
+
+    size = cache(lambda path: path.stat().st_size)
+    items.sort(key=turn)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
