@@ -12,8 +12,8 @@ add = $(UV) pip install --quiet --python .venv/bin/python $(1) || \
 # What one process has compiled is there for the next.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests wait more than they compute: four files at a time keep two processors busy.
-PYTEST := .venv/bin/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+# Tests wait more than they compute: four files at a time left two processors idle for a quarter of the time.
+PYTEST := .venv/bin/python -m pytest --numprocesses 6 --dist loadfile --no-loadscope-reorder
 
 # Chromium is installed by .ci/run, and cannot be installed from here; everything else is tested without it too.
 WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
