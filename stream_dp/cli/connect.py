@@ -21,7 +21,7 @@ from stream_dp.config.settings import Settings, load_settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.mapping import Mapping
-from stream_dp.planning.proposal import DAYS, Cost, as_toml, costs, rounds_for
+from stream_dp.planning.proposal import DAYS, Cost, as_toml, costs, rounds_for, section_of
 from stream_dp.planning.public_records import distinct_items, public_shape
 from stream_dp.planning.record_fields import fields_of, items_among, users_among
 from stream_dp.planning.record_shapes import Shape
@@ -253,11 +253,10 @@ def _next(settings: Settings, file: Path) -> list[str]:
 
 def _as_dict(found: _Found, settings: Settings, compared: list[Cost], file: Path) -> dict[str, Any]:
     told = {name: each for name, each in msgspec.to_builtins(settings).items() if name in _told(settings)}
-    section = {name: each for name, each in msgspec.to_builtins(settings.mapping).items() if each is not None}
     return {
         "topic": asdict(found.survey),
         "candidates": {"items": found.items, "user": found.users},
-        "settings": told | {"events": section},
+        "settings": told | {"events": section_of(settings)},
         "costs": [asdict(each) for each in compared],
         "written": str(file),
         "next": _next(settings, file),

@@ -69,11 +69,20 @@ def as_toml(settings: Settings, names: list[str]) -> str:
     """Those settings that are named, and the section `[events]`, as the text of a settings file."""
     told = msgspec.to_builtins(settings)
     lines = [f"{name} = {_value(told[name])}" for name in names]
-    section = settings.mapping or EventsSection()
-    inner = msgspec.to_builtins(section)
     lines += ["", "[events]"]
-    lines += [f"{name} = {_value(each)}" for name, each in inner.items() if each is not None]
+    lines += [f"{name} = {_value(each)}" for name, each in section_of(settings).items()]
     return "\n".join(lines) + "\n"
+
+
+def section_of(settings: Settings) -> dict[str, Any]:
+    """What `[events]` names: the topic, its format, and whatever is not as it would be anyway."""
+    default = msgspec.to_builtins(EventsSection())
+    told = msgspec.to_builtins(settings.mapping or EventsSection())
+    return {
+        name: each
+        for name, each in told.items()
+        if each is not None and (name == "format" or each != default[name])
+    }
 
 
 def _value(content: Any) -> str:
