@@ -18,6 +18,7 @@ NAMES = (
     "jobs",
     "defaults",
     "dashboard",
+    "charts",
     "pruning",
     "checkpoint",
     "scaling",
