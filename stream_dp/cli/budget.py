@@ -12,6 +12,7 @@ from rich.console import Console
 
 from stream_dp.cli import options
 from stream_dp.cli.budget_view import (
+    conversion,
     print_charges,
     print_history,
     print_ranges,
@@ -196,7 +197,9 @@ def set_(
     if as_json:
         typer.echo(json.dumps(report))
     else:
-        print_summary(Console(highlight=False), report)
+        console = Console(highlight=False)
+        print_summary(console, report)
+        console.print(conversion(report["budget"]), style="dim", soft_wrap=True)
 
 
 @app.command()

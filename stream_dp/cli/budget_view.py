@@ -61,6 +61,15 @@ def report_of(ledger: "Ledger", odometer: bool = False) -> dict[str, Any]:
     }
 
 
+def conversion(limits: dict[str, float]) -> str:
+    """What became of the epsilon that somebody set, and why: `limits` is the `budget` of a report."""
+    return (
+        f"Charges are added up as rho, because the rhos of releases simply add and their epsilons do not: epsilon "
+        f"{limits['epsilon']:g} at delta {limits['delta']:g} leaves room for rho {limits['rho']:.4g} in all, with "
+        f"{limits['charged_delta']:.3g} of delta for what the releases themselves may miss."
+    )
+
+
 def _charge(stored: "Stored") -> dict[str, Any]:
     return dict(msgspec.to_builtins(stored.now)) | {"at": stored.at}
 

@@ -85,6 +85,14 @@ def test_what_is_set_is_shown(budget: Any, ledger: Ledger) -> None:
     assert "epsilon 1, delta 1e-06 per event" in budget("show").stdout
 
 
+def test_it_is_told_what_became_of_epsilon_and_why(budget: Any, ledger: Ledger) -> None:
+    said = budget("set", "--epsilon", "4", "--delta", "1e-6").stdout
+    found = ledger.budget()
+    assert found is not None
+    assert "Charges are added up as rho, because the rhos of releases simply add" in said
+    assert f"epsilon 4 at delta 1e-06 leaves room for rho {found.rho:.4g} in all, with 5e-07 of delta" in said
+
+
 def test_a_share_for_own_deltas_is_told_before_anything_is_charged(budget: Any, ledger: Ledger) -> None:
     told_share = ("set", "--epsilon", "1", "--delta", "1e-6", "--own-deltas", "0.05")
     report = told(budget(*told_share, "--json"))

@@ -195,6 +195,7 @@ def test_the_description_is_openapi_and_names_every_address(client: TestClient) 
     for name in names:
         assert client.get(f"/{name}").content == (STATIC / name).read_bytes()
     assert client.get("/").content == (STATIC / "index.html").read_bytes()
+    assert client.get("/chart.js").headers["content-encoding"] == "gzip"
     for outside in ("/../app.py", "/%2e%2e/app.py", "/..%2fapp.py", "//etc/passwd"):
         assert client.get(outside).status_code == 404
     for schema in API["components"]["schemas"].values():
