@@ -1,4 +1,4 @@
-"""What a request leaves open, chosen without looking at data: docs/jobs.md, "What is chosen where you say nothing"."""
+"""What a request leaves open, chosen without looking at data: docs/jobs.md, "Defaults"."""
 
 from stream_dp.jobs.calibrated import MOST_ITEMS
 from stream_dp.jobs.request import JobName
