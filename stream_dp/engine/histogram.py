@@ -15,16 +15,14 @@ from numpy.typing import NDArray
 from stream_dp.counters.protocol import CalibratedCounter, Column, CounterState, Hits, grown
 from stream_dp.engine.noise_table import BlockState, PrunedTable, Pruning, WholeTable
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
+from stream_dp.engine.round_chain import chain_heads
 from stream_dp.engine.sorting import sorted_by_count
+from stream_dp.engine.visible_labels import VisibleLabels, hide_below, hide_until
 from stream_dp.errors import StreamDpError
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
 _MOST_ROUNDS = 1 << 12
 _CELLS_AT_ONCE = 1 << 17  # rounds x labels of a block: its matrices stay in the second-level cache
-
-
-Parts = Sequence[tuple[int, Sequence[str]]]
-"""What a round admitted: partitions in order, each with its labels."""
 
 
 class HorizonReached(StreamDpError):
@@ -68,17 +66,6 @@ class HistogramState:
         return self.counter.round + (len(self.block.histories) if self.block else 0)
 
 
-def chain_heads(
-    noise: KeyedNoise, history: bytes, first: int, rounds: Sequence[Sequence[str]]
-) -> list[bytes]:
-    """The heads of the hash chain after each of `rounds`, of which `first` follows `history`."""
-    heads = []
-    for round_number, admitted in enumerate(rounds, first):
-        history = noise.extend_history(history, round_number, admitted)
-        heads.append(history)
-    return heads
-
-
 def rounds_at_once(
     known: int, rounds: Sequence[Sequence[str]], wanted: NDArray[np.bool_] | None = None
 ) -> int:
@@ -87,49 +74,6 @@ def rounds_at_once(
     rows = rows[: rows.searchsorted(_CELLS_AT_ONCE // max(1, known), "right")]
     cells = rows * (known + np.cumsum([len(admitted) for admitted in rounds[: len(rows)]]))
     return max(1, int(cells.searchsorted(_CELLS_AT_ONCE, "right")))
-
-
-class RoundChain:
-    """The hash chain over what rounds admit, of one partition or of several.
-
-    `history` is its head, and `heads` those of the partitions, where there are several: a host that reads one of them
-    alone computes the same.  It begins anew after every `chain_rounds` rounds, with the number of the next one.
-    """
-
-    def __init__(
-        self,
-        noise: KeyedNoise,
-        chain_rounds: int,
-        history: bytes = EMPTY_HISTORY,
-        heads: Sequence[bytes] = (),
-    ) -> None:
-        self.history, self.heads = history, tuple(heads)
-        self._noise, self._rounds = noise, chain_rounds
-
-    def extend(
-        self, first: int, rounds: Sequence[Sequence[str]], parts: Sequence[Parts | None]
-    ) -> list[bytes]:
-        """The heads after each of `rounds`, of which `first` is the next one.
-
-        `parts`: what each of them admitted by partition, None where there is only one.
-        """
-        found = []
-        for number, (admitted, by_partition) in enumerate(zip(rounds, parts, strict=True), first):
-            if (number - 1) % self._rounds == 0:
-                self.history, self.heads = EMPTY_HISTORY, ()
-            if by_partition is None:
-                self.history = self._noise.extend_history(self.history, number, admitted)
-            else:
-                joined = [(place, self._extended(number, place, labels)) for place, labels in by_partition]
-                self.history = self._noise.join_history(self.history, number, joined)
-            found.append(self.history)
-        return found
-
-    def _extended(self, number: int, partition: int, admitted: Sequence[str]) -> bytes:
-        heads = [*self.heads, *[EMPTY_HISTORY] * (partition + 1 - len(self.heads))]
-        heads[partition] = self._noise.extend_partition(heads[partition], number, partition, admitted)
-        self.heads = tuple(heads)
-        return heads[partition]
 
 
 class RunningHistogram:
@@ -158,7 +102,7 @@ class RunningHistogram:
         self._rows: dict[str, int] = {}
         self._ids = np.empty((0, 2), np.uint64)
         self._counts = np.empty(0, np.int32)
-        self._visible = _VisibleLabels()
+        self._visible = VisibleLabels()
         self._shown_since = np.empty(0, np.int32) if mechanism.shown == "kept" else None
         self._newest_shown = 0
         if state is not None and earlier is not None and earlier._begins(state.labels, noise):
@@ -345,9 +289,9 @@ class RunningHistogram:
         """
         assert self._shown_since is not None
         if self.mechanism.shown != "kept":
-            return _hide_below(tau, self._shown_since[rows] > 0, noisy)
+            return hide_below(tau, self._shown_since[rows] > 0, noisy)
         if np.any(self._newest_shown > rounds):
-            return _hide_until(self._shown_since[rows], rounds, noisy)
+            return hide_until(self._shown_since[rows], rounds, noisy)
         return None
 
     def _release(
@@ -381,43 +325,3 @@ class RunningHistogram:
         if len(drawn) < len(columns):
             ranks = drawn[ranks]
         return ReleasedBlock(rounds, sizes, ranks, counts, visible.labels, heads)
-
-
-def _hide_until(
-    since: NDArray[np.int32], rounds: NDArray[np.int64], noisy: NDArray[np.int32]
-) -> NDArray[np.int32]:
-    """Put the cells of each column before the round `since` below all others; returns the least count of the others."""
-    late = np.flatnonzero(since > rounds[0])
-    least = noisy.min()
-    early = rounds[:, np.newaxis] < since[late]
-    noisy[:, late] = np.where(early, least - 1, noisy[:, late])
-    return np.full(len(rounds), least)
-
-
-def _hide_below(
-    tau: NDArray[np.int32], known: NDArray[np.bool_], noisy: NDArray[np.int32]
-) -> NDArray[np.int32]:
-    """Put the cells below `tau` of columns that are not `known` below all others; returns the others' least count."""
-    least = noisy.min(initial=0)
-    noisy[(noisy < tau[:, np.newaxis]) & ~known] = least - 1
-    return np.full(len(tau), least)
-
-
-class _VisibleLabels:
-    """The labels released so far by this process, in label order: `rows` (int64) and `labels` (object)."""
-
-    def __init__(self) -> None:
-        self.rows = np.empty(0, np.int64)
-        self.labels = np.empty(0, object)
-        self._included = np.empty(0, bool)
-
-    def include(self, rows: NDArray[np.int64], labels: list[str]) -> None:
-        """Add `rows`, positions in `labels`."""
-        self._included = grown(self._included, len(labels))
-        new = rows[~self._included[rows]]
-        if not len(new):
-            return
-        self._included[new] = True
-        ordered = sorted([*self.rows.tolist(), *new.tolist()], key=labels.__getitem__)
-        self.rows = np.array(ordered, np.int64)
-        self.labels = np.array([labels[row] for row in ordered], object)

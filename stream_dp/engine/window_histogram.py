@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import Column, CounterState, Hits, grown
 from stream_dp.counters.window import WindowMechanism
-from stream_dp.engine.histogram import HistogramState, chain_heads, rounds_at_once
+from stream_dp.engine.histogram import HistogramState, rounds_at_once
 from stream_dp.engine.noise_table import add_counts
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
+from stream_dp.engine.round_chain import chain_heads
 from stream_dp.engine.sorting import sorted_by_count
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from stream_dp.engine.epoch import Epoch
-from stream_dp.engine.histogram import Parts
 from stream_dp.engine.release_schedule import NEVER
+from stream_dp.engine.round_chain import Parts
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.bounding import Bound, EventBound, UserBound
 from stream_dp.events.dead_letter import DeadLetter

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stream_dp.engine.counting import Histogram, histogram_of
 from stream_dp.engine.epoch import Epoch
-from stream_dp.engine.histogram import HistogramState, RoundChain
+from stream_dp.engine.histogram import HistogramState
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.engine.released_block import ReleasedBlock
+from stream_dp.engine.round_chain import RoundChain
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.merged_log import LogPart
 from stream_dp.pipeline.intake import Intake, Position

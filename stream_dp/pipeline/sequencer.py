@@ -11,7 +11,8 @@ import numpy as np
 
 from stream_dp.counters.protocol import CounterState
 from stream_dp.engine.epoch import Epoch
-from stream_dp.engine.histogram import HistogramState, RoundChain
+from stream_dp.engine.histogram import HistogramState
+from stream_dp.engine.round_chain import RoundChain
 from stream_dp.events.merged_log import LogPart
 from stream_dp.pipeline.frames import FrameWriter
 from stream_dp.pipeline.intake import Intake, Position

@@ -14,7 +14,7 @@ from stream_dp.config.secret import SettingsError
 from stream_dp.config.settings import Settings
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.engine.epoch import Epoch, EpochRefused
-from stream_dp.engine.histogram import HistogramState, RunningHistogram, chain_heads
+from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.engine.known_labels import (
     LARGEST_FILE,
     LARGEST_PIECE,
@@ -26,6 +26,7 @@ from stream_dp.engine.known_labels import (
     read_list,
 )
 from stream_dp.engine.noise_table import Pruning
+from stream_dp.engine.round_chain import chain_heads
 from stream_dp.events.event import LONGEST_LABEL
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
 from stream_dp.privacy.shown import Shown

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from stream_dp.counters import DISCRETE
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.protocol import CalibratedCounter, Counter, EpochParameters, Hits, RunningCounter
-from stream_dp.engine.histogram import HistogramState, RunningHistogram, chain_heads
+from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.engine.noise_table import Pruning
+from stream_dp.engine.round_chain import chain_heads
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
 KEY, STREAM, NONCE = bytes(range(32)), "pruning", bytes(16)
