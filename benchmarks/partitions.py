@@ -1,38 +1,70 @@
 """Events a second from a topic with twelve partitions to releases, beside a topic with one; rounds end by barriers.
 
-Both hold a backlog of the same events when the worker begins, and the barriers of a round a second of events.  What
-counts is the ratio: the figures themselves are those of a machine.
+Both hold a backlog of the same events when the worker begins, and the barriers of a round a second of events.  Beside
+the events a second there is the processor time of an event, in the worker and in its servers: it says what two cores
+can do where other work has the rest of them.
 """
 
 import asyncio
+import os
 import tempfile
+from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
-from time import perf_counter, time
+from time import perf_counter, process_time, time
+from typing import NamedTuple
 
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka import KafkaProducer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.measure import take_turns
 from stream_dp.barriers.key import barrier_key
 from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import embedded
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.events.barrier_chain import BarrierChain, named
+from stream_dp.events.bounding import EventBound
+from stream_dp.events.log_digest import NOTHING, LogDigester
+from stream_dp.events.mapping.decoder import decoder_of
+from stream_dp.events.records import Records
 from stream_dp.kafka import log
+from stream_dp.kafka.record_batches import whole_batches
+from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.store.noise_key import noise_key
 from stream_dp.workers.histogram import Worker
 from tests.apache_kafka.server import KafkaUnavailableError, apache_kafka
 
 PARTITIONS = 12
-ROUNDS, EVENTS_A_ROUND = 6, 30_000
+ROUNDS, EVENTS_A_ROUND = 10, 30_000
 LABELS = 100
-TURNS = 3
+TURNS = 2
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Taken(NamedTuple):
+    """What the backlog took: seconds, and processor seconds of the worker and of its servers, the broker and Redis."""
+
+    seconds: float
+    worker: float
+    servers: float
 
 
 def main(console: Console) -> None:
-    """Print events a second, turn by turn, on Apache Kafka or, without it, on the embedded broker."""
-    table = Table("broker", "one partition", f"{PARTITIONS} partitions", "ratio", title="Events a second")
+    """Print what each turn took, on Apache Kafka or, without it, on the embedded broker; then what each step costs."""
+    table = Table(
+        *(
+            "broker",
+            "partitions",
+            "events/s",
+            "worker: us of processor",
+            "broker and Redis: us",
+            "two cores could",
+        ),
+        title=f"{ROUNDS * EVENTS_A_ROUND:,} events in rounds of {EVENTS_A_ROUND:,}, from topic to releases",
+    )
     with tempfile.TemporaryDirectory() as folder, embedded(Path(folder)) as servers:
         try:
             with apache_kafka(Path(folder) / "apache") as kafka:
@@ -41,17 +73,80 @@ def main(console: Console) -> None:
             console.print(f"Without Apache Kafka: {reason}")
             _turns(table, "embedded", servers.kafka, servers.redis_url)
     console.print(table)
+    console.print("two cores could: one for the worker and one for broker and Redis, by processor time")
+    _steps(console)
 
 
 def _turns(table: Table, broker: str, kafka: str, redis_url: str) -> None:
+    events = ROUNDS * EVENTS_A_ROUND
     for turn in range(1, TURNS + 1):
-        rates = [
-            asyncio.run(
-                _rate(_settings(kafka, redis_url, f"bench-partitions-{partitions}-{turn}"), partitions)
+        for partitions in (1, PARTITIONS):
+            settings = _settings(kafka, redis_url, f"bench-partitions-{partitions}-{turn}")
+            taken = asyncio.run(_taken(settings, partitions))
+            table.add_row(
+                broker,
+                str(partitions),
+                f"{events / taken.seconds:,.0f}",
+                f"{taken.worker / events * 1e6:.2f}",
+                f"{taken.servers / events * 1e6:.2f}",
+                f"{events / max(taken.worker, taken.servers):,.0f}/s",
             )
-            for partitions in (1, PARTITIONS)
-        ]
-        table.add_row(broker, f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", f"{rates[1] / rates[0]:.2f}")
+
+
+def _steps(console: Console) -> None:
+    """Print the processor time of each step that a worker takes with a round, without any server."""
+    values = [_event(number) for number in range(EVENTS_A_ROUND)]
+    batches = [memoryview(_batch(values[start : start + 500])) for start in range(0, EVENTS_A_ROUND, 500)]
+    parts = [
+        Records(number, range(len(mine)), [0] * len(mine), [None] * len(mine), mine)
+        for number in range(PARTITIONS)
+        for mine in [values[number::PARTITIONS]]
+    ]
+    decode, bound, digester = decoder_of(None), EventBound(2), LogDigester(bytes(32))
+    events = [decode.all(each) for each in parts]
+    labels = [bound.admit_all(each) for each in events]
+    noise = KeyedNoise(bytes(32), "bench", bytes(16))
+    single = [*chain.from_iterable(parts)]
+    steps: dict[str, Callable[[], object]] = {
+        "unpack the batches of a fetch": lambda: [
+            list(whole_batches(DefaultRecordBatch, each, 0, False)) for each in batches
+        ],
+        "decode": lambda: [decode.all(each) for each in parts],
+        "bound": lambda: [bound.admit_all(each) for each in events],
+        "digest of the log, several partitions": lambda: digester.extend_round(
+            NOTHING, list(enumerate(parts))
+        ),
+        "digest of the log, one partition": lambda: digester.extend(NOTHING, single),
+        "hash chain, several partitions": lambda: [
+            noise.extend_partition(bytes(32), 1, number, each) for number, each in enumerate(labels)
+        ],
+    }
+    table = Table("step", "us an event", title="Processor time of the steps of a worker")
+    for name, seconds in take_turns(steps, 5, process_time).items():
+        table.add_row(name, f"{seconds / EVENTS_A_ROUND * 1e6:.2f}")
+    console.print(table)
+
+
+def _batch(values: list[bytes]) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 24)
+    for number, value in enumerate(values):
+        builder.append(number, 1_000, None, value, [])
+    return bytes(builder.build())
+
+
+def _event(number: int) -> bytes:
+    items = ",".join(f'"label {(number * 2 + each) * 7 % LABELS}"' for each in range(2))
+    return b'{"items":[%b]}' % items.encode()
+
+
+def _servers_seconds() -> float:
+    """The processor time of the servers so far, which are this process's children."""
+    found = 0
+    for task in Path("/proc/self/task").iterdir():
+        for pid in (task / "children").read_text().split():
+            fields = (Path("/proc") / pid / "stat").read_text().rpartition(")")[2].split()
+            found += int(fields[11]) + int(fields[12])
+    return found / _TICKS_A_SECOND
 
 
 def _settings(kafka: str, redis_url: str, stream: str) -> Settings:
@@ -69,27 +164,27 @@ def _settings(kafka: str, redis_url: str, stream: str) -> Settings:
     )
 
 
-async def _rate(settings: Settings, partitions: int) -> float:
+async def _taken(settings: Settings, partitions: int) -> Taken:
     """Open an epoch, write the backlog and its barriers, and count it."""
     log.create_topics(settings.kafka_address, settings.events, partitions=partitions)
     await _run(settings, 0)
     await asyncio.to_thread(_write_backlog, settings, partitions)
-    return ROUNDS * EVENTS_A_ROUND / await _run(settings, ROUNDS)
+    return await _run(settings, ROUNDS)
 
 
-async def _run(settings: Settings, rounds: int) -> float:
-    """Run a worker until it has counted so many rounds; returns the seconds since it began to."""
+async def _run(settings: Settings, rounds: int) -> Taken:
+    """Run a worker until it has counted so many rounds; returns what it took since it began to."""
     worker = Worker(settings)
     running = asyncio.create_task(worker.run())
     while worker.watch.facts.epoch is None and not running.done():
         await asyncio.sleep(0.01)
-    start = perf_counter()
+    start = Taken(perf_counter(), process_time(), _servers_seconds())
     while worker.rounds < rounds and not running.done():
         await asyncio.sleep(0.01)
-    seconds = perf_counter() - start
+    end = Taken(perf_counter(), process_time(), _servers_seconds())
     worker.stop()
     await running
-    return seconds
+    return Taken(*(after - before for before, after in zip(start, end, strict=True)))
 
 
 def _write_backlog(settings: Settings, partitions: int) -> None:
@@ -101,10 +196,7 @@ def _write_backlog(settings: Settings, partitions: int) -> None:
     with KafkaProducer(bootstrap_servers=settings.kafka, batch_size=1 << 18, linger_ms=20) as producer:
         for number in range(1, ROUNDS + 1):
             for event in range(EVENTS_A_ROUND):
-                items = ",".join(f'"label {(event * 2 + each) * 7 % LABELS}"' for each in range(2))
-                producer.send(
-                    settings.events, b'{"items":[%b]}' % items.encode(), partition=event % partitions
-                )
+                producer.send(settings.events, _event(event), partition=event % partitions)
             producer.flush()
             held = log.offsets_of_all(settings.kafka_address, settings.events)
             due = (now + number - ROUNDS) * 1_000
