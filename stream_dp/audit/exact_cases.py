@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from stream_dp.audit.exact import guaranteed, worst
 from stream_dp.audit.exact_epochs import Carried, by_admission, by_release, worst_of_both
 from stream_dp.audit.exact_noise import EnumeratedNoise
+from stream_dp.audit.exact_windows import BLOCKS, DELTA, WINDOW, WindowCase, window_cases
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
 from stream_dp.counters.smooth import SmoothMechanism
+from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.privacy.composition import Unit
@@ -32,6 +34,8 @@ _THRESHOLD_DELTA = 0.02
 class Case:
     """One mechanism on a small horizon.  `broken`: what is wrong with it, of one that must be caught.
 
+    `window`: a rule for windows without end.  What is counted of it is the chance that a label escapes, where both logs
+    have the same table: what an event moves in that is for the Gaussian to hide, so epsilon has no part in it.
     `carried`: two epochs follow one another, and this decides what the second one knows of the first.
     """
 
@@ -42,6 +46,12 @@ class Case:
     histogram: type[RunningHistogram] = RunningHistogram
     correct: CalibratedCounter | None = None
     carried: Carried | None = None
+    window: WindowCase | None = None
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds are enumerated, of each epoch."""
+        return self.mechanism.horizon if self.window is None else WINDOW * BLOCKS
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,7 @@ class Counted:
             "shown": mechanism.shown,
             "unit": self.case.unit,
             "items": mechanism.items_per_event,
-            "rounds": mechanism.horizon,
+            "rounds": self.case.rounds,
             "epochs": 1 if self.case.carried is None else 2,
             "epsilon": self.case.epsilon,
             "broken": self.case.broken,
@@ -83,6 +93,8 @@ class Counted:
 
 def counted(case: Case) -> Counted:
     """Count one."""
+    if case.window is not None:
+        return Counted(case, case.window.worst(), float(DELTA))
     if case.carried is not None:
         delta, _ = worst_of_both(case.mechanism, case.epsilon, case.carried)
     else:
@@ -92,8 +104,16 @@ def counted(case: Case) -> Counted:
 
 def cases(names: Sequence[str] = ()) -> list[Case]:
     """All, broken ones last; only those of the named counters where some are named."""
-    found = [*_correct(), *_broken()]
+    found = [*_correct(), *_windows(), *_broken()]
+    found.sort(key=lambda case: bool(case.broken))
     return [case for case in found if not names or case.mechanism.name in names]
+
+
+def _windows() -> Iterator[Case]:
+    """All rules, of blocks of two rounds."""
+    mechanism = WindowMechanism.of(EpochParameters(WINDOW, 1, float(DELTA)), 1.0)
+    for each in window_cases():
+        yield Case(mechanism, 0.0, broken=each.broken, window=each)
 
 
 def _correct() -> Iterator[Case]:

@@ -10,16 +10,14 @@ from rich.table import Table
 
 from stream_dp.audit.exact_cases import Counted, cases, counted
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.counters import MECHANISMS
+from stream_dp.counters import MECHANISMS, WINDOW
 
 
 def audit_exactly(names: Sequence[str], as_json: bool) -> bool:
     """Count, print, and tell whether all correct mechanisms keep their guarantee and all broken ones do not."""
     for name in names:
-        if name not in MECHANISMS:
-            raise Mistake(
-                f"there is no counter {name!r} to count exactly: choose from {', '.join(MECHANISMS)}"
-            )
+        if name not in (known := (*MECHANISMS, WINDOW)):
+            raise Mistake(f"there is no counter {name!r} to count exactly: choose from {', '.join(known)}")
     chosen, found = cases(names), list["Counted"]()
     with Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress:
         task = progress.add_task("", total=len(chosen))
@@ -61,7 +59,7 @@ def _table(title: str, rows: "Sequence[Counted]") -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for each in rows:
         case, mechanism = each.case, each.case.mechanism
-        rounds = " + ".join([f"{mechanism.horizon}"] * (1 if case.carried is None else 2))
+        rounds = " + ".join([f"{case.rounds}"] * (1 if case.carried is None else 2))
         what = (case.broken,) if broken else (case.unit, f"{mechanism.items_per_event}", rounds)
         colour = "green" if each.as_expected else "bold red"
         table.add_row(
