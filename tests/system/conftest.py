@@ -14,7 +14,7 @@ from stream_dp.dev.servers import BrokerProcess, Servers, embedded, start_broker
 from stream_dp.kafka import clients
 from tests.apache_kafka.server import Broker, apache_kafka, free_ports
 from tests.system.partitioned import PARTITIONS
-from tests.system.streams import Stream, small_stream
+from tests.system.streams import Stream, leave, small_stream
 from tests.system.ticking import TICKS, MakeStream
 
 HERE = Path(__file__).parent
@@ -74,9 +74,11 @@ def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if request.config.getoption("kafka") == "embedded":
         with embedded(folder) as both:
             yield both
+            leave(both.kafka)
     else:
         with apache_kafka(folder / "kafka") as kafka, redis_server.running(folder / "redis") as redis:
             yield Servers(kafka, redis.url)
+            leave(kafka)
 
 
 @pytest.fixture(scope="session")
@@ -183,6 +185,7 @@ def kafka_of_one_file(
     try:
         yield broker
     finally:
+        leave(broker.address)
         broker.stop()
 
 

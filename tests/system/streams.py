@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -117,7 +116,7 @@ class Stream:
     def rewrite(self, topic: str, records: Sequence[Record], **configs: str) -> None:
         """Delete the topic and make it again with these records from offset 0 on; they are kept whatever their age."""
         # The old one would go on counting where the old topic ended, or make the topic itself when it looks for it.
-        _producer.cache_clear()
+        _producers.pop(self.settings.kafka, None)
         with KafkaAdminClient(bootstrap_servers=self.settings.kafka) as admin:
             admin.delete_topics([topic])
             wait_until(lambda: topic not in admin.list_topics(), lambda: f"{topic} is not deleted")
@@ -332,7 +331,7 @@ class Stream:
                 lambda: len(admin.describe_topics([topic])[0]["partitions"]) == wanted,
                 lambda: f"{topic} gets no partition",
             )
-        _producer.cache_clear()  # the old one would hear of it only later
+        _producers.pop(self.settings.kafka, None)  # the old one would hear of it only later
 
     def ends(self) -> list[int]:
         """Where each partition of the events topic ends."""
@@ -472,7 +471,18 @@ def wait_until(condition: Callable[[], bool], otherwise: Callable[[], str]) -> N
         time.sleep(0.02)
 
 
-@cache
+_producers: dict[str, Producer] = {}
+_readers: dict[str, KafkaConsumer] = {}
+
+
+def leave(kafka: str) -> None:
+    """Close what this process keeps for a broker that goes: it would look for the broker until the last test ends."""
+    _producers.pop(kafka, None)
+    reader = _readers.pop(kafka, None)
+    if reader is not None:
+        reader.close()
+
+
 def _producer(kafka: str) -> Producer:
     """One for all tests, because the first record of an idempotent one, which keeps the order, waits half a second."""
     options = {
@@ -481,13 +491,16 @@ def _producer(kafka: str) -> Producer:
         "message.max.bytes": 2_000_000,
         "log_level": 0,
     }
-    return Producer({"bootstrap.servers": kafka, **options})
+    if kafka not in _producers:
+        _producers[kafka] = Producer({"bootstrap.servers": kafka, **options})
+    return _producers[kafka]
 
 
-@cache
 def _reader(kafka: str) -> KafkaConsumer:
     """One for all tests: connecting takes longer than reading."""
-    return log.read_only_consumer(kafka, auto_offset_reset="none", retry_backoff_ms=10)
+    if kafka not in _readers:
+        _readers[kafka] = log.read_only_consumer(kafka, auto_offset_reset="none", retry_backoff_ms=10)
+    return _readers[kafka]
 
 
 def _end(kafka: str, topic: str) -> int:

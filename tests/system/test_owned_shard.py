@@ -69,22 +69,20 @@ class OneShard:
     async def _run(self, end: int, save_after: int) -> None:
         settings = self.stream.settings
         with self.stream.redis() as client:
-            sender = producer(settings.kafka_address, "none")
-            sent = InFlight(sender, settings.kafka, Watch(settings.stream, settings.data_source))
-            shard = await asyncio.to_thread(OwnedShard, settings, client, 0, sent)
-            start = shard.next_offset
-            held = [(each.offset, each.value) for each in self.stream.records_of(settings.frames, 0)]
-            await sender.start()
-            try:
-                await shard.take(held[start : start + save_after], log_end=0)
-                if save_after:
-                    await shard.begin_checkpoint()
-                    await shard.finish_checkpoint()
-                await shard.take(held[start + save_after : end], log_end=0)
-                await sent.settle()
-            finally:
-                shard.drop()
-                await sender.stop()
+            async with producer(settings.kafka_address, "none") as sender:
+                sent = InFlight(sender, settings.kafka, Watch(settings.stream, settings.data_source))
+                shard = await asyncio.to_thread(OwnedShard, settings, client, 0, sent)
+                start = shard.next_offset
+                held = [(each.offset, each.value) for each in self.stream.records_of(settings.frames, 0)]
+                try:
+                    await shard.take(held[start : start + save_after], log_end=0)
+                    if save_after:
+                        await shard.begin_checkpoint()
+                        await shard.finish_checkpoint()
+                    await shard.take(held[start + save_after : end], log_end=0)
+                    await sent.settle()
+                finally:
+                    shard.drop()
 
     def released(self, epoch: int) -> list[bytes | None]:
         """What the shard has released in an epoch."""
