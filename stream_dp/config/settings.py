@@ -182,7 +182,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "windows": (self.windows, [], "each release is a window already"),
             "intake": (
                 self.intake,
-                type(self)(stream="x").intake,
+                "worker",
                 "a group's chains do not begin anew with blocks",
             ),
         }

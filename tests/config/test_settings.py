@@ -1,5 +1,6 @@
 """Settings come from a file, the environment and the command line, and a mistake is named with what to change."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,23 @@ def test_rounds_end_in_three_ways_only(rounds: str) -> None:
         assert load_settings(None, {"STREAM_DP_STREAM": "s", "STREAM_DP_ROUNDS": known}).rounds == known
     with pytest.raises(SettingsError, match="rounds"):
         load_settings(None, {"STREAM_DP_STREAM": "s", "STREAM_DP_ROUNDS": rounds})
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"window": None}, "say how many, such as window = 60"),
+        ({"mechanism": "blt"}, 'set mechanism = "window", or leave window out'),
+        ({"unit": "user", "items_per_user": 3}, 'takes unit = "event"'),
+        ({"shown": "each-round"}, "shown means nothing"),
+        ({"pruning_rounds": 256}, "pruning_rounds means nothing"),
+        ({"known_labels": "file:labels.txt"}, "known_labels means nothing"),
+        ({"at_horizon": "roll"}, "there is no horizon"),
+        ({"windows": ["1h"]}, "each release is a window already"),
+    ],
+)
+def test_a_window_without_end_refuses_what_it_has_no_use_for(changed: dict[str, Any], told: str) -> None:
+    settings: dict[str, Any] = {"stream": "shop", "mechanism": "window", "window": 60}
+    assert load_settings(None, {}, **settings).calibrated_rounds == 60
+    with pytest.raises(SettingsError, match=re.escape(told)):
+        Settings(**{**settings, **changed})
