@@ -5,6 +5,7 @@ A process runs with them.  Without any one of them it ends with the sentence tha
 
 import json
 import re
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,10 +28,12 @@ from stream_dp.kafka.rights import Right
 from stream_dp.releases.release import decode_release
 from stream_dp.releases.table_topic import Table, prepare_table
 from tests.apache_kafka.authorized import PASSWORD, USER, AuthorizedKafka, authorized_kafka
+from tests.apache_kafka.server import free_ports
 from tests.example_releases import release
 from tests.system.forked_program import start
 from tests.system.streams import Stream, as_values, ended, status_of, wait_until
 
+PORT, _ = free_ports()
 SECRET = "PASSWORD_OF_THE_TEST"
 TIME = 1_769_860_800_000
 SECTION = '{ topic = "%s-orders", items = "lines[*].sku" }'
@@ -55,7 +58,13 @@ class Site:
         name = f"rights-{uuid.uuid4().hex[:8]}"
         mapping = EventsSection(topic=f"{name}-orders", items="lines[*].sku")
         values: dict[str, Any] = {"epsilon": 30.0, "horizon": 1023, "unmetered": True, "tick_seconds": 0.2}
-        values |= {"rounds": "ticks", "create_topics": False, "checkpoint_seconds": 0.2, **changed}
+        values |= {
+            "rounds": "ticks",
+            "create_topics": False,
+            "checkpoint_seconds": 0.2,
+            "windows": ["4"],
+            **changed,
+        }
         all_powerful = Settings(
             stream=name, kafka=broker.administrator, redis=redis_url, mapping=mapping, **values
         )
@@ -66,12 +75,19 @@ class Site:
             all_powerful, kafka=broker.address, kafka_security="SASL_PLAINTEXT", **login
         )
         own = all_powerful
-        topics = [own.releases, own.epochs, own.ledger, own.dead_letters, own.jobs, own.results]
-        log.create_topics(own.kafka, own.events, *topics)
-        prepare_barriers(msgspec.structs.replace(own, create_topics=True))
-        prepare_table(own.kafka, own.table, create_topics=True)
+        log.create_topics(own.kafka, own.events)
+        if not own.create_topics:
+            self._create_topics(own)
         Registry(own.kafka).register("topic", own.events, own.events, own.unit)
         self.log_file = folder / "process.log"
+
+    @staticmethod
+    def _create_topics(own: Settings) -> None:
+        """What an administrator does who lets no process make topics."""
+        topics = [own.releases, own.epochs, own.ledger, own.dead_letters, own.jobs, own.results]
+        log.create_topics(own.kafka, *topics, own.windows_topic)
+        prepare_barriers(msgspec.structs.replace(own, create_topics=True))
+        prepare_table(own.kafka, own.table, create_topics=True)
 
     def named(self, taken: str) -> Right:
         """The right that `cases` calls so, of a stream S."""
@@ -119,8 +135,25 @@ def barriers_work(site: Site) -> bool:
 
 
 def table_works(site: Site) -> bool:
+    if site.settings.table not in log.topics(site.stream.settings.kafka):
+        return False
     with Table(site.stream.settings.kafka, site.settings.table) as table:
         return "tea" in table.rows()
+
+
+def windows_work(site: Site) -> bool:
+    """What happened lately is written."""
+    kafka, topic = site.stream.settings.kafka, site.settings.windows_topic
+    return topic in log.topics(kafka) and log.offsets(kafka, topic).end > 0
+
+
+def page_works(site: Site) -> bool:
+    """It shows the release."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/api/v1/release/latest", timeout=30) as answer:
+            return "tea" in json.load(answer)["labels"]
+    except OSError:
+        return False
 
 
 def jobs_work(site: Site) -> bool:
@@ -157,6 +190,12 @@ def some_release(site: Site) -> None:
     site.stream.write(site.settings.releases, [Record(0, TIME, site.settings.stream.encode(), value)])
 
 
+def some_releases(site: Site) -> None:
+    for number in range(1, 9):
+        value = msgspec.json.encode(release(number, {"tea": 9 * number}, site.settings.stream))
+        site.stream.write(site.settings.releases, [Record(0, TIME, site.settings.stream.encode(), value)])
+
+
 def ask(site: Site) -> None:
     feed(site)
     request = JobRequest(
@@ -169,6 +208,8 @@ ROLES = {
     "worker": Role(("worker",), roles.worker, worker_works, feed),
     "barriers": Role(("barriers",), roles.barriers_writer, barriers_work, open_epoch),
     "table": Role(("table",), roles.table_writer, table_works, some_release),
+    "windows": Role(("windows",), roles.windows_writer, windows_work, some_releases),
+    "dashboard": Role(("dashboard", "--port", str(PORT)), roles.dashboard, page_works, some_release),
     "jobs": Role(("jobs", "worker"), lambda settings: roles.jobs_worker(settings, JOBS), jobs_work, ask),
 }
 
@@ -205,6 +246,29 @@ def test_a_process_works_with_exactly_the_rights_that_are_listed(
     assert "Traceback" not in site.logged()
 
 
+@pytest.mark.parametrize("name", ["worker", "table"])
+def test_topics_that_are_made_need_the_rights_to_make_them_and_no_others(
+    name: str, make_site: Callable[..., Site]
+) -> None:
+    site, role = make_site(create_topics=True), ROLES[name]
+    if name == "table":
+        log.create_topics(site.stream.settings.kafka, site.settings.releases)
+    role.prepare(site)
+    rights = listed(site, name)
+    created = [each for each in rights if each.operation == "CREATE"]
+    assert created
+    site.broker.grant(each for each in rights if each != created[-1])
+    with site.running(*role.words) as process:
+        missing = "dead letters will wait in memory" if name == "worker" else "CREATE"
+        wait_until(lambda: missing in site.logged(), site.logged)
+        assert name == "worker" or ended(process) == 2
+    assert created[-1].name in site.logged()
+    site.broker.grant(rights)
+    with site.running(*role.words) as process:
+        site.await_(lambda: role.works(site), process)
+    assert "Traceback" not in site.logged()
+
+
 def refused(site: Site, role: Role, right: Right) -> str:
     """What the process says with all rights of its role but this one: it ends at its first start, or at the next."""
     role.prepare(site)
@@ -228,10 +292,15 @@ def refused(site: Site, role: Role, right: Right) -> str:
 
 def cases() -> Iterator[tuple[str, str]]:
     settings = Settings(
-        stream="S", rounds="ticks", create_topics=False, mapping=EventsSection(topic="S-orders")
+        stream="S",
+        rounds="ticks",
+        create_topics=False,
+        windows=["4"],
+        mapping=EventsSection(topic="S-orders"),
     )
     for name, role in ROLES.items():
-        yield from ((name, " ".join(right)) for right in role.needed(settings))
+        if name != "dashboard":  # it waits for what it may not read, and shows what it has
+            yield from ((name, " ".join(right)) for right in role.needed(settings))
 
 
 @pytest.mark.parametrize(("name", "taken"), list(cases()))
