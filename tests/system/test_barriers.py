@@ -15,7 +15,7 @@ from stream_dp.config.times import iso_timestamp
 from stream_dp.events.barrier_chain import PARTITION, BarrierChain
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
-from stream_dp.kafka.consuming import consumer
+from stream_dp.kafka.consuming import batch_consumer
 from stream_dp.verification.rebuild import verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.events_reader import EventsReader, ends_of
@@ -167,7 +167,7 @@ def test_barriers_that_wait_are_counted_for_operators(by_hand: MakeStream) -> No
 async def lags(stream: Stream) -> list[int]:
     """How many barriers wait after each round that is read, one at a time."""
     settings, checkpoint = stream.settings, stream.checkpoint()
-    reading = consumer(settings.kafka_address, auto_offset_reset="none")
+    reading = batch_consumer(settings.kafka_address, auto_offset_reset="none")
     ends = ends_of(settings, checkpoint.epoch)
     reader = EventsReader(settings, reading, checkpoint.position, stream.chain(stream.barrier()), ends)
     await reading.start()

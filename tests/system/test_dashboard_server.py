@@ -18,7 +18,7 @@ from kafka import KafkaAdminClient
 from stream_dp.config.settings import Settings
 from stream_dp.dashboard import archive as archive_module
 from stream_dp.dashboard.archive import Archive
-from stream_dp.dashboard.guarantee import guarantee
+from stream_dp.dashboard.guarantee import guarantee, protects
 from stream_dp.engine.epoch import Epoch
 from stream_dp.epochs.journal import EpochOpened
 from stream_dp.events.record import Record
@@ -66,7 +66,8 @@ def told(shown: Release, unmetered: bool = False) -> dict[str, Any]:
     """What the API says of a release."""
     low, high = whole_intervals(shown)
     beside = {"low": low, "high": high, "total_margins": None}
-    return as_dict(shown) | beside | {"promise": guarantee(shown, unmetered)}
+    sentences = {"promise": guarantee(shown, unmetered), "protects": protects(shown)}
+    return as_dict(shown) | beside | sentences
 
 
 def wait_until_unmetered(dashboard: Running) -> None:
