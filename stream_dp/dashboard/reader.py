@@ -14,7 +14,7 @@ from stream_dp.dashboard.archive import Archive
 from stream_dp.dashboard.board import Board, State
 from stream_dp.dashboard.results import read_result
 from stream_dp.dashboard.unmetered import unmetered_nonce
-from stream_dp.kafka.log import LogRefused, read_only_consumer
+from stream_dp.kafka.log import LogRefused, position, read_only_consumer
 from stream_dp.kafka.rights import NotPermitted, naming, require_seen
 from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
@@ -132,7 +132,7 @@ class Reader:
         begin = max(first[self._releases], end - _BACKLOG)
         consumer.seek(self._releases, begin)
         deadline = time.monotonic() + _ANSWER_SECONDS
-        while consumer.position(self._releases) < end and time.monotonic() < deadline:
+        while position(consumer, self._releases) < end and time.monotonic() < deadline:
             self._take_releases(consumer, consumer.poll(int(_POLL_SECONDS * 1000)).get(self._releases, []))
         self._fill_history()
         self._look_for_others(consumer, time.monotonic())
@@ -167,10 +167,10 @@ class Reader:
             if each not in read and consumer.partitions_for_topic(each.topic)
         ]
         if new:
-            positions = {each: consumer.position(each) for each in read}
+            positions = {each: position(consumer, each) for each in read}
             consumer.assign([*read, *new])
-            for each, position in positions.items():
-                consumer.seek(each, position)
+            for each, before in positions.items():
+                consumer.seek(each, before)
             consumer.seek_to_beginning(*new)
 
     def _take_releases(self, consumer: KafkaConsumer, records: list[ConsumerRecord]) -> None:

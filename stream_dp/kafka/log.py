@@ -31,6 +31,7 @@ from stream_dp.privacy.vector import Vector, at
 _POLL_MILLISECONDS = 500
 _RECORDS_AT_ONCE = 500
 _GIVE_UP_SECONDS = 30.0
+_POSITION_MILLISECONDS = 5_000
 _CREATE_SECONDS, _LOOK_AGAIN_SECONDS = 30.0, 0.05
 _NOT_THERE = tuple(
     error.errno for error in (UnknownTopicOrPartitionError, TopicAuthorizationFailedError, InvalidTopicError)
@@ -301,6 +302,11 @@ def read_batches(
             consumer.unsubscribe()
 
 
+def position(consumer: KafkaConsumer, place: TopicPartition) -> int:
+    """Where `consumer` reads on.  Without a limit of time it may wait for ever for an answer of the broker."""
+    return int(consumer.position(place, timeout_ms=_POSITION_MILLISECONDS))
+
+
 def _batches(
     consumer: KafkaConsumer, place: TopicPartition, start: int, end: int
 ) -> Iterator[tuple[int, list[Any]]]:
@@ -309,12 +315,12 @@ def _batches(
     reached, since = start, time.monotonic()
     while reached < end:
         found = consumer.poll(_POLL_MILLISECONDS).get(place, [])
-        if (position := consumer.position(place)) > reached:
-            reached = position
+        if (now := position(consumer, place)) > reached:
+            reached = now
             yield min(reached, end), [record for record in found if record.offset < end]
             since = time.monotonic()  # whoever reads may take as long as they like
         elif time.monotonic() - since > _GIVE_UP_SECONDS:
-            raise KafkaTimeoutError(f"no records of {place.topic!r} from offset {position} on")
+            raise KafkaTimeoutError(f"no records of {place.topic!r} from offset {now} on")
 
 
 def _range_reader(kafka: Kafka) -> KafkaConsumer:

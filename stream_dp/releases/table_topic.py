@@ -8,7 +8,7 @@ from kafka.errors import KafkaTimeoutError
 
 from stream_dp.config.connections import Kafka
 from stream_dp.kafka import log
-from stream_dp.kafka.log import LogRefused
+from stream_dp.kafka.log import LogRefused, position
 from stream_dp.kafka.rights import naming, require_seen
 from stream_dp.releases.table_row import Row, decode_row
 
@@ -79,16 +79,16 @@ class Table:
         """Read to the present end of the topic; returns how many records came.  Raises KafkaError."""
         end = self._consumer.end_offsets([self._place], _ANSWER_MILLISECONDS)[self._place]
         taken, heard = 0, time.monotonic()
-        while (position := self._consumer.position(self._place)) < end:
+        while (before := position(self._consumer, self._place)) < end:
             with naming("READ", self._place.topic):
                 records = self._consumer.poll(_POLL_MILLISECONDS).get(self._place, [])
             for record in records:
                 self._take(record.key, record.value)
             taken += len(records)
-            if self._consumer.position(self._place) > position:
+            if position(self._consumer, self._place) > before:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _GIVE_UP_SECONDS:
-                raise KafkaTimeoutError(f"no records of {self._place.topic!r} from offset {position} on")
+                raise KafkaTimeoutError(f"no records of {self._place.topic!r} from offset {before} on")
         return taken
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:

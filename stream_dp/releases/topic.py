@@ -16,7 +16,7 @@ from kafka.errors import KafkaTimeoutError
 
 from stream_dp.config.connections import Kafka
 from stream_dp.errors import StreamDpError
-from stream_dp.kafka.log import LogRefused, read_only_consumer
+from stream_dp.kafka.log import LogRefused, position, read_only_consumer
 from stream_dp.kafka.rights import naming, require_seen
 from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
@@ -202,12 +202,12 @@ class ReleasesTopic:
         start = max(start, self.first)
         self.seek(start)
         heard = time.monotonic()
-        while start < end and (position := self._consumer.position(self._topic)) < end:
+        while start < end and (before := self._position()) < end:
             for offset, part in self._poll(_POLL_MILLISECONDS):
                 if offset >= end:
                     return
                 yield offset, part
-            if self._consumer.position(self._topic) > position:
+            if self._position() > before:
                 heard = time.monotonic()
             self._give_up_after(heard)
 
@@ -215,15 +215,17 @@ class ReleasesTopic:
         """The part at this offset, or the next one if there is none (offsets may have gaps)."""
         self.seek(offset)
         heard = time.monotonic()
-        while self._consumer.position(self._topic) < self.end:
-            position = self._consumer.position(self._topic)
+        while (before := self._position()) < self.end:
             for found in self._poll(_POLL_MILLISECONDS, max_records=1):
                 self._learn(found)
                 return found[1]
-            if self._consumer.position(self._topic) > position:  # past a foreign record
+            if self._position() > before:  # past a foreign record
                 heard = time.monotonic()
             self._give_up_after(heard)
         return None
+
+    def _position(self) -> int:
+        return position(self._consumer, self._topic)
 
     def _learn(self, found: tuple[int, WholeRelease]) -> None:
         """Remember a part that was looked at, and how far releases lie from each other between it and the last one."""

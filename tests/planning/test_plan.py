@@ -105,7 +105,8 @@ def test_the_page_and_the_command_show_the_formulas(monkeypatch: pytest.MonkeyPa
 def page_rows() -> list[list[str]]:
     """The table of bytes a day in docs/scaling.md."""
     page = (Path(__file__).parents[2] / "docs/scaling.md").read_text()
-    rows = re.findall(r"^\|(.+)\|$", page[page.index("## Bytes a day") :], re.MULTILINE)
+    section = page.partition("## Bytes a day")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\|(.+)\|$", section, re.MULTILINE)
     return [[cell.strip() for cell in row.split("|")] for row in rows[2:]]
 
 

@@ -81,15 +81,16 @@ def test_members_bound_users_as_one_worker_does(grouped: MakeStream) -> None:
     with grouped(partitions=3, mapping=EventsSection(partitioner="murmur2"), **unit) as stream:
         open_epoch(stream)
         processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
-        members = [stream.run_in_role("intake", Kill("prepare a checkpoint", 2, after=True))]
-        members.append(stream.run_in_role("intake"))
+        alone = stream.run_in_role(
+            "intake", Kill("prepare a checkpoint", 2, after=True)
+        )  # of three partitions
         for number in range(1, 7):
             for partition in range(3):
                 values = some_events(20, seed=10 * number + partition, users=30)
                 stream.feed(values, partition=partition)
             stream.close_rounds(1_000 * number)
-        assert ended(members[0]) == KILLED
-        finish(stream, 6, *processes, members[1])
+        assert ended(alone) == KILLED
+        finish(stream, 6, *processes, *(stream.run_in_role("intake") for _ in range(2)))
 
 
 def test_killed_at_every_step_a_member_leaves_nothing_out_and_nothing_twice(grouped: MakeStream) -> None:

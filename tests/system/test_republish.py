@@ -141,7 +141,8 @@ def test_a_worker_that_runs_is_fenced_off_before_its_topic_is_written(
     worker = stream.start()
     stream.wait_until_logged("epoch 1, round 40")
     stream.rewrite(stream.settings.releases, [])
-    run(stream, "republish")
+    written = run(stream, "republish")
+    assert written.exit_code == 0, written.output
     assert ended(worker) == 2
     assert values(stream.releases()) == values(finished.releases)
 

@@ -15,11 +15,11 @@ from stream_dp.barriers import writer
 from stream_dp.barriers.key import barrier_key
 from stream_dp.barriers.writer import _Connection
 from stream_dp.config.events_section import EventsSection
-from stream_dp.kafka import clients
+from stream_dp.kafka import clients, log
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from tests.system.partitioned import KINDS, PARTITIONS
-from tests.system.streams import Stream, ended, event, small_stream, some_events
+from tests.system.streams import Stream, ended, event, small_stream, some_events, wait_until
 from tests.system.ticking import MakeStream, open_epoch
 
 
@@ -126,6 +126,17 @@ def test_a_partition_that_comes_without_its_beginning_stops_the_stream(
             told = stream.refusal()
         assert "no longer holds the next record to count" in told
         assert stream.last_round() == 1
+
+
+def wait_until_stable(stream: Stream, *ends: int) -> None:
+    """Return once the broker calls the partitions stable up to there, which may be after a transaction's end."""
+
+    def found() -> list[int]:
+        return [
+            each.end for each in log.offsets_of_all(stream.settings.kafka_address, stream.settings.events)
+        ]
+
+    wait_until(lambda: found() == [*ends], lambda: f"{found()} instead of {ends}")
 
 
 @contextmanager

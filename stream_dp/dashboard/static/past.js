@@ -4,7 +4,7 @@ import { address, asked } from "./address.js";
 import { say } from "./announcer.js";
 import { $, put } from "./dom.js";
 import { whole } from "./format.js";
-import { API, changed, show, view } from "./state.js";
+import { ask, changed, show, view } from "./state.js";
 
 const WHOLE = /^[1-9][0-9]{0,17}$/;
 export const question = { wanted: "", busy: false, problem: "" };
@@ -27,7 +27,7 @@ export async function lookBack(wanted) {
   for (let sent = ""; sent !== question.wanted && view.mode === "past";) {
     sent = question.wanted;
     try {
-      const answer = await fetch(`${API}/release?${sent}`);
+      const answer = await ask(`release?${sent}`);
       const found = await answer.json();
       if (sent !== question.wanted || view.mode !== "past") continue;
       if (answer.ok) {

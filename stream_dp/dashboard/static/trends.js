@@ -3,7 +3,7 @@
 import { whole } from "./format.js";
 import { chosen } from "./pins.js";
 import { rows } from "./rows.js";
-import { API, changed, heard, steps, view } from "./state.js";
+import { ask, changed, heard, steps, view } from "./state.js";
 
 const TREND_MS = 2000, LONGEST_QUESTION = 8000, MOST_LABELS = 100;
 export const trends = new Map();  // label -> its counts and their intervals, of visible rows and of the chart
@@ -23,7 +23,7 @@ export async function refreshTrends(force) {
   request.at = Date.now();
   try {
     for (const some of questions(wanted)) {
-      const answer = await fetch(`${API}/history?${some}`);
+      const answer = await ask(`history?${some}`);
       if (!answer.ok) return;
       const found = await answer.json();
       if (request.nonce !== nonce) return;  // another epoch is shown by now

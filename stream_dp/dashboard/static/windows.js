@@ -4,7 +4,7 @@ import { address, asked } from "./address.js";
 import { say } from "./announcer.js";
 import { $, put } from "./dom.js";
 import { when, whole } from "./format.js";
-import { API, changed, heard, ranked, steps, view } from "./state.js";
+import { ask, changed, heard, ranked, steps, view } from "./state.js";
 
 const LOOK_MS = 1000, SHARE_OF_TIME = 5;  // a large answer is asked for the less often
 const SPAN = /^[1-9][0-9]{0,8}[smhd]?$/;
@@ -54,7 +54,7 @@ export async function refreshWindow() {
   request.at = Date.now();
   Object.assign(request, { key, span });
   try {
-    const answer = await fetch(`${API}/window?span=${span}${isLive ? "" : `&round=${release.round}&epoch=${release.epoch}`}`);
+    const answer = await ask(`window?span=${span}${isLive ? "" : `&round=${release.round}&epoch=${release.epoch}`}`);
     const found = await answer.json();
     request.failed = !answer.ok;
     if (span === wanted()) take(answer.ok ? found : { problem: found.error });
