@@ -106,7 +106,7 @@ class FakeConsumer:
     def seek(self, partition: object, offset: int) -> None:
         self._partition, self._next = partition, max(offset, self.first)
 
-    def position(self, _: object) -> int:
+    def position(self, _: object, timeout_ms: int) -> int:
         return self._next
 
     def poll(self, _: int, max_records: int = 100) -> dict[Any, list[Any]]:
