@@ -38,9 +38,9 @@ from stream_dp.workers.histogram import Worker
 from tests.apache_kafka.server import KafkaUnavailableError, apache_kafka
 
 PARTITIONS = 12
-ROUNDS, EVENTS_A_ROUND = 4, 30_000
+ROUNDS, EVENTS_A_ROUND = 16, 30_000
 LABELS = 100
-TURNS = 1
+TURNS = 2
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
