@@ -15,7 +15,7 @@ from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from tests.system.shard_process import run_role
-from tests.system.streams import Stream, as_values, wait_until
+from tests.system.streams import AnyWorker, Stream, as_values, ended, wait_until
 from tests.system.worker_process import PROCESSES, Interruption
 
 SESSION_MILLISECONDS = 2_000
@@ -58,6 +58,15 @@ class ShardedStream(Stream):
             return [each.state.round if each else 0 for each in checkpoints]
 
         wait_until(lambda: min(saved()) >= round_number, lambda: f"rounds {saved()}:\n{self.logged()}")
+
+    def finish(self, rounds: int, *processes: AnyWorker) -> None:
+        """Wait for the last round, stop everything, and compare."""
+        self.wait_until_round(rounds)
+        self.wait_until_saved(rounds)
+        for process in processes:
+            process.terminate()
+            assert ended(process) == 0, self.logged()
+        self.check_everything()
 
     def check_state(self, pipeline: Pipeline) -> None:
         """Redis holds the state of `pipeline`: the sequencer's part of it, and each label at one shard."""

@@ -19,7 +19,7 @@ from tests import redis_contents
 from tests.format_3 import LEFT, put_back
 from tests.system.old_stream import old_stream
 from tests.system.sharded import ShardedStream, sharded_stream
-from tests.system.streams import Stream, ended, event, small_stream, some_events
+from tests.system.streams import Stream, event, small_stream, some_events
 
 ROUNDS = 40
 # Far above what noise could hide, and not the same.
@@ -180,12 +180,7 @@ def test_a_shard_and_its_sequencer_believe_nothing_either(
 def run_shards(stream: ShardedStream, rounds: int) -> None:
     """Sequence, count and merge up to a round, and compare."""
     processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
-    stream.wait_until_round(rounds)
-    stream.wait_until_saved(rounds)
-    for process in processes:
-        process.terminate()
-        assert ended(process) == 0, stream.logged()
-    stream.check_everything()
+    stream.finish(rounds, *processes)
 
 
 @pytest.mark.parametrize("name", ["binary", "blt", "users"])

@@ -23,7 +23,7 @@ from stream_dp.workers.resume import NewEpoch
 from tests.system.shard_process import STEPS
 from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.soak import kills
-from tests.system.streams import AnyWorker, ended, event, some_events, wait_until, wake_up
+from tests.system.streams import ended, event, some_events, wait_until, wake_up
 from tests.system.ticking import open_epoch
 from tests.system.worker_process import Kill, Pause
 
@@ -56,16 +56,6 @@ def is_stopped(process: BaseProcess) -> bool:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def finish(stream: ShardedStream, rounds: int, *processes: AnyWorker) -> None:
-    """Wait for the last round, stop everything, and compare."""
-    stream.wait_until_round(rounds)
-    stream.wait_until_saved(rounds)
-    for process in processes:
-        process.terminate()
-        assert ended(process) == 0, stream.logged()
-    stream.check_everything()
-
-
 @pytest.mark.parametrize("members", [1, 3, 12])
 def test_any_number_of_members_releases_what_one_worker_releases(grouped: MakeStream, members: int) -> None:
     with grouped() as stream:
@@ -73,7 +63,7 @@ def test_any_number_of_members_releases_what_one_worker_releases(grouped: MakeSt
         processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
         processes += [stream.run_in_role("intake") for _ in range(members)]
         feed_rounds(stream, 1, 25)
-        finish(stream, 25, *processes)
+        stream.finish(25, *processes)
 
 
 def test_members_bound_users_as_one_worker_does(grouped: MakeStream) -> None:
@@ -90,7 +80,7 @@ def test_members_bound_users_as_one_worker_does(grouped: MakeStream) -> None:
                 stream.feed(values, partition=partition)
             stream.close_rounds(1_000 * number)
         assert ended(alone) == KILLED
-        finish(stream, 6, *processes, *(stream.run_in_role("intake") for _ in range(2)))
+        stream.finish(6, *processes, *(stream.run_in_role("intake") for _ in range(2)))
 
 
 def test_killed_at_every_step_a_member_leaves_nothing_out_and_nothing_twice(grouped: MakeStream) -> None:
@@ -105,7 +95,7 @@ def test_killed_at_every_step_a_member_leaves_nothing_out_and_nothing_twice(grou
             rounds += 3
             kill = Kill(step, rng.randint(1, 3), rng.random() < 0.5)
             assert ended(stream.run_in_role("intake", kill)) < 0, f"{kill} was never reached"
-        finish(stream, rounds, *others, stream.run_in_role("intake"))
+        stream.finish(rounds, *others, stream.run_in_role("intake"))
 
 
 def test_killed_at_every_step_the_worker_seals_the_same_rounds(grouped: MakeStream) -> None:
@@ -119,7 +109,7 @@ def test_killed_at_every_step_the_worker_seals_the_same_rounds(grouped: MakeStre
             rounds += 3
             kill = Kill(step, 1, rng.random() < 0.5)
             assert ended(stream.run_in_role("worker", kill)) < 0, f"{kill} was never reached"
-        finish(stream, rounds, *others, stream.run_in_role("worker"))
+        stream.finish(rounds, *others, stream.run_in_role("worker"))
 
 
 def test_members_come_and_go_while_events_come(grouped: MakeStream) -> None:
@@ -137,7 +127,7 @@ def test_members_come_and_go_while_events_come(grouped: MakeStream) -> None:
         members[1].terminate()
         assert ended(members[1]) == 0, stream.logged()
         feed_rounds(stream, 16, 18)
-        finish(stream, 18, *others, *members[2:])
+        stream.finish(18, *others, *members[2:])
 
 
 @pytest.mark.parametrize("asleep_at", ["hand a batch to the producer", "prepare a checkpoint"])
@@ -155,7 +145,7 @@ def test_a_member_that_slept_can_only_say_again_what_its_successor_says(
         stream.wait_until_round(8)
         wake_up(zombie)
         feed_rounds(stream, 9, 10, 4)
-        finish(stream, 10, *others, successor, zombie)
+        stream.finish(10, *others, successor, zombie)
 
 
 def test_members_stay_a_few_rounds_before_the_worker(grouped: MakeStream) -> None:
@@ -171,7 +161,7 @@ def test_members_stay_a_few_rounds_before_the_worker(grouped: MakeStream) -> Non
         wait_until(lambda: len(heads()) == 3 * ROUNDS_AHEAD, lambda: f"{heads()}\n{stream.logged()}")
         stream.close_rounds(40_000)
         others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
-        finish(stream, 31, *others, member)
+        stream.finish(31, *others, member)
         assert max(heads()) == 31
         in_order = [number for number, _ in groupby(sorted(heads()))]
         assert in_order == list(range(1, 32))
@@ -186,7 +176,7 @@ def test_a_partition_that_is_added_joins_at_the_next_barrier(grouped: MakeStream
         stream.add_partition()
         stream.feed([event("new")] * 40, partition=3)
         feed_rounds(stream, 3, 5, 4)
-        finish(stream, 5, *processes)
+        stream.finish(5, *processes)
         assert stream.checkpoint().position.offsets[3] >= 40
 
 
@@ -221,12 +211,12 @@ def test_everything_is_counted_again_where_redis_is_lost(grouped: MakeStream) ->
         roles = ("worker", "shard", "merge", "intake")
         processes = [stream.run_in_role(role) for role in roles]
         feed_rounds(stream, 1, 8, 3)
-        finish(stream, 8, *processes)
+        stream.finish(8, *processes)
         with stream.redis() as redis:
             assert verify_epoch(stream.settings, redis).certificate.verdict == Verdict.IDENTICAL
             rebuild(stream.settings, redis, replace=True)
         feed_rounds(stream, 9, 10, 3)
-        finish(stream, 10, *[stream.run_in_role(role) for role in roles])
+        stream.finish(10, *[stream.run_in_role(role) for role in roles])
 
 
 def test_one_partition_is_no_work_for_a_group(grouped: MakeStream) -> None:
@@ -275,4 +265,4 @@ def test_killed_at_random_times_members_and_worker_give_the_same_bytes(grouped: 
             running[place].kill()
             assert ended(running[place]) == KILLED, stream.logged()
             running[place] = stream.run_in_role(roles[place])
-        finish(stream, kills(), *running)
+        stream.finish(kills(), *running)

@@ -27,7 +27,7 @@ from stream_dp.workers.shard import ShardWorker
 from stream_dp.workers.stream_topics import prepare_topics_of_shards
 from tests.system.shard_process import STEPS
 from tests.system.sharded import SESSION_MILLISECONDS, ShardedStream, sharded_stream
-from tests.system.streams import AnyWorker, ended, some_events, wait_until, wake_up
+from tests.system.streams import ended, some_events, wait_until, wake_up
 from tests.system.worker_process import Delay, Kill, Pause
 
 REFUSED = 2
@@ -39,16 +39,6 @@ def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Ite
         yield stream
 
 
-def finish(stream: ShardedStream, rounds: int, *processes: AnyWorker) -> None:
-    """Wait for the last round, stop everything, and compare."""
-    stream.wait_until_round(rounds)
-    stream.wait_until_saved(rounds)
-    for process in processes:
-        process.terminate()
-        assert ended(process) == 0, stream.logged()
-    stream.check_everything()
-
-
 @pytest.mark.parametrize("shards", [1, 2, 8])
 def test_any_number_of_shards_releases_what_one_worker_releases(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, shards: int
@@ -56,7 +46,7 @@ def test_any_number_of_shards_releases_what_one_worker_releases(
     with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, shards) as stream:
         stream.feed(some_events(200, seed=shards))
         processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
-        finish(stream, 200, *processes)
+        stream.finish(200, *processes)
 
 
 def test_shards_move_when_members_come_and_go(stream: ShardedStream) -> None:
@@ -80,7 +70,7 @@ def test_shards_move_when_members_come_and_go(stream: ShardedStream) -> None:
     assert ended(members[1]) == 0
     merge.kill()
     stream.feed(some_events(100, seed=4))
-    finish(stream, 400, sequencer, members[2], stream.run_in_role("merge"))
+    stream.finish(400, sequencer, members[2], stream.run_in_role("merge"))
 
 
 def test_shards_that_take_longer_to_open_than_a_silent_member_is_waited_for_are_counted(
@@ -93,7 +83,7 @@ def test_shards_that_take_longer_to_open_than_a_silent_member_is_waited_for_are_
     members = [stream.run_in_role("shard", slow) for _ in range(2)]
     stream.wait_until_logged("shard 3, round 0")
     members.append(stream.run_in_role("shard"))
-    finish(stream, 60, *others, *members)
+    stream.finish(60, *others, *members)
 
 
 def test_killed_at_every_step_a_member_leaves_nothing_out_and_nothing_twice(stream: ShardedStream) -> None:
@@ -106,7 +96,7 @@ def test_killed_at_every_step_a_member_leaves_nothing_out_and_nothing_twice(stre
     for number, kill in enumerate(kills):
         stream.feed(some_events(20, seed=number))
         assert ended(stream.run_in_role("shard", kill)) < 0, f"{kill} was never reached"
-    finish(stream, 20 * len(kills), sequencer, merge, stream.run_in_role("shard"))
+    stream.finish(20 * len(kills), sequencer, merge, stream.run_in_role("shard"))
 
 
 @pytest.mark.parametrize("asleep_at", ["hand a batch to the producer", "write a checkpoint"])
@@ -127,7 +117,7 @@ def test_a_sequencer_that_slept_can_only_say_again_what_its_successor_says(
     after = [len(stream.records_of(stream.settings.frames, shard)) for shard in range(4)]
     assert before != after or not asleep_at.startswith("hand"), "it was to send what it had in its hands"
     stream.feed(some_events(20, seed=3))
-    finish(stream, 180, successor, *others)
+    stream.finish(180, successor, *others)
     for shard in range(4):
         said: dict[int, tuple[bytes, int, list[str]]] = {}
         for record in stream.records_of(stream.settings.frames, shard):
@@ -149,7 +139,7 @@ def test_a_member_that_slept_finds_its_shards_taken_over(stream: ShardedStream, 
     stream.wait_until_round(160)
     wake_up(zombie)
     stream.feed(some_events(60, seed=3))
-    finish(stream, 220, successor, zombie, *others)
+    stream.finish(220, successor, zombie, *others)
 
 
 def test_of_two_merges_one_works_and_the_other_takes_its_place(stream: ShardedStream) -> None:
@@ -163,14 +153,14 @@ def test_of_two_merges_one_works_and_the_other_takes_its_place(stream: ShardedSt
     stream.wait_until_round(160)
     wake_up(zombie)
     stream.feed(some_events(20, seed=3))
-    finish(stream, 180, successor, zombie, *others)
+    stream.finish(180, successor, zombie, *others)
 
 
 def test_subscribers_may_put_the_rounds_together_themselves(stream: ShardedStream) -> None:
     """From anywhere, and exactly as those who read what a merge has written."""
     stream.feed(some_events(200, seed=1))
     processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
-    finish(stream, 200, *processes)
+    stream.finish(200, *processes)
     place = stream.settings.kafka, stream.settings.stream
     with stream_dp.subscribe(*place, "earliest") as merged:
         expected = list(islice(merged, 200))
@@ -197,7 +187,7 @@ def test_a_shard_whose_redis_is_lost_is_made_again_from_its_frames(stream: Shard
             client.delete(name)
     released = len(stream.records_of(stream.settings.shard_releases, 2))
     stream.feed(some_events(50, seed=2))
-    finish(stream, 200, stream.run_in_role("shard"), *others)
+    stream.finish(200, stream.run_in_role("shard"), *others)
     assert len(stream.records_of(stream.settings.shard_releases, 2)) == released + 50
 
 
@@ -217,7 +207,7 @@ def test_all_that_redis_held_but_the_key_can_be_made_again(stream: ShardedStream
         assert "Redis has no state" in stream.refusal()
         rebuild(stream.settings, client)
     stream.feed(some_events(50, seed=2))
-    finish(stream, 150, *(stream.run_in_role(role) for role in ("worker", "shard", "merge")))
+    stream.finish(150, *(stream.run_in_role(role) for role in ("worker", "shard", "merge")))
     with stream.redis() as client:
         assert verify_epoch(stream.settings, client).certificate.sound
 
@@ -256,7 +246,7 @@ def test_releases_of_shards_that_are_lost_are_written_again_by_the_shards(
     with stream.redis() as client:
         rebuild(own, client, replace=True)
     stream.feed(some_events(50, seed=2))
-    finish(stream, 150, *(stream.run_in_role(role) for role in ("worker", "shard", "merge")))
+    stream.finish(150, *(stream.run_in_role(role) for role in ("worker", "shard", "merge")))
     assert [each[foreign:][: len(old)] for each, old in zip(released(), before, strict=True)] == before
 
 
@@ -303,7 +293,7 @@ def test_another_epoch_may_have_another_number_of_shards(stream: ShardedStream) 
 def test_the_number_of_shards_is_fixed_while_an_epoch_runs(stream: ShardedStream) -> None:
     processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
     stream.feed(some_events(30, seed=1))
-    finish(stream, 30, *processes)
+    stream.finish(30, *processes)
     for shards in (0, 2):
         told = f"runs with shards = 4 and the settings say shards = {shards}"
         assert told in stream.refusal(shards=shards)
@@ -312,7 +302,7 @@ def test_the_number_of_shards_is_fixed_while_an_epoch_runs(stream: ShardedStream
 def test_frames_that_were_lost_are_noticed(stream: ShardedStream) -> None:
     processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
     stream.feed(some_events(30, seed=1))
-    finish(stream, 30, *processes)
+    stream.finish(30, *processes)
     frames = stream.settings.frames
     with KafkaAdminClient(bootstrap_servers=stream.settings.kafka) as admin:
         admin.delete_topics([frames])
@@ -366,7 +356,7 @@ def test_the_commands_do_the_same(stream: ShardedStream) -> None:
     stream.feed(some_events(50, seed=1))
     command = ("-c", "from stream_dp.cli import main; main()")
     processes = [stream.start_faust(*command, role) for role in ("worker", "shard", "merge")]
-    finish(stream, 50, *processes)
+    stream.finish(50, *processes)
 
 
 @pytest.mark.parametrize("role", ["shard", "merge"])
