@@ -56,12 +56,13 @@ class KeyFile:
         except OSError as error:
             raise KeyFileRefused(f"cannot use the key file {path}: {error.strerror}") from None
         try:
-            line, _, behind = os.read(file, _LONGEST_HEADER).partition(b"\n")
+            read = os.read(file, _LONGEST_HEADER)
+            line = read.partition(b"\n")[0]
             header = _decoded(line)
-            if header is None or not behind.startswith(_seal(header.key, line)):
+            sealed = b"" if header is None else line + b"\n" + _seal(header.key, line)
+            if header is None or not read.startswith(sealed):
                 raise KeyFileRefused(f"{path} is no key file, or is damaged: restore it, or name another one")
-            start = len(line) + 1 + len(_seal(header.key, line))
-            return cls(path, header.key, header.epoch, file, start)
+            return cls(path, header.key, header.epoch, file, len(sealed))
         except BaseException:
             os.close(file)
             raise

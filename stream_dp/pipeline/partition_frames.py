@@ -211,11 +211,6 @@ class FramesOfPartitions:
         """Where the first frame stands that still waits; None if none does."""
         return min((each.offset for held in self._held.values() for each in held.values()), default=None)
 
-    @property
-    def frames(self) -> int:
-        """How many frames wait."""
-        return sum(len(each.parts) for held in self._held.values() for each in held.values())
-
     def add(self, offset: int, frame: PartitionFrame) -> None:
         """Keep a frame of a round that is not sealed yet.  Raises `FrameRefused` where it contradicts another one."""
         held = self._held.setdefault(frame.round, {})

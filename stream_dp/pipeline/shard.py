@@ -58,11 +58,6 @@ class Shard:
         """See `Pipeline.last_release`."""
         return self._releaser.again(self.histogram, self.position.closed, previous)
 
-    @property
-    def waiting_frames(self) -> int:
-        """How many frames of partitions wait in memory until their round is sealed."""
-        return self._of_partitions.frames
-
     def process(self, frames: Iterable[tuple[int, Frame | PartitionFrame]]) -> Iterator[list[ReleasedPart]]:
         """Close the rounds of this epoch's frames, each given with its offset, in the order of their partition.
 

@@ -8,7 +8,7 @@ Records that are no releases of the topic's stream are passed over.
 import time
 from collections.abc import Iterator
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka import TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
@@ -22,9 +22,6 @@ from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
 from stream_dp.releases.release import Release
 from stream_dp.releases.whole_release import WholeRelease, decode_whole_release
-
-if TYPE_CHECKING:
-    pass
 
 LONGEST_REPETITION = 2_000
 """Records that a worker may send again: the batch that it sends and two on their way, each of at most
