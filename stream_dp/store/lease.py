@@ -33,6 +33,7 @@ class Lease:
         self._redis = redis
         self._name = f"stream_dp:{{{stream}}}:lease"
         self._token = secrets.token_hex(16).encode()
+        self._held = False
         self._released = threading.Event()
         self._renewing: threading.Thread | None = None
 
@@ -40,6 +41,7 @@ class Lease:
         """Hold the lease from now on, whoever has it.  Raises RedisError."""
         self._listen()
         self._redis.set(self._name, self._token, px=_milliseconds())
+        self._held = True
 
     def claim(self) -> bool:
         """Hold the lease from now on if nobody who lives has it; whether that is so.  Raises RedisError."""
@@ -56,10 +58,12 @@ class Lease:
             except WatchError:  # somebody else has claimed it
                 self.release()
                 return False
+        self._held = True
         return True
 
     def release(self) -> None:
         """Hold it no longer: whoever stands by takes over at once.  May be called again."""
+        self._held = False
         renewing, self._renewing = self._renewing, None
         if renewing is not None:
             self._released.set()
@@ -97,9 +101,12 @@ class Lease:
                         # Nobody publishes there but Redis, when it has begun to count this listener.
                         channel.get_message(timeout=_RENEW_SECONDS)
                         listening.set()
-                        self._if_mine(
-                            lambda transaction: transaction.set(self._name, self._token, px=_milliseconds())
-                        )
+                        if self._held:  # not before: who claims it would find it taken, by itself
+                            self._if_mine(
+                                lambda transaction: transaction.set(
+                                    self._name, self._token, px=_milliseconds()
+                                )
+                            )
                     self._if_mine(lambda transaction: transaction.delete(self._name))
             except RedisError as error:
                 logger.debug("the lease waits for Redis: %s", error)

@@ -1,9 +1,11 @@
 """Who holds a lease, and when somebody else may have it."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from redis import Redis
+from redis.client import PubSub
 
 from stream_dp.dev import redis_server
 from stream_dp.store import lease as lease_module
@@ -96,3 +98,24 @@ def test_it_is_held_again_after_redis_has_forgotten_it(lease: Callable[[], Lease
         redis.delete(first._name)
         wait_until(lambda: bool(redis.exists(first._name)), lambda: "it is not held again")
     assert not second.claim()
+
+
+def test_who_claims_it_does_not_find_it_taken_by_itself(
+    lease: Callable[[], Lease], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that listens already, and goes round and round before the claim is written, holds nothing yet."""
+    rounds = 0
+    get_message = PubSub.get_message
+
+    def counted(channel: PubSub, **options: Any) -> object:
+        nonlocal rounds
+        rounds += 1
+        return get_message(channel, **options)
+
+    monkeypatch.setattr(PubSub, "get_message", counted)
+    first = lease()
+    first._listen()
+    wait_until(lambda: rounds >= 3, lambda: "nobody listens")
+    with Redis.from_url(url) as redis:
+        assert not redis.exists(first._name)
+    assert first.claim()
