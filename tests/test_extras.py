@@ -147,6 +147,7 @@ assert stream_dp.set_union({"item": ["tea"] * 500}, user=None).labels == ["tea"]
         ("demo", "redis", "stream-dp demo", "demo"),
         ("tail --stream x", "scipy", "stream-dp tail", "estimates"),
         ("calibrate --plot x.png", "matplotlib", "--plot", "plot"),
+        ("histogram --file no.csv --source x --plot x.png", "matplotlib", "--plot", "plot"),
     ],
 )
 def test_a_command_names_the_extra_that_it_misses(words: str, missing: str, what: str, extra: str) -> None:
