@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-KINDS = ".jsonl, .csv (both also as .gz) or .parquet"
+KINDS = ".jsonl, .csv, .tsv (each also as .gz) or .parquet"
 """The endings, in words."""
 
 
 def kind_of(path: Path) -> tuple[str, bool]:
     """What a file holds by the end of its name: "jsonl", "csv" or "parquet", and whether it is packed by gzip.
 
-    Raises ValueError, which names the endings that can be read.
+    A .tsv file is a "csv" whose separator is a tab.  Raises ValueError, which names the endings that can be read.
 
     >>> kind_of(Path("history.JSONL.gz"))
     ('jsonl', True)
@@ -17,6 +17,7 @@ def kind_of(path: Path) -> tuple[str, bool]:
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     packed = suffixes[-1:] == [".gz"]
     kind = "".join(suffixes[-2:-1] if packed else suffixes[-1:])[1:]
+    kind = "csv" if kind == "tsv" else kind
     if kind not in ("jsonl", "csv") and (packed or kind != "parquet"):
         raise ValueError(f"the file {str(path)!r} is of no known kind: its name should end in {KINDS}")
     return kind, packed

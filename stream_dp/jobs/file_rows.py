@@ -8,6 +8,7 @@ Parquet that does not decode), reading ends.
 import gzip
 import logging
 import zlib
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -122,6 +123,7 @@ def _with_columns(path: Path, source: Source, unit: Unit) -> RowFile:
     if kind == "jsonl":
         if source.user is not None or source.item is not None:
             raise BadRequest("a file of JSON Lines holds events, with user and items: leave the columns out")
+        _check_utf8(path)
         return RowFile(path, "jsonl")
     if kind == "csv":
         return _csv_file(path, source, unit)
@@ -171,6 +173,19 @@ def _csv_columns(path: Path, separator: str) -> list[str]:
             return csv_header(as_utf8(_unpacked(path, raw)), separator)
         except (EOFError, UnicodeError, zlib.error):
             return []
+
+
+def _check_utf8(path: Path) -> None:
+    """JSON Lines in UTF-16, which their first bytes tell, would all be malformed."""
+    with path.open("rb") as raw:
+        try:
+            start = _unpacked(path, raw).read(2)
+        except _DAMAGE:
+            return
+    if start in (BOM_UTF16_LE, BOM_UTF16_BE):
+        raise BadRequest(
+            f"the file {str(path)!r} is in UTF-16, and JSON Lines have to be in UTF-8: convert it"
+        )
 
 
 def _unpacked(path: Path, raw: IO[bytes]) -> IO[bytes]:
@@ -223,11 +238,15 @@ def _read_lines(file: RowFile, unit: Unit, collector: RowCollector, progress: Pr
     total = file.path.stat().st_size
     with file.path.open("rb") as raw:
         lines: Iterator[bytes] = _unpacked(file.path, raw)
+        mark = BOM_UTF8
         while True:
             chunk: list[bytes] = []
             try:
                 chunk.extend(islice(lines, _LINES_AT_ONCE))
             finally:  # where the file is damaged, the lines before that count
+                if chunk:
+                    chunk[0] = chunk[0].removeprefix(mark)
+                    mark = b""
                 collector.add_events(chunk, unit, _decode_line)
             if not chunk:
                 return

@@ -179,7 +179,8 @@ class FileSource:
                 self._opened() as file,
                 io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="") as text,
             ):
-                rows = csv.DictReader(text)
+                tabs = ".tsv" in map(str.lower, self._path.suffixes[-2:])
+                rows = csv.DictReader(text, delimiter="\t" if tabs else ",")
                 self._require_items(rows.fieldnames or ())
                 yield from (_event(row, is_text=True) for row in rows)
         else:

@@ -108,7 +108,7 @@ def test_a_log_that_is_not_said_to_be_public_is_not_even_opened(tmp_path: Path) 
         (["--horizon", "1e6"], "--horizon takes numbers"),
         (["--horizon", "4095,999"], "a horizon of 999 ends before: raise --horizon"),
         (["--epsilon", "0"], "epsilon must be above 0"),
-        (["--events", "log.txt"], "should end in .jsonl, .csv (both"),
+        (["--events", "log.txt"], "should end in .jsonl, .csv, .tsv (each"),
         (["--events", "missing.jsonl"], "cannot be read"),
     ],
 )

@@ -197,7 +197,8 @@ def test_csv_of_other_programs(separator: str, encoding: str, tmp_path: Path) ->
     content = mark + text.getvalue().encode(encoding)
     (tmp_path / "x.csv").write_bytes(content)
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(content))
-    for name in ("x.csv", "x.csv.gz"):
+    (tmp_path / "x.tsv").write_bytes(content)
+    for name in ("x.csv", "x.csv.gz", "x.tsv"):
         rows, collector = rows_of(tmp_path / name)
         assert counts(rows) == holders(pairs)
         assert collector.malformed == 0
@@ -233,6 +234,13 @@ def test_parquet_of_other_programs(tmp_path: Path) -> None:
     assert (counts(rows), collector.malformed) == ({"x": 1}, 1)
     with pytest.raises(BadRequest, match="holds struct"):
         rows_of(tmp_path / "x.parquet", user="customer")
+
+
+def test_json_lines_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    for name, packed in (("x.jsonl", bytes), ("x.jsonl.gz", gzip.compress)):
+        (tmp_path / name).write_bytes(packed(codecs.BOM_UTF8 + b'{"user": "a", "items": ["tea"]}\n'))
+        rows, collector = rows_of(tmp_path / name)
+        assert (counts(rows), collector.malformed) == ({"tea": 1}, 0)
 
 
 def test_users_of_json_lines_may_be_numbers(tmp_path: Path) -> None:
@@ -281,6 +289,12 @@ def test_a_user_who_goes_away_leaves_the_order_of_others_and_of_labels(tmp_path:
         ("x.parquet.gz", b"", {}, "of no known kind"),
         ("x.parquet", b"no", {}, "is not in the format Parquet"),
         ("x.jsonl", b"", {"user": "u"}, "leave the columns out"),
+        (
+            "x.jsonl",
+            '{"items": ["a"]}'.encode("utf-16"),
+            {},
+            "is in UTF-16, and JSON Lines have to be in UTF-8",
+        ),
         ("none.csv", None, {}, "there is no file"),
     ],
 )

@@ -32,20 +32,21 @@ def jsonl(folder: Path, lines: list[bytes], name: str = "some.jsonl") -> Path:
     return file
 
 
-@pytest.fixture(params=["jsonl", "jsonl.gz", "csv", "csv.gz", "parquet"])
+@pytest.fixture(params=["jsonl", "jsonl.gz", "csv", "csv.gz", "tsv", "parquet"])
 def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The three events in each format."""
     path = tmp_path / f"some.{request.param}"
     if "jsonl" in request.param:
         return jsonl(tmp_path, [json.dumps(each).encode() for each in SOME], path.name)
-    if "csv" in request.param:
-        lines = [
-            "ts,user,items",
-            '2026-01-31T12:00:00+00:00,ann,"[""tea"", ""milk""]"',
-            "2026-01-31T12:00:01.500000+00:00,,梨",
-            ",,tea",
+    if "sv" in request.param:
+        separator = "\t" if request.param == "tsv" else ","
+        rows = [
+            ("ts", "user", "items"),
+            ("2026-01-31T12:00:00+00:00", "ann", '"[""tea"", ""milk""]"'),
+            ("2026-01-31T12:00:01.500000+00:00", "", "梨"),
+            ("", "", "tea"),
         ]
-        return jsonl(tmp_path, [line.encode() for line in lines], path.name)
+        return jsonl(tmp_path, [separator.join(row).encode() for row in rows], path.name)
     times = [datetime(2026, 1, 31, 12, tzinfo=UTC), datetime(2026, 1, 31, 12, 0, 1, 500_000, UTC), None]
     columns = {
         "items": [each["items"] for each in SOME],
