@@ -13,7 +13,9 @@ add = $(UV) pip install --quiet --python .venv/bin/python $(1) || \
 unexport PYTHONDONTWRITEBYTECODE
 
 # Tests wait more than they compute: four files at a time left two processors idle for a quarter of the time.
-PYTEST := .venv/bin/python -m pytest --numprocesses 6 --dist loadfile --no-loadscope-reorder
+# A failed test is tried once more, and the summary shows how it failed: STRICT=1 makes that a failure of the run.
+PYTEST := .venv/bin/python -m pytest --numprocesses 6 --dist loadfile --no-loadscope-reorder \
+	--reruns 1 $(if $(STRICT),--fail-on-flaky)
 
 # Chromium is installed by .ci/run, and cannot be installed from here; everything else is tested without it too.
 WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedriver >/dev/null || \

@@ -70,7 +70,13 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A run without the invoices says what it used instead."""
+    """Show how tests failed that passed when they were tried again, and say where no invoices were there."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"failed once: {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
+        for name, text in report.sections:
+            terminalreporter.section(name, sep="-")
+            terminalreporter.write_line(text)
     if not RETAIL.exists():
         terminalreporter.write_line(
             f"Real events were the {REAL_EVENTS}, and what needs the invoices was skipped: {NO_INVOICES}."
