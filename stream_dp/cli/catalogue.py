@@ -137,6 +137,11 @@ COMMANDS = {
     "histogram": Entry(
         "one_shot:histogram", "Release how many users hold each label, of a topic or a file.", "jobs"
     ),
+    "advise": Entry(
+        "advise:advise",
+        "Compare all mechanisms of a one-shot job on a PUBLIC log with the true counts.",
+        "jobs",
+    ),
     "jobs": Entry("jobs", "Answer requests for top-k, set-union and histogram jobs, and list them.", "jobs"),
     "key": Entry("key", "Create a key in a file that only its owner may read.", "worker"),
     "budget": Entry("budget", "Show, set and explain the privacy budget of a data source.", "worker"),
@@ -164,7 +169,7 @@ PANELS = {
         "replay",
     ),
     "See what it shows": ("tail", "dashboard"),
-    "Ask once": ("top-k", "set-union", "histogram", "jobs"),
+    "Ask once": ("top-k", "set-union", "histogram", "advise", "jobs"),
     "Budget and key": ("budget", "source", "key"),
     "Check and restore": ("verify", "rebuild", "republish", "audit"),
 }

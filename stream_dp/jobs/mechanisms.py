@@ -70,9 +70,9 @@ MECHANISMS: dict[str, dict[str, Callable[..., Calibrated]]] = {
         "sparse-vector": calibrate_sparse_vector,
     },
 }
-"""Job, then mechanism.  Parameters without a default, and not in `_CHOSEN`, are required."""
+"""Job, then mechanism.  Parameters without a default, and not in `CHOSEN`, are required."""
 
-_CHOSEN: dict[str, Callable[[dict[str, Any]], int]] = {
+CHOSEN: dict[str, Callable[[dict[str, Any]], int]] = {
     "kbar": lambda given: kbar(given["k"]),
     "tokens": lambda given: tokens_at_no_cost(min(given["epsilon"], 4.0)),  # more would only make it slower
 }
@@ -100,10 +100,10 @@ def calibrate(request: JobRequest) -> Calibrated:
             )
     values = {name: each.default for name, each in taken.items() if each.default is not each.empty} | given
     for name in taken:
-        if name not in values and name not in _CHOSEN:
+        if name not in values and name not in CHOSEN:
             raise BadRequest(f"the mechanism {request.mechanism} needs {name}: give it")
     try:
-        values |= {name: _CHOSEN[name](values) for name in taken if name not in values}
+        values |= {name: CHOSEN[name](values) for name in taken if name not in values}
         return replace(mechanism(**values), parameters=values)
     except (ValueError, OverflowError) as error:
         raise BadRequest(str(error).rstrip(".")) from None

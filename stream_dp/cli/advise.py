@@ -1,0 +1,134 @@
+"""`stream-dp advise`: what every mechanism of a one-shot job finds in a log that everybody may see."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from stream_dp.cli import options
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.config.file_kinds import KINDS
+from stream_dp.jobs.comparison import Finds, Question, best
+from stream_dp.jobs.file_rows import find_file, read_file
+from stream_dp.jobs.request import BadRequest, JobName, Source, Unit
+from stream_dp.jobs.rows import RowCollector, Rows
+
+
+def advise(
+    job: Annotated[JobName, typer.Argument(help="What is to be asked.", show_default=False)],
+    file: Annotated[
+        Path, typer.Option(metavar="FILE", help=f"A PUBLIC or made-up log: {KINDS}.", show_default=False)
+    ],
+    public: Annotated[
+        bool, typer.Option("--public", help="Everybody may see this log and whatever is computed from it.")
+    ] = False,
+    k: Annotated[int, typer.Option("-k", "--k", help="top-k: the most labels to release.")] = 10,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of each guarantee.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Delta of each guarantee.")] = 1e-6,
+    items_per_user: Annotated[
+        str, typer.Option(metavar="D,...", help="The bounds to try besides the default ones.")
+    ] = "10,30,100,300",
+    unit: Annotated[Unit, typer.Option(help="What is protected: all of one user, or one event.")] = "user",
+    user_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of users in the file.", show_default="user")
+    ] = None,
+    item_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of items. [default: item or items]")
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs to average.")] = 3,
+    as_json: options.Json = False,
+) -> None:
+    """Compare all mechanisms of a one-shot job on a PUBLIC log with the true counts.
+
+    Every mechanism runs with its defaults and with each bound on the items of a user, and the last line says how far
+    the default is from the best of them. What is printed is compared with
+    the true counts: on private data it has no guarantee at all. Take a public log that resembles yours, or one that you
+    made up.
+
+    [bold]Examples[/]
+
+      stream-dp advise top-k --file public.parquet --public -k 50
+
+      stream-dp advise set-union --file made-up.csv --public --epsilon 3 --items-per-user 5,20,80
+    """
+    if not public:
+        raise Mistake(
+            "on private data the output of advise has no guarantee at all: add --public if everybody may see this log"
+        )
+    question = Question(job, epsilon, delta, k)
+    try:
+        requests = question.requests(_bounds(items_per_user))
+        rows = _rows(file, user_column, item_column, unit, hidden=as_json)
+        if not len(rows.items):
+            raise Mistake(f"the file {str(file)!r} holds no rows that count: give users and items")
+        with Progress(console=Console(stderr=True), transient=True, disable=as_json) as bar:
+            task = bar.add_task("Running", total=len(requests) * runs)
+            found = [
+                question.finds(rows, request, runs, done=lambda: bar.advance(task)) for request in requests
+            ]
+        most = best(found)
+    except BadRequest as refused:
+        raise Mistake(str(refused)) from None
+    [default] = [each for each in found if each.is_default]
+    if as_json:
+        told = {"job": job, "epsilon": epsilon, "delta": delta, "runs": runs, "best": most, "found": found}
+        typer.echo(msgspec.json.encode(told).decode())
+        return
+    _print(question, found, default, most, runs)
+
+
+def _bounds(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise Mistake(f"--items-per-user takes numbers such as 5,20,80, not {text!r}") from None
+
+
+def _rows(file: Path, user: str | None, item: str | None, unit: Unit, hidden: bool) -> Rows:
+    collector = RowCollector()
+    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
+        task = bar.add_task("Reading")
+        read_file(
+            find_file(Source(file=str(file), user=user, item=item), unit),
+            unit,
+            collector,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    return collector.rows()
+
+
+def _print(question: Question, found: list[Finds], default: Finds, most: Finds, runs: int) -> None:
+    """The best first."""
+    top = question.job == "top-k"
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("mechanism", no_wrap=True)
+    table.add_column("with", no_wrap=True)
+    titles = ["labels", *([f"of the top {question.k}"] if top else []), "error"]
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for each in sorted(found, key=lambda each: -each.score):
+        cells = [f"{each.labels:,.0f}"]
+        if each.recall is not None:
+            cells.append(f"{each.recall:.0%}")
+        cells.append("-" if each.error is None else f"{each.error:.1%}")
+        name = f"[bold]{each.mechanism}[/]" + (" (default)" if each.is_default else "")
+        table.add_row(name, _with(each), *cells)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    console.print(
+        f"\nFrom {runs} {'run' if runs == 1 else 'runs'} each. error: median relative error of the counts, against the "
+        "true ones."
+    )
+    if default.score >= most.score:
+        console.print("Nothing here finds more than the default.")
+    else:
+        options_ = f"--mechanism {most.mechanism} " + _with(most)
+        console.print(f"The default finds {default.score / most.score:.0%} of what this finds: {options_}")
+
+
+def _with(each: Finds) -> str:
+    return " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in each.parameters.items())
