@@ -36,6 +36,7 @@ demo: .venv/.installed ## watch private histograms of real flights, with an embe
 test: install ## run all tests; broker and Redis are started for you
 	@echo "All tests take about a quarter of an hour on two cores."
 	@[ -z "$(WITHOUT_BROWSER)" ] || echo "No Chromium: the dashboard's page is not tested (Debian: apt-get install chromium chromium-driver)."
+	@.venv/bin/python -m pytest --collect-only -qq >/dev/null 2>&1 || true  # compiles them once, not six times
 	$(PYTEST) $(WITHOUT_BROWSER)
 
 test-kafka: install ## run the system tests that a broker could change against Apache Kafka (needs Java 17, Maven, PostgreSQL and a Redis with TLS)

@@ -29,11 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     What takes long and is begun last would go on alone when the others are done.  Tests of a file stay in order.
     """
 
-    def turn(item: pytest.Item) -> tuple[bool, int, Path]:
-        return not item.path.is_relative_to(SYSTEM), -size(item.path), item.path
+    @cache
+    def turn(path: Path) -> tuple[bool, int, Path]:
+        return not path.is_relative_to(SYSTEM), -path.stat().st_size, path
 
-    size = cache(lambda path: path.stat().st_size)
-    items.sort(key=turn)
+    items.sort(key=lambda item: turn(item.path))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

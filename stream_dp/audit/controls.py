@@ -9,6 +9,7 @@ import math
 from collections import OrderedDict
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 from msgspec import structs
@@ -207,10 +208,9 @@ def posters_greedy() -> Pair:
     leaves 1/10,000 of it on a label that nobody else gives weight.  The true delta is 0.0224 and not e^-10.
     """
     epsilon, delta, length = 3.0, math.exp(-10), 10_000
-    weights = [novel_weights(length, with_user) for with_user in (False, True)]
 
     def sample(side: int, runs: int, key: bytes) -> Views:
-        found = [weight for weight in weights[side] if weight > 0]
+        found = [weight for weight in novel_weights(length, with_user=side == 1) if weight > 0]
         released = np.zeros(runs, np.int64)
         random = np.random.default_rng(list(key))
         for weight in sorted(set(found)):  # of equal weights, a binomial number passes
@@ -222,6 +222,7 @@ def posters_greedy() -> Pair:
     return Pair("greedy", name, epsilon, delta, sample, 200_000, control=True)
 
 
+@cache
 def novel_weights(length: int, with_user: bool, whole: int = 5) -> list[Fraction]:
     """What the poster's update leaves on the chain's own labels, with or without the user at its beginning.
 
