@@ -47,7 +47,7 @@ lint: install .venv/.installed-lint ## check style, format, types, which folder 
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	.venv/bin/oxlint --deny-warnings stream_dp/dashboard/static
+	.venv/bin/oxlint --deny-warnings stream_dp/dashboard/static stream_dp/notebook/static
 
 docs: .venv/.installed-docs ## build the documents as a site in build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet

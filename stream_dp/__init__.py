@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stream_dp.local.histogram import Histogram, run
     from stream_dp.local.key_file import KeyFileRefused
     from stream_dp.local.one_shot import Answer, histogram, set_union, top_k
+    from stream_dp.notebook.live import watch
     from stream_dp.releases.estimates.smoothing import Smoother
     from stream_dp.releases.lookup import release_at
     from stream_dp.releases.merge import ShardsRefused
@@ -61,6 +62,7 @@ __all__ = [
     "set_union",
     "subscribe",
     "top_k",
+    "watch",
 ]
 
 _HOMES = {
@@ -74,6 +76,7 @@ _HOMES = {
     "local.histogram": ("Histogram", "run"),
     "local.key_file": ("KeyFileRefused",),
     "local.one_shot": ("Answer", "histogram", "set_union", "top_k"),
+    "notebook.live": ("watch",),
     "releases.estimates.smoothing": ("Smoother",),
     "releases.lookup": ("release_at",),
     "releases.merge": ("ShardsRefused",),
@@ -85,11 +88,13 @@ _HOMES = {
     "releases.windows": ("Window",),
 }
 
+_EXTRAS = {"releases": "estimates", "notebook": "notebook"}
+
 
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
-            with needs_extra(f"stream_dp.{name}", "estimates" if home.startswith("releases.") else "local"):
+            with needs_extra(f"stream_dp.{name}", _EXTRAS.get(home.partition(".")[0], "local")):
                 return getattr(import_module(f"stream_dp.{home}"), name)
     raise AttributeError(f"module 'stream_dp' has no attribute {name!r}")
 

@@ -98,6 +98,7 @@ for name in stream_dp.__all__:
 assert missing == {
     ("Smoother", "estimates]'"), ("Window", "estimates]'"),
     *((name, "local]'") for name in ("Answer", "Calibration", "Histogram", "HorizonReached", "KeyFileRefused")),
+    ("watch", "notebook]'"),
     *((name, "local]'") for name in ("calibrate", "histogram", "run", "set_union", "top_k")),
 }, missing
 """
@@ -210,7 +211,19 @@ def test_the_wheel_says_what_it_needs_and_holds_what_it_uses(wheel: zipfile.ZipF
     names = wheel.namelist()
     [metadata] = [name for name in names if name.endswith(".dist-info/METADATA")]
     facts = email.message_from_bytes(wheel.read(metadata))
-    extras = {"codecs", "estimates", "local", "dashboard", "core", "worker", "jobs", "plot", "demo", "all"}
+    extras = {
+        "codecs",
+        "estimates",
+        "local",
+        "notebook",
+        "dashboard",
+        "core",
+        "worker",
+        "jobs",
+        "plot",
+        "demo",
+        "all",
+    }
     assert set(facts.get_all("Provides-Extra", [])) == extras
     bare = [line for line in facts.get_all("Requires-Dist", []) if "extra ==" not in line]
     packages = {re.split("[<>=]", line)[0] for line in bare}

@@ -36,7 +36,7 @@ MOST_LABELS = 100
 """Of one question for the history."""
 
 _MOST_LOOKUPS = 8  # questions for a past round that wait for their turn
-_STATIC = Path(__file__).parent / "static"
+STATIC = Path(__file__).parent / "static"
 
 
 class Dashboard:
@@ -59,7 +59,7 @@ class Dashboard:
             Route("/api/v1/stream", self.stream),
             Route("/livez", self.alive),
             Route("/readyz", self.ready),
-            Mount("/", GZipMiddleware(StaticFiles(directory=_STATIC, html=True))),
+            Mount("/", GZipMiddleware(StaticFiles(directory=STATIC, html=True))),
         ]
         middleware = [Middleware(SafeHeaders)]
         if login is not None:

@@ -3,8 +3,10 @@
 import { say } from "./announcer.js";
 import { noteNew } from "./arrivals.js";
 import { drawResults } from "./results.js";
-import { API, changed, heard } from "./state.js";
+import { openStream } from "./server.js";
+import { changed, heard } from "./state.js";
 
+const CLOSED = 2;  // of an EventSource
 const SILENCE_MS = 15000;
 const FIELDS = [
   "state", "stream", "age", "delay", "behind", "rate", "history", "release", "ids", "counts", "low", "high", "totals", "total_margins", "since", "protects", "promise", "new", "results",
@@ -12,13 +14,13 @@ const FIELDS = [
 export let source = null;
 
 export function connect() {
-  source = new EventSource(`${API}/stream`);
+  source = openStream();
   source.addEventListener("whole", (event) => hear(JSON.parse(event.data), true));
   source.addEventListener("update", (event) => hear(JSON.parse(event.data), false));
   source.addEventListener("error", () => {
     if (heard.connected) say("Connection lost. Reconnecting.");
     heard.connected = false;
-    if (source.readyState === EventSource.CLOSED) reconnect();
+    if (source.readyState === CLOSED) reconnect();
     changed();
   });
 }

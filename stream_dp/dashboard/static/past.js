@@ -4,7 +4,8 @@ import { address, asked } from "./address.js";
 import { say } from "./announcer.js";
 import { $, put } from "./dom.js";
 import { whole } from "./format.js";
-import { ask, changed, show, view } from "./state.js";
+import { ask } from "./server.js";
+import { changed, show, view } from "./state.js";
 
 const WHOLE = /^[1-9][0-9]{0,17}$/;
 export const question = { wanted: "", busy: false, problem: "" };

@@ -1,9 +1,7 @@
 /* What the server said last, what the viewer asked for, and who draws it. */
 
-export const API = `${location.origin}${location.pathname.replace(/[^/]*$/, "")}api/v1`;  // without a name and password that the address may hold
 export const NORMAL_95 = 1.96;
 export const ROWS_STEP = 25;
-const ANSWER_MS = 20000;
 
 export const heard = {
   names: [], release: null, ids: [], counts: [], low: [], high: [], totals: null, total_margins: null, since: null, state: "connecting", rate: null, history: [1, 0],
@@ -17,11 +15,6 @@ export const steps = { rounds: [], ts: [] };  // the releases that curves go thr
 const NOTHING = { names: [], counts: [], low: [], high: [], rank: new Map(), sd: 0 };
 
 let listener = () => {};
-
-/* Ask the server.  Without a limit of time, a question that nobody answers would stop all that come after it. */
-export function ask(question) {
-  return fetch(`${API}/${question}`, { signal: AbortSignal.timeout(ANSWER_MS) });
-}
 
 export function whenChanged(draw) {
   listener = draw;

@@ -3,7 +3,8 @@
 import { whole } from "./format.js";
 import { chosen } from "./pins.js";
 import { rows } from "./rows.js";
-import { ask, changed, heard, steps, view } from "./state.js";
+import { ask } from "./server.js";
+import { changed, heard, steps, view } from "./state.js";
 
 const TREND_MS = 2000, LONGEST_QUESTION = 8000, MOST_LABELS = 100;
 export const trends = new Map();  // label -> its counts and their intervals, of visible rows and of the chart

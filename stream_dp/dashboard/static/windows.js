@@ -4,7 +4,8 @@ import { address, asked } from "./address.js";
 import { say } from "./announcer.js";
 import { $, put } from "./dom.js";
 import { when, whole } from "./format.js";
-import { ask, changed, heard, ranked, steps, view } from "./state.js";
+import { ask } from "./server.js";
+import { changed, heard, ranked, steps, view } from "./state.js";
 
 const LOOK_MS = 1000, SHARE_OF_TIME = 5;  // a large answer is asked for the less often
 const SPAN = /^[1-9][0-9]{0,8}[smhd]?$/;

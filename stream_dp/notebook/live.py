@@ -1,0 +1,155 @@
+"""A live chart in a notebook: the dashboard's page in the output of a cell, with the dashboard's own answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import MutableMapping, Sequence
+from html import escape
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import orjson
+from starlette.concurrency import run_in_threadpool
+
+from stream_dp.config.connections import Kafka, kafka_options
+from stream_dp.dashboard.app import STATIC, Dashboard
+from stream_dp.dashboard.board import Board
+from stream_dp.dashboard.reader import Reader
+from stream_dp.notebook.page import document
+from stream_dp.notebook.widget import PageWidget, beside
+from stream_dp.releases.estimates.intervals import whole_intervals
+from stream_dp.releases.release import Release
+from stream_dp.releases.windows import Span
+
+_API = "/api/v1/"
+_ROWS = 10  # of the table for those who see no widget
+_LOOK_SECONDS = 1.0
+
+
+def watch(
+    kafka: Kafka,
+    stream: str,
+    *,
+    labels: Sequence[str] = (),
+    window: str | None = None,
+    round: int | None = None,
+    height: int = 720,
+) -> LiveChart:
+    """A live chart of `stream` for a notebook: what its dashboard shows, in the output of a cell.
+
+        stream_dp.watch("localhost:9092", "shop")
+
+    Bars with 95% intervals and the threshold, counts over time, windows, and a slider to look back.
+    `labels` are pinned at first; `window` ranks by what happened lately, such as "5m"; `round` begins by looking back.
+    The chart is `height` CSS pixels high.  Kafka and the topics need not be there yet.
+
+    Raises ValueError for anything that is no window, and `SettingsError`.  `close` leaves the broker.
+    """
+    kafka_options(kafka)
+    query = [("label", each) for each in labels]
+    query += [] if window is None else [("window", str(Span.of(window)))]
+    query += [] if round is None else [("round", str(round))]
+    return LiveChart(kafka, stream, query, height)
+
+
+class LiveChart(PageWidget):
+    """What `watch` returns: display it.  `release` is the newest one."""
+
+    def __init__(self, kafka: Kafka, stream: str, query: list[tuple[str, str]], height: int) -> None:
+        self._dashboard = Dashboard(Reader(kafka, f"{stream}.releases", f"{stream}.results", Board()))
+        self._app = self._dashboard.app()
+        self._is_open = True
+        super().__init__(document(STATIC / "index.html", query), f"Live chart of {stream}", height)
+        self._dashboard.reader.start()
+        beside(self._dashboard.frames.follow())
+
+    @property
+    def release(self) -> Release | None:
+        """The newest release, None before there is one."""
+        return self._dashboard.reader.board.release
+
+    def close(self) -> None:
+        """Leave the broker; the picture goes."""
+        if self._is_open:
+            self._is_open = False
+            beside(self._leave()).result()
+        super().close()
+
+    def __del__(self) -> None:
+        """Leave nothing to be done when the kernel ends: threads end with it."""
+
+    async def _leave(self) -> None:
+        self._dashboard.frames.close()
+        await run_in_threadpool(self._dashboard.reader.stop)
+
+    async def answer(self, question: str) -> tuple[int, str]:
+        """As the dashboard's server answers; `frame?seen=N` is the next event of its stream after number N."""
+        asked = urlsplit(question)
+        if asked.path == "frame":
+            return await self._frame(int(parse_qs(asked.query)["seen"][0]))
+        return await _got(self._app, _API + asked.path, asked.query)
+
+    async def _frame(self, seen: int) -> tuple[int, str]:
+        frames = self._dashboard.frames
+        frames.viewers += 1
+        try:
+            number, event = await frames.next(seen)
+        finally:
+            frames.viewers -= 1
+        fields = dict(line.split(": ", 1) for line in event.decode().splitlines() if line)
+        if not fields:
+            return 404, "{}"
+        return 200, orjson.dumps({"kind": fields["event"], "number": number, "data": fields["data"]}).decode()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The widget, and for whoever cannot show it a table of the newest release."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if bundle is None:
+            return None
+        until = time.monotonic() + _LOOK_SECONDS
+        while self.release is None and time.monotonic() < until:
+            time.sleep(0.02)
+        data, metadata = bundle
+        return data | ({} if self.release is None else {"text/html": table(self.release)}), metadata
+
+
+def table(release: Release) -> str:
+    """The largest counts of a release as HTML."""
+    low, high = whole_intervals(release)
+    rows = "".join(
+        f"<tr><td>{escape(label)}</td><td>{count:,}</td><td>{least:,} – {most:,}</td></tr>"
+        for label, count, least, most in zip(release.labels[:_ROWS], release.counts, low, high, strict=False)
+    )
+    return (
+        f"<table><caption>{escape(release.stream)}, round {release.round:,}</caption>"
+        f"<thead><tr><th>label</th><th>count</th><th>95% interval</th></tr></thead><tbody>{rows}</tbody></table>"
+    )
+
+
+async def _got(app: Any, path: str, query: str) -> tuple[int, str]:
+    """What an ASGI application answers to GET, without a server between."""
+    scope: dict[str, Any] = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "headers": [],
+        "server": ("kernel", 0),
+        "client": None,
+    }
+    status, body = 500, b""
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        nonlocal status, body
+        status = message.get("status", status)
+        body += message.get("body", b"")
+
+    await app(scope, receive, send)
+    return status, body.decode()
