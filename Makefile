@@ -52,8 +52,9 @@ lint: install .venv/.installed-lint ## check style, format, types, which folder 
 docs: .venv/.installed-docs ## build the documents as a site in build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
 
-schemas: install ## write docs/schemas from the structs that records are decoded into
+schemas: install ## write docs/schemas and openapi.json from the structs of records and answers
 	.venv/bin/python -m tests.docs.generate_schemas
+	.venv/bin/python -m tests.docs.generate_openapi
 
 bench: install .venv/.installed-bench ## measure speed and accuracy
 	.venv/bin/python -m benchmarks

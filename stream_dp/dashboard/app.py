@@ -7,7 +7,6 @@ from pathlib import Path
 
 import anyio
 import msgspec
-import orjson
 from kafka.errors import KafkaError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -20,6 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from stream_dp.config.times import parse_time
+from stream_dp.dashboard.answers import Problem, ToldRelease
 from stream_dp.dashboard.frames import Frames
 from stream_dp.dashboard.guarantee import guarantee, protects
 from stream_dp.dashboard.protection import BasicAuth, SafeHeaders
@@ -130,14 +130,10 @@ class Dashboard:
         """A release as its topic holds it, its 95% intervals and totals, and what it guarantees in words."""
         low, high = whole_intervals(release)
         guaranteed = guarantee(release, self.reader.board.is_unmetered(release))
-        beside = {
-            "low": low,
-            "high": high,
-            **told_totals(release),
-            "protects": protects(release),
-            "promise": guaranteed,
-        }
-        return _json(msgspec.to_builtins(release) | beside)
+        told = msgspec.structs.asdict(release) | told_totals(release)
+        return _json(
+            ToldRelease(**told, low=low, high=high, protects=protects(release), guarantee=guaranteed)
+        )
 
     async def history(self, request: Request) -> Response:
         """How the counts of some labels grew, in at most 128 steps."""
@@ -205,7 +201,7 @@ def _number(asked: QueryParams, name: str) -> int:
 
 
 def _json(value: object) -> Response:
-    return _raw(orjson.dumps(msgspec.to_builtins(value)))
+    return _raw(msgspec.json.encode(value))
 
 
 def _raw(body: bytes) -> Response:
@@ -220,7 +216,7 @@ def _unread(failure: KafkaError | LogRefused) -> Response:
 
 def _problem(status: int, sentence: str) -> Response:
     return Response(
-        orjson.dumps({"error": sentence}),
+        msgspec.json.encode(Problem(sentence)),
         status,
         media_type="application/json",
         headers={"Cache-Control": "no-store"},

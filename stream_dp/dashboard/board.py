@@ -4,14 +4,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Literal
 
+from stream_dp.dashboard.answers import HistoryAnswer, State
 from stream_dp.dashboard.history import History
 from stream_dp.dashboard.results import Result, joined
 from stream_dp.releases.release import Release
-
-State = Literal["connecting", "unreachable", "no-topic", "empty", "open"]
-"""How it stands with Kafka: `empty` is a topic without a release, `open` one that is being followed."""
 
 RATE_SECONDS = 10.0
 MOST_RESULTS = 20
@@ -153,7 +150,7 @@ class Board:
         """Whether its epoch is known to have been opened without a budget."""
         return release.nonce in self._unmetered
 
-    def series(self, labels: Sequence[str]) -> dict[str, Any]:
+    def series(self, labels: Sequence[str]) -> HistoryAnswer:
         """The history of these labels: see `History.series`."""
         with self._lock:
             return self._epoch.history.series(labels)

@@ -7,15 +7,15 @@ Labels travel once and are numbers afterwards: all counts change with every roun
 
 import asyncio
 import time
-from typing import Any
 
 import msgspec
-import orjson
 
+from stream_dp.dashboard.answers import Frame, FrameRelease
 from stream_dp.dashboard.board import Board, BoardView
 from stream_dp.dashboard.guarantee import guarantee, protects
 from stream_dp.dashboard.told_totals import told_totals
 from stream_dp.releases.estimates.intervals import whole_intervals
+from stream_dp.releases.release import Release
 
 SECONDS_PER_FRAME = 0.1
 SECONDS_WITHOUT_NEWS = 5.0
@@ -24,24 +24,6 @@ SECONDS_WITHOUT_NEWS = 5.0
 BYTES_PER_SECOND = 1_000_000
 """What one viewer is sent at most: very large releases come less often."""
 
-_OF_RELEASE = (
-    "stream",
-    "epoch",
-    "nonce",
-    "round",
-    "horizon",
-    "window",
-    "ts",
-    "unit",
-    "mechanism",
-    "epsilon",
-    "delta",
-    "rho",
-    "items_per_event",
-    "sd",
-    "tau",
-    "shown",
-)
 _SPARE_LABELS = 10_000
 
 
@@ -118,44 +100,51 @@ class Frames:
         self._nonce, self._labels, self._ids = release.nonce, [], {}
         return True
 
-    def _content(self, before: BoardView | None) -> dict[str, Any]:
+    def _content(self, before: BoardView | None) -> Frame:
         """What is to be told to somebody who was told `before`, or nothing so far."""
         view = self._view
         assert view is not None
-        content: dict[str, Any] = {
-            "state": view.state,
-            "stream": self._stream,
-            "age": max(0.0, round(time.time() - view.published, 3)) if view.release else None,
-            "delay": round(view.delay, 3),
-            "behind": view.behind,
-            "rate": None if view.rate is None else round(view.rate, 2),
-            "history": view.history,
-            "viewers": self.viewers,
-        }
+        frame = Frame(
+            state=view.state,
+            stream=self._stream,
+            age=max(0.0, round(time.time() - view.published, 3)) if view.release else None,
+            delay=round(view.delay, 3),
+            behind=view.behind,
+            rate=None if view.rate is None else round(view.rate, 2),
+            history=view.history,
+            viewers=self.viewers,
+        )
         release = view.release
         if release is not None and (before is None or release is not before.release):
-            known = len(self._labels)
-            for label in release.labels:
-                if label not in self._ids:
-                    self._ids[label] = len(self._labels)
-                    self._labels.append(label)
-            content["release"] = {name: getattr(release, name) for name in _OF_RELEASE}
-            content["ids"] = [self._ids[label] for label in release.labels]
-            content["counts"] = release.counts
-            content["low"], content["high"] = whole_intervals(release)
-            content |= told_totals(release)
-            content["labels"] = self._labels if before is None else self._labels[known:]
+            self._tell(release, frame, all_labels=before is None)
         if release is not None and (
             before is None or before.release is None or before.unmetered != view.unmetered
         ):
-            content["promise"] = guarantee(release, view.unmetered)
-            content["protects"] = protects(release)
+            frame.guarantee = guarantee(release, view.unmetered)
+            frame.protects = protects(release)
         if before is None or view.new != before.new:
-            content["new"] = view.new
+            frame.new = view.new
         if before is None or view.results_version != before.results_version:
-            content["results"] = [msgspec.to_builtins(result) for result in view.results]
-        return content
+            frame.results = view.results
+        return frame
 
-    def _event(self, name: str, content: dict[str, Any]) -> bytes:
+    def _tell(self, release: Release, frame: Frame, all_labels: bool) -> None:
+        """Write a release into a frame; without `all_labels`, only labels that have no number yet are named."""
+        known = len(self._labels)
+        for label in release.labels:
+            if label not in self._ids:
+                self._ids[label] = len(self._labels)
+                self._labels.append(label)
+        frame.release = msgspec.convert(release, FrameRelease, from_attributes=True)
+        frame.ids = [self._ids[label] for label in release.labels]
+        frame.counts = release.counts
+        frame.low, frame.high = whole_intervals(release)
+        totals = told_totals(release)
+        frame.totals, frame.total_margins, frame.since = (
+            totals[name] for name in ("totals", "total_margins", "since")
+        )
+        frame.labels = self._labels if all_labels else self._labels[known:]
+
+    def _event(self, name: str, frame: Frame) -> bytes:
         """One message of a server-sent event stream."""
-        return b"event: %b\nid: %d\ndata: %b\n\n" % (name.encode(), self._number, orjson.dumps(content))
+        return b"event: %b\nid: %d\ndata: %b\n\n" % (name.encode(), self._number, msgspec.json.encode(frame))

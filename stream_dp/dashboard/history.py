@@ -8,8 +8,8 @@ noise (docs/releases.md).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from stream_dp.dashboard.answers import HistoryAnswer, LabelHistory
 from stream_dp.releases.estimates.intervals import whole_intervals
 from stream_dp.releases.release import Release
 
@@ -73,16 +73,16 @@ class History:
         found = (stretch * self.stride for stretch in stretches if stretch not in known)
         return sorted(found, key=lambda number: number & -number, reverse=True)
 
-    def series(self, labels: Sequence[str]) -> dict[str, Any]:
+    def series(self, labels: Sequence[str]) -> HistoryAnswer:
         """The kept counts of these labels as columns, oldest first; None where a label was not released."""
         samples = [self._samples[stretch] for stretch in sorted(self._samples)]
-        return {
-            "rounds": [sample.round for sample in samples],
-            "ts": [sample.ts for sample in samples],
-            "sd": [sample.sd for sample in samples],
-            "tau": [sample.tau for sample in samples],
-            "series": [_series(label, samples) for label in labels],
-        }
+        return HistoryAnswer(
+            rounds=[sample.round for sample in samples],
+            ts=[sample.ts for sample in samples],
+            sd=[sample.sd for sample in samples],
+            tau=[sample.tau for sample in samples],
+            series=[_series(label, samples) for label in labels],
+        )
 
     def _widen(self) -> None:
         self.stride *= 2
@@ -93,8 +93,7 @@ class History:
         self._texts = {label: label for sample in self._samples.values() for label in sample.counts}
 
 
-def _series(label: str, samples: Sequence[Sample]) -> dict[str, Any]:
+def _series(label: str, samples: Sequence[Sample]) -> LabelHistory:
     found = [sample.counts.get(label, (None, None, None)) for sample in samples]
-    return {"label": label} | {
-        name: [each[place] for each in found] for place, name in enumerate(("counts", "low", "high"))
-    }
+    counts, low, high = ([each[place] for each in found] for place in range(3))
+    return LabelHistory(label, counts, low, high)

@@ -10,8 +10,9 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaError
 
 from stream_dp.config.connections import Kafka
+from stream_dp.dashboard.answers import State
 from stream_dp.dashboard.archive import Archive
-from stream_dp.dashboard.board import Board, State
+from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.results import read_result
 from stream_dp.dashboard.unmetered import unmetered_nonce
 from stream_dp.kafka.log import LogRefused, position, read_only_consumer

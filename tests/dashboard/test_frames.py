@@ -53,7 +53,7 @@ async def test_every_viewer_sees_the_newest_release_whatever_it_missed(
                     reader.read(frame)
                     assert reader.counts == dict(zip(shown.labels, shown.counts, strict=True))
                     assert reader.told["release"]["round"] == step
-                    assert reader.told["promise"]
+                    assert reader.told["guarantee"]
 
 
 async def test_many_releases_become_one_frame_with_the_same_bytes_for_all() -> None:

@@ -61,9 +61,9 @@ class BadNotes(Exception):
 def generated(name: str) -> Node:
     """The schema of this name."""
     notes = json.loads((NOTES / f"{name}.json").read_text())
-    shape = _plain(_schema_of(STRUCTS[name]))
+    shape = plain(_schema_of(STRUCTS[name]))
     if name == "release":
-        shards = _plain(msgspec.json.schema(ShardRelease))["$defs"]["ShardRelease"]["properties"]
+        shards = plain(msgspec.json.schema(ShardRelease))["$defs"]["ShardRelease"]["properties"]
         shape["$defs"]["Release"]["properties"] |= {field: shards[field] for field in _ONLY_OF_SHARDS}
     shapes = shape.pop("$defs")
     if "$ref" in shape:
@@ -71,9 +71,9 @@ def generated(name: str) -> Node:
     of_parts = notes.pop("$defs", {})
     if of_parts.keys() != shapes.keys():
         raise BadNotes(f"{name}: there are notes about {sorted(of_parts)}, and structs {sorted(shapes)}")
-    schema: Node = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | _noted(shape, notes, name)
+    schema: Node = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | noted(shape, notes, name)
     if shapes:
-        schema["$defs"] = {part: _noted(shapes[part], of_parts[part], part) for part in shapes}
+        schema["$defs"] = {part: noted(shapes[part], of_parts[part], part) for part in shapes}
     if name == "job":
         schema["$defs"]["mechanisms"] = {job: {"enum": list(known)} for job, known in MECHANISMS.items()}
     if "examples" in schema:
@@ -89,20 +89,20 @@ def _schema_of(kind: Any) -> Node:
     return {"oneOf": list(references), "$defs": parts}
 
 
-def _plain(node: Any) -> Any:
+def plain(node: Any) -> Any:
     """A schema of msgspec without titles, docstrings and defaults, whose patterns any language reads."""
     if isinstance(node, list):
-        return [_plain(each) for each in node]
+        return [plain(each) for each in node]
     if not isinstance(node, dict):
         return node
     found: Node = {}
     for key, value in node.items():
         if key == "properties":
-            found[key] = {field: _plain(each) for field, each in value.items()}
+            found[key] = {field: plain(each) for field, each in value.items()}
         elif key == "pattern":
             found[key] = value.replace("\\Z", "$")
         elif key not in ("title", "description", "default") and not (key == "required" and not value):
-            found[key] = _plain(value)
+            found[key] = plain(value)
     return _nullable(found)
 
 
@@ -118,11 +118,11 @@ def _nullable(node: Node) -> Node:
     return first | {"type": [each["type"] for each in kinds]} | rest
 
 
-def _noted(shape: Node, notes: Node, where: str) -> Node:
+def noted(shape: Node, notes: Node, where: str) -> Node:
     """A shape with what the notes say about it."""
-    fields, noted = shape.get("properties", {}), notes.get("properties", {})
-    if fields.keys() != noted.keys():
-        raise BadNotes(f"{where}: fields {sorted(fields)}, and notes about {sorted(noted)}")
+    fields, notes_of = shape.get("properties", {}), notes.get("properties", {})
+    if fields.keys() != notes_of.keys():
+        raise BadNotes(f"{where}: fields {sorted(fields)}, and notes about {sorted(notes_of)}")
     result: Node = {}
     for key in (*_FIRST, *shape, *notes):
         if key in result or (key not in shape and key not in notes):
@@ -130,12 +130,14 @@ def _noted(shape: Node, notes: Node, where: str) -> Node:
         if key == "required":
             result[key] = [*shape.get(key, []), *notes.get(key, [])]
         elif key == "properties":
-            result[key] = {field: _noted(fields[field], noted[field], f"{where}.{field}") for field in fields}
+            result[key] = {
+                field: noted(fields[field], notes_of[field], f"{where}.{field}") for field in fields
+            }
         elif key in ("items", "additionalProperties", "propertyNames") and key in notes and key in shape:
-            result[key] = _noted(shape[key], notes[key], f"{where}.{key}")
+            result[key] = noted(shape[key], notes[key], f"{where}.{key}")
         elif key in ("prefixItems", "anyOf") and key in notes and key in shape:
             pairs = zip(shape[key], notes[key], strict=True)
-            result[key] = [_noted(one, note, f"{where}.{key}") for one, note in pairs]
+            result[key] = [noted(one, note, f"{where}.{key}") for one, note in pairs]
         elif key in shape and key in notes:
             raise BadNotes(f"{where}: {key} follows from the struct")
         elif key in _FROM_STRUCTS and key not in shape:

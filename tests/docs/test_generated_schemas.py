@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from starlette.routing import Route
 
-from tests.docs import generate_schemas
+from tests.docs import generate_openapi, generate_schemas
+from tests.docs.generate_openapi import OPENAPI, described, routes
 from tests.docs.generate_schemas import NOTES, STRUCTS, BadNotes, generated, written
 from tests.docs.schemas import SCHEMAS
 
@@ -13,6 +15,17 @@ from tests.docs.schemas import SCHEMAS
 @pytest.mark.parametrize("name", STRUCTS)
 def test_a_schema_is_current(name: str) -> None:
     assert (SCHEMAS / f"{name}.json").read_text() == written(generated(name)), "run make schemas"
+
+
+def test_the_description_of_the_dashboards_api_is_current() -> None:
+    """tests/dashboard/test_app.py compares it with what is served."""
+    assert OPENAPI.read_text() == written(described()), "run make schemas"
+
+
+def test_an_address_that_nothing_describes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate_openapi, "routes", lambda: [*routes(), Route("/api/v1/more", print)])
+    with pytest.raises(BadNotes, match=r"serves .*/api/v1/more"):
+        described()
 
 
 def test_all_schemas_of_structs_are_generated() -> None:

@@ -185,12 +185,12 @@ def test_the_changelog_has_this_version_on_top() -> None:
 
 @contextmanager
 def running(program: list[str], folder: Path, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen([sys.executable, *program], cwd=folder, text=True, **options)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(GIVE_UP_SECONDS)
+    with subprocess.Popen([sys.executable, *program], cwd=folder, text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(GIVE_UP_SECONDS)
 
 
 def await_topic(kafka: str, topic: str, worker: subprocess.Popen[str]) -> None:

@@ -66,14 +66,14 @@ def told(shown: Release, unmetered: bool = False) -> dict[str, Any]:
     """What the API says of a release."""
     low, high = whole_intervals(shown)
     beside = {"low": low, "high": high, "total_margins": None}
-    sentences = {"promise": guarantee(shown, unmetered), "protects": protects(shown)}
+    sentences = {"guarantee": guarantee(shown, unmetered), "protects": protects(shown)}
     return as_dict(shown) | beside | sentences
 
 
 def wait_until_unmetered(dashboard: Running) -> None:
     """Return once the page's guarantee says that nothing pays for the epoch, which another topic tells it."""
     wait_until(
-        lambda: "UNMETERED" in dashboard.get("/api/v1/release/latest")["promise"], dashboard.log.read_text
+        lambda: "UNMETERED" in dashboard.get("/api/v1/release/latest")["guarantee"], dashboard.log.read_text
     )
 
 
@@ -280,7 +280,7 @@ def test_an_epoch_without_a_budget_is_said_once_the_epochs_are_there(
     stream.write(stream.settings.releases, records(many(stream, 1, 3)))
     dashboard.wait_until_round(3)
     shown = dashboard.get("/api/v1/release/latest")
-    assert "UNMETERED" not in shown["promise"]
+    assert "UNMETERED" not in shown["guarantee"]
     log.create_topics(stream.settings.kafka, stream.settings.epochs)
     epoch = replace(Epoch.open(stream.settings, 1, 0), nonce=bytes.fromhex(shown["nonce"]))
     opened = EpochOpened(epoch, key_check(bytes(32)), 0, unmetered=True)

@@ -32,7 +32,7 @@ function schedule() {
 }
 
 function draw(force) {
-  const isShown = view.shown && view.shown.release === heard.release && view.shown.promise === heard.promise;
+  const isShown = view.shown && view.shown.release === heard.release && view.shown.guarantee === heard.guarantee;
   if (view.mode === "live" && heard.release && !isShown) show(heard.release, heard.ids.map((id) => heard.names[id]), heard);
   drawStatus();
   if (!view.shown) return;

@@ -6,7 +6,7 @@ import { askedRound, question } from "./past.js";
 import { NORMAL_95, heard, view } from "./state.js";
 
 export function drawFacts() {
-  const { release, counts, protects, promise } = view.shown;
+  const { release, counts, protects, guarantee } = view.shown;
   put($("about"), `${release.window ? `Private counts of the last ${whole(release.window)} rounds` : "Private running histogram"} · epoch ${release.epoch}`);
   put($("round"), whole(release.round));
   $("of-horizon").hidden = $("progress").hidden = release.horizon === null;
@@ -22,7 +22,7 @@ export function drawFacts() {
   put($("delta"), small(release.delta));
   put($("rho"), small(release.rho));
   put($("protects"), protects);
-  put($("promise"), promise);
+  put($("guarantee"), guarantee);
   put($("unit"), `one ${release.unit}`);
   put($("mechanism"), release.mechanism);
   drawSlider(release);

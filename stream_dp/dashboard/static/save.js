@@ -29,14 +29,14 @@ const WAYS = {
 
 /* The ranking on show, whole: the release, or the window behind it. */
 export function content() {
-  const { names, counts, low, high } = ranked(), { release, totals, since, promise } = view.shown;
+  const { names, counts, low, high } = ranked(), { release, totals, since, guarantee } = view.shown;
   const about = view.window ? { window: view.window, since_round: view.recent?.since_round } : {};
   const rows = names.map((label, place) => ({
     rank: place + 1, label, count: counts[place], low: low[place], high: high[place],
     ...(totals && !view.window ? { total: totals[place], since: since[place] } : {}),
   }));
   const { stream, epoch, round, ts, sd, tau, epsilon, delta } = release;
-  return { stream, epoch, round, ts, ...about, sd: view.window ? ranked().sd : sd, tau, epsilon, delta, promise, rows };
+  return { stream, epoch, round, ts, ...about, sd: view.window ? ranked().sd : sd, tau, epsilon, delta, guarantee, rows };
 }
 
 export function csv() {

@@ -31,7 +31,7 @@ export function ranked() {
   return view.recent && !view.recent.problem ? view.recent : NOTHING;
 }
 
-export function show(release, names, { counts, low, high, totals, total_margins: margins, since, protects, promise }) {
+export function show(release, names, { counts, low, high, totals, total_margins: margins, since, protects, guarantee }) {
   const rank = new Map(names.map((name, index) => [name, index]));
-  view.shown = { release, names, counts, low, high, totals, margins, since, protects, promise, rank };
+  view.shown = { release, names, counts, low, high, totals, margins, since, protects, guarantee, rank };
 }

@@ -74,7 +74,7 @@ def test_it_shows_exactly_what_a_worker_releases_and_goes_on_by_itself(
             assert (text(browser, "epsilon"), text(browser, "delta")) == ("30", "1e-6")
             assert float(text(browser, "rho")) == pytest.approx(last.rho, rel=0.005)
             wait_for_text(browser, "badge", "Live")
-            assert "any one event" in text(browser, "promise")
+            assert "any one event" in text(browser, "guarantee")
         assert "First counts are too high" in browser.find_element(By.TAG_NAME, "body").text
         browser.get("about:blank")
 

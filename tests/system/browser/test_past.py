@@ -109,7 +109,7 @@ def test_the_past_by_time_across_epochs(dashboard: Running, stream: Stream, brow
     assert shown_rows(browser) == expected_rows(first[3])
     assert text(browser, "about").endswith("epoch 1")
     assert text(browser, "slider-value") == "round 4"
-    assert (text(browser, "epsilon"), "e^2 " in text(browser, "promise")) == ("2", True)
+    assert (text(browser, "epsilon"), "e^2 " in text(browser, "guarantee")) == ("2", True)
     look_back_to(browser, "2026-01-31T11:59")
     wait_for(browser, lambda: "does not hold a release of 2026-01-31T11:59" in text(browser, "notice-text"))
     assert text(browser, "round") == "4"
@@ -117,7 +117,7 @@ def test_the_past_by_time_across_epochs(dashboard: Running, stream: Stream, brow
     assert "404" in said["message"]
     browser.find_element(By.ID, "live").click()
     wait_for_round(browser, 2)
-    assert (text(browser, "epsilon"), "e^5" in text(browser, "promise")) == ("5", True)
+    assert (text(browser, "epsilon"), "e^5" in text(browser, "guarantee")) == ("5", True)
 
 
 def test_where_few_rounds_are_released_the_slider_shows_the_release_before(
