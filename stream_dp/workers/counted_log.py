@@ -6,7 +6,7 @@ records, would otherwise just seem to go on.
 
 import logging
 
-from aiokafka import TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from stream_dp.barriers.topic import check_barrier, check_ends
@@ -14,7 +14,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.events.log_digest import LogDigester, offset_of
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
-from stream_dp.kafka.consuming import consumer
+from stream_dp.kafka.consuming import batch_consumer
 from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.vector import at
 from stream_dp.store.checkpoint_records import Checkpoint
@@ -22,6 +22,8 @@ from stream_dp.store.checkpoint_records import Checkpoint
 logger = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 3.0
+_FETCHED_BYTES = 16_384
+"""Most bytes of a partition that are read for its last record, but for a batch that alone is larger."""
 
 
 def check_log(settings: Settings, checkpoint: Checkpoint, digester: LogDigester) -> None:
@@ -102,10 +104,10 @@ class CountedLog:
     def __init__(self, settings: Settings, digester: LogDigester) -> None:
         self._settings, self._digester = settings, digester
         self._lasts: tuple[bytes, ...] = ()  # of each partition, place and digest of the last record counted
-        self.reader = consumer(
+        self.reader = batch_consumer(
             settings.kafka_address,
             auto_offset_reset="none",
-            max_partition_fetch_bytes=1,  # one batch comes in any case
+            max_partition_fetch_bytes=_FETCHED_BYTES,
             fetch_max_wait_ms=1,
         )
 
@@ -135,28 +137,42 @@ class CountedLog:
     async def check(self, position: Position) -> None:
         """Raise `LogRefused` if what was counted last is another record now; then remember what is at `position`."""
         self._assign()
-        for partition, last in enumerate(self._lasts):
-            if last and not await self._is_in_place(partition, last):
-                return
-        self.counted(position)
+        if await self._are_in_place(
+            {self._place(number): last for number, last in enumerate(self._lasts) if last}
+        ):
+            self.counted(position)
 
-    async def _is_in_place(self, partition: int, last: bytes) -> bool:
-        """Whether the record was found, or is kept no longer."""
-        place, offset = self._place(partition), offset_of(last) or 0
-        self.reader.seek(place, offset)
-        self.reader.resume(place)
+    async def _are_in_place(self, lasts: dict[TopicPartition, bytes]) -> bool:
+        """Whether each of these records was found, or is kept no longer.  All partitions are asked at once."""
+        awaited = {place: offset_of(last) or 0 for place, last in lasts.items()}
+        for place, offset in awaited.items():
+            self.reader.seek(place, offset)
+        self.reader.resume(*awaited)
         try:
-            found = await self.reader.getmany(place, timeout_ms=int(_ANSWER_SECONDS * 1000), max_records=1)
-        except OffsetOutOfRangeError:
-            first = await self.reader.beginning_offsets([place])
-            if first[place] <= offset:
-                raise
-            return True
-        finally:
-            self.reader.pause(place)
-        if place not in found:
+            while awaited:
+                for place, record in await self._found(awaited):
+                    if record is not None and self._digester.in_place(Record.of(record)) != lasts[place]:
+                        raise another_log(self._settings, record.offset, place.partition)
+                    del awaited[place]
+                    self.reader.pause(place)
+        except TimeoutError:
             return False
-        [record] = found[place]
-        if self._digester.in_place(Record.of(record)) != last:
-            raise another_log(self._settings, offset, partition)
+        finally:
+            self.reader.pause(*awaited)
         return True
+
+    async def _found(
+        self, awaited: dict[TopicPartition, int]
+    ) -> list[tuple[TopicPartition, ConsumerRecord | None]]:
+        """What comes first: a record from its offset on, or None where it is kept no longer.  Raises TimeoutError."""
+        try:
+            found = await self.reader.getmany(*awaited, timeout_ms=int(_ANSWER_SECONDS * 1000), max_records=1)
+        except OffsetOutOfRangeError as lost:
+            [place] = lost.args[0]
+            first = await self.reader.beginning_offsets([place])
+            if first[place] <= awaited[place]:
+                raise
+            return [(place, None)]
+        if not found:
+            raise TimeoutError
+        return [(place, record) for place, [record] in found.items()]

@@ -185,7 +185,8 @@ class Session:
         await self._log.check(self.pipeline.position)
         offsets = self.pipeline.intake.offsets
         try:
-            asked = self._consumer.end_offsets([*self._places(offsets), self._journal])
+            # The other consumer's connection waits for records, and would answer after them.
+            asked = self._log.reader.end_offsets([*self._places(offsets), self._journal])
             ends = await asyncio.wait_for(asked, _CONFIRM_ANSWER_SECONDS)
         except (KafkaError, TimeoutError):
             self._watch.answered(False)
