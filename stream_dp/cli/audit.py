@@ -36,7 +36,7 @@ def audit(
         bool,
         typer.Option(
             "--exact",
-            help="Count the true delta of small running histograms instead, over every outcome of the noise.",
+            help="Count the true delta on small data instead, over every outcome of the noise.",
         ),
     ] = False,
     as_json: options.Json = False,
@@ -47,8 +47,9 @@ def audit(
     Mechanisms that are broken on purpose are examined too, and must be caught.
     The status is 0 only if all correct ones pass and all broken ones are caught.
 
-    With --exact nothing is sampled: on horizons of 2 to 4 rounds every outcome of the noise goes through the real
-    histogram, and delta comes out exactly, for all neighbours. --mechanism then names a counter such as blt.
+    With --exact nothing is sampled: delta comes out exactly, for all neighbours. Every outcome of the noise goes
+    through the real histogram, on horizons of 2 to 4 rounds, and through one-shot mechanisms on data of a few users.
+    --mechanism then names a counter such as blt, or a job with its mechanism, such as "top-k gumbel".
 
     [bold]Examples[/]
 

@@ -9,44 +9,85 @@ from rich.progress import Progress
 from rich.table import Table
 
 from stream_dp.audit.exact_cases import Counted, cases, counted
+from stream_dp.audit.exact_one_shot import OneShotCounted, one_shot_cases, one_shot_counted
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.counters import MECHANISMS, WINDOW
 
 
 def audit_exactly(names: Sequence[str], as_json: bool) -> bool:
     """Count, print, and tell whether all correct mechanisms keep their guarantee and all broken ones do not."""
+    known = [*MECHANISMS, WINDOW, *dict.fromkeys(case.name for case in one_shot_cases())]
     for name in names:
-        if name not in (known := (*MECHANISMS, WINDOW)):
-            raise Mistake(f"there is no counter {name!r} to count exactly: choose from {', '.join(known)}")
-    chosen, found = cases(names), list["Counted"]()
+        if name not in known:
+            raise Mistake(f"there is no mechanism {name!r} to count exactly: choose from {', '.join(known)}")
+    running, once = cases(names), one_shot_cases(names)
+    found, found_once = list["Counted"](), list["OneShotCounted"]()
     with Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress:
-        task = progress.add_task("", total=len(chosen))
-        for case in chosen:
+        task = progress.add_task("", total=len(running) + len(once))
+        for case in running:
             progress.update(task, description=case.mechanism.name)
             found.append(counted(case))
             progress.advance(task)
-    good = all(each.as_expected for each in found)
+        for one in once:
+            progress.update(task, description=one.name)
+            found_once.append(one_shot_counted(one))
+            progress.advance(task)
+    good = all(each.as_expected for each in found) and all(each.as_expected for each in found_once)
     if as_json:
-        typer.echo(json.dumps({"good": good, "cases": [each.report() for each in found]}))
+        told = {
+            "good": good,
+            "cases": [each.report() for each in found],
+            "one_shot": [each.report() for each in found_once],
+        }
+        typer.echo(json.dumps(told))
     else:
-        _print(found, good)
+        _print(found, found_once, good)
     return good
 
 
-def _print(found: "Sequence[Counted]", good: bool) -> None:
+def _print(found: "Sequence[Counted]", once: "Sequence[OneShotCounted]", good: bool) -> None:
     console = Console(highlight=False)
-    broken = [each for each in found if each.case.broken]
-    correct = [each for each in found if not each.case.broken]
-    for title, rows in (("Correct mechanisms", correct), ("Broken on purpose", broken)):
-        if rows:
-            console.print(_table(title, rows))
+    for broken, kind in ((False, "Correct"), (True, "Broken")):
+        of_kind = "on purpose: " if broken else ""
+        running = [each for each in found if bool(each.case.broken) == broken]
+        at_once = [each for each in once if bool(each.case.broken) == broken]
+        if running:
+            console.print(_table(f"{kind} {of_kind}counters", running))
             console.print()
+        if at_once:
+            console.print(_table_once(f"{kind} {of_kind}one-shot mechanisms", at_once))
+            console.print()
+    everything = [(bool(each.case.broken), each.exceeded) for each in found]
+    everything += [(bool(each.case.broken), each.exceeded) for each in once]
+    correct = [exceeded for broken, exceeded in everything if not broken]
+    caught = [exceeded for broken, exceeded in everything if broken]
     verdict = "[bold green]The audit passes[/]" if good else "[bold red]The audit FAILS[/]"
     console.print(
-        f"{verdict}: {sum(each.exceeded for each in correct)} of {len(correct)} guarantees exceeded, "
-        f"{sum(each.exceeded for each in broken)} of {len(broken)} broken mechanisms caught.",
+        f"{verdict}: {sum(correct)} of {len(correct)} guarantees exceeded, "
+        f"{sum(caught)} of {len(caught)} broken mechanisms caught.",
         soft_wrap=True,
     )
+
+
+def _table_once(title: str, rows: "Sequence[OneShotCounted]") -> Table:
+    """The largest delta of any neighbours, beside the one that is claimed."""
+    broken = bool(rows[0].case.broken)
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    table.add_column("mechanism", no_wrap=True)
+    if broken:
+        table.add_column("what is wrong")
+    for name in ("epsilon", "delta", "guarantee"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in rows:
+        colour = "green" if each.as_expected else "bold red"
+        table.add_row(
+            each.case.name,
+            *((each.case.broken,) if broken else ()),
+            f"{each.case.epsilon:.3g}",
+            f"[{colour}]{each.delta:.3g}[/]",
+            f"{each.case.delta:.3g}",
+        )
+    return table
 
 
 def _table(title: str, rows: "Sequence[Counted]") -> Table:

@@ -136,6 +136,7 @@ def test_the_command_counts_exactly_and_fails_where_a_guarantee_is_exceeded(
     correct = BltMechanism.of(EpochParameters(2, 1, 0.02, "kept"), 0.5)
     silent = structs.replace(correct, draw_sd=correct.draw_sd / 2)
     monkeypatch.setattr(audit_exact, "cases", lambda names: [Case(silent, 1.0, correct=correct)])
+    monkeypatch.setattr(audit_exact, "one_shot_cases", lambda names=(): [])
     result = CliRunner().invoke(app, ["audit", "--exact"])
     assert result.exit_code == 1
     assert "The audit FAILS: 1 of 1 guarantees exceeded" in result.stdout
@@ -144,7 +145,7 @@ def test_the_command_counts_exactly_and_fails_where_a_guarantee_is_exceeded(
 def test_the_command_refuses_what_it_cannot_use() -> None:
     for options, sentence in (
         (["--seed", "01"], "leave --runs and --seed out"),
-        (["--mechanism", "greedy"], "there is no counter 'greedy'"),
+        (["--mechanism", "greedy"], "there is no mechanism 'greedy'"),
     ):
         result = CliRunner().invoke(app, ["audit", "--exact", *options])
         assert result.exit_code == 2

@@ -1,0 +1,308 @@
+"""One-shot mechanisms whose true delta `stream-dp audit --exact` counts on small data, and broken ones it must catch.
+
+Where noise is integers or coins, the whole job runs, its bounding included, with every value of its noise
+(`enumerated.py`).  Where noise decides an order, the law is a formula (`one_shot_laws.py`).  Neighbours are all that
+one user makes by leaving one of a few small data sets.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import product
+from math import exp
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from stream_dp.audit import one_shot_laws as laws
+from stream_dp.audit.enumerated import REST, Law, delta_between, law_of
+from stream_dp.batch.gumbel_top_k import GumbelTopK, PayWhatYouGet
+from stream_dp.batch.histogram import LaplaceHistogram, laplace_histogram
+from stream_dp.batch.label_votes import LabelVotes
+from stream_dp.batch.largest_gap import GaussianGap, LargestGap
+from stream_dp.batch.stable_top_k import StableFixedK, StableTopK
+from stream_dp.jobs.calibrated import Outcome
+from stream_dp.jobs.mechanisms import calibrate
+from stream_dp.jobs.request import JobRequest, request_from
+from stream_dp.jobs.rows import Rows
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+Holdings = tuple[tuple[int, ...], ...]
+"""What each user holds."""
+
+LABELS = ("a", "b", "c")
+_MOST_INTEGERS = 8
+"""No mechanism here asks for more integers of noise in a run."""
+
+
+@dataclass(frozen=True)
+class OneShotCase:
+    """A claim of (epsilon, delta), and `worst`, which counts the largest delta of any neighbours.
+
+    `broken`: what is wrong with a mechanism that must be caught.
+    """
+
+    name: str
+    epsilon: float
+    delta: float
+    worst: Callable[[], float]
+    broken: str = ""
+
+
+@dataclass(frozen=True)
+class OneShotCounted:
+    """What was counted."""
+
+    case: OneShotCase
+    delta: float
+
+    @property
+    def exceeded(self) -> bool:
+        """The guarantee does not hold: not even where all that was not enumerated would speak for it."""
+        return self.delta > self.case.delta + _MOST_INTEGERS * REST * exp(self.case.epsilon)
+
+    @property
+    def as_expected(self) -> bool:
+        """A correct mechanism keeps its guarantee, or a broken one was caught."""
+        return self.exceeded == bool(self.case.broken)
+
+    def report(self) -> dict[str, object]:
+        """For machines."""
+        case = self.case
+        return {
+            "mechanism": case.name,
+            "epsilon": case.epsilon,
+            "broken": case.broken,
+            "delta": self.delta,
+            "guaranteed": case.delta,
+            "as_expected": self.as_expected,
+        }
+
+
+def one_shot_cases(names: Sequence[str] = ()) -> list[OneShotCase]:
+    """All, broken ones last; only those of the named mechanisms where some are named."""
+    found = [*_jobs(), *_laws(), *_broken()]
+    return [case for case in found if not names or case.name in names]
+
+
+def one_shot_counted(case: OneShotCase) -> OneShotCounted:
+    """Count one."""
+    return OneShotCounted(case, case.worst())
+
+
+_CROWDS: tuple[Holdings, ...] = (((0, 1),), ((0, 1), (0, 1)), ((0,), (0, 1)), ((0, 1), (0, 1), (0,)))
+"""Data sets of two labels, for mechanisms that draw an integer for each."""
+
+_MANY: tuple[Holdings, ...] = (
+    ((0, 1, 2),),
+    ((0, 1), (1, 2)),
+    ((0,), (0, 1), (0, 1, 2)),
+    ((0,), (0,), (0, 1)),
+)
+"""Data sets of three labels, for mechanisms that toss a coin for each."""
+
+
+def _jobs() -> Iterator[OneShotCase]:
+    """Whole jobs as they are asked for."""
+    bins = {"bins": ["a", "b"]}
+    for mechanism, limit in product(("laplace", "gaussian"), (1, 2)):
+        yield _job("histogram", mechanism, _CROWDS, 2.0, 0.02, items_per_user=limit)
+        yield _job("top-k", mechanism, _CROWDS, 3.0, 0.05, k=1, kbar=1, items_per_user=limit)
+    yield _job("histogram", "known", _CROWDS, 2.0, 0.0, items_per_user=2, **bins)
+    yield _job("histogram", "sparse-vector", _CROWDS[2:3], 8.0, 0.0, threshold=2, most=1, **bins)
+    for mechanism in ("weighted", "count", "policy", "sips"):
+        gaussian = () if mechanism == "sips" else (f"{mechanism}-gaussian",)
+        for name in (mechanism, *gaussian):
+            yield _job("set-union", name, _MANY, 2.0, 0.02, items_per_user=2)
+    yield _job("set-union", "greedy", _MANY, 2.0, 0.02, tokens=3)
+    public = {"a": 1, "b": 3, "c": 2}
+    yield _job("set-union", "greedy-transfer", _MANY, 2.0, 0.02, tokens=3, frequencies=public)
+
+
+def _laws() -> Iterator[OneShotCase]:
+    """Mechanisms whose noise decides an order, by the delta at which their cost gives an epsilon."""
+    for parameters in (GumbelTopK(1.0, 0.02, 2, 3), GumbelTopK(2.0, 0.05, 1, 1), GumbelTopK(0.5, 0.01, 3, 3)):
+        yield _law("top-k gumbel", parameters, partial(_of, laws.gumbel, parameters))
+    budget = PayWhatYouGet(1.0, 0.02, marks=3, queries=2)
+    yield _law("top-k pay-what-you-get", budget, lambda counts: laws.two_queries(np.array(counts), budget, 3))
+    for least in (1, 2):
+        chosen = StableTopK(0.5, 0.02, 3, least=least)
+        yield _law("top-k stable", chosen, partial(_of, laws.stable, chosen))
+        rank = LargestGap(1.5, 3, least)
+        yield _law("top-k gap", rank, partial(_of, laws.gap, rank))
+        gaussian_rank = GaussianGap(2.0, 0.02, 3, least)
+        yield _law("top-k gap-gaussian", gaussian_rank, partial(_of, laws.gaussian_gap, gaussian_rank))
+    for k, penalty in ((1, 1.0), (2, 0.3)):
+        fixed = StableFixedK(1.0, 0.05, k, 3, penalty)
+        yield _law("top-k stable-fixed-k", fixed, partial(_of, laws.stable_fixed_k, fixed))
+    yield _votes("teacher", LabelVotes(0.5, 0.02, 2, 2, "teacher"))
+    yield _votes("record", LabelVotes(0.5, 0.02, 2, 2, "record"))
+
+
+def _broken() -> Iterator[OneShotCase]:
+    correct = LaplaceHistogram(1.0, 0.02, 2)
+    yield _program(
+        "histogram laplace", 2.0, 0.02, "users hold more labels than items_per_user", _unbounded(correct)
+    )
+    yield _law(
+        "top-k gumbel",
+        GumbelTopK(1.0, 0.02, 2, 3),
+        lambda counts: laws.gumbel(np.array(counts), _NoOffset(1.0, 0.02, 2, 3)),
+        "no offset above the count behind the last rank",
+    )
+    spent = PayWhatYouGet(1.0, 0.02, marks=1, queries=1)
+    twice = PayWhatYouGet(1.0, 0.02, marks=3, queries=2)
+    yield _law(
+        "top-k pay-what-you-get",
+        spent,
+        lambda counts: laws.two_queries(np.array(counts), twice, 3),
+        "the second query is not paid",
+    )
+    untested = StableTopK(0.5, 0.02, 3)
+    yield _law(
+        "top-k stable",
+        untested,
+        lambda counts: laws.stable(np.array(counts), _Untested(0.5, 0.02, 3)),
+        "a test without an offset",
+    )
+    half = LargestGap(0.75, 3)
+    yield _law(
+        "top-k gap", half, partial(_of, laws.gap, LargestGap(1.5, 3)), "half the noise that it pays for"
+    )
+    yield _votes(
+        "record", LabelVotes(0.5, 0.02, 2, 2, "teacher"), "noise for the unit teacher, and a record changes"
+    )
+    yield _program(
+        "histogram sparse-vector", 4.0, 0.0, "the noise that decided is released", _deciding_noise_released
+    )
+
+
+def _job(
+    job: str, mechanism: str, data: Sequence[Holdings], epsilon: float, delta: float, **more: Any
+) -> OneShotCase:
+    promise = {"delta": delta} if delta else {}
+    request = request_from(
+        {"id": "x", "job": job, "mechanism": mechanism, "epsilon": epsilon} | promise | more
+    )
+    assert isinstance(request, JobRequest)
+    run = calibrate(request).run
+
+    def law(holdings: Holdings) -> Law[Hashable]:
+        return law_of(lambda noise: _shown(run(_rows(holdings), noise)))
+
+    return OneShotCase(f"{job} {mechanism}", epsilon, delta, partial(_worst_of_leaving, law, data, epsilon))
+
+
+def _program(
+    name: str, epsilon: float, delta: float, broken: str, run: Callable[[Rows, OneShotNoise], Hashable]
+) -> OneShotCase:
+    def law(holdings: Holdings) -> Law[Hashable]:
+        return law_of(lambda noise: run(_rows(holdings), noise))
+
+    return OneShotCase(name, epsilon, delta, partial(_worst_of_leaving, law, _CROWDS[:2], epsilon), broken)
+
+
+def _law(
+    name: str, parameters: Any, law: Callable[[tuple[int, ...]], Law[Any]], broken: str = ""
+) -> OneShotCase:
+    """At the delta of the mechanism itself and, unless that is 0, a hundredth for the conversion of rho."""
+    delta = parameters.cost.delta + (0.01 if parameters.cost.delta else 0.0)
+    epsilon = parameters.cost.epsilon_at(delta)
+    return OneShotCase(name, epsilon, delta, partial(_worst_of_counts, law, epsilon), broken)
+
+
+def _votes(unit: str, parameters: LabelVotes, broken: str = "") -> OneShotCase:
+    """Two examples of two labels: a teacher comes, or the one of a record votes for other labels."""
+    delta = parameters.cost.delta + 0.01
+    epsilon = parameters.cost.epsilon_at(delta)
+    changes = [-1, 0] if unit == "teacher" else [-1, 0, 1]
+
+    def worst() -> float:
+        law = lru_cache(lambda cells: laws.votes(np.array(cells).reshape(2, 2), parameters))
+        pairs = (
+            (cells, tuple(cell + step for cell, step in zip(cells, steps, strict=True)))
+            for cells in product((1, 2, 3), repeat=4)
+            for steps in product(changes, repeat=4)
+        )
+        return max(delta_between(law(one), law(other), epsilon) for one, other in pairs)
+
+    return OneShotCase(f"label-votes {unit}", epsilon, delta, worst, broken)
+
+
+def _of(law: Callable[..., Law[Any]], parameters: Any, counts: tuple[int, ...]) -> Law[Any]:
+    return law(np.array(counts), parameters)
+
+
+def _worst_of_leaving(
+    law: Callable[[Holdings], Law[Hashable]], data: Sequence[Holdings], epsilon: float
+) -> float:
+    """The largest delta between a data set and the same without one of its users."""
+    known = lru_cache(law)
+    return max(
+        delta_between(known(users), known(users[:gone] + users[gone + 1 :]), epsilon)
+        for users in data
+        for gone in range(len(users))
+    )
+
+
+def _worst_of_counts(law: Callable[[tuple[int, ...]], Law[Any]], epsilon: float) -> float:
+    """The largest delta between all counts of four labels up to three and the same without one user."""
+    known = lru_cache(maxsize=None)(law)
+    pairs = (
+        (counts, tuple(count - held for count, held in zip(counts, mine, strict=True)))
+        for counts in product(range(4), repeat=4)
+        for mine in product((0, 1), repeat=4)
+        if all(count >= held for count, held in zip(counts, mine, strict=True))
+    )
+    return max(delta_between(known(one), known(other), epsilon) for one, other in pairs)
+
+
+def _rows(holdings: Holdings) -> Rows:
+    users = [user for user, items in enumerate(holdings) for _ in items]
+    items = [item for mine in holdings for item in mine]
+    labels = pa.array([label.encode() for label in LABELS], pa.large_binary())
+    return Rows(np.array(users, np.int64), np.array(items, np.int64), labels)
+
+
+def _shown(found: Outcome) -> Hashable:
+    counts = None if found.counts is None else tuple(found.counts.tolist())
+    return tuple(found.items.tolist()), counts, found.bottom, found.rank
+
+
+def _unbounded(parameters: LaplaceHistogram) -> Callable[[Rows, OneShotNoise], Hashable]:
+    """BROKEN: noise for one label of a user, and no bound on the labels that a user holds."""
+    for_one = LaplaceHistogram(parameters.epsilon * 2, parameters.threshold_delta, 1)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Hashable:
+        found = laplace_histogram(rows.counts(), for_one, noise)
+        return _shown(Outcome(found.items, found.counts))
+
+    return run
+
+
+def _deciding_noise_released(rows: Rows, noise: OneShotNoise) -> Hashable:
+    """BROKEN: a sparse vector that releases the noisy counts by which it decided, for the price of deciding."""
+    threshold = 2 + int(noise.discrete_laplace(0.5, 1)[0])
+    noisy = rows.counts()[:2] + noise.discrete_laplace(0.25, 2)
+    return tuple(int(count) if count >= threshold else None for count in noisy)
+
+
+class _NoOffset(GumbelTopK):
+    """BROKEN: see `_broken`."""
+
+    __slots__ = ()
+
+    @property
+    def offset(self) -> float:
+        return -5.0
+
+
+class _Untested(StableTopK):
+    """BROKEN: see `_broken`."""
+
+    __slots__ = ()
+
+    @property
+    def test_offset(self) -> float:
+        return 0.0

@@ -1,0 +1,151 @@
+"""The laws of what one-shot mechanisms decide by Gumbel and Gaussian noise, as formulas over all outcomes.
+
+The scores, scales and thresholds are those of the mechanisms' own parameters and of `head`; what stands here is how
+such noise picks among them.  The tests of `stream_dp.batch` compare runs of the mechanisms with the same laws.
+"""
+
+import math
+from collections import defaultdict
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from stream_dp.audit.enumerated import Law
+from stream_dp.batch.cost import epsilon_per_pick
+from stream_dp.batch.gumbel_top_k import GumbelTopK, PayWhatYouGet
+from stream_dp.batch.label_votes import LabelVotes
+from stream_dp.batch.largest_gap import GaussianGap, LargestGap
+from stream_dp.batch.ranking import Head, head
+from stream_dp.batch.stable_top_k import StableFixedK, StableTopK
+
+Counts = NDArray[np.int64]
+Names = tuple[int, ...]
+BOTTOM = -1
+"""The mark that a mechanism found fewer labels than it was asked for."""
+
+_GRID = np.linspace(-9.0, 9.0, 4001)
+
+
+def picked(scores: dict[int, float], epsilon: float, k: int, last: int | None = BOTTOM) -> "Law[Names]":
+    """The first k by noisy score with Gumbel noise of scale 1 / epsilon, in order, ended by `last` where that comes."""
+    law: Law[Names] = {}
+
+    def draw(before: Names, chance: float) -> None:
+        left = {item: score for item, score in scores.items() if item not in before}
+        if not left or len(before) == k:
+            law[before] = chance
+            return
+        top = max(left.values())
+        weights = {item: math.exp(epsilon * (score - top)) for item, score in left.items()}
+        for item, weight in weights.items():
+            now = chance * weight / sum(weights.values())
+            if item == last:
+                law[(*before, item)] = now
+            else:
+                draw((*before, item), now)
+
+    draw((), 1.0)
+    return law
+
+
+def gumbel(counts: Counts, parameters: GumbelTopK) -> "Law[Names]":
+    """What `gumbel_top_k` releases."""
+    top = head(counts, parameters.kbar)
+    scores = dict(zip(top.items.tolist(), top.counts.astype(float).tolist(), strict=True))
+    return picked(scores | {BOTTOM: top.next_count + parameters.offset}, parameters.epsilon, parameters.k)
+
+
+def two_queries(counts: Counts, budget: PayWhatYouGet, kbar: int) -> "Law[tuple[Names, Names]]":
+    """What two queries of a pay-what-you-get budget release: the second takes all marks that the first has left."""
+    law: Law[tuple[Names, Names]] = {}
+    for first, chance in gumbel(counts, budget.query(budget.marks - 1, kbar)).items():
+        after = PayWhatYouGet(budget.epsilon, budget.threshold_delta, budget.marks - len(first), 1)
+        if not after.marks:
+            law[first, ()] = chance
+            continue
+        for second, then in gumbel(counts, after.query(after.marks, kbar)).items():
+            law[first, second] = chance * then
+    return law
+
+
+def gap(counts: Counts, parameters: LargestGap) -> "Law[int]":
+    """The rank that `largest_gap` releases."""
+    gaps = head(counts, parameters.kbar).gaps(parameters.kbar)
+    return _rank(gaps, 2 / parameters.epsilon, parameters.least)
+
+
+def gaussian_gap(counts: Counts, parameters: GaussianGap) -> "Law[int]":
+    """The rank that `largest_gap_gaussian` releases: the integral over the noise of the largest."""
+    gaps = head(counts, parameters.kbar).gaps(parameters.kbar)[parameters.least - 1 :]
+    density = np.exp(-(_GRID**2) / 2) / math.sqrt(2 * math.pi)
+    law: Law[int] = {}
+    for place, each in enumerate(gaps):
+        others = np.delete(gaps, place)
+        below = np.prod(ndtr(_GRID[:, None] + (each - others) / parameters.sigma), axis=1)
+        law[place + parameters.least] = float(np.trapezoid(density * below, _GRID))
+    return law
+
+
+def stable(counts: Counts, parameters: StableTopK) -> "Law[Names]":
+    """The set that `stable_top_k` releases, or the mark."""
+    found = defaultdict[Names, float](float)
+    for items, chance in _sets(head(counts, parameters.kbar), parameters).items():
+        found[(BOTTOM,) if items is None else items] += chance
+    return dict(found)
+
+
+def stable_fixed_k(counts: Counts, parameters: StableFixedK) -> "Law[Names]":
+    """What `stable_fixed_k` releases: a stable set, and what completes it or is chosen from it."""
+    k, kbar = parameters.k, parameters.kbar
+    regulariser = -parameters.penalty * np.abs(np.arange(1, kbar + 1) - k)
+    found = defaultdict[Names, float](float)
+    for items, chance in _sets(head(counts, kbar), parameters.stable, regulariser).items():
+        released = items or ()
+        if len(released) == k:
+            found[released] += chance
+        elif len(released) > k:
+            scores = {item: float(counts[item]) for item in released}
+            for names, then in picked(scores, epsilon_per_pick(parameters.rho / 2, k), k).items():
+                found[names] += chance * then
+        else:
+            missing = k - len(released)
+            remaining = counts.copy()
+            remaining[list(released)] = 0
+            epsilon = epsilon_per_pick(parameters.rho / 2, missing)
+            rest = GumbelTopK(epsilon, parameters.delta / 2, missing, kbar - len(released))
+            for names, then in gumbel(remaining, rest).items():
+                found[released + names] += chance * then
+    return dict(found)
+
+
+def votes(tallies: NDArray[np.int64], parameters: LabelVotes) -> "Law[tuple[Names, ...]]":
+    """What `label_votes` releases of all queries together."""
+    law: Law[tuple[Names, ...]] = {(): 1.0}
+    for row in tallies:
+        one = stable(row, parameters.query)
+        law = {(*past, now): before * then for past, before in law.items() for now, then in one.items()}
+    return law
+
+
+def _rank(
+    gaps: Counts, scale: float, least: int, regulariser: NDArray[np.float64] | None = None
+) -> "Law[int]":
+    """The rank of the largest gap + regulariser + Gumbel(scale)."""
+    scores = gaps + (0.0 if regulariser is None else regulariser)
+    weights = np.exp((scores - scores.max())[least - 1 :] / scale)
+    return {place + least: float(weight) for place, weight in enumerate(weights / weights.sum())}
+
+
+def _sets(
+    top: Head, parameters: StableTopK, regulariser: NDArray[np.float64] | None = None
+) -> "Law[Names | None]":
+    """The set that passes the test of its gap, None where none does."""
+    gaps = top.gaps(parameters.kbar)
+    found = defaultdict["Names | None", float](float)
+    for k, chance in _rank(gaps, parameters.gumbel_scale, parameters.least, regulariser).items():
+        margin = max(parameters.step, int(gaps[k - 1])) - parameters.test_offset - parameters.step
+        passes = float(ndtr(margin / parameters.sigma))
+        found[tuple(sorted(top.items[:k].tolist()))] += chance * passes
+        found[None] += chance * (1 - passes)
+    return dict(found)
