@@ -3,16 +3,19 @@
 from stream_dp.jobs.calibrated import MOST_ITEMS
 from stream_dp.jobs.request import JobName
 
-GAUSSIAN_UNION_ITEMS = 200
+GAUSSIAN_UNION_ITEMS = 150
 """How many items of a user are counted by default where this number only moves the threshold, and only a little."""
 
 GAUSSIAN_COUNT_ITEMS = 30
 """The same where the noise grows with the square root of this number."""
 
+GAUSSIAN_TOP_ITEMS = 50
+"""The same for a top-k, which is spared the labels of small counts and gains more from the large ones."""
+
 LAPLACE_ITEMS = 10
 """The same where the noise grows in proportion to this number."""
 
-GAUSSIAN_ALPHA = 30.0
+GAUSSIAN_ALPHA = 20.0
 """By default a label's weight is filled up to this many noise scales above the threshold.
 
 A smaller value finds more labels among many users and far fewer among few; nobody can know which without looking.

@@ -30,7 +30,7 @@ from stream_dp.jobs.calibrated import (
     outcome,
     sampled_counts,
 )
-from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, LAPLACE_ITEMS
+from stream_dp.jobs.defaults import GAUSSIAN_TOP_ITEMS, LAPLACE_ITEMS
 from stream_dp.jobs.rows import Rows
 from stream_dp.jobs.shares import DOWN, gaussian_share, laplace_share
 from stream_dp.privacy.accounting import zcdp_rho
@@ -54,7 +54,7 @@ def calibrate_laplace_top_k(
 
 
 def calibrate_gaussian_top_k(
-    epsilon: float, delta: float, k: int, kbar: int, items_per_user: int = GAUSSIAN_COUNT_ITEMS
+    epsilon: float, delta: float, k: int, kbar: int, items_per_user: int = GAUSSIAN_TOP_ITEMS
 ) -> Calibrated:
     """Labels with counts and Gaussian noise; every user counts with at most items_per_user items."""
     check_guarantee(epsilon, delta)
