@@ -125,7 +125,7 @@ def test_a_result_tells_what_was_given_and_what_was_chosen() -> None:
     assert told(**top, k=3, kbar=7) == {**promise, "k": 3, "kbar": 7}
     assert told(**top, k=500_000)["kbar"] == 1_000_000
     union = {"job": "set-union", "mechanism": "policy-gaussian", "delta": 1e-6}
-    assert told(**union) == {**promise, "items_per_user": 200, "alpha": 30.0}
+    assert told(**union) == {**promise, "items_per_user": 150, "alpha": 20.0}
     assert told(**union, alpha=2.5, items_per_user=4) == {**promise, "items_per_user": 4, "alpha": 2.5}
     bins = {"job": "histogram", "mechanism": "known", "bins": ["a", "b"]}
     assert told(**bins) == {"epsilon": 1.0, "bins": 2, "items_per_user": 10, "eta": 0.0}
