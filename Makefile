@@ -23,7 +23,7 @@ WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-kafka lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies clean
+.PHONY: help install demo test test-kafka chart lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test: install ## run all tests; broker and Redis are started for you
 
 test-kafka: install ## run the system tests that a broker could change against Apache Kafka (needs Java 17, Maven, PostgreSQL and a Redis with TLS)
 	$(PYTEST) tests/system --kafka apache
+
+chart: install .venv/.installed-chart ## render the Helm chart, compare it with the schemas of Kubernetes, and run what it runs
+	.venv/bin/python -m pytest tests/deploy/test_chart.py
 
 lint: install .venv/.installed-lint ## check style, format, types, which folder imports which, and the script of the page
 	.venv/bin/ruff check

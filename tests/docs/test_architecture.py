@@ -51,6 +51,7 @@ OF_NO_FOLDER = {
     "system": "whole processes",
     "statistical": "mechanisms against what they promise, over many runs",
     "docs": "documents and schemas",
+    "deploy": "the chart and the units that run it as a service",
     "fuzz": "the decoders, guided by coverage",
     "vectors": "expected values from elsewhere",
     "apache_kafka": "starts a Kafka",

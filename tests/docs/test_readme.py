@@ -47,7 +47,7 @@ def shown_command_lines(text: str) -> list[str]:
     """Every `stream-dp ...` in shell blocks and in running text."""
     in_blocks = [line for block in blocks(text, "sh") for line in block.splitlines()]
     in_text = re.findall(r"`([^`\n]+)`", _BLOCK.sub("", text))
-    return [line for line in in_blocks + in_text if re.match(r"(\.venv/bin/)?stream-dp\b", line)]
+    return [line for line in in_blocks + in_text if re.match(r"(\.venv/bin/)?stream-dp(?![\w-])", line)]
 
 
 LINES = [(page.name, line) for page in PAGES for line in shown_command_lines(page.read_text())]
