@@ -19,6 +19,7 @@ NAMES = (
     "defaults",
     "dashboard",
     "charts",
+    "notebook",
     "pruning",
     "checkpoint",
     "scaling",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stream_dp.local.key_file import KeyFileRefused
     from stream_dp.local.one_shot import Answer, histogram, set_union, top_k
     from stream_dp.notebook.live import watch
+    from stream_dp.notebook.what_if import what_if
     from stream_dp.releases.estimates.smoothing import Smoother
     from stream_dp.releases.lookup import release_at
     from stream_dp.releases.merge import ShardsRefused
@@ -63,6 +64,7 @@ __all__ = [
     "subscribe",
     "top_k",
     "watch",
+    "what_if",
 ]
 
 _HOMES = {
@@ -77,6 +79,7 @@ _HOMES = {
     "local.key_file": ("KeyFileRefused",),
     "local.one_shot": ("Answer", "histogram", "set_union", "top_k"),
     "notebook.live": ("watch",),
+    "notebook.what_if": ("what_if",),
     "releases.estimates.smoothing": ("Smoother",),
     "releases.lookup": ("release_at",),
     "releases.merge": ("ShardsRefused",),

@@ -98,7 +98,7 @@ for name in stream_dp.__all__:
 assert missing == {
     ("Smoother", "estimates]'"), ("Window", "estimates]'"),
     *((name, "local]'") for name in ("Answer", "Calibration", "Histogram", "HorizonReached", "KeyFileRefused")),
-    ("watch", "notebook]'"),
+    ("watch", "notebook]'"), ("what_if", "notebook]'"),
     *((name, "local]'") for name in ("calibrate", "histogram", "run", "set_union", "top_k")),
 }, missing
 """

@@ -3,7 +3,7 @@
 import json
 import queue
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -78,7 +78,8 @@ def shown(widget: Any) -> Iterator[str]:
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(body.encode())))
             self.end_headers()
-            self.wfile.write(body.encode())
+            with suppress(BrokenPipeError, ConnectionResetError):  # the page was left
+                self.wfile.write(body.encode())
 
         def log_message(self, *_: Any) -> None:
             pass
