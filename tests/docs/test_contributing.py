@@ -10,7 +10,7 @@ from stream_dp.counters import DISCRETE, calibration
 from stream_dp.counters.calibration import calibrate
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.privacy.keyed_noise import KeyedNoise
-from tests.docs.test_readme import blocks
+from tests.docs.shown import blocks
 
 PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
 HORIZON = 90

@@ -6,14 +6,11 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from kafka import KafkaConsumer
 from typer.testing import CliRunner
 
 from stream_dp import __version__
@@ -25,28 +22,17 @@ from stream_dp.counters.protocol import EpochParameters
 from stream_dp.dev.servers import embedded
 from stream_dp.privacy.keyed_noise import MOST_CELLS
 from tests.docs.commands import NoSuchCommandLine, commands, parse_line
-from tests.system.streams import GIVE_UP_SECONDS, wait_until
+from tests.docs.shown import BLOCK, ROOT, await_topic, blocks, run_line, running, running_line
+from tests.system.streams import GIVE_UP_SECONDS
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-_BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-
-
-def blocks(text: str, language: str) -> list[str]:
-    """The fenced blocks of one language, without the indentation they share."""
-    found = []
-    for kind, body in _BLOCK.findall(text):
-        if kind == language:
-            indent = len(body) - len(body.lstrip(" "))
-            found.append("\n".join(line[indent:] for line in body.splitlines()))
-    return found
 
 
 def shown_command_lines(text: str) -> list[str]:
     """Every `stream-dp ...` in shell blocks and in running text."""
     in_blocks = [line for block in blocks(text, "sh") for line in block.splitlines()]
-    in_text = re.findall(r"`([^`\n]+)`", _BLOCK.sub("", text))
+    in_text = re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
     return [line for line in in_blocks + in_text if re.match(r"(\.venv/bin/)?stream-dp(?![\w-])", line)]
 
 
@@ -183,27 +169,6 @@ def test_the_changelog_has_this_version_on_top() -> None:
     assert first == __version__
 
 
-@contextmanager
-def running(program: list[str], folder: Path, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen([sys.executable, *program], cwd=folder, text=True, **options) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(GIVE_UP_SECONDS)
-
-
-def await_topic(kafka: str, topic: str, worker: subprocess.Popen[str]) -> None:
-    """Return when the worker has made its topics, which a reader sees in its log."""
-    with closing(KafkaConsumer(bootstrap_servers=kafka)) as consumer:
-
-        def is_there() -> bool:
-            assert worker.poll() is None, "the worker has ended"
-            return topic in consumer.topics()
-
-        wait_until(is_there, lambda: f"{topic} is not made")
-
-
 def test_produce_connect_work_and_subscribe_as_the_readme_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,11 +190,10 @@ def test_produce_connect_work_and_subscribe_as_the_readme_shows(
         )
         places = ["--kafka", servers.kafka, "--redis", servers.redis_url]
         for words in ([*first, *places], budget, check):
-            done = CliRunner().invoke(app, words)
-            assert done.exit_code == 0, done.output
+            run_line(shlex.join(["stream-dp", *words]))
         here = settings.replace("redis://localhost:6379/0", servers.redis_url)
         assert Path("stream.toml").read_text() == here.replace("localhost:9092", servers.kafka) + "\n"
-        with running(["-m", "stream_dp.cli", "worker", "--log-level", "error"], tmp_path) as worker:
+        with running_line("stream-dp worker --log-level error", tmp_path) as worker:
             await_topic(servers.kafka, "shop.releases", worker)
             for name, shown in (("subscribe", "'tea': "), ("snapshots", "'tea': ")):
                 with running([f"{name}.py"], tmp_path, stdout=subprocess.PIPE) as subscriber:

@@ -15,7 +15,7 @@ from stream_dp.counters.calibration import calibrate
 from stream_dp.dev.servers import embedded
 from stream_dp.events.event import decode_event
 from tests.docs.commands import parse_line
-from tests.docs.test_readme import await_topic, blocks, running
+from tests.docs.shown import await_topic, blocks, run_line, running_line
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
 PART = PAGE[PAGE.index("## Without a topic of your own") :]
@@ -111,13 +111,13 @@ def test_the_steps_lead_where_the_tutorial_says(tmp_path: Path, monkeypatch: pyt
         places = f'kafka = "{servers.kafka}"\nredis = "{servers.redis_url}"\n'
         Path("stream.toml").write_text(f"{settings}\n{places}")
         for line in lines[:start]:
-            told[line] = run(line)
-        with running(["-m", "stream_dp.cli", "worker", "--log-level", "error"], tmp_path) as worker:
+            told[line] = run_line(line)
+        with running_line("stream-dp worker --log-level error", tmp_path) as worker:
             await_topic(servers.kafka, "flights.releases", worker)
             for line in lines[start:]:
-                told[line] = run(line)
+                told[line] = run_line(line)
                 if "replay flights" in line and "--dry-run" not in line:
-                    seen = run(f"stream-dp tail --from earliest --rounds {EVENTS} --json")
+                    seen = run_line(f"stream-dp tail --from earliest --rounds {EVENTS} --json")
                     assert json.loads(seen.splitlines()[-1])["round"] == EVENTS
     [looked_up] = [told[line] for line in told if "--at" in line]
     planned, asked = (told[line] for line in told if "top-k" in line)
@@ -126,9 +126,3 @@ def test_the_steps_lead_where_the_tutorial_says(tmp_path: Path, monkeypatch: pyt
     assert "Every release follows from the log and the key, byte for byte." in told["stream-dp verify"]
     assert ("carrier:UA" in planned, "carrier:UA" in asked) == (False, True)
     assert Path("noise.png").exists()
-
-
-def run(line: str) -> str:
-    result = CliRunner().invoke(app, shlex.split(line)[1:])
-    assert result.exit_code == 0, f"{line}\n{result.output}"
-    return result.stdout

@@ -17,7 +17,7 @@ from stream_dp.releases.release import Release, decode_release
 from stream_dp.releases.table_row import Row
 from stream_dp.workers.resume import NewEpoch
 from stream_dp.workers.table import TableWriter
-from tests.docs.test_readme import ROOT, blocks
+from tests.docs.shown import ROOT, blocks
 from tests.example_releases import release
 from tests.kafka_connect.worker import ConnectWorker, kafka_connect
 from tests.postgresql import Database, postgresql

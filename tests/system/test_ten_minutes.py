@@ -4,7 +4,6 @@ Apache Kafka, Apicurio's schema registry, Kafka Connect and PostgreSQL are real;
 """
 
 import json
-import shlex
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -13,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from stream_dp.cli import app
 from stream_dp.config.settings import load_settings
 from stream_dp.kafka import log
 from tests.apache_kafka.server import free_ports
-from tests.docs.test_readme import ROOT, blocks, running
+from tests.docs.shown import ROOT, blocks, run_line, running_line
 from tests.kafka_connect.worker import kafka_connect
 from tests.postgresql import Database, postgresql
 from tests.schema_registry.server import Registry
@@ -79,9 +76,7 @@ def test_from_a_topic_to_a_live_page_and_a_table(
         assert min(each.end for each in held) > 0
 
         def run(line: str, *more: str) -> None:
-            words = shlex.split(line.replace("http://localhost:8081", registry.address))[1:]
-            done = CliRunner().invoke(app, [*words, *more])
-            assert done.exit_code == 0, done.output
+            run_line(line.replace("http://localhost:8081", registry.address), *more)
 
         with times.step("`connect` has proposed and written the settings"):
             run(LINES[0], "--kafka", kafka, "--redis", redis_url)
@@ -94,7 +89,7 @@ def test_from_a_topic_to_a_live_page_and_a_table(
             run(LINES[2])
 
         def start(line: str, *more: str) -> None:
-            servers.enter_context(running(["-m", "stream_dp.cli", *shlex.split(line)[1:], *more], tmp_path))
+            servers.enter_context(running_line(line, tmp_path, *more))
 
         page = f"http://127.0.0.1:{port}"
         with times.step("worker and dashboard have started, and the page shows labels"):
