@@ -7,7 +7,7 @@ import { when, whole } from "./format.js";
 import { ask } from "./server.js";
 import { changed, heard, ranked, steps, view } from "./state.js";
 
-const LOOK_MS = 1000, SHARE_OF_TIME = 5;  // a large answer is asked for the less often
+const LOOK_MS = 1000, LONGEST_PAUSE_MS = 10000, SHARE_OF_TIME = 5;  // a large answer is asked for the less often
 const SPAN = /^[1-9][0-9]{0,8}[smhd]?$/;
 const UNITS = { s: "second", m: "minute", h: "hour", d: "day" };
 const UNPICKED = [["1d", 86400], ["1h", 3600], ["5m", 300], ["1m", 60]], LOOK_UNPICKED_MS = 5000;
@@ -43,14 +43,18 @@ function wanted() {
   return UNPICKED.find(([, seconds]) => age >= 2 * seconds)?.[0] || "";
 }
 
+/* How long after one question the next one may follow.  One slow answer, of a busy machine, holds up no other for long. */
+function pause() {
+  return Math.max(view.window ? LOOK_MS : LOOK_UNPICKED_MS, Math.min(LONGEST_PAUSE_MS, SHARE_OF_TIME * request.took));
+}
+
 /* Ask for the window behind the release on show, unless it is there or was asked for just now. */
 export async function refreshWindow() {
   const { release } = view.shown, span = wanted(), isLive = view.mode === "live";
   const key = `${span} ${release.nonce} ${release.round}`;
   if (!span) return;
-  const pause = view.window ? LOOK_MS : LOOK_UNPICKED_MS;
-  const isTooSoon = (isLive || request.failed) && Date.now() - request.at < (request.span === span || request.failed ? Math.max(pause, SHARE_OF_TIME * request.took) : 0);
-  if (request.busy || key === request.key || isTooSoon || !heard.connected) return;
+  const isAgain = request.failed || (isLive && request.span === span);
+  if (request.busy || key === request.key || (isAgain && Date.now() - request.at < pause()) || !heard.connected) return;
   request.busy = true;
   request.at = Date.now();
   Object.assign(request, { key, span });

@@ -7,7 +7,7 @@ from selenium.webdriver.support.ui import Select
 
 from stream_dp.config.times import iso_timestamp
 from stream_dp.releases.release import Release
-from tests.dashboard.page import rows, text, wait_for, wait_for_round, wait_for_text
+from tests.dashboard.page import of_page, rows, text, wait_for, wait_for_round, wait_for_text
 from tests.dashboard.running import Running, records
 from tests.example_releases import release
 from tests.system.browser.published import write
@@ -86,6 +86,17 @@ def test_the_ranking_is_that_of_the_window_that_is_picked(
     wait_for(browser, lambda: ranking(browser)[0] == ("tea", "2,960"))
     assert browser.execute_script(MOVES) == ["", "", ""]
     assert browser.current_url.endswith("/")
+
+
+def test_after_an_answer_that_took_minutes_the_next_question_follows_soon(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    publish(stream, each_minute(stream, 1, 30))
+    browser.get(f"{dashboard.url}/?window=5m")
+    wait_for(browser, lambda: "Rounds 26 to 30" in text(browser, "window-note"))
+    of_page(browser, "windows", "page.request.took = 1e9")
+    publish(stream, each_minute(stream, 31, 32))
+    wait_for(browser, lambda: "Rounds 28 to 32" in text(browser, "window-note"))
 
 
 def test_an_address_may_name_the_window_and_the_past_has_windows_too(
