@@ -16,6 +16,7 @@ NAMES = (
     "standby",
     "batch",
     "jobs",
+    "large_files",
     "defaults",
     "dashboard",
     "charts",

@@ -63,7 +63,7 @@ def advise(
     try:
         requests = question.requests(_bounds(items_per_user))
         rows = _rows(file, user_column, item_column, unit, hidden=as_json)
-        if not len(rows.items):
+        if not len(rows):
             raise Mistake(f"the file {str(file)!r} holds no rows that count: give users and items")
         with Progress(console=Console(stderr=True), transient=True, disable=as_json) as bar:
             task = bar.add_task("Running", total=len(requests) * runs)

@@ -77,8 +77,10 @@ class Calibrated:
 
 def sampled_counts(rows: Rows, items_per_user: int, noise: OneShotNoise) -> Integers:
     """How many users hold each item, where a user of more than `items_per_user` items keeps a sample of them."""
-    kept = sample(rows.baskets(), items_per_user, noise)
-    return np.bincount(kept.items, minlength=kept.item_count)
+    counts = np.zeros(len(rows.labels), np.int64)
+    for part in rows.parts():
+        counts += np.bincount(sample(part.baskets(), items_per_user, noise).items, minlength=len(counts))
+    return counts
 
 
 def outcome(result: BatchResult, most: int | None = None) -> Outcome:

@@ -1,6 +1,6 @@
 """Records as integer arrays: which user named which item.  Labels stay in Arrow; no Python object per row."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,20 @@ from numpy.typing import NDArray
 from stream_dp.batch.baskets import Baskets, baskets, distinct_users_per_item
 from stream_dp.events.event import LONGEST_LABEL, BadRecord, Event, decode_event
 from stream_dp.jobs.request import Unit
+from stream_dp.jobs.stored_rows import USER_SHIFT, NoRoom, StoredRows
 
 Integers = NDArray[np.int64]
 
 NAMES = pa.dictionary(pa.int32(), pa.large_binary())
 """The Arrow type of a column of names, not yet known to be UTF-8: at most 2^31 names, of any length together."""
+
+
+_ITEM_MASK = (1 << USER_SHIFT) - 1
+_MOST_UNITS = 1 << (63 - USER_SHIFT)
+_ROWS_AT_ONCE = 1 << 23
+"""So many rows wait until their names are numbered."""
+_ROWS_IN_MEMORY = 1 << 24
+"""From so many rows on they are stored in files."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,20 +34,44 @@ class Rows:
 
     `users`, `items`: int64 of shape (rows,).  Items are numbered by their sorted labels (bytes), which keep their order
     when a user goes away.  Users are numbered by first appearance, so others get other numbers then; why that may be:
-    `OneShotNoise.order`.  `labels`: UTF-8 as Arrow large_binary, of shape (items,).
+    `OneShotNoise.order`.  `labels`: UTF-8 as Arrow large_binary, of shape (items,).  `stored`: rows beyond memory, in
+    place of `users` and `items`; `ranks` has the item that each stored number means, or -1.
     """
 
     users: Integers
     items: Integers
     labels: pa.LargeBinaryArray
+    stored: StoredRows | None = None
+    ranks: Integers | None = None
+
+    def __len__(self) -> int:
+        return len(self.items) if self.stored is None else len(self.stored)
+
+    def parts(self) -> Iterator["Rows"]:
+        """The same rows in parts that fit into memory, each with all rows of its users."""
+        if self.stored is None or self.ranks is None:
+            yield self
+            return
+        for number in self.stored.parts:
+            packed = self.stored.part(number)
+            items = self.ranks[packed & _ITEM_MASK]
+            kept = items >= 0
+            yield Rows((packed >> USER_SHIFT)[kept], items[kept], self.labels)
 
     def baskets(self) -> Baskets:
-        """What each user holds."""
-        return baskets(self.users, self.items, len(self.labels))
+        """What each user holds, all of it in memory."""
+        parts = list(self.parts())
+        users, items = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("users", "items")
+        )
+        return baskets(users, items, len(self.labels))
 
     def counts(self) -> Integers:
         """How many distinct users hold each item, int64 of shape (items,)."""
-        return distinct_users_per_item(self.users, self.items, len(self.labels))
+        counts = np.zeros(len(self.labels), np.int64)
+        for part in self.parts():
+            counts += distinct_users_per_item(part.users, part.items, len(self.labels))
+        return counts
 
     def names(self, items: Integers) -> list[str]:
         """The labels of `items`."""
@@ -51,22 +84,32 @@ class Rows:
 
     def restricted(self, bins: list[str]) -> "Rows":
         """The rows that name one of `bins`, with items numbered by their place in it."""
-        items = self.places(bins)[self.items] if len(self.labels) else self.items
+        places = self.places(bins)
+        labels = pa.array([each.encode() for each in bins], self.labels.type)
+        if self.ranks is not None:
+            return Rows(self.users, self.items, labels, self.stored, np.append(places, -1)[self.ranks])
+        items = places[self.items] if len(self.labels) else self.items
         kept = items >= 0
-        return Rows(
-            self.users[kept], items[kept], pa.array([each.encode() for each in bins], self.labels.type)
-        )
+        return Rows(self.users[kept], items[kept], labels)
 
 
 @dataclass
 class RowCollector:
-    """Takes chunks of rows as a reader meets them; what it leaves out it counts.  Both numbers are PRIVATE."""
+    """Takes chunks of rows as a reader meets them; what it leaves out it counts.  Both numbers are PRIVATE.
+
+    Memory grows with the names of users and items, and not with the rows.
+    """
 
     without_user: int = 0
     malformed: int = 0
     _units: int = 0
+    _waiting: int = 0
     _users: list[Integers | pa.DictionaryArray] = field(default_factory=list)
     _items: list[pa.DictionaryArray] = field(default_factory=list)
+    _user_names: "_Names" = field(default_factory=lambda: _Names(_named))
+    _labels: "_Names" = field(default_factory=lambda: _Names(_valid_labels))
+    _packed: list[Integers] = field(default_factory=list)
+    _stored: StoredRows | None = None
 
     def add(self, users: pa.Array | Integers, items: pa.Array) -> None:
         """Rows of one chunk: names of users (missing or empty: none), or their numbers, beside names of items."""
@@ -74,6 +117,9 @@ class RowCollector:
             numbered = isinstance(users, np.ndarray)
             self._users.append(users if numbered else _encoded(users))
             self._items.append(_encoded(items))
+            self._waiting += len(items)
+            if self._waiting >= _ROWS_AT_ONCE:
+                self._number()
 
     def add_events(
         self, records: Sequence[Any], unit: Unit, decode: Callable[[Any], Event] = decode_event
@@ -103,42 +149,81 @@ class RowCollector:
     def new_units(self, count: int) -> Integers:
         """Numbers of `count` units that have no name."""
         self._units += count
+        if self._units > _MOST_UNITS:
+            raise NoRoom(f"a job counts at most {_MOST_UNITS:,} events: let it read fewer")
         return np.arange(self._units - count, self._units)
 
     def rows(self) -> Rows:
         """Everything that was added and is valid.  Call it once, at the end."""
-        if not self._items:
-            return Rows(np.empty(0, np.int64), np.empty(0, np.int64), pa.array([], NAMES.value_type))
-        items, labels = _unified(self._items)
-        users = self._user_numbers()
+        self._number()
+        labels = self._labels.names
         order = pc.sort_indices(labels).to_numpy()
-        rank = np.empty(len(order) + 1, np.int64)
-        rank[order] = np.arange(len(order))
-        usable = _valid_labels(labels)
-        rank[:-1][~usable] = rank[-1] = -1  # the last place is what -1, no item, looks up
-        items = rank[items]
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        labels = labels.take(pa.array(order))
+        if self._stored is not None:
+            nothing = np.empty(0, np.int64)
+            return Rows(nothing, nothing, labels, self._stored, ranks)
+        packed = np.concatenate([np.empty(0, np.int64), *self._packed])
+        self._packed.clear()
+        return Rows(packed >> USER_SHIFT, ranks[packed & _ITEM_MASK], labels)
+
+    def _number(self) -> None:
+        """Give numbers to the names that wait, and pack or store their rows."""
+        if not self._items:
+            return
+        items = self._labels.numbers(self._items)
+        if isinstance(self._users[0], np.ndarray):
+            users = np.concatenate(self._users)
+        else:
+            users = self._user_names.numbers(self._users)
+        self._items, self._users, self._waiting = [], [], 0
         if items.min() < 0 or users.min() < 0:
             self.malformed += int(np.count_nonzero(items < 0))
             self.without_user += int(np.count_nonzero((items >= 0) & (users < 0)))
             kept = (items >= 0) & (users >= 0)
             users, items = users[kept], items[kept]
-        return Rows(users, items, labels.take(pa.array(order)))
+        users <<= USER_SHIFT
+        users |= items
+        self._packed.append(users)
+        if self._stored is None and sum(map(len, self._packed)) >= _ROWS_IN_MEMORY:
+            self._stored = StoredRows()
+        if self._stored is not None:
+            for packed in self._packed:
+                self._stored.put(packed)
+            self._packed.clear()
 
-    def _user_numbers(self) -> Integers:
-        """Numbers by first appearance, -1 for no user."""
-        if isinstance(self._users[0], np.ndarray):
-            return np.concatenate(self._users)
-        users, names = _unified(self._users)
-        unnamed = np.flatnonzero(pc.fill_null(pc.binary_length(names), 0).to_numpy() == 0)
-        if len(unnamed):
-            users[np.isin(users, unnamed)] = -1
-        return users
+
+class _Names:
+    """Names by number, in the order of their first appearance; `usable` says which of them may be kept."""
+
+    def __init__(self, usable: Callable[[pa.LargeBinaryArray], NDArray[np.bool_]]) -> None:
+        self.names: pa.LargeBinaryArray = pa.array([], NAMES.value_type)
+        self._usable = usable
+        self._kept = np.zeros(1, np.bool_)  # the last place is what -1, no name, looks up
+
+    def numbers(self, chunks: list[pa.DictionaryArray]) -> Integers:
+        """The number of each, -1 where there is no name, or none that may be kept."""
+        known = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), self.names)
+        whole = pa.chunked_array([known, *chunks], NAMES).unify_dictionaries()
+        before, self.names = len(self.names), whole.chunk(0).dictionary
+        fresh = self._usable(self.names.slice(before))
+        self._kept = np.concatenate([self._kept[:-1], fresh, [False]])
+        numbers, start = np.empty(len(whole), np.int64), 0
+        for chunk in whole.chunks:
+            indices = chunk.indices if not chunk.null_count else pc.fill_null(chunk.indices, -1)
+            numbers[start : start + len(chunk)] = indices.to_numpy()
+            start += len(chunk)
+        if not self._kept[:-1].all():
+            numbers[~self._kept[numbers]] = -1
+        return numbers
 
 
 def _encoded(names: pa.Array) -> pa.DictionaryArray:
     """Dictionary-encoded with binary labels, so that nothing need be valid UTF-8 yet."""
     if not pa.types.is_dictionary(names.type):
-        return _as_binary(names).dictionary_encode()
+        numbers = pa.types.is_integer(names.type)  # there are fewer of them to make text of afterwards
+        names = (names if numbers else _as_binary(names)).dictionary_encode()
     return pa.DictionaryArray.from_arrays(names.indices.cast(pa.int32()), _as_binary(names.dictionary))
 
 
@@ -148,16 +233,9 @@ def _as_binary(names: pa.Array) -> pa.Array:
     return names.cast(NAMES.value_type)
 
 
-def _unified(chunks: list[pa.DictionaryArray]) -> tuple[Integers, pa.LargeBinaryArray]:
-    """Positions in one dictionary, -1 for nothing, and the dictionary."""
-    whole = pa.chunked_array(chunks, NAMES).unify_dictionaries()
-    chunks.clear()
-    places, start = np.empty(len(whole), np.int64), 0
-    for chunk in whole.chunks:
-        indices = chunk.indices if not chunk.null_count else pc.fill_null(chunk.indices, -1)
-        places[start : start + len(chunk)] = indices.to_numpy()
-        start += len(chunk)
-    return places, whole.chunk(0).dictionary
+def _named(users: pa.LargeBinaryArray) -> NDArray[np.bool_]:
+    """Which users have a name, bool of shape (users,)."""
+    return pc.fill_null(pc.binary_length(users), 0).to_numpy() > 0
 
 
 def _valid_labels(labels: pa.LargeBinaryArray) -> NDArray[np.bool_]:

@@ -1,7 +1,7 @@
 """The steps of one job, each by itself: prepare, charge, read, compute.  Who calls them: `runner.py` and the commands.
 
 The order is the guarantee: what a job costs is known from its request alone and is charged before the first record is
-read; from then on nothing in the data makes the job fail, unless it outgrows the memory or holds more than 2^31 names.
+read; from then on nothing in the data makes the job fail, unless it outgrows memory or disk, or 2^31 users or labels.
 """
 
 import logging
@@ -254,7 +254,7 @@ def compute(prepared: Prepared, kafka: Kafka, key: bytes, cost: ResultCost, prog
     logger.info(
         "job %s: %d rows, and left out %d without a user and %d malformed ones (private numbers)",
         request.id,
-        len(rows.items),
+        len(rows),
         collector.without_user,
         collector.malformed,
     )
