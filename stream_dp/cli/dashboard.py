@@ -4,7 +4,9 @@ import json
 import os
 import signal
 import socket
+from string import ascii_letters, digits
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -30,6 +32,12 @@ def dashboard(
     user: Annotated[
         str | None, typer.Option(help=f"Ask for this name and the password in {PASSWORD}.")
     ] = None,
+    embed_in: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN", help="Let pages of this site show the chart, such as https://www.example.org."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON, for machines.")] = False,
 ) -> None:
     """Show a stream's running histogram on a live web page, until stopped with Ctrl-C.
@@ -42,10 +50,13 @@ def dashboard(
 
       stream-dp dashboard --stream shop --port 0 --json
 
+      stream-dp dashboard --stream shop --embed-in https://www.example.org
+
       STREAM_DASHBOARD_PASSWORD=... stream-dp dashboard --stream shop --host 0.0.0.0 --user anna
     """
     found = load_settings(settings, stream=stream, kafka=kafka)
     login = _login(user)
+    embedders = [_origin(each) for each in embed_in or []]
     kafka_options(found.kafka_address)  # a mistake in it is told before anything is served
     listener = listen(host, port)
     url = address(listener)
@@ -53,7 +64,7 @@ def dashboard(
     typer.echo(told if as_json else f"Dashboard of {found.stream}: {url} (Ctrl-C ends it)")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as cleanly as Ctrl-C
     try:
-        serve(listener, found.kafka_address, found.releases, found.results, login)
+        serve(listener, found.kafka_address, found.releases, found.results, login, embedders)
     except KeyboardInterrupt:
         return
 
@@ -82,6 +93,18 @@ def address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{shown}:{port}/"
+
+
+def _origin(text: str) -> str:
+    """A site whose pages may embed the chart, as browsers compare it; raises `Mistake`."""
+    found = urlsplit(text)
+    origin = f"{found.scheme}://{found.netloc}"
+    plain = set(found.netloc) <= set(ascii_letters + digits + ".-:[]")
+    if found.scheme not in ("http", "https") or not found.netloc or not plain or text.rstrip("/") != origin:
+        raise Mistake(
+            f"--embed-in takes a site such as https://www.example.org, without a path, not {text!r}"
+        )
+    return origin
 
 
 def _login(user: str | None) -> tuple[str, str] | None:

@@ -1,6 +1,6 @@
 """The web application: one page, a stream of frames, and a small JSON API (static/openapi.json describes it)."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -22,7 +22,7 @@ from stream_dp.config.times import parse_time
 from stream_dp.dashboard.answers import Problem, ToldRelease
 from stream_dp.dashboard.frames import Frames
 from stream_dp.dashboard.guarantee import guarantee, protects
-from stream_dp.dashboard.protection import BasicAuth, SafeHeaders
+from stream_dp.dashboard.protection import EMBEDDED, BasicAuth, SafeHeaders
 from stream_dp.dashboard.reader import Reader
 from stream_dp.dashboard.told_totals import told_totals
 from stream_dp.dashboard.windows import TooManySpans, Windows
@@ -48,8 +48,11 @@ class Dashboard:
         self.windows = Windows(reader.board, reader.archive)
         self._lookups = 0
 
-    def app(self, login: tuple[str, str] | None = None) -> Starlette:
-        """The ASGI application, behind `login` (name and password) if there is one."""
+    def app(self, login: tuple[str, str] | None = None, embedders: Sequence[str] = ()) -> Starlette:
+        """The ASGI application, behind `login` (name and password) if there is one.
+
+        `embedders`: the origins whose pages may embed the chart.
+        """
         routes = [
             Route("/api/v1/release/latest", self.latest),
             Route("/api/v1/release", self.release),
@@ -57,11 +60,12 @@ class Dashboard:
             Route("/api/v1/history", self.history),
             Route("/api/v1/results", self.results),
             Route("/api/v1/stream", self.stream),
+            Route(EMBEDDED, self.embedded),
             Route("/livez", self.alive),
             Route("/readyz", self.ready),
             Mount("/", GZipMiddleware(StaticFiles(directory=STATIC, html=True))),
         ]
-        middleware = [Middleware(SafeHeaders)]
+        middleware = [Middleware(SafeHeaders, embedders=embedders)]
         if login is not None:
             middleware.append(Middleware(BasicAuth, user=login[0], password=login[1]))
         return Starlette(routes=routes, middleware=middleware, lifespan=self._lifespan)
@@ -166,6 +170,12 @@ class Dashboard:
                 seen, frame = await self.frames.next(seen)
         finally:
             self.frames.viewers -= 1
+
+    async def embedded(self, _: Request) -> Response:
+        """The page with the chart alone, for a frame on another page."""
+        whole = (STATIC / "index.html").read_text()
+        page = whole.replace('<html lang="en">', '<html lang="en" data-place="embed">')
+        return HTMLResponse(page.replace("<head>", '<head><base target="_blank">'))
 
     async def alive(self, _: Request) -> Response:
         """That this process answers."""

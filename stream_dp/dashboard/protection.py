@@ -2,16 +2,24 @@
 
 import base64
 import binascii
+from collections.abc import Sequence
 from hmac import compare_digest
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+EMBEDDED = "/embed"
+"""The page that pages of other sites may show in a frame, if they are named."""
+
+COMPONENT = "/stream-dp-chart.js"
+"""The script that they load for it: it holds no data, and is everybody's."""
+
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
+_NOBODY = "frame-ancestors 'none'"
 _HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -25,16 +33,23 @@ _OPEN_PATHS = ("/livez", "/readyz")  # probes have no password, and these say no
 class SafeHeaders:
     """ASGI middleware: sets the security headers on every answer, and that browsers ask again for what they keep."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, embedders: Sequence[str] = ()) -> None:
+        """`embedders`: the origins whose pages may show the page at `EMBEDDED`."""
         self._app = app
+        allowed = CONTENT_SECURITY_POLICY.replace(_NOBODY, " ".join(["frame-ancestors 'self'", *embedders]))
+        self._own = {
+            EMBEDDED: {"Content-Security-Policy": allowed},
+            COMPONENT: {"Access-Control-Allow-Origin": "*", "Cross-Origin-Resource-Policy": "cross-origin"},
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        chosen = _HEADERS | self._own.get(scope.get("path", ""), {})
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
+                for name, value in chosen.items():
                     headers[name] = value
                 headers.setdefault(
                     "Cache-Control", "no-cache"

@@ -1,6 +1,7 @@
 """Serving the dashboard over HTTP until it is told to stop."""
 
 import socket
+from collections.abc import Sequence
 
 import uvicorn
 
@@ -25,12 +26,17 @@ class _Server(uvicorn.Server):
 
 
 def serve(
-    listener: socket.socket, kafka: Kafka, releases: str, results: str, login: tuple[str, str] | None = None
+    listener: socket.socket,
+    kafka: Kafka,
+    releases: str,
+    results: str,
+    login: tuple[str, str] | None = None,
+    embedders: Sequence[str] = (),
 ) -> None:
     """Serve on a bound socket until SIGINT or SIGTERM.  Kafka and the topics need not be there yet."""
     dashboard = Dashboard(Reader(kafka, releases, results, Board()))
     config = uvicorn.Config(
-        dashboard.app(login),
+        dashboard.app(login, embedders),
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -33,6 +33,9 @@ def test_machines_are_told_the_address_that_it_listens_on(served: list[socket.so
         (["--port", "{taken}"], "change --port"),
         (["--host", "no.such.host.invalid"], "change --host"),
         (["--user", "anna"], PASSWORD),
+        (["--embed-in", "https://a.example/page"], "--embed-in takes a site such as https://www.example.org"),
+        (["--embed-in", "https://a.example; script-src *"], "--embed-in takes a site"),
+        (["--embed-in", "*"], "--embed-in takes a site"),
         (["--settings", "{settings}"], "kafka_security"),
     ],
 )

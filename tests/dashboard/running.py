@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -63,7 +63,7 @@ class Running:
     """A dashboard of `stream` on a port of its own; it may be stopped and started again there.
 
     `login`: the name and the password that it asks for.  `as_program`: it is the very program, in a process that holds
-    nothing else, and is not patient (`PATIENCE`).
+    nothing else, and is not patient (`PATIENCE`).  `more`: further words of the command.
     """
 
     def __init__(
@@ -73,12 +73,13 @@ class Running:
         log: Path,
         login: tuple[str, str] | None = None,
         as_program: bool = False,
+        more: Sequence[str] = (),
     ) -> None:
         self.port, _ = free_ports()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
         self._as_program = as_program
-        self._words = ["dashboard", "--stream", stream, "--kafka", kafka, "--port", str(self.port)]
+        self._words = ["dashboard", "--stream", stream, "--kafka", kafka, "--port", str(self.port), *more]
         self._secret = {}
         if login is not None:
             self._words += ["--user", login[0]]
@@ -152,10 +153,15 @@ class Running:
 
 @contextmanager
 def running(
-    kafka: str, stream: str, folder: Path, login: tuple[str, str] | None = None, as_program: bool = False
+    kafka: str,
+    stream: str,
+    folder: Path,
+    login: tuple[str, str] | None = None,
+    as_program: bool = False,
+    more: Sequence[str] = (),
 ) -> Iterator[Running]:
     """A dashboard that serves, ended with the block."""
-    dashboard = Running(kafka, stream, folder / "dashboard.log", login, as_program)
+    dashboard = Running(kafka, stream, folder / "dashboard.log", login, as_program, more)
     try:
         dashboard.wait_until_answering()
         yield dashboard
