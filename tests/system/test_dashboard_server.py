@@ -29,7 +29,7 @@ from stream_dp.releases.release import Release, decode_release
 from tests.dashboard.running import Running, records, running
 from tests.dashboard.viewer import Viewer
 from tests.example_releases import release
-from tests.releases.test_subscribe import parts_of
+from tests.releases.topic_in_memory import parts_of
 from tests.system.conftest import KafkaOfOneTest
 from tests.system.streams import GIVE_UP_SECONDS, Stream, small_stream, wait_until
 

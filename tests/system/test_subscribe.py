@@ -19,7 +19,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
 from stream_dp.releases.lookup import release_at
 from stream_dp.releases.release import Release
-from tests.releases.test_subscribe import numbered
+from tests.releases.topic_in_memory import numbered
 
 ROOT = Path(__file__).parents[2]
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
