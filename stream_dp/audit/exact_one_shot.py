@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from stream_dp.audit import one_shot_laws as laws
 from stream_dp.audit.enumerated import REST, Law, delta_between, law_of
-from stream_dp.batch.gumbel_top_k import GumbelTopK, PayWhatYouGet
+from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet
 from stream_dp.batch.histogram import LaplaceHistogram, laplace_histogram
 from stream_dp.batch.label_votes import LabelVotes
 from stream_dp.batch.largest_gap import GaussianGap, LargestGap
@@ -124,6 +124,9 @@ def _laws() -> Iterator[OneShotCase]:
     """Mechanisms whose noise decides an order, by the delta at which their cost gives an epsilon."""
     for parameters in (GumbelTopK(1.0, 0.02, 2, 3), GumbelTopK(2.0, 0.05, 1, 1), GumbelTopK(0.5, 0.01, 3, 3)):
         yield _law("top-k gumbel", parameters, partial(_of, laws.gumbel, parameters))
+    for k in (1, 3):
+        listed = KnownTopK(0.8, 4, k)
+        yield _law("top-k gumbel-known", listed, partial(_of, laws.known, listed))
     budget = PayWhatYouGet(1.0, 0.02, marks=3, queries=2)
     yield _law("top-k pay-what-you-get", budget, lambda counts: laws.two_queries(np.array(counts), budget, 3))
     for least in (1, 2):
@@ -151,6 +154,9 @@ def _broken() -> Iterator[OneShotCase]:
         lambda counts: laws.gumbel(np.array(counts), _NoOffset(1.0, 0.02, 2, 3)),
         "no offset above the count behind the last rank",
     )
+    one = KnownTopK(0.8, 4, 1)
+    all_of_it = partial(_of, laws.known, KnownTopK(0.8, 4, 2))
+    yield _law("top-k gumbel-known", one, all_of_it, "the second label is not paid")
     spent = PayWhatYouGet(1.0, 0.02, marks=1, queries=1)
     twice = PayWhatYouGet(1.0, 0.02, marks=3, queries=2)
     yield _law(

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 from stream_dp.audit.enumerated import Law
 from stream_dp.batch.cost import epsilon_per_pick
-from stream_dp.batch.gumbel_top_k import GumbelTopK, PayWhatYouGet
+from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet
 from stream_dp.batch.label_votes import LabelVotes
 from stream_dp.batch.largest_gap import GaussianGap, LargestGap
 from stream_dp.batch.ranking import Head, head
@@ -54,6 +54,11 @@ def gumbel(counts: Counts, parameters: GumbelTopK) -> "Law[Names]":
     top = head(counts, parameters.kbar)
     scores = dict(zip(top.items.tolist(), top.counts.astype(float).tolist(), strict=True))
     return picked(scores | {BOTTOM: top.next_count + parameters.offset}, parameters.epsilon, parameters.k)
+
+
+def known(counts: Counts, parameters: KnownTopK) -> "Law[Names]":
+    """What `known_top_k` releases."""
+    return picked(dict(enumerate(counts.astype(float).tolist())), parameters.epsilon, parameters.k)
 
 
 def two_queries(counts: Counts, budget: PayWhatYouGet, kbar: int) -> "Law[tuple[Names, Names]]":

@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 from stream_dp.audit.bounds import Views
 from stream_dp.audit.examine import LARGER, Pair
 from stream_dp.audit.one_shot_replicas import one_by_one
-from stream_dp.batch.gumbel_top_k import GumbelTopK, PayWhatYouGet, gumbel_top_k, pay_what_you_get
+from stream_dp.batch.gumbel_top_k import (
+    GumbelTopK,
+    KnownTopK,
+    PayWhatYouGet,
+    gumbel_top_k,
+    known_top_k,
+    pay_what_you_get,
+)
 from stream_dp.batch.label_votes import LabelVotes, Unit, label_votes
 from stream_dp.batch.largest_gap import GaussianGap, LargestGap, largest_gap, largest_gap_gaussian
 from stream_dp.batch.result import BatchResult
@@ -69,6 +76,7 @@ def _gumbel() -> list[Pair]:
     one_item = [7, 3, 0], [8, 3, 0]
     two = GumbelTopK(1.0, DELTA, 2, 3)
     budget = PayWhatYouGet(1.0, DELTA, 2, 2)
+    known = KnownTopK(1.0, 3, 2)
 
     def top(counts: NDArray[np.int64], noise: OneShotNoise) -> list[int]:
         return [ordered(gumbel_top_k(counts, two, noise))]
@@ -84,6 +92,8 @@ def _gumbel() -> list[Pair]:
                *one_item),
         single("gumbel-top-k", "an item that only one user holds", claimed(two.cost), top, ("items in order",),
                [0, 0], [1, 0]),
+        single("known-top-k", "one more user of the first bin", claimed(known.cost),
+               lambda counts, noise: [ordered(known_top_k(counts, known, noise))], ("bins in order",), *one_item),
         single("pay-what-you-get", "two queries, a user of all items", claimed(budget.cost), twice,
                ("both answers",), *everybody),
     ]  # fmt: skip

@@ -11,6 +11,12 @@ offset ln(kbar/d) lacks the 1/epsilon.
 `marks` (returned labels and bottom marks) and of `queries`. All queries together are
 (queries * d)-approximate (marks * epsilon^2 / 8)-zCDP. Source: survey Algorithm 4 and Theorem 10.
 
+`known_top_k`: k labels of a PUBLIC list, whatever the counts, so without threshold, mark or delta.
+k * epsilon^2 / 8 -zCDP and (k * epsilon)-DP. One user moves any number of counts by 1, all in one direction, so the
+score of one bin moves against another's by at most 1, and each pick, the exponential mechanism on the bins that are
+left with weights e^(epsilon * count), is epsilon-bounded-range. Durfee and Rogers 2019, Lemma 4.2: adding Gumbel noise
+once is the same as picking k times.
+
 A Gumbel draw decides an order and is never released; what its precision means for ties stands in `one_shot_noise.py`.
 """
 
@@ -61,6 +67,34 @@ def gumbel_top_k(counts: NDArray[np.int64], parameters: GumbelTopK, noise: OneSh
     passed = np.flatnonzero(noisy > top.next_count + parameters.offset + draws[-1])
     ranked = passed[np.argsort(-noisy[passed], kind="stable")][: parameters.k]
     return BatchResult(top.items[ranked], parameters.cost, bottom=len(ranked) < parameters.k)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopK:
+    """`epsilon` per returned label, `bins` of the public list; k <= bins."""
+
+    epsilon: float
+    bins: int
+    k: int
+
+    def __post_init__(self) -> None:
+        require_positive("epsilon", self.epsilon)
+        require_count("bins", self.bins)
+        require_count("k", self.k)
+        if self.k > self.bins:
+            raise ValueError(f"k = {self.k} asks for more than the {self.bins} bins: lower k.")
+
+    @property
+    def cost(self) -> Cost:
+        return _marks(self.k, self.epsilon, 0.0)
+
+
+def known_top_k(counts: NDArray[np.int64], parameters: KnownTopK, noise: OneShotNoise) -> BatchResult:
+    """k bins in noisy order; `counts` is int64 of shape (bins,), distinct users per bin of a PUBLIC list."""
+    if counts.shape != (parameters.bins,):
+        raise ValueError(f"this mechanism needs one count for each of the {parameters.bins} public bins.")
+    noisy = counts + noise.gumbel(1 / parameters.epsilon, len(counts))
+    return BatchResult(np.argsort(-noisy, kind="stable")[: parameters.k], parameters.cost)
 
 
 def gumbel_offset(epsilon: float, threshold_delta: float, kbar: int) -> float:

@@ -19,7 +19,8 @@ def top_k(
     mechanism: Annotated[
         str | None,
         typer.Option(
-            help="laplace, gaussian, gumbel, pay-what-you-get, stable, stable-fixed-k, gap or gap-gaussian.",
+            help="laplace, gaussian, gumbel, gumbel-known, pay-what-you-get, stable, stable-fixed-k, gap or "
+            "gap-gaussian.",
             show_default=f"gumbel up to k = {MOST_BY_GUMBEL}, then gaussian",
         ),
     ] = None,
@@ -33,6 +34,10 @@ def top_k(
         guarantee(help="How many labels are looked at, k or more.", show_default="50 k, at least 5000"),
     ] = None,
     items_per_user: ItemsPerUser = None,
+    bins: Annotated[
+        Path | None,
+        reading(metavar="FILE", help="gumbel-known: PUBLIC labels, one a line."),
+    ] = None,
     penalty: Annotated[
         float | None,
         guarantee(help="stable-fixed-k: what each rank away from k weighs.", show_default="1"),
@@ -80,6 +85,7 @@ def top_k(
         "least": least,
         "kbar": kbar,
         "items_per_user": items_per_user,
+        "bins": None if bins is None else _lines(bins),
         "penalty": penalty,
         "budget": budget,
         "marks": marks,

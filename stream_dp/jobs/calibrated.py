@@ -98,6 +98,13 @@ def check_sizes(**sizes: int | None) -> None:
                 raise ValueError(f"{name} must be at most {MOST_ITEMS}, not {size}.")
 
 
+def check_bins(bins: list[str]) -> None:
+    """Refuse a list of public labels that is empty, too long, or names one twice."""
+    check_sizes(bins=len(bins))
+    if len(set(bins)) != len(bins):
+        raise ValueError("bins must name each label once.")
+
+
 def check_epsilon(epsilon: float) -> None:
     """Refuse an epsilon that is not above 0, or so large that it guarantees nothing and draws are too coarse for it."""
     require_positive("epsilon", epsilon)

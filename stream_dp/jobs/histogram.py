@@ -15,6 +15,7 @@ from stream_dp.batch.known_domain import KnownHistogram, SparseVector, known_his
 from stream_dp.jobs.calibrated import (
     Calibrated,
     Outcome,
+    check_bins,
     check_epsilon,
     check_guarantee,
     check_sizes,
@@ -63,7 +64,7 @@ def calibrate_known_histogram(
     """A noisy count of every one of the public bins; with eta, those below the high-pass threshold become 0."""
     check_epsilon(epsilon)
     check_sizes(items_per_user=items_per_user)
-    _check_bins(bins)
+    check_bins(bins)
     parameters = KnownHistogram(epsilon / items_per_user, len(bins), items_per_user, eta)
 
     def run(rows: Rows, noise: OneShotNoise) -> Outcome:
@@ -77,16 +78,10 @@ def calibrate_sparse_vector(epsilon: float, bins: list[str], threshold: int, mos
     """The first `most` public bins that reach `threshold`; users may hold any number of items."""
     check_epsilon(epsilon)
     check_sizes(threshold=threshold, most=most)
-    _check_bins(bins)
+    check_bins(bins)
     parameters = SparseVector(epsilon, len(bins), threshold, most)
 
     def run(rows: Rows, noise: OneShotNoise) -> Outcome:
         return outcome(sparse_vector(rows.restricted(bins).counts(), parameters, noise))
 
     return Calibrated(parameters.cost, 0.0, True, run, bins)
-
-
-def _check_bins(bins: list[str]) -> None:
-    check_sizes(bins=len(bins))
-    if len(set(bins)) != len(bins):
-        raise ValueError("bins must name each label once.")

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from stream_dp.batch.cost import epsilon_per_pick
-from stream_dp.batch.gumbel_top_k import GumbelTopK, PayWhatYouGet, gumbel_top_k
+from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet, gumbel_top_k, known_top_k
 from stream_dp.batch.largest_gap import (
     GaussianGap,
     LargestGap,
@@ -24,6 +24,7 @@ from stream_dp.jobs.calibrated import (
     Calibrated,
     Outcome,
     SharedBudget,
+    check_bins,
     check_epsilon,
     check_guarantee,
     check_sizes,
@@ -82,6 +83,20 @@ def calibrate_gumbel_top_k(epsilon: float, delta: float, k: int, kbar: int) -> C
         False,
         lambda rows, noise: outcome(gumbel_top_k(rows.counts(), parameters, noise)),
     )
+
+
+def calibrate_gumbel_known(epsilon: float, delta: float, k: int, bins: list[str]) -> Calibrated:
+    """k of the public bins, in noisy order; users may hold any number of items."""
+    check_guarantee(epsilon, delta)
+    check_sizes(k=k)
+    check_bins(bins)
+    each = max(epsilon / k, epsilon_per_pick(zcdp_rho(epsilon, delta), k))
+    parameters = KnownTopK(each, len(bins), k)
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return outcome(known_top_k(rows.restricted(bins).counts(), parameters, noise))
+
+    return Calibrated(parameters.cost, delta, False, run, bins)
 
 
 def calibrate_pay_what_you_get(

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from stream_dp.batch.cost import Cost
 from stream_dp.batch.gumbel_top_k import (
     GumbelTopK,
+    KnownTopK,
     PayWhatYouGet,
     gumbel_offset,
     gumbel_top_k,
+    known_top_k,
     pay_what_you_get,
 )
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -86,6 +88,20 @@ def test_neighbours_stay_within_the_cost_and_without_the_offset_they_do_not(
     monkeypatch.setattr(GumbelTopK, "offset", property(lambda self: -5.0))
     one, other = np.array([0, 0, 1]), np.array([0, 0, 0])
     assert breaks_privacy(*seen(), epsilon, 0.02)
+
+
+def test_public_bins_are_picked_by_repeated_exponential_mechanisms_and_none_is_missing() -> None:
+    counts, parameters, source = np.array([3, 0, 5, 4]), KnownTopK(0.7, 4, 2), noise(6)
+    seen = outcomes(lambda: tuple(known_top_k(counts, parameters, source).items.tolist()), 12_000)
+    scores = dict(enumerate(counts.astype(float).tolist()))
+    assert counts_agree(seen, peeling(scores, 0.7, 2))
+    assert not counts_agree(seen, peeling(scores, 0.8, 2))
+    assert sorted(known_top_k(np.zeros(4, np.int64), KnownTopK(0.7, 4, 4), source).items) == [0, 1, 2, 3]
+    assert parameters.cost == Cost(2 * 0.7**2 / 8, 0.0, (1.4, 0.0))
+    with pytest.raises(ValueError, match="asks for more than the 4 bins"):
+        KnownTopK(0.7, 4, 5)
+    with pytest.raises(ValueError, match="one count for each of the 4 public bins"):
+        known_top_k(np.zeros(3, np.int64), parameters, source)
 
 
 def test_edges_of_the_input() -> None:

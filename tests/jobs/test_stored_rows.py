@@ -14,14 +14,15 @@ import pytest
 from stream_dp.jobs import rows as rows_module
 from stream_dp.jobs import stored_rows
 from stream_dp.jobs.file_rows import find_file, read_file
-from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
-from stream_dp.jobs.request import JobRequest, Source, request_from
+from stream_dp.jobs.mechanisms import MECHANISMS, calibrate, takes
+from stream_dp.jobs.request import JobName, JobRequest, Source, request_from
 from stream_dp.jobs.rows import RowCollector, Rows
 from stream_dp.jobs.stored_rows import NoRoom, StoredRows
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 USERS = 300
 MORE: dict[str, dict[str, Any]] = {
+    "gumbel-known": {"bins": ["i3", "nothing", "i1"]},
     "known": {"bins": ["i3", "nothing", "i1"]},
     "sparse-vector": {"bins": ["i3", "nothing", "i1"], "threshold": 20, "most": 2},
     "pay-what-you-get": {"budget": "b", "marks": 9, "queries": 2},
@@ -81,7 +82,7 @@ def test_they_are_the_same_rows(file: Path, unit: str, small_memory: None) -> No
     ("job", "mechanism"), [(job, name) for job, found in MECHANISMS.items() for name in found]
 )
 def test_every_mechanism_releases_the_same(
-    job: str, mechanism: str, file: Path, small_memory: None, monkeypatch: pytest.MonkeyPatch
+    job: JobName, mechanism: str, file: Path, small_memory: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored, _ = read(file, "user")
     monkeypatch.setattr(rows_module, "_ROWS_IN_MEMORY", 1 << 30)
@@ -89,7 +90,7 @@ def test_every_mechanism_releases_the_same(
     asked: dict[str, Any] = {"id": "x", "job": job, "mechanism": mechanism, "epsilon": 8.0}
     if job == "top-k":
         asked["k"] = 3
-    if mechanism not in ("gap", "known", "sparse-vector"):
+    if takes(job, mechanism, "delta"):
         asked["delta"] = 1e-3
     request = request_from(asked | MORE.get(mechanism, {}))
     assert isinstance(request, JobRequest)

@@ -67,6 +67,7 @@ def test_every_mechanism_can_be_asked_for(job: Any) -> None:
     ]
     needed: dict[str, Any] = {
         "known": {"bins": ["tea", "milk"]},
+        "gumbel-known": {"bins": ["tea", "milk", "bread"]},
         "sparse-vector": {"bins": ["tea", "milk"], "threshold": 100, "most": 1},
         "greedy-transfer": {"frequencies": {"tea": 10}},
     }
