@@ -22,7 +22,7 @@ NAMES = pa.dictionary(pa.int32(), pa.large_binary())
 
 _ITEM_MASK = (1 << USER_SHIFT) - 1
 _MOST_UNITS = 1 << (63 - USER_SHIFT)
-_ROWS_AT_ONCE = 1 << 23
+_ROWS_AT_ONCE = 1 << 22
 """So many rows wait until their names are numbered."""
 _ROWS_IN_MEMORY = 1 << 24
 """From so many rows on they are stored in files."""
