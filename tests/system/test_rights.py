@@ -7,7 +7,7 @@ import json
 import re
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -31,7 +31,8 @@ from tests.apache_kafka.authorized import PASSWORD, USER, AuthorizedKafka, autho
 from tests.apache_kafka.server import free_ports
 from tests.example_releases import release
 from tests.system.forked_program import start
-from tests.system.streams import Stream, as_values, ended, status_of, wait_until
+from tests.system.sharded import ShardedStream
+from tests.system.streams import as_values, ended, status_of, wait_until
 
 PORT, _ = free_ports()
 SECRET = "PASSWORD_OF_THE_TEST"
@@ -69,7 +70,7 @@ class Site:
             stream=name, kafka=broker.administrator, redis=redis_url, mapping=mapping, **values
         )
         self.broker, self.folder = broker, folder
-        self.stream = Stream(all_powerful, folder)
+        self.stream = ShardedStream(all_powerful, folder)
         login = {"kafka_sasl_mechanism": "PLAIN", "kafka_username": USER, "kafka_password": f"env:{SECRET}"}
         self.settings = msgspec.structs.replace(
             all_powerful, kafka=broker.address, kafka_security="SASL_PLAINTEXT", **login
@@ -86,6 +87,8 @@ class Site:
         """What an administrator does who lets no process make topics."""
         topics = [own.releases, own.epochs, own.ledger, own.dead_letters, own.jobs, own.results]
         log.create_topics(own.kafka, *topics, own.windows_topic)
+        if own.shards:
+            log.create_topics(own.kafka, own.frames, own.shard_releases, partitions=own.shards)
         prepare_barriers(msgspec.structs.replace(own, create_topics=True))
         prepare_table(own.kafka, own.table, create_topics=True)
 
@@ -163,6 +166,26 @@ def jobs_work(site: Site) -> bool:
     return any(decode_result(each).status == "done" for each in values)
 
 
+def records_in(site: Site, topic: str) -> int:
+    """How many records were ever written there, in all partitions."""
+    return sum(partition.end for partition in log.offsets_of_all(site.stream.settings.kafka, topic))
+
+
+def sequencer_works(site: Site) -> bool:
+    """It hands rounds to the shards, and writes dead letters."""
+    return records_in(site, site.settings.frames) > 0 and len(site.stream.dead_letters(at_least=0)) > 0
+
+
+def shard_works(site: Site) -> bool:
+    """Its part of a round is there."""
+    return records_in(site, site.settings.shard_releases) > 0
+
+
+def merge_works(site: Site) -> bool:
+    """A whole round is there."""
+    return records_in(site, site.settings.releases) > 0
+
+
 class Role(NamedTuple):
     """A process: its command, its rights, whether it has done its work, and what has to be there before."""
 
@@ -170,6 +193,12 @@ class Role(NamedTuple):
     needed: Callable[[Settings], list[Right]]
     works: Callable[[Site], bool]
     prepare: Callable[[Site], None]
+    settings: Mapping[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """What `check --rights` calls it."""
+        return self.words[0]
 
 
 def feed(site: Site) -> None:
@@ -204,12 +233,42 @@ def ask(site: Site) -> None:
     site.stream.write(site.settings.jobs, [Record(0, TIME, b"one", request.encode())])
 
 
+def write_until_more(site: Site, topic: str, *names: str) -> None:
+    """Let an administrator run these processes until each partition of a topic has a few more records."""
+    kafka = site.stream.settings.kafka
+    before = [partition.end for partition in log.offsets_of_all(kafka, topic)]
+
+    def more() -> bool:
+        ends = [partition.end for partition in log.offsets_of_all(kafka, topic)]
+        return all(end > old + 1 for end, old in zip(ends, before, strict=True))
+
+    processes = [site.stream.run_in_role(name) for name in names]
+    wait_until(more, site.stream.logged)
+    for process in processes:
+        process.terminate()
+        assert ended(process) == 0, site.stream.logged()
+
+
+def some_frames(site: Site) -> None:
+    feed(site)
+    write_until_more(site, site.settings.frames, "worker")
+
+
+def some_parts(site: Site) -> None:
+    feed(site)
+    write_until_more(site, site.settings.shard_releases, "worker", "shard")
+
+
+SHARDS = {"shards": 2}
 ROLES = {
     "worker": Role(("worker",), roles.worker, worker_works, feed),
     "barriers": Role(("barriers",), roles.barriers_writer, barriers_work, open_epoch),
     "table": Role(("table",), roles.table_writer, table_works, some_release),
     "windows": Role(("windows",), roles.windows_writer, windows_work, some_releases),
     "dashboard": Role(("dashboard", "--port", str(PORT)), roles.dashboard, page_works, some_release),
+    "sequencer": Role(("worker",), roles.worker, sequencer_works, feed, SHARDS),
+    "shard": Role(("shard",), roles.shard, shard_works, some_frames, SHARDS),
+    "merge": Role(("merge",), roles.merge, merge_works, some_parts, SHARDS),
     "jobs": Role(("jobs", "worker"), lambda settings: roles.jobs_worker(settings, JOBS), jobs_work, ask),
 }
 
@@ -236,9 +295,9 @@ def listed(site: Site, role: str) -> list[Right]:
 def test_a_process_works_with_exactly_the_rights_that_are_listed(
     name: str, make_site: Callable[..., Site]
 ) -> None:
-    site, role = make_site(), ROLES[name]
+    site, role = make_site(**ROLES[name].settings), ROLES[name]
     role.prepare(site)
-    site.broker.grant(listed(site, name))
+    site.broker.grant(listed(site, role.name))
     with site.running(*role.words) as process:
         site.await_(lambda: role.works(site), process)
     assert "does not give" not in site.logged()
@@ -298,19 +357,39 @@ def cases() -> Iterator[tuple[str, str]]:
         windows=["4"],
         mapping=EventsSection(topic="S-orders"),
     )
+    known: set[tuple[str, Right]] = set()
     for name, role in ROLES.items():
         if name != "dashboard":  # it waits for what it may not read, and shows what it has
-            yield from ((name, " ".join(right)) for right in role.needed(settings))
+            needed = role.needed(msgspec.structs.replace(settings, **role.settings))
+            yield from ((name, " ".join(right)) for right in needed if (role.name, right) not in known)
+            known |= {(role.name, right) for right in needed}
 
 
 @pytest.mark.parametrize(("name", "taken"), list(cases()))
 def test_without_any_one_of_them_it_ends_and_names_it(
     name: str, taken: str, make_site: Callable[..., Site]
 ) -> None:
-    site, role = make_site(), ROLES[name]
+    site, role = make_site(**ROLES[name].settings), ROLES[name]
     [right] = [each for each in role.needed(site.settings) if site.named(taken) == each]
     log = refused(site, role, right)
     assert re.search(
         rf"the right [^:]*\b{right.operation}\b[^,:]* on the {right.kind} '{re.escape(right.name)}'", log
     ), log
     assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("taken", roles.dashboard(Settings(stream="S")), ids=" ".join)
+def test_the_page_names_what_it_may_not_read_and_goes_on_once_it_may(
+    taken: Right, make_site: Callable[..., Site]
+) -> None:
+    site, role = make_site(), ROLES["dashboard"]
+    role.prepare(site)
+    right = site.named(" ".join(taken))
+    site.broker.grant(each for each in role.needed(site.settings) if each != right)
+    site.broker.withdraw(*right)
+    with site.running(*role.words) as page:
+        told = f"the right {right.operation} on the {right.kind} {right.name!r}"
+        site.await_(lambda: told in site.logged(), page)
+        site.broker.grant([right])
+        site.await_(lambda: role.works(site), page)
+    assert "Traceback" not in site.logged()
