@@ -2,14 +2,17 @@
 
 Both hold a backlog of the same events when the worker begins, and the barriers of a round a second of events.  Beside
 the events a second there is the processor time of an event, in the worker and in its servers: it says what two cores
-can do where other work has the rest of them.
+can do where other work has the rest of them.  The worker has a process of its own, whose memory is told too: how much
+more it took at its most than when it began, which must not grow with the backlog.
 """
 
 import asyncio
 import os
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter, process_time, time
 from typing import NamedTuple
@@ -38,18 +41,21 @@ from stream_dp.workers.histogram import Worker
 from tests.apache_kafka.server import KafkaUnavailableError, apache_kafka
 
 PARTITIONS = 12
-ROUNDS, EVENTS_A_ROUND = 16, 30_000
+EVENTS_A_ROUND = 30_000
+BACKLOGS = 16, 48
+"""Rounds of each turn's backlog."""
+
 LABELS = 100
-TURNS = 2
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Taken(NamedTuple):
-    """What the backlog took: seconds, and processor seconds of the worker and of its servers, the broker and Redis."""
+    """What the backlog took: seconds, processor seconds of the worker and of broker and Redis, and bytes of memory."""
 
     seconds: float
     worker: float
     servers: float
+    memory: float
 
 
 def main(console: Console) -> None:
@@ -57,13 +63,15 @@ def main(console: Console) -> None:
     table = Table(
         *(
             "broker",
+            "events",
             "partitions",
             "events/s",
             "worker: us of processor",
             "broker and Redis: us",
             "two cores could",
+            "memory, MB",
         ),
-        title=f"{ROUNDS * EVENTS_A_ROUND:,} events in rounds of {EVENTS_A_ROUND:,}, from topic to releases",
+        title=f"A backlog in rounds of {EVENTS_A_ROUND:,} events, from topic to releases",
     )
     with tempfile.TemporaryDirectory() as folder, embedded(Path(folder)) as servers:
         try:
@@ -78,18 +86,20 @@ def main(console: Console) -> None:
 
 
 def _turns(table: Table, broker: str, kafka: str, redis_url: str) -> None:
-    events = ROUNDS * EVENTS_A_ROUND
-    for turn in range(1, TURNS + 1):
+    for rounds in BACKLOGS:
+        events = rounds * EVENTS_A_ROUND
         for partitions in (1, PARTITIONS):
-            settings = _settings(kafka, redis_url, f"bench-partitions-{partitions}-{turn}")
-            taken = asyncio.run(_taken(settings, partitions))
+            settings = _settings(kafka, redis_url, f"bench-partitions-{partitions}-{rounds}")
+            taken = _taken(settings, partitions, rounds)
             table.add_row(
                 broker,
+                f"{events:,}",
                 str(partitions),
                 f"{events / taken.seconds:,.0f}",
                 f"{taken.worker / events * 1e6:.2f}",
                 f"{taken.servers / events * 1e6:.2f}",
                 f"{events / max(taken.worker, taken.servers):,.0f}/s",
+                f"{taken.memory / 2**20:,.0f}",
             )
 
 
@@ -140,10 +150,10 @@ def _event(number: int) -> bytes:
 
 
 def _servers_seconds() -> float:
-    """The processor time of the servers so far, which are this process's children."""
+    """The processor time so far of the servers, which the process has started that has started this one."""
     found = 0
-    for task in Path("/proc/self/task").iterdir():
-        for pid in (task / "children").read_text().split():
+    for task in Path(f"/proc/{os.getppid()}/task").iterdir():
+        for pid in {*(task / "children").read_text().split()} - {str(os.getpid())}:
             fields = (Path("/proc") / pid / "stat").read_text().rpartition(")")[2].split()
             found += int(fields[11]) + int(fields[12])
     return found / _TICKS_A_SECOND
@@ -164,42 +174,57 @@ def _settings(kafka: str, redis_url: str, stream: str) -> Settings:
     )
 
 
-async def _taken(settings: Settings, partitions: int) -> Taken:
+def _taken(settings: Settings, partitions: int, rounds: int) -> Taken:
     """Open an epoch, write the backlog and its barriers, and count it."""
     log.create_topics(settings.kafka_address, settings.events, partitions=partitions)
-    await _run(settings, 0)
-    await asyncio.to_thread(_write_backlog, settings, partitions)
-    return await _run(settings, ROUNDS)
+    _run(settings, 0)
+    _write_backlog(settings, partitions, rounds)
+    return _run(settings, rounds)
 
 
-async def _run(settings: Settings, rounds: int) -> Taken:
-    """Run a worker until it has counted so many rounds; returns what it took since it began to."""
-    worker = Worker(settings)
+def _run(settings: Settings, rounds: int) -> Taken:
+    """Run a worker, in a process of its own, until it has counted so many rounds."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as one:
+        return one.submit(_counted, settings, rounds).result()
+
+
+def _counted(settings: Settings, rounds: int) -> Taken:
+    return asyncio.run(_count(Worker(settings), rounds))
+
+
+async def _count(worker: Worker, rounds: int) -> Taken:
+    """What it took the worker to count so many rounds since it began to."""
     running = asyncio.create_task(worker.run())
     while worker.watch.facts.epoch is None and not running.done():
         await asyncio.sleep(0.01)
-    start = Taken(perf_counter(), process_time(), _servers_seconds())
+    start = Taken(perf_counter(), process_time(), _servers_seconds(), _most_memory())
     while worker.rounds < rounds and not running.done():
         await asyncio.sleep(0.01)
-    end = Taken(perf_counter(), process_time(), _servers_seconds())
+    end = Taken(perf_counter(), process_time(), _servers_seconds(), _most_memory())
     worker.stop()
     await running
     return Taken(*(after - before for before, after in zip(start, end, strict=True)))
 
 
-def _write_backlog(settings: Settings, partitions: int) -> None:
+def _most_memory() -> float:
+    """The most bytes that this process has had by now; `getrusage` would count those of its parent too."""
+    [line] = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+
+def _write_backlog(settings: Settings, partitions: int, rounds: int) -> None:
     [opened] = EpochJournal(settings).opened
     with redis_client(settings.redis_address) as redis:
         key = barrier_key(noise_key(settings.noise_key, redis, settings.stream, may_create=False))
     assert opened.epoch.after_barrier is not None
     chain, now = BarrierChain(key, settings.stream, opened.epoch.after_barrier), int(time())
     with KafkaProducer(bootstrap_servers=settings.kafka, batch_size=1 << 18, linger_ms=20) as producer:
-        for number in range(1, ROUNDS + 1):
+        for number in range(1, rounds + 1):
             for event in range(EVENTS_A_ROUND):
                 producer.send(settings.events, _event(event), partition=event % partitions)
             producer.flush()
             held = log.offsets_of_all(settings.kafka_address, settings.events)
-            due = (now + number - ROUNDS) * 1_000
+            due = (now + number - rounds) * 1_000
             value = chain.encode(due, named([each.end for each in held]))
             stored = producer.send(settings.barriers, value, timestamp_ms=due, partition=0).get(timeout=30)
             chain.take(stored.offset, value)
