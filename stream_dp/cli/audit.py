@@ -15,6 +15,7 @@ from stream_dp.audit.examine import Finding, Pair, examine
 from stream_dp.cli import options
 from stream_dp.cli.audit_exact import audit_exactly
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.output import output
 
 _MOST_SEED_BYTES = 64
 
@@ -112,7 +113,7 @@ def _examined(chosen: "Sequence[Pair]", seed: bytes, runs: int | None, *, quiet:
 
 
 def _print(findings: "Sequence[Finding]", seed: bytes) -> None:
-    console = Console(highlight=False)
+    console = output()
     for control, title in ((False, "Correct mechanisms"), (True, "Broken on purpose")):
         rows = [finding for finding in findings if finding.pair.control == control]
         if rows:

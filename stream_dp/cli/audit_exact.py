@@ -11,6 +11,7 @@ from rich.table import Table
 from stream_dp.audit.exact_cases import Counted, cases, counted
 from stream_dp.audit.exact_one_shot import OneShotCounted, one_shot_cases, one_shot_counted
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.output import output
 from stream_dp.counters import MECHANISMS, WINDOW
 
 
@@ -46,7 +47,7 @@ def audit_exactly(names: Sequence[str], as_json: bool) -> bool:
 
 
 def _print(found: "Sequence[Counted]", once: "Sequence[OneShotCounted]", good: bool) -> None:
-    console = Console(highlight=False)
+    console = output()
     for broken, kind in ((False, "Correct"), (True, "Broken")):
         of_kind = "on purpose: " if broken else ""
         running = [each for each in found if bool(each.case.broken) == broken]

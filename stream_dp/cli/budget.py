@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 import typer
 from redis import Redis
-from rich.console import Console
 
 from stream_dp.cli import options
 from stream_dp.cli.budget_view import (
@@ -22,6 +21,7 @@ from stream_dp.cli.budget_view import (
     rule_of,
 )
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_kafka, require_redis
 from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import Settings, load_settings
@@ -126,7 +126,7 @@ def show(
     if as_json:
         typer.echo(json.dumps(report))
         return
-    console = Console(highlight=False)
+    console = output()
     print_summary(console, report)
     print_charges(console, report)
     print_history(console, report)
@@ -197,7 +197,7 @@ def set_(
     if as_json:
         typer.echo(json.dumps(report))
     else:
-        console = Console(highlight=False)
+        console = output()
         print_summary(console, report)
         console.print(conversion(report["budget"]), style="dim", soft_wrap=True)
 
@@ -222,7 +222,7 @@ def explain(place: Place, as_json: options.Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(report | {"ranges": ranges}))
         return
-    console = Console(highlight=False)
+    console = output()
     print_summary(console, report)
     if ranges:
         console.print()

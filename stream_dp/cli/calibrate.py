@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from stream_dp.cli import calibrate_plot, options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.output import output
 from stream_dp.cli.pictures import check_picture
 from stream_dp.config.settings import Settings
 from stream_dp.counters import DISCRETE, MECHANISMS, WINDOW
@@ -285,7 +285,7 @@ def _print(report: dict[str, Any], noise: "CalibratedCounter", guarantee: "Guara
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in rows:
         table.add_row(f"[bold]{name}[/]", value)
-    console = Console(highlight=False)
+    console = output()
     console.print(table)
     console.print(f"\n{guarantee.sentence}")
 
@@ -307,7 +307,7 @@ def _print_comparison(told: dict[str, Any], guarantee: "Guarantee") -> None:
         counts = f"{row['seen_half']:,}", f"{row['seen_mostly']:,}"
         conversion = "the papers'" if name == "survey" else row["conversion"]
         table.add_row(f"[bold]{name}[/]", *means, *own, *counts, f"{row['rho']:.4f}", conversion)
-    console = Console(highlight=False)
+    console = output()
     console.print(
         f"epsilon {told['epsilon']:g}, delta {told['delta']:g}, {told['horizon']:,} rounds, "
         f"{told['items_per_event']:,} items per {told['unit']}"

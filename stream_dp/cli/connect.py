@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_kafka
 from stream_dp.config.events_section import EventsSection, Format
 from stream_dp.config.settings import Settings, load_settings
@@ -265,7 +265,7 @@ def _as_dict(found: _Found, settings: Settings, compared: list[Cost], file: Path
 
 def _show(found: _Found, settings: Settings, compared: list[Cost], text: str) -> None:
     """The preview: what was found, what is proposed, and what it costs."""
-    survey, console = found.survey, Console(highlight=False)
+    survey, console = found.survey, output()
     facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     facts.add_column()
     facts.add_column(overflow="fold")

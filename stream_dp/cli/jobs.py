@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +12,7 @@ from stream_dp.cli import options
 from stream_dp.cli.hosting import run
 from stream_dp.cli.log_options import Log
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_redis
 from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import load_settings
@@ -110,4 +110,4 @@ def list_(
         table.add_row(Text(each["id"] or ""), each["status"] or "running", Text(each["progress"] or ""))
     for name in schedules:
         table.add_row(Text(name), "scheduled", "")
-    Console(highlight=False).print(table)
+    output().print(table)

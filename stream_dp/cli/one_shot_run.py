@@ -16,6 +16,7 @@ from rich.progress import Progress
 from stream_dp.cli import one_shot_view as view
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.one_shot_options import Job
+from stream_dp.cli.output import output
 from stream_dp.cli.pictures import check_picture
 from stream_dp.cli.reach import require_kafka, require_redis
 from stream_dp.cli.result_files import check_output, write_result
@@ -62,7 +63,7 @@ def run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
     if job.as_json:
         typer.echo(msgspec.json.encode(result).decode())
     else:
-        view.show_result(Console(highlight=False), result)
+        view.show_result(output(), result)
     if plot is not None:
         view.draw(result, plot)
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from stream_dp.cli.histogram_view import printable
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.output import output, picture_width
 from stream_dp.errors import needs_extra
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.forecast import Forecast
@@ -40,7 +41,7 @@ def show_cost(request: JobRequest, calibrated: Calibrated, found: "Forecast | st
         }
         typer.echo(msgspec.json.encode(told).decode())
         return
-    console = Console(highlight=False)
+    console = output()
     console.print(_cost_line(cost, known.source if known else "its data source"), markup=False)
     console.print(sentence, markup=False)
     console.print(_outlook(found), markup=False)
@@ -74,7 +75,7 @@ def show_result(console: Console, result: JobResult) -> None:
     elif not result.labels:
         console.print("No label could be released under this guarantee.")
     else:
-        console.print(_table(result, console.width))
+        console.print(_table(result, picture_width(console)))
         if len(result.labels) > _MOST_ROWS:
             console.print(
                 f"and {len(result.labels) - _MOST_ROWS:,} more; --json prints all of them", style="dim"

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_kafka, require_redis
 from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import Settings, load_settings
@@ -146,7 +147,7 @@ def list_(where: Where, as_json: options.Json = False) -> None:
     for each in registry.all():
         named = each.name if each.kind == "topic" else f"{each.called or 'a file'} ({each.name[:12]})"
         table.add_row(*map(escape, (f"{each.kind} {named}", each.source, each.unit, each.by, each.at)))
-    Console(highlight=False).print(table)
+    output().print(table)
 
 
 @app.command()

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli.mistakes import sentence
+from stream_dp.cli.output import output
 
 _MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failed": "[bold red]failed[/]"}
 
@@ -45,7 +45,7 @@ def tell(findings: Sequence[Finding], as_json: bool, listed: Sequence[str] = (),
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
         for finding in findings:
             table.add_row(_MARKS[finding.state], f"[bold]{finding.name}[/]", escape(finding.detail))
-        Console(highlight=False).print(table)
+        output().print(table)
         if listed:
             typer.echo("\n" + "\n".join(listed))
     if failed:
