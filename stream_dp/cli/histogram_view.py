@@ -47,10 +47,14 @@ class LiveView(Generic[Shown]):
         self._console = console
         self._line, self._picture = line, picture
         self._lines_above = lines_above
-        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._live = self._new_live() if console.is_terminal else None
+        self._size = console.size
         self._waiting: Shown | None = None
         self._status = ""
         self._drawn_at = 0.0
+
+    def _new_live(self) -> Live:
+        return Live(console=self._console, auto_refresh=False)
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -78,10 +82,21 @@ class LiveView(Generic[Shown]):
         if self._live is None:
             self._console.print(self._line(self._waiting), soft_wrap=True, highlight=False, markup=False)
         else:
+            self._begin_anew_if_resized(self._live)
             height = max(_FEWEST_LABELS, self._console.height - self._lines_above - _HEADER_AND_NOTES)
             frame = self._picture(self._waiting, self._console.width, height, self._status)
             self._live.update(frame, refresh=True)
         self._waiting = None
+
+    def _begin_anew_if_resized(self, live: Live) -> None:
+        """A terminal that is resized folds the lines of the last frame: draw the next one on an empty screen."""
+        if self._console.size == self._size:
+            return
+        self._size = self._console.size
+        live.stop()
+        self._console.clear()
+        self._live = self._new_live()
+        self._live.start()
 
 
 class HistogramView(LiveView[Release]):

@@ -37,6 +37,27 @@ def test_a_picture_says_count_interval_threshold_round_and_promise() -> None:
         assert piece in text
 
 
+def test_a_terminal_that_is_resized_is_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has folded the lines of the frame before, which nothing else would remove."""
+    monkeypatch.setattr("stream_dp.cli.histogram_view._SECONDS_PER_FRAME", 0.0)
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, height=40)
+
+    def shown_next() -> str:
+        before = len(out.getvalue())
+        view.show(RELEASE)
+        return out.getvalue()[before:]
+
+    with HistogramView(console) as view:
+        shown_next()
+        assert "\x1b[2J" not in shown_next()
+        console.width = 60
+        _, emptied, drawn_anew = shown_next().partition("\x1b[2J\x1b[H")
+        assert emptied
+        assert "carrier:UA" in drawn_anew
+        assert "\x1b[2J" not in shown_next()
+
+
 def test_a_picture_of_kept_labels_says_that_they_stay() -> None:
     text = "\n".join(drawn(msgspec.structs.replace(RELEASE, shown="kept")))
     assert "shown from the first round on in which its count is tau or more" in text
