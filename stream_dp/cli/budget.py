@@ -142,7 +142,7 @@ def set_(
         typer.Option(help="Delta of the guarantee: the probability with which epsilon may fail."),
     ],
     unit: Annotated[
-        Literal["event", "user"] | None,
+        Literal["event", "user", "user-day"] | None,
         typer.Option(
             help="What the guarantee protects: one event, or one user with all of their events.",
             show_default="that of the source, else of the stream, else event",

@@ -305,11 +305,14 @@ def print_ranges(console: Console, ranges: list[dict[str, Any]]) -> None:
 
 def rule_of(report: dict[str, Any]) -> str:
     """How a charge is found to fit, in words."""
-    over = (
-        "All charges add up, whatever offsets they read, because a user's events may stand anywhere."
-        if report["unit"] == "user"
-        else "An event stands at one offset of one partition, so charges add up where they cover the same offset, and "
-        "the costliest offset counts."
+    over = {
+        "user": "All charges add up, whatever offsets they read, because a user's events may stand anywhere.",
+        "user-day": "The numbers are days, counted from 1970-01-01 on, in the place of offsets.  Charges add up where "
+        "they cover the same day, and the costliest day counts.",
+    }.get(
+        report["unit"],
+        "An event stands at one offset of one partition, so charges add up where they cover the same offset, and the "
+        "costliest offset counts.",
     )
     alone = "Where there is one charge only, its own exact guarantee counts if that is smaller."
     if report["budget"] is None:

@@ -48,7 +48,7 @@ def calibrate(
         int, typer.Option(help="The most distinct items of one event, or of one user, that are counted.")
     ] = _DEFAULTS["items_per_event"],
     unit: Annotated[
-        Literal["event", "user"],
+        Literal["event", "user", "user-day"],
         typer.Option(help="What the guarantee protects: one event, or one user with all of their events."),
     ] = ("event"),
     epsilon: Annotated[
@@ -131,7 +131,7 @@ def _window(mechanism: str | None, window: int | None, horizon: int, drawn: bool
 
 def _calibrated(
     name: str | None,
-    unit: Literal["event", "user"],
+    unit: Literal["event", "user", "user-day"],
     size: tuple[int, int],
     guarantee: tuple[float | None, float | None],
     noise: tuple[float | None, float | None],

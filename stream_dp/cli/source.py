@@ -75,7 +75,7 @@ def register(
         ),
     ] = None,
     unit: Annotated[
-        Literal["event", "user"] | None,
+        Literal["event", "user", "user-day"] | None,
         typer.Option(help="What the source counts per.", show_default="that of its ledger, else event"),
     ] = None,
     by: Annotated[

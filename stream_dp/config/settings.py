@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from stream_dp.config.connections import KafkaAddress, KafkaSecurity, RedisAddress, SaslMechanism, TlsFiles
+from stream_dp.config.days import Days, UnknownZone
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.out_of_range import in_words
 from stream_dp.config.secret import SettingsError
@@ -59,7 +60,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     source: str | None = None
     unmetered: bool = False
-    unit: Literal["event", "user"] = "event"
+    unit: Literal["event", "user", "user-day"] = "event"
+    time_zone: str = "UTC"
     mechanism: Literal["binary", "honaker", "smooth", "blt", "window"] = "binary"
     epsilon: float = 1.0
     delta: float = 1e-6
@@ -100,10 +102,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         """Raises `SettingsError` for settings that contradict each other."""
-        if self.unit == "user" and self.items_per_user is None:
+        if self.unit != "event" and self.items_per_user is None:
+            counts = "an epoch counts" if self.unit == "user" else "a day counts"
             raise SettingsError(
-                "the privacy unit is the user: set items_per_user, the most items of one user that an epoch counts, or "
-                'unit = "event"'
+                f"the privacy unit is the {self.unit}: set items_per_user, the most items of one user that {counts}, "
+                'or unit = "event"'
             )
         if self.unit == "event" and self.items_per_user is not None:
             raise SettingsError(
@@ -125,6 +128,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 'pruning_rounds = 0, or rounds = "per-event" or "every-N"'
             )
 
+        self._check_days()
         self._check_window()
         if self.unit == "event" and self.mapping is not None and self.mapping.partitioner is not None:
             raise SettingsError(
@@ -133,6 +137,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if self.intake == "group":
             self._check_group()
+
+    def _check_days(self) -> None:
+        """Raise `SettingsError` for days that nothing tells, or that nothing needs."""
+        if self.unit != "user-day":
+            if self.time_zone != "UTC":
+                raise SettingsError(
+                    'time_zone says when the days of unit = "user-day" begin: leave it out, or set that unit'
+                )
+            return
+        try:
+            Days(self.time_zone)
+        except UnknownZone as unknown:
+            raise SettingsError(
+                f'{unknown}: give a name such as "Europe/Berlin" as time_zone, and where it is one, install the '
+                "zones of your system (the package tzdata)"
+            ) from None
+        if self.rounds != "ticks":
+            raise SettingsError(
+                f'barriers tell when a day ends: unit = "user-day" takes rounds = "ticks", not "{self.rounds}"'
+            )
+        if self.intake == "group":
+            raise SettingsError('unit = "user-day" cannot be read by a group yet: leave intake = "group" out')
 
     def _check_group(self) -> None:
         """Raise `SettingsError` for what a group cannot read."""
@@ -172,7 +198,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if self.unit == "user":
             raise SettingsError(
-                'a user would be in every window that a stream ever shows: mechanism = "window" takes unit = "event"'
+                'a user would be in every window that a stream ever shows: mechanism = "window" takes unit = "event" '
+                'or unit = "user-day"'
             )
         refused = {
             "pruning_rounds": (self.pruning_rounds, 0, "noise is drawn for what can be seen in any case"),
@@ -197,7 +224,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def items_per_unit(self) -> int:
-        """The most items of one event, or in the user unit of one user in the whole epoch, that are counted."""
+        """The most items that are counted of one event, of one user in the whole epoch, or of one user on one day."""
         return self.items_per_user or self.items_per_event
 
     @property
@@ -315,6 +342,7 @@ PRIVACY = (
     "release",
     "shown",
     "window",
+    "time_zone",
 )
 """Settings whose change under a running epoch would break its guarantee.
 
@@ -360,10 +388,10 @@ def settings_of(values: Mapping[str, Any], origins: Mapping[str, str] = _NOWHERE
         values["events"] = _table(values["events"])
     if isinstance(values.get("windows"), str):
         values["windows"] = values["windows"].replace(",", " ").split()
-    if values.get("unit") == "user" and "items_per_event" in values:
+    if values.get("unit") in ("user", "user-day") and "items_per_event" in values:
         raise SettingsError(
-            "items_per_event bounds nothing where the privacy unit is the user: leave it out, items_per_user takes its "
-            "place"
+            f"items_per_event bounds nothing where the privacy unit is the {values['unit']}: leave it out, "
+            "items_per_user takes its place"
         )
     try:
         return msgspec.convert(values, Settings, strict=False)

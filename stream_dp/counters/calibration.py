@@ -61,7 +61,7 @@ def calibrate(
 ) -> tuple[Mechanism, Guarantee]:
     """The least noise that makes a whole epoch (epsilon, delta)-DP.  Which labels are `shown` costs nothing.
 
-    Where the unit is the user, the setting items_per_user takes the place of `items_per_event`.
+    Where the unit is the user, or a user's day, the setting items_per_user takes the place of `items_per_event`.
     Half of delta goes to the threshold, and the other half, less what is charged for computed noise that is not
     the exact one and for colliding cells, to the conversion.  Of windows, which never end,
     `horizon` is the window, and the guarantee that of a block of so many rounds: no event is in two.  Raises ValueError
@@ -77,7 +77,7 @@ def calibrate(
     conversion_delta = delta - threshold_delta - charged
     if conversion_delta <= 0:
         raise ValueError(
-            f"delta {delta:g} leaves nothing for the noise: raise delta, or lower horizon or items_per_{unit}"
+            f"delta {delta:g} leaves nothing for the noise: raise delta, or lower horizon or {items_name(unit)}"
         )
     parameters = EpochParameters(horizon, items_per_event, threshold_delta * _FRESH, shown)
     if mechanism not in DISCRETE:
@@ -92,7 +92,7 @@ def calibrate(
         if needed > delta:
             raise ValueError(
                 f"{mechanism} computes its noise exactly enough for a delta of at least {needed:.2g} here, not "
-                f"{delta:g}: raise delta, lower epsilon, {_size_name(mechanism)} or items_per_{unit}, or choose "
+                f"{delta:g}: raise delta, lower epsilon, {_size_name(mechanism)} or {items_name(unit)}, or choose "
                 "another mechanism"
             )
         return found, Guarantee(unit, float(epsilon), float(delta), blt.rho, threshold_delta, "exact")
@@ -163,9 +163,9 @@ def coupling_delta(
     Of what is charged for a draw, its table needs a quarter at most.  What a counter adds where one draw stands for
     several (privacy/wide_gaussian.py), less than 1e-33 for each of its draws, is covered by the rest.  With blt a draw
     takes two blocks of bits, and an event touches all rounds after it, with windows those of its block; what its draws
-    and sums lack is charged apart (`program_delta`).  In the user unit also that users are told apart by 128 bits.
+    and sums lack is charged apart (`program_delta`).  Where users are bounded, also that 128 bits tell them apart.
     """
-    fails = _USERS_ALIKE if unit == "user" else 0.0
+    fails = 0.0 if unit == "event" else _USERS_ALIKE
     if mechanism not in DISCRETE:
         touched = 2 * horizon
     else:
@@ -180,8 +180,13 @@ def _check_variance(sigma_squared: float, unit: Unit) -> None:
     if sigma_squared > LARGEST_SIGMA_SQUARED:
         raise ValueError(
             f"this guarantee needs noise of variance {sigma_squared:g}, more than any count could stand out from: "
-            f"raise epsilon or delta, or lower horizon or items_per_{unit}"
+            f"raise epsilon or delta, or lower horizon or {items_name(unit)}"
         )
+
+
+def items_name(unit: Unit) -> str:
+    """The setting that bounds what one unit brings."""
+    return "items_per_event" if unit == "event" else "items_per_user"
 
 
 def _size_name(mechanism: str) -> str:
@@ -194,10 +199,11 @@ def _check(mechanism: str, horizon: int, items_per_event: int, unit: Unit) -> No
         raise ValueError(f"mechanism must be one of {', '.join((*MECHANISMS, WINDOW))}, not {mechanism!r}")
     if mechanism == WINDOW and unit == "user":
         raise ValueError(
-            'a user would be in every window that a stream ever shows: mechanism = "window" takes unit = "event"'
+            'a user would be in every window that a stream ever shows: mechanism = "window" takes unit = "event" or '
+            'unit = "user-day"'
         )
     most = LARGEST_WINDOW if mechanism == WINDOW else LARGEST_HORIZON
     if not 1 <= horizon <= most:
         raise ValueError(f"{_size_name(mechanism)} must be between 1 and {most}, not {horizon}")
     if not 1 <= items_per_event <= 100_000:
-        raise ValueError(f"items_per_{unit} must be between 1 and 100000, not {items_per_event}")
+        raise ValueError(f"{items_name(unit)} must be between 1 and 100000, not {items_per_event}")

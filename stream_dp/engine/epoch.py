@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from stream_dp.config.days import Days, days_of
 from stream_dp.config.settings import Settings
 from stream_dp.counters import Mechanism
 from stream_dp.counters.calibration import Guarantee, calibrate
@@ -40,6 +41,7 @@ _UNLESS_FROZEN = {
     "release": "every-round",
     "known_labels": None,
     "window": None,
+    "time_zone": "UTC",
 }
 """What an epoch has of a setting that it does not name, because it was opened before there was one.
 
@@ -67,6 +69,7 @@ class Epoch:
     `mapping` says what an event is in a record; None: an event of our own format, in `<stream>.events`.
     `known` is the digest of the labels that it shows from its first round on, None where there are none.
     `user_partitions` says in which partition each user's events stand, None where they may stand in any.
+    Where the unit is a user's day, `first_day` is the first one whose rounds are counted: see `days`.
     """
 
     number: int
@@ -84,6 +87,7 @@ class Epoch:
     mapping: Mapping | None = None
     known: str | None = None
     user_partitions: UserPartitions | None = None
+    first_day: int = 0
 
     @classmethod
     def open(
@@ -94,6 +98,7 @@ class Epoch:
         horizon: int | None = None,
         further_offsets: Vector = (),
         known: KnownLabels = NOTHING_KNOWN,
+        first_day: int = 0,
     ) -> "Epoch":
         """Calibrate and draw a fresh nonce.  Raises `SettingsError`, or `EpochRefused` where they guarantee nothing.
 
@@ -129,7 +134,17 @@ class Epoch:
             mapping=mapping,
             known=known.digest,
             user_partitions=UserPartitions.of(settings.mapping, 1 + len(further_offsets)),
+            first_day=first_day,
         )
+
+    @property
+    def days(self) -> Days | None:
+        """The days of which a user's events are protected; None where the unit is another."""
+        return days_of(self.privacy["time_zone"]) if self.guarantee.unit == "user-day" else None
+
+    def day_of(self, closed: int) -> int:
+        """The day of a round that was closed then; 0 where days mean nothing, and before the first round."""
+        return self.days.of_round(closed) if self.days is not None and closed > 0 else 0
 
     @property
     def offsets(self) -> Vector:

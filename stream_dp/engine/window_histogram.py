@@ -197,7 +197,7 @@ class WindowHistogram:
         """
         tested = np.zeros(len(self._labels), np.int32)
         tested[self._tested.rows] = 1
-        number = self.round
+        number, version = self.round, max(0, self._block)  # before the first round there is no block
         columns = [
             Column("until", number, self._until[: len(self._labels)]),
             Column("tested", number, tested),
@@ -215,8 +215,8 @@ class WindowHistogram:
             self._labels,
             np.zeros(len(self._labels), np.int32),
             CounterState(number, columns),
-            recent=[Column(name, self._block, cells) for name, cells in kept.items()],
-            labels_version=self._block,
+            recent=[Column(name, version, cells) for name, cells in kept.items()],
+            labels_version=version,
         )
 
     def _restore(self, state: HistogramState) -> None:

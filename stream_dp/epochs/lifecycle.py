@@ -15,6 +15,7 @@ from dataclasses import replace
 from redis import Redis
 
 from stream_dp.barriers.topic import needs_barriers
+from stream_dp.config.days import date_of, days_of
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import clock
 from stream_dp.counters.calibration import LARGEST_HORIZON, program_delta
@@ -105,13 +106,13 @@ class Epochs:
         if closed is not None:
             ends = None if closed.end_unknown else closed.ends
         charges = [
-            charge.ended(ends[0], ends[1:]) if ends is not None and self._is_open_epoch(charge) else charge
+            _ended(charge, ends, following) if ends is not None and self._is_open_epoch(charge) else charge
             for charge in ledger.charges()
         ]
         if refused([*charges, charge_of(following)], budget):
             raise EpochRefused(
                 f"the budget of {ledger.source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
-                f"{budget.unit}) has no room for another epoch from offset {offsets_text(following.offsets)} on: "
+                f"{budget.unit}) has no room for another epoch from {_beginning_of_range(following)} on: "
                 "nothing was closed; raise it with `stream-dp budget set`, or ask for less epsilon with --new-epoch"
             )
 
@@ -136,7 +137,7 @@ class Epochs:
         if recount and barrier is not None:
             barrier = self._beginning_of(barrier.chain)
         at, known = self._time_of(counted), read_list(self._settings.known_labels)
-        following = self._following(offsets, known, at, after_barrier=barrier)
+        following = self._following(offsets, known, at, after_barrier=barrier, recount=recount)
         return self._open(following, known, key_check, at, None if recount else counted)
 
     def is_to_roll(self, ended: Checkpoint) -> bool:
@@ -173,6 +174,7 @@ class Epochs:
         at: int,
         horizon: int | None = None,
         after_barrier: Barrier | None = None,
+        recount: bool = False,
     ) -> Epoch:
         """The epoch that would be opened next; nothing is on record yet but whose budget it spends.
 
@@ -188,10 +190,29 @@ class Epochs:
         self._require_account(at)
         number = self.journal.last.epoch.number + 1 if self.journal.last else 1
         first, *further = offsets
-        epoch = Epoch.open(self._settings, number, first, horizon, tuple(further), known)
+        first_day = 0 if recount else self._first_day(at)
+        epoch = Epoch.open(self._settings, number, first, horizon, tuple(further), known, first_day)
         if not needs_barriers(self._settings, len(offsets)):
             return epoch
         return replace(epoch, after_barrier=after_barrier or self._new_chain(epoch))
+
+    def _first_day(self, at: int) -> int:
+        """The first day that an epoch counts which is opened now: the one after the last day of the epoch before it.
+
+        What is left of that day is neither counted nor released, because a day in two epochs is charged for both.
+        `at`: when the last round ended that was counted, or now.  0 where the unit is another.
+        """
+        if self._settings.unit != "user-day":
+            return 0
+        last, today = self.journal.last, days_of(self._settings.time_zone).at(at)
+        if last is None or last.epoch.days is None:
+            return today
+        closed = self.journal.closed.get(last.epoch.number)
+        if closed is None:
+            return last.epoch.day_of(at) + 1
+        if closed.end_unknown:
+            return today
+        return _end_day(last.epoch, closed, self.journal.closed_at[closed.number]) or today
 
     def _require_account(self, at: int) -> None:
         """Have the registry say whose budget the events spend, and refuse an epoch that nothing pays for.
@@ -317,7 +338,10 @@ class Epochs:
             )
         elif charged and not _is_derived(last.epoch):
             at = self.journal.closed_at[closed.number]
-            ledger.close(charge.id, closed.end_offset, at, closed.further_ends)
+            if last.epoch.days is None:
+                ledger.close(charge.id, closed.end_offset, at, closed.further_ends)
+            else:
+                ledger.close(charge.id, _end_day(last.epoch, closed, at), at)
         return self.journal.ends
 
     def _ledger_of(self, epoch: Epoch) -> JournaledLedger:
@@ -340,6 +364,28 @@ def _has_counted_nothing(epoch: Epoch, closed: EpochClosed) -> bool:
     return not counted and closed.end_barrier in (None, after)
 
 
+def _end_day(epoch: Epoch, closed: EpochClosed, at: int) -> int:
+    """The day after the last one of which an epoch has counted anything; `at`: when its last round ended."""
+    return (
+        epoch.first_day if _has_counted_nothing(epoch, closed) else max(epoch.first_day, epoch.day_of(at) + 1)
+    )
+
+
+def _ended(charge: Charge, ends: Vector, following: Epoch) -> Charge:
+    """The charge of an epoch that ends there, where `following` begins."""
+    if charge.unit != "user-day":
+        return charge.ended(ends[0], ends[1:])
+    return charge.ended(following.first_day) if following.first_day > charge.first_offset else charge
+
+
+def _beginning_of_range(epoch: Epoch) -> str:
+    return (
+        f"offset {offsets_text(epoch.offsets)}"
+        if epoch.days is None
+        else f"the day {date_of(epoch.first_day)}"
+    )
+
+
 def _where_it_goes_on(counted: Position, epoch: Epoch) -> LogDigest:
     """The last records of the partitions that `epoch` goes on with where they were counted up to."""
     first, *further = [
@@ -357,10 +403,14 @@ def _is_derived(epoch: Epoch) -> bool:
 def charge_of(epoch: Epoch) -> Charge:
     """What an epoch costs its data source, all of it before its first release.
 
-    It covers the offsets from which the epoch counts; of a derived stream nobody knows them, so all of the source's.
+    It covers the offsets from which the epoch counts, or the days; of a derived stream nobody knows them, so all of the
+    source's.
     """
     guarantee, mechanism = epoch.guarantee, epoch.mechanism
     stream = epoch.privacy["stream"]
+    first, *further = epoch.offsets if epoch.days is None else (epoch.first_day,)
+    if _is_derived(epoch):
+        first, further = 0, []
     return Charge(
         id=f"{stream}/epoch/{epoch.number}/{epoch.nonce.hex()}",
         what=f"running histogram of stream {stream}, epoch {epoch.number}",
@@ -370,10 +420,11 @@ def charge_of(epoch: Epoch) -> Charge:
         + program_delta(
             guarantee.delta, mechanism.chain_rounds, mechanism.items_per_event, guarantee.unit, mechanism.name
         ),
-        first_offset=0 if _is_derived(epoch) else epoch.first_offset,
+        first_offset=first,
         end_offset=None,
         digest=epoch.fingerprint,
         exact=(guarantee.epsilon, guarantee.delta),
         loss=mechanism.loss,
-        further_offsets=() if _is_derived(epoch) else epoch.further_offsets,
+        further_offsets=tuple(further),
+        zone="" if epoch.days is None else epoch.days.zone,
     )

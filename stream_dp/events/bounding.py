@@ -16,7 +16,10 @@ PAIR_BYTES = _USER_BYTES + _ITEM_BYTES
 
 
 class Bound(Protocol):
-    """Decides what of each event is counted.  `pairs` is all that it remembers: bytes that only ever grow."""
+    """Decides what of each event is counted.
+
+    `pairs` is all that it remembers: bytes that only grow, until they are forgotten.
+    """
 
     pairs: bytearray
 
@@ -29,6 +32,10 @@ class Bound(Protocol):
 
     def admit_all(self, events: Sequence[Event]) -> list[str]:
         """The same of many, one after the other.  Raises `BadRecord`, with nothing remembered, where one would."""
+        ...
+
+    def forget(self) -> None:
+        """Begin anew, as with a new day."""
         ...
 
 
@@ -62,9 +69,14 @@ class EventBound:
                 admitted += islice(dict.fromkeys(items), most)
         return admitted
 
+    def forget(self) -> None:
+        """See `Bound.forget`: there is nothing to forget."""
+
 
 class UserBound:
     """The privacy unit is one user: over the whole epoch, their first `items_per_user` distinct items, each once.
+
+    Where it is one user on one day, `forget` is called between two days, and all of this holds for each day.
 
     What is admitted of a user's events depends on that user's events alone: nothing is shared between users, and
     nothing is forgotten.  Users are kept as 128 bits, and their items as 64 bits, of keyed BLAKE2b.  Two users whose
@@ -116,6 +128,11 @@ class UserBound:
         if any(event.user is None for event in events):
             raise BadRecord(_NO_USER)
         return [item for event in events for item in self.admit(event)]
+
+    def forget(self) -> None:
+        """See `Bound.forget`: every user may bring as much again."""
+        self._held.clear()
+        self.pairs = bytearray()
 
 
 def _digest(keyed: "blake2b", text: str) -> bytes:

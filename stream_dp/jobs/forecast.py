@@ -4,10 +4,11 @@ import msgspec
 from redis import Redis
 
 from stream_dp.epochs.journaled_ledger import look
+from stream_dp.jobs.request import Unit
 from stream_dp.jobs.result import ResultCost, cost_of
 from stream_dp.jobs.steps import Prepared, Site, budget_id, charge_of
 from stream_dp.privacy import composition
-from stream_dp.privacy.composition import Budget, Unit
+from stream_dp.privacy.composition import Budget
 from stream_dp.store.ledger import LedgerRefused, require_room
 
 _NO_KEY = bytes(32)  # a forecast draws no noise, and its charge is not made

@@ -19,11 +19,11 @@ from stream_dp.epochs.registry import Registered, Registry, not_registered
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.file_rows import Progress, RowFile, digest_of, find_file, locate, read_file
 from stream_dp.jobs.mechanisms import calibrate
-from stream_dp.jobs.request import BadRequest, JobRequest, Source
+from stream_dp.jobs.request import BadRequest, JobRequest, Source, Unit
 from stream_dp.jobs.result import JobResult, ResultCost, done
 from stream_dp.jobs.rows import RowCollector
 from stream_dp.jobs.topic_rows import TopicRange, find_again, find_range, mapping_of, read_topic
-from stream_dp.privacy.composition import Charge, Unit
+from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.keyed_noise import key_check, subkey
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 from stream_dp.privacy.vector import Vector
@@ -114,6 +114,16 @@ def owner_of(source: Source, site: Site) -> Registered:
     return found
 
 
+def _unit_of(owner: Registered) -> Unit:
+    """What a job protects that spends the owner's budget.  Raises `BadRequest`."""
+    if owner.unit == "user-day":
+        raise BadRequest(
+            f"the data source {owner.source!r} counts per user and day, and a job reads many days of a user: run it "
+            "on data of a source of their own that counts per user"
+        )
+    return owner.unit
+
+
 def prepare(request: JobRequest, site: Site, admitted: TopicRange | None = None) -> Prepared:
     """Everything that is known before data is read; raises `BadRequest`, which depends on public things only.
 
@@ -133,17 +143,18 @@ def prepare(request: JobRequest, site: Site, admitted: TopicRange | None = None)
     else:
         before = RowFile(locate(source, site.folder), "jsonl").state if site.files else None
         owner = owner_of(source, site)
-        place = find_file(source, request.unit or owner.unit, site.folder)
+        place = find_file(source, request.unit or _unit_of(owner), site.folder)
         if place.state != before:
             raise BadRequest(f"the file {source.file!r} is being written: ask again when it is whole")
-    if request.unit not in (None, owner.unit):
+    unit = _unit_of(owner)
+    if request.unit not in (None, unit):
         raise BadRequest(
             f"the data source {owner.source!r} counts per {owner.unit}, and the two units cannot be added: leave the "
             f"unit out of the request, or give {owner.unit} instead of {request.unit}"
         )
     file_state = place.state if isinstance(place, RowFile) else None
-    known = msgspec.structs.replace(request, unit=owner.unit)
-    return Prepared(known, calibrated, owner.source, owner.unit, place, file_state)
+    known = msgspec.structs.replace(request, unit=unit)
+    return Prepared(known, calibrated, owner.source, unit, place, file_state)
 
 
 def charge_of(prepared: Prepared, charge_id: str, key: bytes) -> Charge:

@@ -182,7 +182,8 @@ class Watch:
         except LedgerRefused:  # whoever charges it next is told why
             self.facts.budget = None
             return
-        room = state.room(offsets[0], None, offsets[1:])
+        in_days = state.unit == "user-day"  # where offsets say nothing
+        room = state.room() if in_days else state.room(offsets[0], None, offsets[1:])
         self.facts.budget = BudgetFacts(
             state.budget.epsilon if state.budget else None,
             state.spent().epsilon,

@@ -101,6 +101,9 @@ class Intake:
         self._topic = topic
         self._by_barriers = events_of(epoch.privacy["rounds"]) is None
         self._check_value, self._check_values = epoch.check_value, epoch.check_values
+        self._days, self._first_day = epoch.days, epoch.first_day
+        self._day = epoch.day_of(self.position.closed)
+        self._began = self.position.barrier.due if self.position.barrier is not None else 0
 
     @property
     def next_offset(self) -> int:
@@ -119,7 +122,7 @@ class Intake:
 
     @property
     def pairs(self) -> bytearray:
-        """What the bound remembers at `position`: bytes that only ever grow.  The live ones: copy what is kept."""
+        """What the bound remembers at `position`: bytes that only grow on one day.  Live ones: copy what is kept."""
         return self._bound.pairs
 
     def process(self, parts: Sequence[LogPart], most: int) -> ClosedRounds:
@@ -128,21 +131,48 @@ class Intake:
         What was taken before is skipped; what comes after the last of `most` rounds is left.
         """
         closed = ClosedRounds()
-        rounds, log = self._cutter.cut(parts, most), self.position.log
-        single = next((place for place, each in enumerate(rounds) if each.further), len(rounds))
-        log = self._take_single(rounds[:single], log, closed)  # partitions are added, and never go
-        log = self._take_joint(rounds[single:], log, closed)
-        closed.records = sum(len(run) for each in rounds for run in each.runs)
-        if rounds:
-            last = rounds[-1]
-            self.position = Position(
-                last.next_offset, log, last.closed, barrier=last.barrier, further=last.further
-            )
+        self._take(self._cutter.cut(parts, most), closed)
+        while self._days is not None and (left := most - len(closed.admitted)):
+            if not (rounds := self._cutter.cut(parts, left)):
+                break
+            self._take(rounds, closed)
         return closed
+
+    def _take(self, rounds: Sequence[Round], closed: ClosedRounds) -> None:
+        """Add to `closed` what rounds admit that follow each other."""
+        if not rounds:
+            return
+        single = next((place for place, each in enumerate(rounds) if each.further), len(rounds))
+        log = self._take_single(
+            rounds[:single], self.position.log, closed
+        )  # partitions are added, and never go
+        log = self._take_joint(rounds[single:], log, closed)
+        closed.records += sum(len(run) for each in rounds for run in each.runs)
+        last = rounds[-1]
+        self.position = Position(
+            last.next_offset, log, last.closed, barrier=last.barrier, further=last.further
+        )
+
+    def _counts(self, each: Round) -> bool:
+        """Whether the round is counted; of a day, with whose first round every user may bring as much again.
+
+        Nobody can tell of which day the events are of a round that goes over midnight, so these are counted nowhere.
+        Nor are days before the epoch's first one.
+        """
+        if self._days is None:
+            return True
+        began, self._began = self._began, each.closed
+        day = self._days.of_round(each.closed)
+        if day != self._day:
+            self._bound.forget()
+            self._day = day
+        return day >= self._first_day and self._days.at(began) == day
 
     def _take_single(self, rounds: Sequence[Round], log: LogDigest, closed: ClosedRounds) -> LogDigest:
         """Rounds of a log with one partition; returns the commitment to them."""
         for each in rounds:
+            if not self._counts(each):
+                continue
             closed.admitted.append([*chain.from_iterable(self._admitted(run, closed) for run in each.runs)])
             closed.timestamps.append(each.closed)
             closed.parts.append(None)
@@ -158,11 +188,13 @@ class Intake:
             records = [
                 (number, Records.joined(mine) if mine else ()) for number, mine in sorted(runs.items())
             ]
+            log = self._digester.extend_round(log, records)
+            if not self._counts(each):
+                continue
             parts = [(number, self._admitted(mine, closed)) for number, mine in records]
             closed.admitted.append([*chain.from_iterable(labels for _, labels in parts)])
             closed.timestamps.append(each.closed)
             closed.parts.append(parts)
-            log = self._digester.extend_round(log, records)
         return log
 
     def _admitted(self, records: Sequence[Record], closed: ClosedRounds) -> list[str]:
@@ -191,4 +223,4 @@ class Intake:
 
 def _bound(epoch: Epoch, key: bytes, pairs: bytes | bytearray) -> Bound:
     items = epoch.mechanism.items_per_event
-    return UserBound(items, key, epoch.nonce, pairs) if epoch.guarantee.unit == "user" else EventBound(items)
+    return EventBound(items) if epoch.guarantee.unit == "event" else UserBound(items, key, epoch.nonce, pairs)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -49,8 +49,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     own_deltas: float | None = None
 
     def __post_init__(self) -> None:
-        if self.unit not in ("event", "user"):
-            raise ValueError(f"the unit of a budget is event or user, not {self.unit!r}")
+        if self.unit not in get_args(Unit):
+            raise ValueError(f"the unit of a budget is event, user or user-day, not {self.unit!r}")
         if not _LEAST <= self.epsilon <= _MOST:
             raise ValueError(f"the epsilon of a budget must lie between 1e-6 and 1000, not {self.epsilon:g}")
         if not 1e-50 <= self.delta <= _MOST_DELTA:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from stream_dp.privacy.accounting import gaussian_delta, gaussian_epsilon, zcdp_
 from stream_dp.privacy.loss import Loss, Reals, gaussian_alone, gaussian_before
 from stream_dp.privacy.vector import Vector, at, larger
 
-Unit = Literal["event", "user"]
+Unit = Literal["event", "user", "user-day"]
 
 _SCALE = 1 << 1074  # every double is a multiple of 1 / _SCALE
 
@@ -35,6 +35,8 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
     guarantee of this mechanism by itself, its own delta included, where one is known that a conversion of rho would
     loosen. `loss` is what is known of the mechanism behind it beside rho; charges of earlier versions have none.
     `id` makes a repeated charge one charge; `digest` stands for the parameters; `what` is for people.
+    Where the unit is a user's day, the range is one of days of the time zone `zone`, counted from 1970-01-01 on, and
+    not of offsets: a day is covered as a whole, whatever part of it was read.
     """
 
     id: str
@@ -49,12 +51,15 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
     loss: Loss | None = None
     further_offsets: Vector = ()
     further_ends: Vector = ()
+    zone: str = ""
 
     def __post_init__(self) -> None:
         if not self.id:
             raise ValueError("a charge needs an id that is not empty")
-        if self.unit not in ("event", "user"):
-            raise ValueError(f"the unit of a charge is event or user, not {self.unit!r}")
+        if self.unit not in get_args(Unit):
+            raise ValueError(f"the unit of a charge is event, user or user-day, not {self.unit!r}")
+        if (self.unit == "user-day") != bool(self.zone):
+            raise ValueError(f"a time zone belongs to the unit user-day, not {self.zone!r} to {self.unit!r}")
         if not (self.rho == 0 or 1e-250 <= self.rho <= 1e9):
             raise ValueError(f"the rho of a charge must be zero or from 1e-250 to 1e9, not {self.rho}")
         if not 0 <= self.delta < 1:

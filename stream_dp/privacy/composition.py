@@ -5,6 +5,8 @@ A charge is one mechanism: d-approximate rho-zCDP for the events of the offsets 
 - Unit `event`: neighbours differ at one offset of one partition, so the charges covering that offset add up, and the
   worst offset of all partitions counts. Charges on disjoint ranges compose in parallel.
 - Unit `user`: one user's events may stand at any offsets, so all charges add up.
+- Unit `user-day`: neighbours differ in what one user did on one day, so the charges covering that day add up, and those
+  of other days compose in parallel.  The ranges are ranges of days; offsets within a day never tell two charges apart.
 
 `refused` is a privacy filter: it holds although every charge is chosen after seeing what earlier ones gave. Its rules
 are in `budget_rule.py`, the sums in `charge.py`, and the proofs in docs/budget.md. `odometer` is what holds at a moment

@@ -29,7 +29,7 @@ factor of e^1 (about 2.7), except with probability 1e-06.'
 
 
 def for_viewers(unit: str, epsilon: float, delta: float) -> str:
-    """The guarantee for somebody who has never heard of epsilon; `unit` is `event` or `user`.
+    """The guarantee for somebody who has never heard of epsilon; `unit` is `event`, `user` or `user-day`.
 
     It is the definition of differential privacy for one outcome, with the factor rounded up.
 
@@ -37,17 +37,35 @@ def for_viewers(unit: str, epsilon: float, delta: float) -> str:
     'Noise hides every single event: anything you see here is at most 7.4 times likelier with it than without it, but \
 for a chance of 1 in 1,000,000.'
     """
-    whose = "event" if unit == "event" else "user, with all of their events"
+    whose = _PROTECTED[unit]
     factor = ceil(exp(min(epsilon, _LARGEST_SPELT_OUT + 10)) * 10) / 10
     most = f"is at most {factor:,.1f}" if factor < 1_000_000 else "may be more than a million"
     exception = f", but for a chance of 1 in {1 / delta:,.0f}" if delta else ""
     return (
         f"Noise hides every single {whose}: anything you see here {most} times likelier with it than without it"
-        f"{exception}."
+        f"{exception}.{_of_longer(unit, epsilon)}"
+    )
+
+
+def _of_longer(unit: str, epsilon: float) -> str:
+    """What a unit of one day does not promise: n days of one user are n units."""
+    if unit != "user-day":
+        return ""
+    return (
+        f" That is for one day, at epsilon {epsilon:g}: for a week of the same user it is epsilon {7 * epsilon:g}, and "
+        f"for a month epsilon {30 * epsilon:g}."
     )
 
 
 def unit_in_words(unit: str, items: int | None = None) -> str:
-    """One unit, an event or a user, of which at most `items` labels count."""
+    """One unit, an event, a user or a day of a user, of which at most `items` labels count."""
     most = "" if items is None else f" (up to {items:,} label{'' if items == 1 else 's'})"
-    return f"one event{most}" if unit == "event" else f"one user, with all of their events{most},"
+    of_users = "" if unit == "event" else ","
+    return f"one {_PROTECTED[unit]}{most}{of_users}"
+
+
+_PROTECTED = {
+    "event": "event",
+    "user": "user, with all of their events",
+    "user-day": "user's day, with all of their events of that day",
+}

@@ -53,7 +53,7 @@ class ReleaseEncoder:
             "rho": guarantee.rho,
             "items_per_event": mechanism.items_per_event,
         }
-        if guarantee.unit == "user":
+        if guarantee.unit != "event":
             frozen["items_per_user"] = mechanism.items_per_event
         if mechanism.shown != "each-round":  # which releases did not name before there was another rule
             frozen["shown"] = mechanism.shown

@@ -44,8 +44,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     rounds in which its count is.  `horizon` is the last round of the epoch, where it has one.  Where it has none, the
     counts are those of the last `window` rounds, `shown` is "window", and a label is shown from the first round on in
     which it has passed `tau` (by a count of its own: counters/window.py) until so many rounds after the last one.
-    `items_per_user` is there where the unit is the user; `items_per_event` is then the same number, because no event
-    can bring more.
+    `items_per_user` is there where the unit is the user, or a user's day; `items_per_event` is then the same number,
+    because no event can bring more.
     `previous` is the round that the epoch released before, 0 if none, and `tag` shows from which log the release came
     (privacy/release_tags.py); both are missing in epochs that were opened before releases had them.
 

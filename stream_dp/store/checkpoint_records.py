@@ -149,10 +149,10 @@ class Meta(msgspec.Struct):
 class Checkpoint:
     """All that a worker needs to go on exactly where another one stopped.
 
-    `pairs` is what the bound on users' items remembers: bytes that only ever grow (bounding.py).  `sharding` is None
-    where one worker does everything.  `topics` are the identities of the topics that it was made with, by name, as far
-    as the broker told them; `made_anew` names those in whose place a start has found others, and `unchanged` those that
-    it has found again.
+    `pairs` is what the bound on users' items remembers: bytes that only grow (bounding.py), where the unit is a user's
+    day until the next one.  `sharding` is None where one worker does everything.  `topics` are the identities of the
+    topics that it was made with, by name, as far as the broker told them; `made_anew` names those in whose place a
+    start has found others, and `unchanged` those that it has found again.
     """
 
     epoch: Epoch

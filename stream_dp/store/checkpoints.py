@@ -132,6 +132,7 @@ class PreparedCheckpoint:
     before: _Held
     seals: Seals
     forgets_labels: bool = False
+    forgets_pairs: bool = False
 
     @cached_property
     def after(self) -> _Held:
@@ -140,7 +141,7 @@ class PreparedCheckpoint:
         begun = {
             name: seal
             for name, seal in self.before.seals.items()
-            if name == "pairs" or not self.forgets_labels
+            if not (self.forgets_pairs if name == "pairs" else self.forgets_labels)
         }
         seals = {
             name: begun.get(name, self.seals.of(name, nonce)).followed_by(piece)
@@ -367,13 +368,15 @@ class CheckpointStore:
         forgets = before.meta is not None and before.meta.labels_version != state.labels_version
         there = before.meta.labels if before.meta is not None and not forgets else 0
         new_labels = [label.encode() for label in state.labels[there:]]
-        new_pairs = bytes(checkpoint.pairs[before.meta.pairs if before.meta else 0 :])
+        forgets_pairs = before.meta is not None and _day(before.meta) != _day(checkpoint)
+        pairs_there = before.meta.pairs if before.meta is not None and not forgets_pairs else 0
+        new_pairs = bytes(checkpoint.pairs[pairs_there:])
         dead = set(old) - set(columns)
         number = before.meta.checkpoint + 1 if before.meta else 1
         meta = meta_of(checkpoint, metas, number, self.topics())
         packed = msgspec.msgpack.encode(meta)
         return PreparedCheckpoint(
-            meta, packed, new_labels, new_pairs, writes, dead, before, self._seals, forgets
+            meta, packed, new_labels, new_pairs, writes, dead, before, self._seals, forgets, forgets_pairs
         )
 
     def commit(self, prepared: PreparedCheckpoint) -> None:
@@ -415,6 +418,8 @@ class CheckpointStore:
     def _write(self, transaction: Transaction, prepared: PreparedCheckpoint) -> None:
         if prepared.forgets_labels:
             transaction.delete(self._key("labels"))
+        if prepared.forgets_pairs:
+            transaction.delete(self._key("pairs"))
         for start in range(0, len(prepared.new_labels), _LABELS_PER_COMMAND):
             transaction.rpush(self._key("labels"), *prepared.new_labels[start : start + _LABELS_PER_COMMAND])
         for start in range(0, len(prepared.new_pairs), _LARGEST_PIECE):
@@ -427,6 +432,11 @@ class CheckpointStore:
         if prepared.dead_columns:
             transaction.delete(*(self._key(name) for name in prepared.dead_columns))
         transaction.set(self._key("meta"), prepared.after.packed)
+
+
+def _day(counted: Meta | Checkpoint) -> int:
+    """The day whose pairs it has."""
+    return counted.epoch.day_of(counted.position.closed)
 
 
 @contextmanager

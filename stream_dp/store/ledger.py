@@ -44,6 +44,7 @@ from stream_dp.store.ledger_records import (
     check_same,
     check_source,
     check_unit,
+    check_zone,
     damaged,
     does_not_fit,
     no_budget,
@@ -315,6 +316,7 @@ def require_room(source: str, state: State, charge: Charge, metered: bool) -> No
     """
     check_unit(source, state.unit, charge.unit)
     charges, budget = state.charges(), state.budget
+    check_zone(source, charges, charge)
     if budget is None:
         if metered:
             raise NoBudget(no_budget(source))

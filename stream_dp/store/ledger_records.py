@@ -1,12 +1,14 @@
 """What the ledger keeps in Redis and in its journal, and why it may refuse."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from stream_dp.batch.gumbel_top_k import PayWhatYouGet
+from stream_dp.config.days import date_of
 from stream_dp.errors import Refused
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Load, Room, Spent, Unit
@@ -278,6 +280,16 @@ def check_unit(source: str, counts: Unit | None, unit: Unit) -> None:
         )
 
 
+def check_zone(source: str, charges: Iterable[Charge], charge: Charge) -> None:
+    """Raise `UnitMismatch` where the ledger's days are those of another time zone than the days of `charge`."""
+    zone = next((each.zone for each in charges), charge.zone)
+    if zone != charge.zone:
+        raise UnitMismatch(
+            f"the ledger of {source!r} counts days of the time zone {zone}, and days of two zones overlap: set "
+            f'time_zone = "{zone}" instead of "{charge.zone}"'
+        )
+
+
 def check_same(made: Charge, charge: Charge) -> None:
     """Raise `ChargeConflict` unless the two are the same charge; what it says beside its parameters may be new."""
     if msgspec.structs.replace(charge, what=made.what, loss=made.loss) != made:
@@ -288,7 +300,7 @@ def check_same(made: Charge, charge: Charge) -> None:
 
 def does_not_fit(source: str, budget: Budget, charge: Charge, left: Room) -> str:
     """The refusal of a charge, and the largest one that would fit."""
-    where = "for users" if budget.unit == "user" else f"on {_offsets(charge)}"
+    where = "for users" if budget.unit == "user" else f"on {_range(charge)}"
     told = (
         f"the charge {charge.id!r} (rho {charge.rho:.4g}, delta {charge.delta:.4g}) does not fit the budget of "
         f"{source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per {budget.unit}): {where} "
@@ -299,7 +311,7 @@ def does_not_fit(source: str, budget: Budget, charge: Charge, left: Room) -> str
             f"{_down(left.rho)} with delta {_down(left.delta)}"
         )
     if left.pure_epsilon == 0:
-        return told + "nothing is left: read other offsets, or raise the budget"
+        return told + f"nothing is left: {_elsewhere(budget.unit)}, or raise the budget"
     return told + (
         f"there is left rho {_down(left.rho)} (a pure epsilon of {_down(left.pure_epsilon)}) with delta "
         f"{_down(left.delta)}"
@@ -340,7 +352,14 @@ def too_small(source: str, budget: Budget, exceeded: list[Load]) -> str:
     return told + "no budget covers it, because the charges' own deltas are too large"
 
 
-def _offsets(charge: Charge) -> str:
+def _elsewhere(unit: Unit) -> str:
+    return "read other days" if unit == "user-day" else "read other offsets"
+
+
+def _range(charge: Charge) -> str:
+    if charge.unit == "user-day":
+        until = "" if charge.end_offset is None else f" until before {date_of(charge.end_offset)}"
+        return f"the days from {date_of(charge.first_offset)} on{until}"
     first = offsets_text((charge.first_offset, *charge.further_offsets))
     if charge.end_offset is None:
         return f"offsets {first} on"

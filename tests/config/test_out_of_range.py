@@ -38,7 +38,8 @@ def test_it_is_told_where_it_was_said() -> None:
     ("file", "told"),
     [
         ("horizon = 0", "horizon in stream.toml is out of range: it has to be a whole number >= 1, not 0"),
-        ('unit = "person"', "unit in stream.toml is out of range: it has to be event or user, not 'person'"),
+        ('unit = "person"', "unit in stream.toml is out of range: it has to be event or user or user-day, "
+         "not 'person'"),
         ('release = "often"', f"release in stream.toml is out of range: it has to be {FORMS['release']}, not 'often'"),
         ('shown = "all"', "shown in stream.toml is out of range: it has to be kept or each-round, not 'all'"),
         ("unmetered = 7", "unmetered in stream.toml is out of range: it has to be true or false, not 7"),

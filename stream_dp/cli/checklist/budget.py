@@ -8,7 +8,9 @@ from kafka.errors import KafkaError
 from redis import Redis
 
 from stream_dp.cli.checklist.finding import Finding, not_passed
+from stream_dp.config.days import days_of
 from stream_dp.config.settings import Settings
+from stream_dp.config.times import clock
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.journaled_ledger import look
@@ -70,8 +72,12 @@ def _room(settings: Settings, ledger: Ledger, recount: bool) -> Finding:
     if recount:  # what the open epoch has counted by then is counted again
         held = log.offsets_of_all(settings.kafka_address, settings.events)
         ends = larger(ends, [partition.end for partition in held])
+    first_day = 0
+    if settings.unit == "user-day" and not recount:
+        first_day = days_of(settings.time_zone).at(clock()) + 1
+        ends = (first_day,)
     if (
-        state.unit == "event" and settings.data_source == settings.events
+        state.unit in ("event", "user-day") and settings.data_source == settings.events
     ):  # an open epoch ends before the next
         closed = {
             name: msgspec.structs.replace(each, closed_at=ends[0], closed_further=ends[1:])
@@ -81,7 +87,7 @@ def _room(settings: Settings, ledger: Ledger, recount: bool) -> Finding:
         state = replace(state, stored=state.stored | closed)
     try:
         first = (0,) if recount else ends
-        charge = charge_of(Epoch.open(settings, 0, first[0], further_offsets=first[1:]))
+        charge = charge_of(Epoch.open(settings, 0, first[0], further_offsets=first[1:], first_day=first_day))
         require_room(ledger.source, state, charge, metered=not settings.unmetered)
     except EpochRefused as refused:
         return not_passed("budget", refused)
