@@ -10,6 +10,7 @@ import numpy as np
 
 from stream_dp.batch.greedy_set_union import Greedy, greedy, greedy_transfer
 from stream_dp.batch.policy_set_union import GaussianPolicy, LaplacePolicy, gaussian_policy, laplace_policy
+from stream_dp.batch.result import BatchResult
 from stream_dp.batch.set_union import (
     GaussianSetUnion,
     LaplaceCount,
@@ -41,12 +42,7 @@ def _union(run: Callable[..., Any], kind: Callable[..., Any], items: int) -> Cal
         check_guarantee(epsilon, delta)
         check_sizes(items_per_user=items_per_user)
         parameters = kind(epsilon, delta, items_per_user)
-        return Calibrated(
-            parameters.cost,
-            delta,
-            False,
-            lambda rows, noise: outcome(run(rows.baskets(), parameters, noise)),
-        )
+        return _by_baskets(run, parameters, delta)
 
     return calibrated
 
@@ -62,12 +58,7 @@ def _policy(
         check_guarantee(epsilon, delta)
         check_sizes(items_per_user=items_per_user)
         parameters = kind(epsilon, delta, items_per_user, alpha)
-        return Calibrated(
-            parameters.cost,
-            delta,
-            False,
-            lambda rows, noise: outcome(run(rows.baskets(), parameters, noise)),
-        )
+        return _by_baskets(run, parameters, delta)
 
     return calibrated
 
@@ -75,12 +66,7 @@ def _policy(
 def calibrate_greedy(epsilon: float, delta: float, tokens: int, alpha: float = 3.0) -> Calibrated:
     """Users spend tokens on the items they name most; they may hold any number of items."""
     parameters = _greedy_parameters(epsilon, delta, tokens, alpha)
-    return Calibrated(
-        parameters.cost,
-        delta,
-        False,
-        lambda rows, noise: outcome(greedy(rows.baskets(), parameters, noise)),
-    )
+    return _by_baskets(greedy, parameters, delta)
 
 
 def calibrate_greedy_transfer(
@@ -106,12 +92,16 @@ def calibrate_sips(epsilon: float, delta: float, items_per_user: int = GAUSSIAN_
     check_guarantee(epsilon, delta)
     check_sizes(items_per_user=items_per_user)
     parameters = Sips(gaussian_rho(epsilon, delta / 2) * DOWN, delta / 2, items_per_user)
-    return Calibrated(
-        parameters.cost,
-        delta,
-        False,
-        lambda rows, noise: outcome(sips(rows.baskets(), parameters, noise)),
-    )
+    return _by_baskets(sips, parameters, delta)
+
+
+def _by_baskets(release: Callable[..., BatchResult], parameters: Any, delta: float) -> Calibrated:
+    """A mechanism of labels, without counts, from what each user holds."""
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        return outcome(release(rows.baskets(), parameters, noise))
+
+    return Calibrated(parameters.cost, delta, False, run)
 
 
 def _greedy_parameters(epsilon: float, delta: float, tokens: int, alpha: float) -> Greedy:

@@ -3,7 +3,9 @@
 What they compute, with their sources: stream_dp/batch/.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -18,6 +20,7 @@ from stream_dp.batch.largest_gap import (
     noisy_max_epsilon,
     require_ranks,
 )
+from stream_dp.batch.result import BatchResult
 from stream_dp.batch.stable_top_k import StableFixedK, StableTopK, stable_fixed_k, stable_top_k
 from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK, gaussian_top_k, laplace_top_k
 from stream_dp.jobs.calibrated import (
@@ -77,12 +80,7 @@ def calibrate_gumbel_top_k(epsilon: float, delta: float, k: int, kbar: int) -> C
     pure, converted = epsilon / k, epsilon_per_pick(zcdp_rho(epsilon, delta / 2), k)
     d = delta if pure >= converted else delta / 2
     parameters = GumbelTopK(max(pure, converted), d, k, kbar)
-    return Calibrated(
-        parameters.cost,
-        delta,
-        False,
-        lambda rows, noise: outcome(gumbel_top_k(rows.counts(), parameters, noise)),
-    )
+    return _by_counts(gumbel_top_k, parameters, delta)
 
 
 def calibrate_gumbel_known(epsilon: float, delta: float, k: int, bins: list[str]) -> Calibrated:
@@ -91,12 +89,7 @@ def calibrate_gumbel_known(epsilon: float, delta: float, k: int, bins: list[str]
     check_sizes(k=k)
     check_bins(bins)
     each = max(epsilon / k, epsilon_per_pick(zcdp_rho(epsilon, delta), k))
-    parameters = KnownTopK(each, len(bins), k)
-
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
-        return outcome(known_top_k(rows.restricted(bins).counts(), parameters, noise))
-
-    return Calibrated(parameters.cost, delta, False, run, bins)
+    return _by_counts(known_top_k, KnownTopK(each, len(bins), k), delta, bins)
 
 
 def calibrate_pay_what_you_get(
@@ -113,13 +106,8 @@ def calibrate_pay_what_you_get(
     d = (delta if pure >= converted else delta / 2) / queries * DOWN
     opened = PayWhatYouGet(max(pure, converted), d, marks, queries)
     parameters = opened.query(k, kbar)
-    return Calibrated(
-        opened.cost,
-        delta,
-        False,
-        lambda rows, noise: outcome(gumbel_top_k(rows.counts(), parameters, noise)),
-        shared=SharedBudget(budget, opened, k),
-    )
+    found = _by_counts(gumbel_top_k, parameters, delta)
+    return replace(found, cost=opened.cost, shared=SharedBudget(budget, opened, k))
 
 
 def calibrate_stable_top_k(epsilon: float, delta: float, k: int, least: int = 1) -> Calibrated:
@@ -127,12 +115,7 @@ def calibrate_stable_top_k(epsilon: float, delta: float, k: int, least: int = 1)
     check_guarantee(epsilon, delta)
     check_sizes(k=k, least=least)
     parameters = StableTopK(zcdp_rho(epsilon, delta / 2), delta / 2, k, least=least)
-    return Calibrated(
-        parameters.cost,
-        delta,
-        False,
-        lambda rows, noise: outcome(stable_top_k(rows.counts(), parameters, noise)),
-    )
+    return _by_counts(stable_top_k, parameters, delta)
 
 
 def calibrate_stable_fixed_k(
@@ -142,12 +125,7 @@ def calibrate_stable_fixed_k(
     check_guarantee(epsilon, delta)
     _check_ranks(k, kbar)
     parameters = StableFixedK(zcdp_rho(epsilon, delta / 2), delta / 2, k, kbar, penalty)
-    return Calibrated(
-        parameters.cost,
-        delta,
-        False,
-        lambda rows, noise: outcome(stable_fixed_k(rows.counts(), parameters, noise)),
-    )
+    return _by_counts(stable_fixed_k, parameters, delta)
 
 
 def calibrate_gap(epsilon: float, k: int, least: int = 1) -> Calibrated:
@@ -182,6 +160,18 @@ def calibrate_gap_gaussian(epsilon: float, delta: float, k: int, least: int = 1)
         )
 
     return Calibrated(parameters.cost, delta, False, run)
+
+
+def _by_counts(
+    release: Callable[..., BatchResult], parameters: Any, delta: float, bins: list[str] | None = None
+) -> Calibrated:
+    """A mechanism of labels, without counts, from how many users hold each; with `bins`, only of these."""
+
+    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+        read = rows if bins is None else rows.restricted(bins)
+        return outcome(release(read.counts(), parameters, noise))
+
+    return Calibrated(parameters.cost, delta, False, run, bins)
 
 
 def _check_ranks(k: int, kbar: int) -> None:
