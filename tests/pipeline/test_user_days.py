@@ -69,12 +69,18 @@ def admitted(of: Epoch, brought: Brought) -> list[Counter[str]]:
 
 @pytest.mark.parametrize(("day", "hours"), [(LONG, 25), (SHORT, 23), (LONG + 3, 24)])
 def test_a_pair_counts_once_in_each_day_however_long_it_is(day: int, hours: int) -> None:
-    """One item of one user in any two rounds of an hour, on three days: all pairs of rounds."""
+    """One item of one user in any two rounds of an hour, on three days: pairs around midnight and far from it."""
     first, last = BERLIN.begins(day - 1), BERLIN.begins(day + 2)
     dues = range(first + HOUR, last + 1, HOUR)
     assert len(dues) == 48 + hours
     day_of, of = [BERLIN.at(due - HOUR) for due in dues], epoch()
-    for one, other in product(range(24 - 2, len(dues)), repeat=2):
+    near = [
+        place
+        for place, of_hour in enumerate(day_of)
+        if day_of[max(0, place - 2)] != day_of[min(place + 2, len(dues) - 1)]
+    ]
+    assert len(near) == 8, "two hours before and after each midnight"
+    for one, other in product([*near, 0, 36, len(dues) - 1], repeat=2):
         if one < other:
             rounds = {one: [("u", "tea")], other: [("u", "tea")]}
             found = admitted(of, [(due, rounds.get(place, [])) for place, due in enumerate(dues)])
@@ -95,12 +101,8 @@ def worst_change(of: Epoch, day: int) -> int:
                 [("u", item) for item in items] if day_of[place] != taken else []
                 for place, items in enumerate(course)
             ]
-            logs.append(
-                [
-                    (due, [*own, others[place]])
-                    for place, (due, own) in enumerate(zip(moments, mine, strict=True))
-                ]
-            )
+            rounds = [(due, [*mine[place], others[place]]) for place, due in enumerate(moments)]
+            logs.append([*rounds[:2], (next_one - HOUR, []), *rounds[2:]])
         larger, *without = [admitted(of, log) for log in logs]
         for smaller in without:
             differ = [(one - other) + (other - one) for one, other in zip(larger, smaller, strict=True)]
