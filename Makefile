@@ -23,7 +23,7 @@ WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-kafka chart lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies clean
+.PHONY: help install demo test test-kafka chart coverage lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test-kafka: install ## run the system tests that a broker could change against A
 
 chart: install .venv/.installed-chart ## render the Helm chart, compare it with the schemas of Kubernetes, and run what it runs
 	.venv/bin/python -m pytest tests/deploy/test_chart.py
+
+coverage: install ## measure how much of the package the tests in one process run
+	$(PYTEST) --ignore tests/system --cov --cov-report term-missing
 
 lint: install .venv/.installed-lint ## check style, format, types, which folder imports which, and the script of the page
 	.venv/bin/ruff check
@@ -83,7 +86,7 @@ audit-dependencies: install .venv/.installed-audit-dependencies ## ask PyPI for 
 	.venv/bin/python -m tests.dependencies
 
 clean: ## remove what make and the tools made; .stream-dp (state and privacy ledger) stays
-	rm -rf .venv .kafka build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv .kafka build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The demo needs its extra alone.  Each group has a stamp; a changed pyproject.toml installs it again.
