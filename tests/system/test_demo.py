@@ -13,6 +13,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from typer.testing import CliRunner
@@ -113,11 +114,24 @@ def test_headless_it_says_what_was_released_and_before_people_it_goes_on_until_c
     wait_until_all_ended(folder)
 
 
+def answers(address: str) -> bool:
+    """Whether it is served by now."""
+    try:
+        with urlopen(address, timeout=GIVE_UP_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
 def test_one_option_turns_it_into_what_happened_in_the_last_minutes(tmp_path: Path) -> None:
     with started(tmp_path / "demo", "--window", "5m") as demo:
         try:
             text = read_until(demo, "rounds 1 to ")
-            assert re.search(r"Dashboard: http://127\.0\.0\.1:\d+/\?window=5m\n", text)
+            page = re.search(r"Dashboard: (http://127\.0\.0\.1:\d+/)\?window=5m\n", text)
+            assert page is not None
+            wait_until(lambda: answers(page[1] + "livez"), lambda: text)
+            with urlopen(page[1] + "?window=5m", timeout=GIVE_UP_SECONDS) as answer:
+                assert '<option value="5m">last 5 minutes</option>' in answer.read().decode()
             assert ", since the epoch began: " in text
             demo.send_signal(signal.SIGINT)
             _, errors = demo.communicate(timeout=GIVE_UP_SECONDS)

@@ -12,7 +12,6 @@ export function drawFacts() {
   $("of-horizon").hidden = $("progress").hidden = release.horizon === null;
   put($("horizon"), whole(release.horizon));
   $("progress").value = release.horizon === null ? 0 : release.round / release.horizon;
-  $("window").disabled = release.window !== null;
   put($("margin"), `± ${whole(Math.ceil(NORMAL_95 * release.sd))}`);
   put($("sd"), `sd ${release.sd.toFixed(1)} in every count`);
   put($("tau"), whole(release.tau));

@@ -19,8 +19,9 @@ export function drawRanking(force) {
   for (const [label, row] of rows) drawRow(label, row, isPinned(label), scale);
   $("table").hidden = rows.size === 0;
   $("empty").hidden = ranked().counts.length > 0 || rows.size > 0;
-  put($("empty"), silence(view.shown.release) || (view.window ? "No label is shown at both ends." : "No label has reached the threshold yet."));
-  put($("count-title"), view.window ? "In window" : "Count");
+  put($("empty"), silence(view.shown.release) || (view.window ? "No label is shown at both ends."
+    : view.shown.release.window ? "No label has reached the threshold lately." : "No label has reached the threshold yet."));
+  put($("count-title"), isOfWindow() ? "In window" : "Count");
   $("table").dataset.round = (view.window ? ranked() : view.shown.release).round;
   $("table").classList.toggle("with-totals", Boolean(view.shown.totals) && !view.window);
   refreshTrends(force);
@@ -76,15 +77,17 @@ function tellHowMany(found, left) {
 
 function drawScale() {
   const { counts, rank, sd = view.shown.release.sd } = ranked();
-  const tau = view.window ? -1 : view.shown.release.tau;  // the threshold is one of all counts since the beginning
+  const tau = isOfWindow() ? -1 : view.shown.release.tau;  // the threshold is one of counts since a beginning
   let largest = Math.max(1, tau);
   for (const label of rows.keys()) if (rank.has(label)) largest = Math.max(largest, counts[rank.get(label)]);
   largest += NORMAL_95 * sd;
   if (largest > scale || largest < 0.6 * scale) scale = rounded(1.06 * largest);  // stands still between, for calm
   $("table").style.setProperty("--tau-at", (tau / scale).toFixed(4));
-  $("table").classList.toggle("of-window", Boolean(view.window));
+  $("table").classList.toggle("of-window", isOfWindow());
   put($("axis-end"), tau / scale > 0.75 ? "" : whole(scale));
 }
+
+const isOfWindow = () => Boolean(view.window || view.shown.release.window);
 
 export function togglePin(label) {
   if (!toggle(label)) return say(`No more than ${MOST_PINS} labels can be pinned.`);

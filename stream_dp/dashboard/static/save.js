@@ -30,13 +30,18 @@ const WAYS = {
 /* The ranking on show, whole: the release, or the window behind it. */
 export function content() {
   const { names, counts, low, high } = ranked(), { release, totals, since, guarantee } = view.shown;
-  const about = view.window ? { window: view.window, since_round: view.recent?.since_round } : {};
+  const about = view.window ? { window: view.window, since_round: view.recent?.since_round } : ofRelease(view.shown.release);
   const rows = names.map((label, place) => ({
     rank: place + 1, label, count: counts[place], low: low[place], high: high[place],
     ...(totals && !view.window ? { total: totals[place], since: since[place] } : {}),
   }));
   const { stream, epoch, round, ts, sd, tau, epsilon, delta } = release;
   return { stream, epoch, round, ts, ...about, sd: view.window ? ranked().sd : sd, tau, epsilon, delta, guarantee, rows };
+}
+
+/* Which rounds a release counts, if not all. */
+function ofRelease({ window, round }) {
+  return window ? { window: String(window), since_round: Math.max(0, round - window) } : {};
 }
 
 export function csv() {

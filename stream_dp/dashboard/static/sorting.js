@@ -18,9 +18,9 @@ const KEYS = {
   trend: (label) => share(label),
 };
 
-/* How much of a label's count came lately. */
+/* How much of a label's count came lately, as far as that is known. */
 function share(label) {
-  const { recent, shown } = view, at = recent?.rank?.get(label);
+  const { recent, shown } = view, at = shown.release.window ? undefined : recent?.rank?.get(label);
   return at === undefined ? -1 : recent.counts[at] / Math.max(1, shown.counts[shown.rank.get(label)] ?? 1);
 }
 

@@ -9,8 +9,9 @@ export const heard = {
 };
 
 /* `mode` is live, paused, or past: a release that was looked up.  `shown` is the release on the page; `window` is the
-   span that the ranking is of, empty for all since the epoch began, and `recent` that window, once it was found. */
-export const view = { mode: "live", shown: null, window: "", recent: null, limit: ROWS_STEP, query: "" };
+   span that the ranking is of, empty for all that the release counts, and `recent` that window, once it was found.
+   `picked` is the span that the viewer asked for: of releases that are windows themselves there is none. */
+export const view = { mode: "live", shown: null, picked: "", window: "", recent: null, limit: ROWS_STEP, query: "" };
 export const steps = { rounds: [], ts: [] };  // the releases that curves go through
 const NOTHING = { names: [], counts: [], low: [], high: [], rank: new Map(), sd: 0 };
 
@@ -34,4 +35,5 @@ export function ranked() {
 export function show(release, names, { counts, low, high, totals, total_margins: margins, since, protects, guarantee }) {
   const rank = new Map(names.map((name, index) => [name, index]));
   view.shown = { release, names, counts, low, high, totals, margins, since, protects, guarantee, rank };
+  view.window = release.window ? "" : view.picked;
 }

@@ -19,7 +19,7 @@ export function restoreWindow() {
   if (!SPAN.test(named)) return;
   if (![...$("window").options].some((option) => option.value === named)) $("window").add(new Option(inWords(named), named));
   $("window").value = named;
-  view.window = named;
+  view.picked = view.window = named;
 }
 
 export function inWords(span) {
@@ -28,7 +28,7 @@ export function inWords(span) {
 }
 
 export function pickWindow() {
-  view.window = $("window").value;
+  view.picked = view.window = $("window").value;
   view.recent = null;
   Object.assign(request, { key: "", at: 0, failed: false });
   address("window", view.window ? [view.window] : []);
@@ -88,9 +88,12 @@ function take(found) {
   if (first && view.window) say(reach(view.recent));
 }
 
-/* What the ranking is of, in words. */
+/* What the ranking is of, in words; releases that are windows themselves leave nothing to pick or to compare. */
 export function drawWindow() {
-  $("window-note").hidden = !view.window;
+  const { release } = view.shown, isWindow = Boolean(release.window);
+  $("picker").hidden = $("movers").hidden = $("trend-title").disabled = isWindow;
+  $("window-note").hidden = !view.window && !isWindow;
+  if (isWindow) return put($("window-note"), covered(release));
   if (!view.window) return;
   const { recent } = view;
   if (!recent) return put($("window-note"), "Looking for where the window begins …");
@@ -98,6 +101,11 @@ export function drawWindow() {
   const others = recent.new.length ? ` ${whole(recent.new.length)} labels were first shown within it and have no count of it.` : "";
   const movers = recent.moves.size ? " ▲ and ▼: rose or fell since the window before by more than noise explains." : "";
   put($("window-note"), `${reach(recent)} Noise sd ${recent.sd.toFixed(1)}.${others}${movers}`);
+}
+
+function covered({ round, window }) {
+  return round < window ? `Rounds 1 to ${whole(round)}: the epoch is younger than its window of ${whole(window)} rounds.`
+    : `Rounds ${whole(round - window + 1)} to ${whole(round)}: every count is of the last ${whole(window)} rounds.`;
 }
 
 function reach(recent) {
