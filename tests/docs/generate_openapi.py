@@ -22,7 +22,6 @@ from stream_dp.dashboard.answers import (
 )
 from stream_dp.dashboard.app import Dashboard
 from stream_dp.dashboard.board import Board
-from stream_dp.dashboard.protection import EMBEDDED
 from stream_dp.dashboard.reader import Reader
 from stream_dp.dashboard.results import Result
 from stream_dp.releases.window_record import WindowRecord
@@ -73,10 +72,9 @@ def described() -> Node:
 
 
 def routes() -> list[Route]:
-    """Those of the API; the files of the page are mounted beside them, and one address is a page."""
+    """Those of the API; the files of the page are mounted beside them."""
     reader = Reader(KafkaAddress("localhost:9092"), "shop.releases", "shop.results", Board())  # never started
-    served = (route for route in Dashboard(reader).app().routes if isinstance(route, Route))
-    return [route for route in served if route.path != EMBEDDED]
+    return [route for route in Dashboard(reader).app().routes if isinstance(route, Route)]
 
 
 def _operation(notes: Node, answer: Node | None, path: str) -> Node:
