@@ -25,9 +25,15 @@ def verify(
     show_difference: Annotated[
         bool, typer.Option(help="Show the first difference.  PRIVATE: it can reveal what the log contains.")
     ] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Windows: compare all of the epoch, not only the last two blocks.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Recompute all releases of an epoch from its noise key and the events topic, and compare them.
+
+    Of a stream with `mechanism = "window"` it compares those of the last two blocks, if the log of the last three tells
+    them; `first_round` in the certificate says where it began.
 
     Anybody may see the certificate that it prints.  The exit status is 0 if every release follows from the log.
 
@@ -39,7 +45,7 @@ def verify(
     """
     chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
     with progress_bar("Computing releases again", hidden=as_json) as progress:
-        outcome = verify_epoch(chosen, redis_client(chosen.redis_address), epoch, progress)
+        outcome = verify_epoch(chosen, redis_client(chosen.redis_address), epoch, progress, whole)
     certificate, difference = outcome.certificate, outcome.difference
     console = Console(soft_wrap=True)
     if as_json:

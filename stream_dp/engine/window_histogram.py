@@ -124,6 +124,7 @@ class WindowHistogram:
         self._noise = noise
         self._window = mechanism.window
         self._block = -1
+        self._first = 0  # the block that has none before it, as far as is known here
         self._labels: list[str] = []
         self._rows: dict[str, int] = {}
         self._ids = np.empty((0, 2), np.uint64)
@@ -135,6 +136,16 @@ class WindowHistogram:
         self._shown = _Shown(mechanism, noise, first=True)
         if state is not None and state.round:
             self._restore(state)
+
+    def begin_block(self, number: int, carried: Sequence[str]) -> None:
+        """Begin with block `number` instead of block 0, not knowing what was before it; of a new histogram alone.
+
+        `carried`: the labels that its first round shows, because of that round or of earlier ones.  From the block
+        after it on, what is released is right; before that, the windows lack the rounds of the block before.
+        """
+        self._block, self._first = number - 1, number
+        self._register(carried)
+        self._until[: len(carried)] = self.round + 1
 
     @property
     def round(self) -> int:
@@ -248,7 +259,7 @@ class WindowHistogram:
     def _begin_block(self) -> None:
         """Forget what is not shown and has no event in the last block, and what happened before that one."""
         first = self.round + 1
-        ended, ends = self._tested, self._tested.current()
+        ended = self._tested
         self._last, self._this, self._block = self._this, _Block(), self._block + 1
         until, hits = self._until[: len(self._labels)], self._last.all_hits
         kept = until >= first
@@ -264,9 +275,10 @@ class WindowHistogram:
         carried = np.flatnonzero(until >= first)
         self._tested = _Cells(self.mechanism, self._noise)
         self._tested.add(carried, self._ids, self._this)
-        self._shown = _Shown(self.mechanism, self._noise, self._block == 0)
-        columns = ended.columns_of(rows[carried])
-        self._shown.add(carried, self._ids, self._labels, self._last, ends[columns])
+        is_first = self._block == self._first
+        self._shown = _Shown(self.mechanism, self._noise, is_first)
+        ends = None if is_first else ended.current()[ended.columns_of(rows[carried])]
+        self._shown.add(carried, self._ids, self._labels, self._last, ends)
 
     def _observe(
         self, rounds: Sequence[Sequence[str]], heads: Sequence[bytes], wanted: NDArray[np.bool_]

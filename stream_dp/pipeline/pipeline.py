@@ -14,6 +14,7 @@ from stream_dp.engine.histogram import HistogramState
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.engine.round_chain import RoundChain
+from stream_dp.engine.window_histogram import WindowHistogram
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.merged_log import LogPart
 from stream_dp.pipeline.intake import Intake, Position
@@ -82,6 +83,12 @@ class Pipeline:
             epoch.noise(key), epoch.mechanism.chain_rounds, self.histogram.history, heads
         )
         self._releaser = Releaser(epoch, key, self.intake.position.released, known)
+
+    def begin_block(self, number: int, carried: Sequence[str]) -> None:
+        """See `WindowHistogram.begin_block`; `position` is then where that block begins."""
+        if not isinstance(self.histogram, WindowHistogram):
+            raise ValueError("only windows can begin with a later block")
+        self.histogram.begin_block(number, carried)
 
     @property
     def round(self) -> int:

@@ -14,7 +14,7 @@ from stream_dp.engine.histogram import HistogramState
 from stream_dp.engine.known_labels import KnownLabels
 from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, check_key
 from stream_dp.epochs.lifecycle import Epochs
-from stream_dp.epochs.published import published_of, start_of, value_digest
+from stream_dp.epochs.published import published, published_of, start_of, value_digest
 from stream_dp.epochs.schemas_topic import schema_records
 from stream_dp.events.barrier_chain import Barrier, BarrierChain
 from stream_dp.events.log_digest import NOTHING
@@ -26,11 +26,12 @@ from stream_dp.kafka import log
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.pipeline.pipeline import Pipeline, Position, ReleasedPart
 from stream_dp.privacy.keyed_noise import check_golden_draw, key_check
-from stream_dp.privacy.vector import at, larger
+from stream_dp.privacy.vector import Vector, at, larger
 from stream_dp.releases.release import decode_release
 from stream_dp.sinks.releases import sink_of
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Sharding
 from stream_dp.store.noise_key import noise_key
+from stream_dp.verification.block_start import BlockStart, block_start
 from stream_dp.verification.verify import Outcome, verify
 from stream_dp.workers.events_reader import ends_of
 from stream_dp.workers.owned_partition import state_of_partition
@@ -92,17 +93,26 @@ def recorded_epoch(settings: Settings, redis: Redis, number: int | None = None) 
 
 @kept_clients()
 def verify_epoch(
-    settings: Settings, redis: Redis, number: int | None = None, progress: Progress = lambda done, of: None
+    settings: Settings,
+    redis: Redis,
+    number: int | None = None,
+    progress: Progress = lambda done, of: None,
+    whole: bool = False,
 ) -> Outcome:
-    """Compare all releases of an epoch with what its key and log give again."""
+    """Compare the releases of an epoch with what its key and log give again.
+
+    Of windows, that is those of the last two blocks, where they can be computed from the log of three; with `whole`,
+    those from the epoch's beginning on, as of any other mechanism.
+    """
     recorded = recorded_epoch(settings, redis, number)
     checkpoint = checkpoint_of(settings, redis, recorded)
-    counted = checkpoint.position.log if checkpoint is not None else NOTHING
+    start = None if whole else block_start(settings, recorded.opened, recorded.key, checkpoint)
+    counted = checkpoint.position.log if checkpoint is not None and start is None else NOTHING
     released = last_released(settings, recorded, checkpoint)
-    parts = (part for _, part in _parts(settings, recorded))
-    entries = epoch_entries(settings, recorded, progress)
+    parts = (part for _, part in _parts(settings, recorded, start))
+    entries = epoch_entries(settings, recorded, progress, start)
     log_of = recorded.epoch, recorded.key, recorded.epoch.topic
-    return verify(*log_of, entries, parts, counted, released, recorded.known, recorded.schemas)
+    return verify(*log_of, entries, parts, counted, released, recorded.known, recorded.schemas, start)
 
 
 def checkpoint_of(settings: Settings, redis: Redis, recorded: RecordedEpoch) -> Checkpoint | None:
@@ -252,37 +262,55 @@ class _Released:
         return max((number for number, _ in self._values if number <= self.rounds), default=0)
 
 
-def _parts(settings: Settings, recorded: RecordedEpoch) -> Iterator[tuple[int, ReleasedPart]]:
-    """The releases of the epoch in the order of their topic, each with its offset."""
-    for offset, release, value in published_of(settings, recorded.opened):
+def _parts(
+    settings: Settings, recorded: RecordedEpoch, start: BlockStart | None = None
+) -> Iterator[tuple[int, ReleasedPart]]:
+    """The releases of the epoch, or those from `start` on, in the order of their topic, each with its offset."""
+    if start is None:
+        found = published_of(settings, recorded.opened)
+    else:
+        nonce = recorded.epoch.nonce.hex()
+        later = published(settings, start.releases_offset)
+        found = (
+            each for each in later if each.release.nonce == nonce and each.release.round >= start.first_round
+        )
+    for offset, release, value in found:
         yield offset, ReleasedPart(release.round, release.part, value)
 
 
-def epoch_entries(settings: Settings, recorded: RecordedEpoch, progress: Progress) -> Iterator[LogEntry]:
-    """The log that the epoch counts: its events, and its barriers where it has any."""
-    epoch, closed, events = recorded.epoch, recorded.closed, _Events(settings, recorded, progress)
+def epoch_entries(
+    settings: Settings, recorded: RecordedEpoch, progress: Progress, start: BlockStart | None = None
+) -> Iterator[LogEntry]:
+    """The log that the epoch counts: its events, and its barriers where it has any; or what comes from `start` on."""
+    epoch, closed = recorded.epoch, recorded.closed
+    offsets, after = (epoch.offsets, epoch.after_barrier) if start is None else (start.offsets, start.barrier)
+    events = _Events(settings, recorded, offsets, progress)
     if epoch.after_barrier is None:
         return (record for _, batch in events.of(0) for record in batch)
-    chain = BarrierChain(barrier_key(recorded.key), settings.stream, epoch.after_barrier)
+    assert after is not None, "a block of such an epoch begins behind a barrier"
+    chain = BarrierChain(barrier_key(recorded.key), settings.stream, after)
     barriers = read_barriers(settings, chain.last.next_offset, ends_of(settings, epoch).barriers or 0)
     by_events = events_of(epoch.privacy["rounds"]) is not None
     if closed is None:
-        return merged(chain, barriers, events.of, *epoch.offsets, barriers_first=by_events)
+        return merged(chain, barriers, events.of, *offsets, barriers_first=by_events)
     ends, last = closed.ends, closed.end_barrier
     if not by_events:
         if last is not None:
             barriers = takewhile(lambda _: chain.last.number < last, barriers)
-        return merged(chain, barriers, events.of, *epoch.offsets)
+        return merged(chain, barriers, events.of, *offsets)
     # It may have ended among the events that a barrier has put into their order.
     barriers = takewhile(lambda _: larger(chain.last.ends, ends) != chain.last.ends, barriers)
-    log_of = merged(chain, barriers, events.of, *epoch.offsets, barriers_first=True)
+    log_of = merged(chain, barriers, events.of, *offsets, barriers_first=True)
     return (each for each in log_of if isinstance(each, Barrier) or each.offset < at(ends, each.partition))
 
 
 class _Events:
     """The events of an epoch, as far as their partitions hold them, and how many of all have been read."""
 
-    def __init__(self, settings: Settings, recorded: RecordedEpoch, progress: Progress) -> None:
+    def __init__(
+        self, settings: Settings, recorded: RecordedEpoch, starts: Vector, progress: Progress
+    ) -> None:
+        """`starts`: from which offsets on."""
         self._settings, self._promise, self._progress = settings, recorded, progress
         held, closed = log.offsets_of_all(settings.kafka_address, recorded.epoch.topic), recorded.closed
         if (
@@ -292,7 +320,7 @@ class _Events:
             closed = None  # it ends where its rounds do, among what a barrier has put into order
         self._ranges = [
             (
-                max(offsets.first, at(recorded.epoch.offsets, number)),
+                max(offsets.first, at(starts, number)),
                 offsets.end if closed is None else min(offsets.end, at(closed.ends, number)),
             )
             for number, offsets in enumerate(held)

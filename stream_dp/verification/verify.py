@@ -14,6 +14,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
@@ -22,8 +23,9 @@ from stream_dp.events.log_digest import NOTHING, LogDigest, LogDigester
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
-from stream_dp.privacy.vector import at
+from stream_dp.privacy.vector import Vector, at
 from stream_dp.releases.release import decode_release
+from stream_dp.verification.block_start import BlockStart
 
 _RECORDS_AT_ONCE = 500
 
@@ -82,6 +84,9 @@ class Certificate(msgspec.Struct, frozen=True):
     `log` commits to the `log_records` records read, under the noise key; of a log with several partitions, to those in
     rounds that have ended.  `releases` hashes the published releases in order; `settings` is the fingerprint of all
     that the epoch guaranteed; `missing` counts rounds that were released and are not there, or not wholly.
+
+    `first_round` is the first one that was compared byte for byte: 1, unless only the last blocks of windows were.
+    Then all this is about the rounds from the block before it on, of which all but labels and counts was compared.
     """
 
     v: int
@@ -96,6 +101,7 @@ class Certificate(msgspec.Struct, frozen=True):
     missing: int
     verdict: Verdict
     sound: bool
+    first_round: int = 1
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,7 @@ def verify(
     released: int = 0,
     known: KnownLabels = NOTHING_KNOWN,
     schemas: Iterable[bytes | None] = (),
+    start: BlockStart | None = None,
 ) -> Outcome:
     """Compare `published`, in the order of the releases topic, with what the log gives again.
 
@@ -128,15 +135,20 @@ def verify(
     checkpoint, by which an edited log is told from a reordered one and from changed releases.  `released` is a round up
     to which all releases are known to have been made; what is missing before the last one that is there is known too.
     `known`: see `Pipeline`.  `schemas` are the records of the schemas topic, where events name schemas.
+    `start`: where `entries` and `published` begin, if that is not with the epoch; `counted` is then unknown.
     """
-    pipeline = Pipeline(epoch, key, topic, known=known)
+    if start is None:
+        pipeline, first_round = Pipeline(epoch, key, topic, known=known), 1
+        offsets: Vector = epoch.offsets
+    else:
+        pipeline, first_round, offsets = start.pipeline(epoch, key), start.first_compared, start.offsets
     pipeline.intake.schemas.take(*schemas)
     log = _Log(entries, LogDigester(key, epoch.reads_headers), counted, pipeline)
-    comparison = _Comparison(log.recomputed())
-    for part in published:
+    comparison = _Comparison(_comparable(log.recomputed(), first_round))
+    for part in _comparable(published, first_round):
         comparison.take(part)
     missing = comparison.end(released)
-    verdict = _verdict(log, epoch, pipeline.round, comparison, bool(missing))
+    verdict = _verdict(log, offsets, pipeline.round, comparison, bool(missing))
     certificate = Certificate(
         v=1,
         stream=epoch.privacy["stream"],
@@ -150,8 +162,19 @@ def verify(
         missing=len(missing),
         verdict=verdict,
         sound=verdict.sound,
+        first_round=first_round,
     )
     return Outcome(certificate, comparison.difference, missing, comparison.last)
+
+
+def _comparable(parts: Iterable[ReleasedPart], first_round: int) -> Iterator[ReleasedPart]:
+    """What is compared of releases: before `first_round` all but labels and counts, once a round."""
+    for part in parts:
+        if part.round >= first_round:
+            yield part
+        elif part.part == 1:
+            bare = replace(decode_release(part.value), labels=[], counts=[], parts=1)
+            yield part._replace(value=msgspec.json.encode(bare))
 
 
 class _Comparison:
@@ -290,16 +313,16 @@ class _Log:
             return not self.is_joint or not self.counted.records
         return self.at_checkpoint.sequence == self.counted.sequence
 
-    def begins_late(self, epoch: Epoch) -> bool:
-        """Whether records are gone from where the epoch begins."""
-        return any(first > at(epoch.offsets, number) for number, first in self.first_offsets.items())
+    def begins_late(self, offsets: Vector) -> bool:
+        """Whether records are gone from where it begins."""
+        return any(first > at(offsets, number) for number, first in self.first_offsets.items())
 
 
-def _verdict(log: _Log, epoch: Epoch, given: int, comparison: _Comparison, incomplete: bool) -> Verdict:
+def _verdict(log: _Log, offsets: Vector, given: int, comparison: _Comparison, incomplete: bool) -> Verdict:
     """`given`: the rounds that the log gives; records of a round that is still open give none."""
     records, counted = log.records, log.counted
     difference, released = comparison.difference, comparison.last
-    if log.begins_late(epoch) and difference is not None:
+    if log.begins_late(offsets) and difference is not None:
         return Verdict.TRUNCATED
     if records < counted.records or given < released:
         ran_out = difference is None or difference.recomputed is None

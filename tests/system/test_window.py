@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from stream_dp.events.barrier_chain import decode_barrier, ends_of
+from stream_dp.privacy.vector import Vector
 from stream_dp.releases.release import decode_release
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, small_stream
+from tests.system.ticking import open_epoch
 from tests.system.worker_process import Kill
 
 WINDOW = 12
@@ -102,3 +105,72 @@ def test_chains_of_several_partitions_begin_anew_with_each_block(
         stream.check_everything()
         with stream.redis() as redis:
             assert verify_epoch(stream.settings, redis).certificate.verdict is Verdict.IDENTICAL
+
+
+def forget(stream: Stream, partition: int, before: int) -> None:
+    """Let others stand in the place of a partition's first records: what is read of them shows."""
+    kept = [stream.events(number) for number in range(len(stream.ends()))]
+    kept[partition] = [
+        record._replace(value=b"gone", key=None) if record.offset < before else record
+        for record in kept[partition]
+    ]
+    stream.rewrite(stream.settings.events, [record for each in kept for record in each])
+
+
+def ends_after(stream: Stream, number: int) -> Vector:
+    """The offsets up to which the first barriers close rounds, so many of them."""
+    barriers = [decode_barrier(value) for _, value in stream.barrier_records()]
+    return next(ends_of(found.offsets) for found in barriers if found is not None and found.n == number)
+
+
+def test_the_last_blocks_are_verified_without_the_log_before_them(stream: Stream) -> None:
+    stream.feed(drifting(0, 200))
+    assert stream.run(until_round=200) == 0
+    begins = (199 // WINDOW - 2) * WINDOW
+    forget(stream, 0, begins)
+    with stream.redis() as redis:
+        found = verify_epoch(stream.settings, redis).certificate
+        assert (found.verdict, found.first_round, found.rounds) == (
+            Verdict.IDENTICAL,
+            begins + WINDOW + 1,
+            200,
+        )
+        assert found.log_records == 200 - begins
+        whole = verify_epoch(stream.settings, redis, whole=True).certificate
+        assert (whole.verdict, whole.first_round) == (Verdict.EDITED, 1)
+        forget(stream, 0, begins + 1)
+        assert verify_epoch(stream.settings, redis).certificate.verdict is Verdict.EDITED
+
+
+def test_without_a_checkpoint_nothing_says_where_blocks_of_events_begin(stream: Stream) -> None:
+    stream.feed(drifting(0, 100))
+    assert stream.run(until_round=100) == 0
+    with stream.redis() as redis:
+        redis.delete(f"stream_dp:{{{stream.settings.stream}}}:meta")
+        found = verify_epoch(stream.settings, redis).certificate
+    assert (found.verdict, found.first_round, found.log_records) == (Verdict.IDENTICAL, 1, 100)
+
+
+@pytest.mark.parametrize("release", ["every-round", "every-3"])
+def test_blocks_of_ticks_begin_where_barriers_say(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, release: str
+) -> None:
+    own = {"mechanism": "window", "window": 5, "epsilon": 8.0, "delta": 0.2, "items_per_event": 2}
+    ticks = {"rounds": "ticks", "write_barriers": False, "release": release}
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, partitions=2, **own, **ticks) as stream:
+        open_epoch(stream)
+        for number in range(1, 43):
+            stream.spread(drifting(5 * number, 5 * number + 5), 2)
+            stream.close_rounds(1_000 * number)
+        assert stream.run(until_round=42) == 0
+        stream.check_everything()
+        # Of every third round, the first of the last block but two was not released, and that of the one before is.
+        first = {"every-round": 31, "every-3": 21}[release]
+        with stream.redis() as redis:
+            redis.delete(f"stream_dp:{{{stream.settings.stream}}}:meta")
+            for partition in (0, 1):
+                forget(stream, partition, ends_after(stream, first - 1)[partition])
+            found = verify_epoch(stream.settings, redis).certificate
+            assert (found.verdict, found.first_round) == (Verdict.IDENTICAL, first + 5)
+            forget(stream, 1, ends_after(stream, first)[1])
+            assert not verify_epoch(stream.settings, redis).certificate.sound
