@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from stream_dp.config.times import parse_time
 from stream_dp.dashboard.answers import Problem, ToldRelease
+from stream_dp.dashboard.earlier import EarlierEpochs
 from stream_dp.dashboard.frames import Frames
 from stream_dp.dashboard.guarantee import guarantee, protects
 from stream_dp.dashboard.protection import EMBEDDED, BasicAuth, SafeHeaders
@@ -46,6 +47,7 @@ class Dashboard:
         self.reader = reader
         self.frames = Frames(reader.board, reader.stream)
         self.windows = Windows(reader.board, reader.archive)
+        self.earlier = EarlierEpochs(reader.archive)
         self._lookups = 0
 
     def app(self, login: tuple[str, str] | None = None, embedders: Sequence[str] = ()) -> Starlette:
@@ -140,11 +142,29 @@ class Dashboard:
         )
 
     async def history(self, request: Request) -> Response:
-        """How the counts of some labels grew, in at most 128 steps."""
-        labels = request.query_params.getlist("label")
+        """How the counts of some labels grew in the newest epoch or in one before, in at most 128 steps."""
+        asked, newest = request.query_params, self.reader.board.release
+        labels = asked.getlist("label")
         if not 1 <= len(labels) <= MOST_LABELS:
             return _problem(400, f"name 1 to {MOST_LABELS} labels: /api/v1/history?label=a&label=b")
-        return _json(self.reader.board.series(labels))
+        try:
+            epoch = _number(asked, "epoch") if "epoch" in asked else None
+        except ValueError as mistake:
+            return _problem(400, str(mistake))
+        if epoch is None or newest is None or epoch == newest.epoch:
+            return _json(self.reader.board.series(labels))
+        if epoch > newest.epoch:
+            return _problem(404, f"epoch {epoch} has not begun: the newest is {newest.epoch}")
+        if self._lookups >= _MOST_LOOKUPS:
+            return _problem(503, "too many questions at once: ask again in a moment")
+        self._lookups += 1
+        try:
+            found = await run_in_threadpool(self.earlier.history, newest.nonce, epoch)
+        except (KafkaError, LogRefused) as failure:
+            return _unread(failure)
+        finally:
+            self._lookups -= 1
+        return _json(found.series(labels))
 
     async def results(self, _: Request) -> Response:
         """The results of one-shot jobs, newest first."""

@@ -13,6 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from kafka.errors import KafkaTimeoutError
 from msgspec import convert, to_builtins
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from stream_dp.dashboard import windows
@@ -62,6 +63,10 @@ class Topic:
         asked = at if isinstance(at, int) else at.minute
         held = [number for number in self.held if number <= asked]
         return self.held[max(held)] if held and epoch in (None, 1) else None
+
+    def find_near(self, round_number: int, epoch: int) -> Release | None:
+        """The first that is held from a round on."""
+        return next((self.held[number] for number in sorted(self.held) if number >= round_number), None)
 
     def window(self, made: Release, span: Span) -> WindowRecord:
         """That from the round before."""
@@ -150,6 +155,22 @@ def test_releases_history_and_results_are_answered_as_described(topic: Topic, cl
     assert [each["counts"] for each in told["series"]] == [[300, 310], [None, 120]]
     told = client.get("/api/v1/results").json()
     assert told[0]["labels"] == ["x"]
+
+
+def test_earlier_epochs_have_histories_too(topic: Topic, client: TestClient) -> None:
+    topic.held = {number: release(number, {"a": 300 + number}) for number in (3, 7)}
+    topic.board.take(replace(release(5, {"a": 1}), epoch=2, nonce="22" * 16), 1_000.0, 0.0, 0, 0.0, True)
+    told = client.get("/api/v1/history?label=a&epoch=1").json()
+    assert (told["rounds"], told["series"][0]["counts"]) == ([3, 7], [303, 307])
+    newest = client.get("/api/v1/history?label=a").json()
+    assert newest["rounds"] == [5]
+    assert client.get("/api/v1/history?label=a&epoch=2").json() == newest
+    told = client.get("/api/v1/history?label=a&epoch=3")
+    assert (told.status_code, told.json()) == (404, {"error": "epoch 3 has not begun: the newest is 2"})
+    topic.board.take(replace(release(1, {}), epoch=3, nonce="33" * 16), 1_000.0, 0.0, 0, 0.0, True)
+    assert client.get("/api/v1/history?label=a&epoch=2").json()["rounds"] == []
+    topic.broken = KafkaTimeoutError("gone")
+    assert client.get("/api/v1/history?label=a&epoch=1").status_code == 503
 
 
 def test_windows_are_answered_as_described_and_the_newest_is_found_once(
@@ -278,6 +299,7 @@ def test_the_stream_begins_with_the_whole_picture(topic: Topic) -> None:
         ("/api/v1/release?at=1000", 400),
         ("/api/v1/release?at=2026-01-31T13:02:00+01:00", 400),
         ("/api/v1/history", 400),
+        ("/api/v1/history?label=a&epoch=0", 400),
         ("/api/v1/history?" + "&".join(["label=a"] * (MOST_LABELS + 1)), 400),
     ],
 )

@@ -1,8 +1,10 @@
 /* The main chart: chosen labels over time, their 95% intervals as ribbons, read with the pointer or the arrow keys. */
 
 import { curves } from "./curves.js";
-import { $, element, isolated, put } from "./dom.js";
+import { $, element, isolated, put, style } from "./dom.js";
+import { refreshEarlier } from "./earlier.js";
 import { moment, timeOf, whole } from "./format.js";
+import { breaks, drawMarks } from "./marks.js";
 import { MOST_CURVES, chosen, pinned } from "./pins.js";
 import { view } from "./state.js";
 import uPlot from "./vendor/uplot/uPlot.esm.js";
@@ -10,7 +12,6 @@ import uPlot from "./vendor/uplot/uPlot.esm.js";
 const RIBBON = "38";  // how opaque, in hexadecimal
 let plot = null, key = "", shown = null, place = null, zoom = null;
 
-export const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 export const color = (number) => style(`--c${(number % MOST_CURVES) + 1}`);
 
 export function drawChart() {
@@ -18,6 +19,7 @@ export function drawChart() {
   shown = curves(labels);
   $("chart").hidden = labels.length === 0;
   if (!labels.length) return;
+  refreshEarlier(labels);
   const data = [shown.x, ...shown.series.flatMap(({ counts, low, high }) => [counts, high, low])];
   const next = JSON.stringify([labels, shown.areTimes, document.documentElement.dataset.theme]);
   if (next === key) plot.setData(data);
@@ -29,7 +31,7 @@ export function drawChart() {
     drawLegend(labels);
   }
   const range = shown.areTimes ? `${moment(shown.times[0])} to ${moment(shown.times.at(-1))}` : `rounds ${whole(shown.x[0])} to ${whole(shown.x.at(-1))}`;
-  put($("chart-range"), `${shown.areTimes ? "Times are UTC" : "By round"} · ${range}`);
+  put($("chart-range"), `${shown.areTimes ? "Times are UTC" : "By round"} · ${range}${shown.begins.length ? ". A dashed line is where an epoch begins; its counts start anew" : ""}`);
   put($("chart-note"), pinned().length > MOST_CURVES ? `The first ${MOST_CURVES} pinned labels.` : pinned().length ? "The pinned labels." : "The largest labels; pin others to see them.");
   $("plot").setAttribute("aria-label", `Counts of ${labels.join(", ")} over time, ${range}`);
   if (place === null) $("plot").setAttribute("aria-valuetext", summary());
@@ -45,10 +47,10 @@ function options(labels) {
     scales: { x: { time: shown.areTimes, range: reach }, y: { range: (_, low, high) => uPlot.rangeNum(Math.min(0, low ?? 0), high ?? 1, 0.08, true) } },
     axes: [{ ...axis, size: 30, values: (_, ticks, __, ___, step) => ticks.map((tick) => (shown.areTimes ? timeOf(tick, step) : whole(tick))) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(whole) }],
     series: [{}, ...labels.flatMap((label, number) => [
-      { label, stroke: () => color(number), width: 2, points: { show: shown.x.length < 3, size: 6 } }, edge(), edge(),
+      { label, stroke: () => color(number), width: 2, points: { show: shown.x.length < 3, size: 6 }, gaps: pauses }, edge(), edge(),
     ])],
     bands: labels.map((_, number) => ({ series: [3 * number + 2, 3 * number + 3], fill: () => color(number) + RIBBON })),
-    hooks: { setCursor: [read], setSelect: [zoomIn], drawClear: [drawMarks] },
+    hooks: { setCursor: [read], setSelect: [zoomIn], drawClear: [(of) => drawMarks(of, shown)] },
   };
 }
 
@@ -71,24 +73,11 @@ function zoomOut(_, __, then) {
   };
 }
 
-const edge = () => ({ stroke: "transparent", width: 0, points: { show: false } });
+const pauses = (of, _, __, ___, found) => breaks(of, shown, found);
+const edge = () => ({ stroke: "transparent", width: 0, points: { show: false }, gaps: pauses });
 
 function size() {
   return { width: Math.max(200, $("plot").clientWidth), height: Math.max(160, $("plot").clientHeight) };
-}
-
-/* Where releases are missing, the ground is shaded. */
-function drawMarks({ ctx, bbox, valToPos }) {
-  ctx.save();
-  ctx.beginPath();
-  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-  ctx.clip();
-  ctx.fillStyle = style("--track");
-  for (const [from, to] of shown.gaps) {
-    const left = valToPos(from, "x", true);
-    ctx.fillRect(left, bbox.top, valToPos(to, "x", true) - left, bbox.height);
-  }
-  ctx.restore();
 }
 
 function drawLegend(labels) {
@@ -120,7 +109,7 @@ function read() {
 
 function heading() {
   const at = place ?? shown.x.length - 1;
-  return `${shown.areTimes ? `${moment(shown.times[at])} · ` : ""}round ${whole(shown.rounds[at])}`;
+  return `${shown.areTimes ? `${moment(shown.times[at])} · ` : ""}round ${whole(shown.rounds[at])}${shown.begins.length ? ` of epoch ${shown.epoch[at]}` : ""}`;
 }
 
 function summary() {

@@ -24,3 +24,6 @@ export function quiet(text) {
 export function put(target, text) {
   if (target.textContent !== text) target.textContent = text;
 }
+
+/* What the theme says: a custom property of the page's style. */
+export const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

@@ -1,6 +1,7 @@
 /* The chart as a picture to be saved. */
 
-import { color, drawn, style } from "./chart.js";
+import { color, drawn } from "./chart.js";
+import { style } from "./dom.js";
 import { whole } from "./format.js";
 import { view } from "./state.js";
 

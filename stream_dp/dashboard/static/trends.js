@@ -55,7 +55,7 @@ function endAt(round) {
 }
 
 /* The labels as queries, none longer than servers take. */
-function questions(labels) {
+export function questions(labels) {
   const found = [];
   let length = Infinity;
   for (const label of labels) {

@@ -3,16 +3,25 @@
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from stream_dp.config.times import iso_timestamp
+from stream_dp.releases.release import Release
 from tests.dashboard.page import of_page, pin_button, text, wait_for, wait_for_round
-from tests.dashboard.running import Running
-from tests.system.browser.test_windows import NOON, each_minute, publish
+from tests.dashboard.running import Running, records
+from tests.system.browser.test_windows import MINUTE, NOON, each_minute, publish
 from tests.system.streams import Stream
 
 _SHOWN = """page.curves([...document.querySelectorAll("#legend bdi")].map(each => each.textContent))"""
+
+_WATCH_WORDS = """
+window.words = [];
+const draw = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (...all) { words.push(all[0]); return draw.apply(this, all); };
+"""
 
 
 def legend(browser: Chrome) -> list[str]:
@@ -69,6 +78,45 @@ def test_it_is_read_with_the_keyboard(dashboard: Running, stream: Stream, browse
     assert "2,028 – 2,092" in tip.text
     plot.send_keys(Keys.TAB)
     assert not tip.is_displayed()
+
+
+def second_epoch(stream: Stream, first: int, last: int) -> list[Release]:
+    """Releases of epoch 2, each half an hour later than that of the same round in epoch 1."""
+    return [
+        msgspec.structs.replace(
+            each, epoch=2, nonce="22" * 16, ts=iso_timestamp(NOON + MINUTE * (30 + each.round))
+        )
+        for each in each_minute(stream, first, last)
+    ]
+
+
+def test_it_goes_back_to_the_epoch_before_and_marks_where_this_one_begins(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    before, now = each_minute(stream, 1, 30), second_epoch(stream, 1, 10)
+    stream.write(stream.settings.releases, records(before + now))
+    browser.get(dashboard.url)
+    wait_for(browser, lambda: text(browser, "about").endswith("epoch 2"))
+    wait_for_round(browser, 10)
+    wait_for(browser, lambda: len(drawn(browser)["x"]) == 40)
+    found = drawn(browser)
+    assert (found["begins"], found["epoch"], found["gaps"]) == ([30], [1] * 30 + [2] * 10, [])
+    tea = found["series"][0]
+    assert tea["counts"] == [each.counts[each.labels.index("tea")] for each in before + now]
+    assert text(browser, "chart-range").endswith(
+        "A dashed line is where an epoch begins; its counts start anew"
+    )
+    browser.execute_script(_WATCH_WORDS)
+    of_page(browser, "state", "page.changed(true)")
+    wait_for(browser, lambda: "epoch 2" in browser.execute_script("return words"))
+    plot = browser.find_element(By.ID, "plot")
+    plot.send_keys(Keys.HOME)
+    assert "round 1 of epoch 1: tea 2,030" in str(plot.get_attribute("aria-valuetext"))
+    plot.send_keys(Keys.END)
+    assert "round 10 of epoch 2: tea 2,300" in str(plot.get_attribute("aria-valuetext"))
+    of_page(browser, "past", "page.lookBack('round=4&epoch=2')")
+    wait_for_round(browser, 4)
+    assert (len(drawn(browser)["x"]), drawn(browser)["begins"]) == (34, [30])
 
 
 def test_a_link_restores_what_is_seen(dashboard: Running, stream: Stream, browser: Chrome) -> None:
