@@ -20,8 +20,9 @@ def run(app: "faust.App", log: Log, facts: "PublicFacts") -> int:
     host = faust.Worker(
         app, loglevel=log.log_level.value, logging_config=config, quiet=True, redirect_stdouts=False
     )
-    for chatty in ("kafka", "aiokafka"):
-        logging.getLogger(chatty).setLevel(logging.ERROR)
+    logging.getLogger("aiokafka").setLevel(logging.ERROR)
+    # It tells the whole stack of a socket that was closed while it was read.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
         host.execute_from_commandline()
     except SystemExit as ended:
