@@ -5,11 +5,12 @@ import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import comm
 from comm.base_comm import BaseComm
+
+from tests.http_server import serving
 
 _ALIVE_SECONDS = 2.0
 _PAGE = """<!doctype html>
@@ -92,16 +93,8 @@ def shown(widget: Any) -> Iterator[str]:
         "/widget.js": lambda: ("text/javascript", str(widget._esm)),
         "/from-kernel": lambda: ("application/json", json.dumps(_some(said))),
     }
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield address
 
 
 def _some(said: "queue.Queue[Any]") -> list[Any]:

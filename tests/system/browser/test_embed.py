@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from tests.apache_kafka.server import free_ports
 from tests.dashboard.chromium import complaints
 from tests.dashboard.page import text, wait_for, wait_for_round
 from tests.dashboard.running import Running, running
+from tests.http_server import serving
 from tests.system.browser.test_accessible import complaints_of_axe
 from tests.system.browser.test_windows import each_minute, publish
 from tests.system.streams import Stream
@@ -34,16 +34,8 @@ def site(folder: Path, port: int, chart: str) -> Iterator[str]:
         f'<script type="module" src="{chart}/stream-dp-chart.js"></script>'
         f'<main><stream-dp-chart query="label=milk&amp;label=tea"></stream-dp-chart></main></html>'
     )
-    server = ThreadingHTTPServer(("127.0.0.1", port), partial(Quiet, directory=str(folder)))
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", port), partial(Quiet, directory=str(folder)))) as address:
+        yield f"{address}/"
 
 
 @pytest.fixture
