@@ -20,7 +20,8 @@ from rich.table import Table
 
 from stream_dp.barriers.key import barrier_key
 from stream_dp.config.connections import redis_client
-from stream_dp.config.settings import Settings, load_settings
+from stream_dp.config.reading import load_settings
+from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import embedded
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.events.barrier_chain import BarrierChain, named

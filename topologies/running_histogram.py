@@ -12,7 +12,7 @@ from typing import Any
 
 import faust
 
-from stream_dp.config.settings import load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.workers.histogram import Worker
 from topologies.host import WorkerService, hosted
 

@@ -8,7 +8,7 @@ It shares the jobs topic, Redis and every ledger with `topologies/top_k.py`, whi
 
 from typing import Any
 
-from stream_dp.config.settings import load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.jobs.worker import JobWorker
 from topologies.top_k import Jobs, create_app
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import faust
 
-from stream_dp.config.settings import load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.errors import Refused
 from stream_dp.jobs.worker import JobWorker
 from topologies.host import hosted

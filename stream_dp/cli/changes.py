@@ -8,7 +8,7 @@ from rich.console import Console
 
 from stream_dp.cli import options
 from stream_dp.cli.reach import await_topic, require_kafka
-from stream_dp.config.settings import load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.releases.changes import ChangesWriter
 
 _POLL_SECONDS = 0.25

@@ -17,7 +17,8 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_kafka
 from stream_dp.config.events_section import EventsSection, Format
-from stream_dp.config.settings import Settings, load_settings
+from stream_dp.config.reading import load_settings
+from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.mapping import Mapping

@@ -13,7 +13,7 @@ import typer
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.config.connections import kafka_options
-from stream_dp.config.settings import load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.dashboard.server import serve
 
 PASSWORD = "STREAM_DASHBOARD_PASSWORD"

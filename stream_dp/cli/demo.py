@@ -25,7 +25,8 @@ from stream_dp.cli.histogram_view import HistogramView
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.window_view import WindowView, span_of
 from stream_dp.config.connections import redis_client
-from stream_dp.config.settings import ENVIRONMENT_PREFIX, Settings
+from stream_dp.config.reading import ENVIRONMENT_PREFIX
+from stream_dp.config.settings import Settings
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.calibration import calibrate
 from stream_dp.dev.child_process import free_port, is_free, spawn, stop_owned

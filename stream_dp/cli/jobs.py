@@ -15,7 +15,7 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_redis
 from stream_dp.config.connections import redis_client
-from stream_dp.config.settings import load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.jobs.request import JOBS
 from stream_dp.jobs.result import decode_result
 from stream_dp.jobs.store import JobStore

@@ -11,7 +11,7 @@ from stream_dp.barriers.key import barrier_key
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.config.connections import redis_client
-from stream_dp.config.settings import load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.privacy.keyed_noise import new_key
 from stream_dp.store.noise_key import noise_key
 

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stream_dp.config.settings import Settings, SettingsError, load_settings
+from stream_dp.config.reading import load_settings
+from stream_dp.config.settings import Settings, SettingsError
 
 SettingsFile = Annotated[
     Path | None,

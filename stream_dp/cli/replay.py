@@ -16,7 +16,8 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import require_kafka, require_topic
 from stream_dp.cli.registry import decoding
 from stream_dp.config.file_kinds import KINDS
-from stream_dp.config.settings import Settings, load_settings
+from stream_dp.config.reading import load_settings
+from stream_dp.config.settings import Settings
 from stream_dp.config.times import iso_timestamp, parse_time
 from stream_dp.events.mapping.decoder import Decoder
 from stream_dp.jobs.file_rows import digest_of

@@ -8,7 +8,7 @@ import typer
 from stream_dp.cli import options
 from stream_dp.cli.verify import progress_bar
 from stream_dp.config.connections import redis_client
-from stream_dp.config.settings import load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.verification.republish import republish as write_again
 
 

@@ -17,7 +17,8 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_kafka, require_redis
 from stream_dp.config.connections import redis_client
-from stream_dp.config.settings import Settings, load_settings
+from stream_dp.config.reading import load_settings
+from stream_dp.config.settings import Settings
 from stream_dp.epochs.journaled_ledger import look
 from stream_dp.epochs.registry import Kind, Registry, not_registered
 from stream_dp.jobs.file_rows import digest_of

@@ -14,7 +14,8 @@ from stream_dp.cli.histogram_view import HistogramView, LiveView
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import await_topic, require_kafka, require_topic
 from stream_dp.cli.window_view import WindowView, span_of
-from stream_dp.config.settings import Settings, load_settings
+from stream_dp.config.reading import load_settings
+from stream_dp.config.settings import Settings
 from stream_dp.config.times import parse_time
 from stream_dp.releases.lookup import history_begins, release_at
 from stream_dp.releases.release import Release

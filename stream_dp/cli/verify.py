@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from stream_dp.cli import options
 from stream_dp.config.connections import redis_client
-from stream_dp.config.settings import load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.verification.rebuild import rebuild as put_back
 from stream_dp.verification.rebuild import verify_epoch
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stream_dp.config.reading import load_settings, settings_of
 from stream_dp.config.secret import SettingsError
-from stream_dp.config.settings import Settings, load_settings, settings_of
+from stream_dp.config.settings import Settings
 from stream_dp.events.rounds import TICKS
 
 Source = str | Path | Mapping[str, Any] | None

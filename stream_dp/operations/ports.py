@@ -18,7 +18,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from stream_dp.config.settings import OPERATOR_TOKEN, Settings, SettingsError
+from stream_dp.config.reading import OPERATOR_TOKEN
+from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.operations.watch import Watch
 
 _SHORTEST_TOKEN = 16

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from stream_dp.config.out_of_range import FORMS
-from stream_dp.config.settings import Settings, SettingsError, load_settings
+from stream_dp.config.reading import load_settings
+from stream_dp.config.settings import Settings, SettingsError
 
 
 def refusal(file: str = "", environment: dict[str, str] | None = None, **options: object) -> str:

@@ -22,7 +22,7 @@ import yaml
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from stream_dp.config.settings import ENVIRONMENT_PREFIX, OPERATOR_TOKEN, load_settings
+from stream_dp.config.reading import ENVIRONMENT_PREFIX, OPERATOR_TOKEN, load_settings
 from stream_dp.dev import redis_server
 from stream_dp.dev.servers import start_broker
 from stream_dp.operations.operator_metrics import OperatorMetrics

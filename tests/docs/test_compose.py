@@ -27,7 +27,8 @@ from redis.exceptions import AuthenticationError, BusyLoadingError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from stream_dp.config.events_section import EventsSection
-from stream_dp.config.settings import ENVIRONMENT_PREFIX, Settings, load_settings
+from stream_dp.config.reading import ENVIRONMENT_PREFIX, load_settings
+from stream_dp.config.settings import Settings
 from stream_dp.dev.child_process import spawn, stop_owned
 from stream_dp.dev.child_process import wait_until as wait_until_ready
 from stream_dp.dev.redis_server import server_binary

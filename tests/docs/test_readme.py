@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from stream_dp import __version__
 from stream_dp.cli import app
-from stream_dp.config.settings import Settings, load_settings
+from stream_dp.config.reading import load_settings
+from stream_dp.config.settings import Settings
 from stream_dp.counters.binary import BinaryMechanism, chain
 from stream_dp.counters.calibration import coupling_delta
 from stream_dp.counters.protocol import EpochParameters

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
-from stream_dp.config.settings import load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.counters.calibration import calibrate
 from stream_dp.dev.servers import embedded
 from stream_dp.events.event import decode_event

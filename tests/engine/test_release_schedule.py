@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from stream_dp.config.settings import Settings, SettingsError, load_settings
+from stream_dp.config.reading import load_settings
+from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.release_schedule import NEVER, ReleaseSchedule
 from stream_dp.events.record import Record

@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stream_dp.config.settings import Settings, SettingsError, load_settings
+from stream_dp.config.reading import load_settings
+from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.counters.calibration import calibrate
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.event import LONGEST_LABEL, BadRecord, decode_event

@@ -32,7 +32,8 @@ with atheris.instrument_imports(include=["json", "tomllib", *_OURS]):
     from json.decoder import py_scanstring  # type: ignore[attr-defined]
     from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 
-    from stream_dp.config.settings import Settings, SettingsError, load_settings
+    from stream_dp.config.reading import load_settings
+    from stream_dp.config.settings import Settings, SettingsError
     from stream_dp.events.event import LONGEST_LABEL, BadRecord, decode_event, json_text
     from stream_dp.events.mapping.decoder import Decoder, decoder_of
     from stream_dp.events.mapping.golden import VECTORS, Vector

@@ -13,7 +13,8 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.testclient import TestClient
 
-from stream_dp.config.settings import OPERATOR_TOKEN, Settings, SettingsError, load_settings
+from stream_dp.config.reading import OPERATOR_TOKEN, load_settings
+from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.record import Record
 from stream_dp.operations import watch as watch_module

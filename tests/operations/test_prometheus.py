@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from stream_dp.config.settings import OPERATOR_TOKEN, Settings
+from stream_dp.config.reading import OPERATOR_TOKEN
+from stream_dp.config.settings import Settings
 from stream_dp.operations.ports import Ports
 from tests.apache_kafka.server import free_ports
 from tests.operations.test_metrics import EVENTS, OPERATIONS, TOKEN, expressions, worked

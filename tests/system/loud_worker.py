@@ -5,7 +5,7 @@ import logging
 import signal
 import sys
 
-from stream_dp.config.settings import load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.errors import Refused
 from stream_dp.workers.histogram import Worker
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app, connect
-from stream_dp.config.settings import load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from tests.system.streams import Stream, ended

@@ -16,7 +16,8 @@ from redis import Redis
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
-from stream_dp.config.settings import OPERATOR_TOKEN, Settings
+from stream_dp.config.reading import OPERATOR_TOKEN
+from stream_dp.config.settings import Settings
 from stream_dp.dev import redis_server
 from stream_dp.store.ledger import Ledger
 from stream_dp.workers.histogram import Worker

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.config.settings import load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.kafka import log
 from tests.apache_kafka.server import free_ports
 from tests.docs.shown import ROOT, blocks, run_line, running_line

@@ -17,7 +17,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
 from stream_dp.config.connections import kafka_options, redis_client
-from stream_dp.config.settings import Settings, load_settings
+from stream_dp.config.reading import load_settings
+from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
 from stream_dp.releases.release import decode_release
 from tests.system.certificates import Authority

@@ -1,0 +1,101 @@
+"""Where settings come from: one `stream.toml`, environment variables `STREAM_DP_<NAME>` above it, and options."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from stream_dp.config.out_of_range import in_words
+from stream_dp.config.settings import Settings, SettingsError
+
+ENVIRONMENT_PREFIX = "STREAM_DP_"
+OPERATOR_TOKEN = "STREAM_DP_OPERATOR_TOKEN"
+"""The one variable of that prefix that is no setting: a secret, so it has no place in stream.toml."""
+
+_NOWHERE: Mapping[str, str] = MappingProxyType({})
+
+
+def load_settings(
+    file: Path | None = None, environment: Mapping[str, str] = os.environ, **overrides: Any
+) -> Settings:
+    """Settings from `file` (default: `stream.toml` where it exists), the environment and `overrides`, later ones win.
+
+    Overrides of None count as not given.  Raises `SettingsError`.
+    """
+    values: dict[str, Any] = {}
+    if file is None and Path("stream.toml").exists():
+        file = Path("stream.toml")
+    if file is not None:
+        values.update(_read(file))
+    origins = dict.fromkeys(values, f"in {file}")
+    for variable, value in environment.items():
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable != OPERATOR_TOKEN:
+            name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+            values[name], origins[name] = value, f"in the variable {variable}"
+    given = {name: value for name, value in overrides.items() if value is not None}
+    origins.update((name, f"in the option {_option(name)}") for name in given)
+    return settings_of(values | given, origins)
+
+
+def settings_of(values: Mapping[str, Any], origins: Mapping[str, str] = _NOWHERE) -> Settings:
+    """Settings from their values by name; one in text is read as in the environment.
+
+    `origins` says by name where each was found.  Raises `SettingsError`.
+    """
+    values = dict(values)
+    known = {field.encode_name: field for field in msgspec.structs.fields(Settings)}
+    for name in values:
+        if name not in known:
+            raise SettingsError(f"unknown setting {name!r}{_suggestion(name, list(known))}")
+    if isinstance(values.get("events"), str):
+        values["events"] = _table(values["events"])
+    if isinstance(values.get("windows"), str):
+        values["windows"] = values["windows"].replace(",", " ").split()
+    if values.get("unit") in ("user", "user-day") and "items_per_event" in values:
+        raise SettingsError(
+            f"items_per_event bounds nothing where the privacy unit is the {values['unit']}: leave it out, "
+            "items_per_user takes its place"
+        )
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        if "missing required field" in str(error):
+            raise SettingsError(
+                'the stream has no name: give --stream NAME, or put stream = "NAME" into stream.toml'
+            ) from None
+        raise SettingsError(in_words(error, Settings, values, origins)) from None
+
+
+def _option(name: str) -> str:
+    """How a command calls the setting; the one that may be given several times has no plural there."""
+    return "--window" if name == "windows" else f"--{name.replace('_', '-')}"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise SettingsError(f"cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file} is not valid TOML: {error}") from None
+
+
+def _table(text: str) -> Any:
+    """The section `[events]` as one line of TOML, as the environment has it: `{ topic = "orders", ... }`."""
+    try:
+        return tomllib.loads(f"events = {text}")["events"]
+    except tomllib.TOMLDecodeError:
+        raise SettingsError(
+            f"{ENVIRONMENT_PREFIX}EVENTS is no table of TOML: write it as "
+            '{ topic = "orders", items = "lines[*].sku" }'
+        ) from None
+
+
+def _suggestion(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
