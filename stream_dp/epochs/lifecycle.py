@@ -15,15 +15,23 @@ from dataclasses import replace
 from redis import Redis
 
 from stream_dp.barriers.topic import needs_barriers
-from stream_dp.config.days import date_of, days_of
+from stream_dp.config.days import days_of
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import clock
-from stream_dp.counters.calibration import LARGEST_HORIZON, program_delta
+from stream_dp.counters.calibration import LARGEST_HORIZON
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.engine.histogram import HistogramState
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels, read_list
 from stream_dp.engine.release_schedule import NEVER
 from stream_dp.epochs.carrying import carried_on
+from stream_dp.epochs.charges import (
+    beginning_of_range,
+    charge_of,
+    charge_up_to,
+    end_day,
+    has_counted_nothing,
+    is_derived,
+)
 from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, check_key
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.published import sharding_now
@@ -33,7 +41,7 @@ from stream_dp.events.log_digest import LogDigest
 from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
-from stream_dp.privacy.vector import Vector, at, larger, offsets_text
+from stream_dp.privacy.vector import Vector, at, larger
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
 from stream_dp.store.ledger import LedgerRefused, NoBudget, NotDurable
 from stream_dp.store.ledger_records import no_budget
@@ -106,13 +114,15 @@ class Epochs:
         if closed is not None:
             ends = None if closed.end_unknown else closed.ends
         charges = [
-            _ended(charge, ends, following) if ends is not None and self._is_open_epoch(charge) else charge
+            charge_up_to(charge, ends, following)
+            if ends is not None and self._is_open_epoch(charge)
+            else charge
             for charge in ledger.charges()
         ]
         if refused([*charges, charge_of(following)], budget):
             raise EpochRefused(
                 f"the budget of {ledger.source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
-                f"{budget.unit}) has no room for another epoch from {_beginning_of_range(following)} on: "
+                f"{budget.unit}) has no room for another epoch from {beginning_of_range(following)} on: "
                 "nothing was closed; raise it with `stream-dp budget set`, or ask for less epsilon with --new-epoch"
             )
 
@@ -122,7 +132,7 @@ class Epochs:
             last is not None
             and charge.end_offset is None
             and charge.id == charge_of(last.epoch).id
-            and not _is_derived(last.epoch)
+            and not is_derived(last.epoch)
         )
 
     def open_next(
@@ -145,7 +155,7 @@ class Epochs:
         journal = self.journal
         return ended.state.round == ended.epoch.mechanism.horizon and all(
             later.epoch.number in journal.closed
-            and _has_counted_nothing(later.epoch, journal.closed[later.epoch.number])
+            and has_counted_nothing(later.epoch, journal.closed[later.epoch.number])
             for later in journal.opened
             if later.epoch.number > ended.epoch.number
         )
@@ -212,7 +222,7 @@ class Epochs:
             return last.epoch.day_of(at) + 1
         if closed.end_unknown:
             return today
-        return _end_day(last.epoch, closed, self.journal.closed_at[closed.number]) or today
+        return end_day(last.epoch, closed, self.journal.closed_at[closed.number]) or today
 
     def _require_account(self, at: int) -> None:
         """Have the registry say whose budget the events spend, and refuse an epoch that nothing pays for.
@@ -336,12 +346,12 @@ class Epochs:
                 last.epoch.number,
                 charge.first_offset,
             )
-        elif charged and not _is_derived(last.epoch):
+        elif charged and not is_derived(last.epoch):
             at = self.journal.closed_at[closed.number]
             if last.epoch.days is None:
                 ledger.close(charge.id, closed.end_offset, at, closed.further_ends)
             else:
-                ledger.close(charge.id, _end_day(last.epoch, closed, at), at)
+                ledger.close(charge.id, end_day(last.epoch, closed, at), at)
         return self.journal.ends
 
     def _ledger_of(self, epoch: Epoch) -> JournaledLedger:
@@ -358,34 +368,6 @@ class Epochs:
         )
 
 
-def _has_counted_nothing(epoch: Epoch, closed: EpochClosed) -> bool:
-    after = epoch.after_barrier.number if epoch.after_barrier is not None else None
-    counted = any(end != at(epoch.offsets, number) for number, end in enumerate(closed.ends))
-    return not counted and closed.end_barrier in (None, after)
-
-
-def _end_day(epoch: Epoch, closed: EpochClosed, at: int) -> int:
-    """The day after the last one of which an epoch has counted anything; `at`: when its last round ended."""
-    return (
-        epoch.first_day if _has_counted_nothing(epoch, closed) else max(epoch.first_day, epoch.day_of(at) + 1)
-    )
-
-
-def _ended(charge: Charge, ends: Vector, following: Epoch) -> Charge:
-    """The charge of an epoch that ends there, where `following` begins."""
-    if charge.unit != "user-day":
-        return charge.ended(ends[0], ends[1:])
-    return charge.ended(following.first_day) if following.first_day > charge.first_offset else charge
-
-
-def _beginning_of_range(epoch: Epoch) -> str:
-    return (
-        f"offset {offsets_text(epoch.offsets)}"
-        if epoch.days is None
-        else f"the day {date_of(epoch.first_day)}"
-    )
-
-
 def _where_it_goes_on(counted: Position, epoch: Epoch) -> LogDigest:
     """The last records of the partitions that `epoch` goes on with where they were counted up to."""
     first, *further = [
@@ -393,38 +375,3 @@ def _where_it_goes_on(counted: Position, epoch: Epoch) -> LogDigest:
         for number, last in enumerate(counted.log.lasts)
     ]
     return LogDigest(last=first, further=tuple(further))
-
-
-def _is_derived(epoch: Epoch) -> bool:
-    """Whether the events come from another source, whose offsets say nothing about those of the events topic."""
-    return bool(epoch.privacy["data_source"] != epoch.topic)
-
-
-def charge_of(epoch: Epoch) -> Charge:
-    """What an epoch costs its data source, all of it before its first release.
-
-    It covers the offsets from which the epoch counts, or the days; of a derived stream nobody knows them, so all of the
-    source's.
-    """
-    guarantee, mechanism = epoch.guarantee, epoch.mechanism
-    stream = epoch.privacy["stream"]
-    first, *further = epoch.offsets if epoch.days is None else (epoch.first_day,)
-    if _is_derived(epoch):
-        first, further = 0, []
-    return Charge(
-        id=f"{stream}/epoch/{epoch.number}/{epoch.nonce.hex()}",
-        what=f"running histogram of stream {stream}, epoch {epoch.number}",
-        unit=guarantee.unit,
-        rho=guarantee.rho,
-        delta=guarantee.threshold_delta
-        + program_delta(
-            guarantee.delta, mechanism.chain_rounds, mechanism.items_per_event, guarantee.unit, mechanism.name
-        ),
-        first_offset=first,
-        end_offset=None,
-        digest=epoch.fingerprint,
-        exact=(guarantee.epsilon, guarantee.delta),
-        loss=mechanism.loss,
-        further_offsets=tuple(further),
-        zone="" if epoch.days is None else epoch.days.zone,
-    )

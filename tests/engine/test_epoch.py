@@ -10,7 +10,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.calibration import Guarantee
 from stream_dp.engine.epoch import Epoch, EpochRefused
-from stream_dp.epochs.lifecycle import charge_of
+from stream_dp.epochs.charges import charge_of
 from stream_dp.events.record import LARGEST_VALUE, Record
 from stream_dp.pipeline.intake import Intake
 from tests.format_3 import KEY, LEFT

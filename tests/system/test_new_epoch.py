@@ -19,6 +19,7 @@ from stream_dp.dev import redis_server
 from stream_dp.engine import epoch
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs import lifecycle as epochs_module
+from stream_dp.epochs.charges import charge_of
 from stream_dp.epochs.journal import EpochClosed, EpochJournal
 from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.epochs.published import sharding_now
@@ -267,7 +268,7 @@ def test_an_epoch_that_an_earlier_version_has_charged_is_opened_at_that_charge(
 ) -> None:
     """Its worker died before the first checkpoint; since then the same epoch would be charged another delta."""
     stream.feed(some_events(5, seed=12))
-    now = epochs_module.charge_of
+    now = charge_of
 
     def before(opened: epoch.Epoch) -> Charge:
         charge = now(opened)

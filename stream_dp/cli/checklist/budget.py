@@ -12,9 +12,9 @@ from stream_dp.config.days import days_of
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import clock
 from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.epochs.charges import charge_of
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.journaled_ledger import look
-from stream_dp.epochs.lifecycle import charge_of
 from stream_dp.kafka import log
 from stream_dp.privacy import composition
 from stream_dp.privacy.vector import Vector, larger
