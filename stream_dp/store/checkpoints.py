@@ -24,9 +24,7 @@ the key has written it, for this place, is damage.  Only the fence has none, bec
 """
 
 import logging
-import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -34,9 +32,8 @@ from typing import Any
 import msgspec
 from redis import Redis
 from redis.client import Pipeline as Transaction
-from redis.exceptions import ResponseError, WatchError
+from redis.exceptions import WatchError
 
-from stream_dp.errors import Refused
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.store.checkpoint_columns import (
     columns_of,
@@ -60,32 +57,23 @@ from stream_dp.store.checkpoint_records import (
     unpack_closing,
     unpack_meta,
 )
+from stream_dp.store.fence import Fence, Fenced, damage_of, sound
 from stream_dp.store.seals import Seal, Seals
 
 __all__ = [
     "Checkpoint",
     "CheckpointStore",
     "Closing",
-    "Fenced",
     "KnownLabels",
     "PreparedCheckpoint",
     "Sharding",
     "StateDamaged",
-    "Superseded",
 ]
 
 logger = logging.getLogger(__name__)
 
 _LABELS_PER_COMMAND = 10_000
 _LARGEST_PIECE = 1 << 24  # bytes of pairs in one element of their list
-
-
-class Fenced(Refused):
-    """Another worker has taken the stream over: this one must stop."""
-
-
-class Superseded(Fenced):
-    """It was another worker that took the stream over, and nothing is lost."""
 
 
 @dataclass
@@ -161,7 +149,7 @@ class CheckpointStore:
         self._redis = redis
         self._stream = stream
         self._prefix = f"stream_dp:{{{stream}}}:"
-        self._token = b""
+        self._fence = Fence(redis, self._key("fence"), self._key("meta"))
         self._seals: Seals | None = None
         self._held = _Held()
         self._unread: KnownLabels | None = None
@@ -172,27 +160,12 @@ class CheckpointStore:
         return self._prefix + name
 
     def take_over(self) -> None:
-        """Fence off every other worker.  A worker that held the stream before may only renew its own hold.
-
-        The token is random: a Redis that was rolled back would give the same number of a counter to two workers.
-        """
-        if not self._token:
-            token = secrets.token_hex(16).encode()
-            self._redis.set(self._key("fence"), token)
-            self._token = token
-        else:
-            self.check_hold()
+        """Fence off every other worker.  A worker that held the stream before may only renew its own hold."""
+        self._fence.take_over()
 
     def check_hold(self) -> None:
         """Raise `Fenced` if another worker has taken the stream over."""
-        with _damage_of("fence"):
-            self._check_fence(self._redis.get(self._key("fence")))
-
-    def _check_fence(self, found: Any) -> None:
-        if found is None:
-            raise Fenced("Redis has lost its state while this worker ran: it stops; restore Redis")
-        if found != self._token:
-            raise Superseded("another worker has taken this stream over; this one stops")
+        self._fence.check_hold()
 
     def holds_state(self) -> bool:
         """Whether there is a checkpoint, sound or not."""
@@ -200,7 +173,7 @@ class CheckpointStore:
 
     def has_changed(self) -> bool:
         """Whether Redis holds another checkpoint than the one that was loaded or written here last."""
-        with _damage_of("meta"):
+        with damage_of("meta"):
             return bool((self._redis.get(self._key("meta")) or b"") != self._held.packed)
 
     def load(self, key: bytes, known: KnownLabels | None = None) -> Checkpoint | None:
@@ -252,14 +225,14 @@ class CheckpointStore:
         if known is None:
             return
         assert self._seals is not None
-        with _damage_of("labels"):
+        with damage_of("labels"):
             labels: Any = self._redis.lrange(self._key("labels"), 0, len(known.labels) - 1)
         for name, piece in label_pieces(labels):
             if self._seals.of(name, known.nonce).followed_by(piece).digest != known.seals[name].digest:
                 raise damaged("labels")
 
     def _load(self, seals: Seals, check: str, known: KnownLabels | None) -> Checkpoint | None:
-        with self._redis.pipeline(transaction=True) as transaction, _damage_of("meta"):
+        with self._redis.pipeline(transaction=True) as transaction, damage_of("meta"):
             transaction.watch(self._key("meta"))
             packed: Any = transaction.get(self._key("meta"))
             if packed is None:
@@ -274,7 +247,7 @@ class CheckpointStore:
             for name in columns:
                 transaction.get(self._key(name))
             names = "labels", "pairs", *columns
-            labels, pieces, *cells = map(_sound, names, transaction.execute(raise_on_error=False))
+            labels, pieces, *cells = map(sound, names, transaction.execute(raise_on_error=False))
         pairs = b"".join(pieces)
         found = {name: column or b"" for name, column in zip(columns, cells, strict=True)}
         nonce = meta.epoch.nonce
@@ -325,7 +298,7 @@ class CheckpointStore:
             transaction.multi()
             transaction.delete(*map(self._key, ("closing", "meta", "labels", "pairs", "counts")), *columns)
 
-        self._unless_fenced(forget)
+        self._fence.write_unless_lost(forget)
         self._seals, self._held = Seals(key, self._stream), _Held()
 
     def mark_closing(self, closing: Closing, key: bytes) -> None:
@@ -336,7 +309,7 @@ class CheckpointStore:
             transaction.multi()
             transaction.set(self._key("closing"), packed)
 
-        self._unless_fenced(mark)
+        self._fence.write_unless_lost(mark)
 
     def is_closing(self) -> bool:
         """Whether `mark_closing` has said anything that `start_over` has not made needless."""
@@ -344,7 +317,7 @@ class CheckpointStore:
 
     def closing(self, key: bytes) -> Closing | None:
         """What `mark_closing` has said last, and `start_over` has not made needless.  Raises `StateDamaged`."""
-        with _damage_of("closing"):
+        with damage_of("closing"):
             packed: Any = self._redis.get(self._key("closing"))
         return None if packed is None else unpack_closing(packed, Seals(key, self._stream))
 
@@ -395,25 +368,9 @@ class CheckpointStore:
             transaction.multi()
             self._write(transaction, prepared)
 
-        with _damage_of("fence, meta"):
-            self._unless_fenced(write_unless_written)
+        with damage_of("fence, meta"):
+            self._fence.write_unless_lost(write_unless_written)
         self._held = prepared.after
-
-    def _unless_fenced(self, change: Callable[[Transaction], None]) -> None:
-        """Do this in one transaction, again where another worker or a lost connection came between.  Raises `Fenced`.
-
-        `change` gets a transaction that watches `fence` and `meta`, may read, and calls `multi()` before it writes.
-        """
-
-        def guarded(transaction: Transaction) -> None:
-            self._check_fence(transaction.get(self._key("fence")))
-            change(transaction)
-
-        try:
-            self._redis.transaction(guarded, self._key("fence"), self._key("meta"))
-        except ResponseError as error:  # the client's text quotes the command, and so labels and noise
-            answer = str(error).rpartition(" of pipeline caused error: ")[2]
-            raise type(error)(answer) from None
 
     def _write(self, transaction: Transaction, prepared: PreparedCheckpoint) -> None:
         if prepared.forgets_labels:
@@ -437,21 +394,3 @@ class CheckpointStore:
 def _day(counted: Meta | Checkpoint) -> int:
     """The day whose pairs it has."""
     return counted.epoch.day_of(counted.position.closed)
-
-
-@contextmanager
-def _damage_of(name: str) -> Iterator[None]:
-    """A value of another type than it was written with is damage, and no outage."""
-    try:
-        yield
-    except ResponseError as error:
-        _sound(name, error)
-
-
-def _sound(name: str, answer: Any) -> Any:
-    """What Redis has answered about the key of this name; raises what is no answer."""
-    if isinstance(answer, ResponseError) and "WRONGTYPE" in str(answer):
-        raise damaged(name) from None
-    if isinstance(answer, Exception):
-        raise answer
-    return answer

@@ -23,7 +23,8 @@ from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.sinks.dead_letters import DeadLetters
-from stream_dp.store.checkpoints import CheckpointStore, Superseded
+from stream_dp.store.checkpoints import CheckpointStore
+from stream_dp.store.fence import Superseded
 from stream_dp.store.lease import LEASE_SECONDS, Lease
 from stream_dp.workers.resume import NewEpoch, Resumed, open_next, resume
 from stream_dp.workers.session import Session

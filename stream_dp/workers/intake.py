@@ -36,7 +36,7 @@ from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.sinks.dead_letters import DeadLetters, prepare_dead_letters
 from stream_dp.sinks.seals import HEADS_OF_MEMBERS, HEADS_OF_WORKER
 from stream_dp.sinks.sending import Addressed, InFlight, batches, producer, stop_client, stop_producer
-from stream_dp.store.checkpoints import Fenced
+from stream_dp.store.fence import Fenced
 from stream_dp.store.noise_key import noise_key
 from stream_dp.workers.group import ends_of, membership
 from stream_dp.workers.owned_partition import OwnedPartition

@@ -25,7 +25,7 @@ from stream_dp.operations.retry import OUTAGES, retry_until_done
 from stream_dp.operations.watch import Watch
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.sinks.sending import InFlight, producer, stop_client, stop_producer
-from stream_dp.store.checkpoints import Fenced
+from stream_dp.store.fence import Fenced
 from stream_dp.workers.group import ends_of, membership, require_shards
 from stream_dp.workers.owned_shard import OwnedShard
 from stream_dp.workers.stream_topics import prepare_topics_of_shards

@@ -20,7 +20,7 @@ from stream_dp.pipeline.frames import FrameRefused
 from stream_dp.privacy.keyed_noise import WrongNoise
 from stream_dp.releases.merge import ShardsRefused
 from stream_dp.store.checkpoint_records import StateDamaged
-from stream_dp.store.checkpoints import Fenced
+from stream_dp.store.fence import Fenced
 from stream_dp.store.ledger import LedgerRefused
 from stream_dp.store.noise_key import NoKey
 

@@ -24,10 +24,10 @@ from stream_dp.store import checkpoints
 from stream_dp.store.checkpoints import (
     Checkpoint,
     CheckpointStore,
-    Fenced,
     PreparedCheckpoint,
     StateDamaged,
 )
+from stream_dp.store.fence import Fenced
 from tests import redis_contents
 from tests.nodes import live_nodes
 from tests.system.streams import some_events

@@ -10,7 +10,8 @@ from redis import Redis
 
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.pipeline.pipeline import Pipeline
-from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Fenced, StateDamaged
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
+from stream_dp.store.fence import Fenced
 from tests import redis_contents
 from tests.format_3 import KEY, LEFT, put_back
 

@@ -28,7 +28,8 @@ from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.keyed_noise import NOISE_VERSION
 from stream_dp.releases.release import decode_release
 from stream_dp.store import ledger as ledger_module
-from stream_dp.store.checkpoints import CheckpointStore, Fenced
+from stream_dp.store.checkpoints import CheckpointStore
+from stream_dp.store.fence import Fenced
 from stream_dp.store.ledger import Ledger, LedgerRefused
 from stream_dp.verification.rebuild import rebuild
 from stream_dp.workers import session
