@@ -1,9 +1,11 @@
-"""`stream-dp dashboard`: a stream's releases on a live web page.  It reads public topics only."""
+"""`stream-dp dashboard`: the releases of streams on a live web page.  It reads public topics only."""
 
 import json
 import os
 import signal
 import socket
+from collections import Counter
+from pathlib import Path
 from string import ascii_letters, digits
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -14,14 +16,26 @@ from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.config.connections import kafka_options
 from stream_dp.config.reading import load_settings
-from stream_dp.dashboard.server import serve
+from stream_dp.config.settings import Settings
+from stream_dp.dashboard.server import Source, serve
 
 PASSWORD = "STREAM_DASHBOARD_PASSWORD"
 
 
 def dashboard(
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
+    settings: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--settings",
+            "-s",
+            metavar="FILE",
+            help="Settings file; several show several streams.  [default: stream.toml, if it exists]",
+        ),
+    ] = None,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option("--stream", help="Name of the stream; several are shown with an index of them."),
+    ] = None,
     kafka: options.Kafka = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")
@@ -40,13 +54,18 @@ def dashboard(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON, for machines.")] = False,
 ) -> None:
-    """Show a stream's running histogram on a live web page, until stopped with Ctrl-C.
+    """Show running histograms on a live web page, until stopped with Ctrl-C.
 
-    It reads the topics of releases and of results, which are public, and nothing else.
+    It reads the topics of releases, epochs and results, which are public, and nothing else.  Several streams get an
+    index at /, and each its page at /streams/NAME/.
 
     [bold]Examples[/]
 
       stream-dp dashboard --stream shop
+
+      stream-dp dashboard --stream shop --stream news
+
+      stream-dp dashboard --settings shop.toml --settings news.toml
 
       stream-dp dashboard --stream shop --port 0 --json
 
@@ -54,19 +73,48 @@ def dashboard(
 
       STREAM_DASHBOARD_PASSWORD=... stream-dp dashboard --stream shop --host 0.0.0.0 --user anna
     """
-    found = load_settings(settings, stream=stream, kafka=kafka)
+    found = _streams(settings or [], stream or [], kafka)
     login = _login(user)
     embedders = [_origin(each) for each in embed_in or []]
-    kafka_options(found.kafka_address)  # a mistake in it is told before anything is served
+    for each in found:
+        kafka_options(each.kafka_address)  # a mistake in it is told before anything is served
     listener = listen(host, port)
-    url = address(listener)
-    told = json.dumps({"stream": found.stream, "url": url})
-    typer.echo(told if as_json else f"Dashboard of {found.stream}: {url} (Ctrl-C ends it)")
+    typer.echo(_told([each.stream for each in found], address(listener), as_json))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as cleanly as Ctrl-C
     try:
-        serve(listener, found.kafka_address, found.releases, found.results, login, embedders)
+        sources = [Source(each.kafka_address, each.releases, each.results) for each in found]
+        serve(listener, sources, login, embedders)
     except KeyboardInterrupt:
         return
+
+
+def _streams(files: list[Path], names: list[str], kafka: str | None) -> list[Settings]:
+    """The streams to show: of each settings file one, or those that are named.  Raises `Mistake` or `SettingsError`."""
+    if len(files) > 1 and names:
+        raise Mistake(
+            "each --settings names its stream: leave --stream out, or give one --settings for all of them"
+        )
+    if len(files) > 1:
+        found = [load_settings(each, kafka=kafka) for each in files]
+    else:
+        file = files[0] if files else None
+        given: list[str] | list[None] = names or [None]
+        found = [load_settings(file, stream=each, kafka=kafka) for each in given]
+    for name, times in Counter(each.stream for each in found).items():
+        if times > 1:
+            raise Mistake(f"the stream {name!r} is named {times} times: name each once")
+    return found
+
+
+def _told(streams: list[str], url: str, as_json: bool) -> str:
+    """Where the page is, for people and for machines."""
+    if len(streams) == 1:
+        told = {"stream": streams[0], "url": url}
+        return json.dumps(told) if as_json else f"Dashboard of {streams[0]}: {url} (Ctrl-C ends it)"
+    if as_json:
+        pages = [{"stream": each, "url": f"{url}streams/{each}/"} for each in streams]
+        return json.dumps({"streams": pages, "url": url})
+    return f"Dashboard of {len(streams)} streams: {url} (Ctrl-C ends it)"
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -96,3 +96,23 @@ class Frame(Struct, kw_only=True):
     protects: str | UnsetType = UNSET
     new: list[tuple[str, int]] | UnsetType = UNSET
     results: list[Result] | UnsetType = UNSET
+
+
+class StreamSummary(Struct, frozen=True, kw_only=True):
+    """How one stream is.  `address`: where its page is, relative to the index.  The rest is as in `Frame`.
+
+    `released`: how many labels the release holds.  `largest`: the first of them.  All that is of a release is null
+    before there is one.
+    """
+
+    stream: str
+    address: str
+    state: State
+    age: float | None
+    delay: float
+    behind: int
+    release: FrameRelease | None
+    released: int | None
+    largest: list[str]
+    protects: str | None
+    unmetered: bool

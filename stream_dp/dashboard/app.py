@@ -1,7 +1,8 @@
-"""The web application: one page, a stream of frames, and a small JSON API (static/openapi.json describes it)."""
+"""The web application of one stream: a page, frames for it, and a JSON API (static/openapi.json describes it)."""
 
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -15,13 +16,13 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from stream_dp.config.times import parse_time
-from stream_dp.dashboard.answers import Problem, ToldRelease
+from stream_dp.dashboard.answers import FrameRelease, Problem, StreamSummary, ToldRelease
 from stream_dp.dashboard.earlier import EarlierEpochs
-from stream_dp.dashboard.frames import Frames
+from stream_dp.dashboard.frames import Frames, age_of
 from stream_dp.dashboard.guarantee import guarantee, protects
 from stream_dp.dashboard.protection import EMBEDDED, BasicAuth, SafeHeaders
 from stream_dp.dashboard.reader import Reader
@@ -35,6 +36,9 @@ from stream_dp.releases.windows import Span
 MOST_VIEWERS = 1_000
 MOST_LABELS = 100
 """Of one question for the history."""
+
+MOST_LARGEST = 3
+"""Labels that the index names of each stream."""
 
 _MOST_LOOKUPS = 8  # questions for a past round that wait for their turn
 STATIC = Path(__file__).parent / "static"
@@ -55,30 +59,35 @@ class Dashboard:
 
         `embedders`: the origins whose pages may embed the chart.
         """
-        routes = [
+        return guarded(self.routes(), self.runs, login, embedders)
+
+    def routes(self, one_of_several: bool = False) -> list[BaseRoute]:
+        """The page, its files and the API; with a link to the index where it is `one_of_several`."""
+        files: list[BaseRoute] = [Mount("/", StaticFiles(directory=STATIC, html=True))]
+        if one_of_several:
+            files.insert(0, Route("/", self.inner_page))
+        return [
             Route("/api/v1/release/latest", self.latest),
             Route("/api/v1/release", self.release),
             Route("/api/v1/window", self.window),
             Route("/api/v1/history", self.history),
             Route("/api/v1/results", self.results),
             Route("/api/v1/stream", self.stream),
+            Route("/api/v1/streams", self.streams),
             Route(EMBEDDED, self.embedded),
             Route("/livez", self.alive),
             Route("/readyz", self.ready),
-            Mount("/", GZipMiddleware(StaticFiles(directory=STATIC, html=True))),
+            Mount("/", GZipMiddleware(Router(files))),
         ]
-        middleware = [Middleware(SafeHeaders, embedders=embedders)]
-        if login is not None:
-            middleware.append(Middleware(BasicAuth, user=login[0], password=login[1]))
-        return Starlette(routes=routes, middleware=middleware, lifespan=self._lifespan)
 
     @asynccontextmanager
-    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+    async def runs(self) -> AsyncIterator[None]:
+        """Read the stream and make frames of it, until the block ends."""
         self.reader.start()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.frames.follow)
             yield
-            self.frames.close()
+            self.close()
             tasks.cancel_scope.cancel()
         await run_in_threadpool(self.reader.stop)
 
@@ -137,7 +146,7 @@ class Dashboard:
         low, high = whole_intervals(release)
         guaranteed = guarantee(release, self.reader.board.is_unmetered(release))
         told = msgspec.structs.asdict(release) | told_totals(release)
-        return _json(
+        return json_answer(
             ToldRelease(**told, low=low, high=high, protects=protects(release), guarantee=guaranteed)
         )
 
@@ -152,7 +161,7 @@ class Dashboard:
         except ValueError as mistake:
             return _problem(400, str(mistake))
         if epoch is None or newest is None or epoch == newest.epoch:
-            return _json(self.reader.board.series(labels))
+            return json_answer(self.reader.board.series(labels))
         if epoch > newest.epoch:
             return _problem(404, f"epoch {epoch} has not begun: the newest is {newest.epoch}")
         if self._lookups >= _MOST_LOOKUPS:
@@ -164,11 +173,37 @@ class Dashboard:
             return _unread(failure)
         finally:
             self._lookups -= 1
-        return _json(found.series(labels))
+        return json_answer(found.series(labels))
 
     async def results(self, _: Request) -> Response:
         """The results of one-shot jobs, newest first."""
-        return _json(self.reader.board.results)
+        return json_answer(self.reader.board.results)
+
+    async def streams(self, _: Request) -> Response:
+        """How the stream is, as one of those that this place has."""
+        return json_answer([self.summary("./")])
+
+    def summary(self, address: str) -> StreamSummary:
+        """How the stream is at this moment, for an index from which its page is at `address`."""
+        view = self.reader.board.view(time.monotonic())
+        release = view.release
+        return StreamSummary(
+            stream=self.reader.stream,
+            address=address,
+            state=view.state,
+            age=age_of(view),
+            delay=round(view.delay, 3),
+            behind=view.behind,
+            release=None if release is None else msgspec.convert(release, FrameRelease, from_attributes=True),
+            released=None if release is None else len(release.labels),
+            largest=[] if release is None else release.labels[:MOST_LARGEST],
+            protects=None if release is None else protects(release),
+            unmetered=view.unmetered,
+        )
+
+    def close(self) -> None:
+        """End every viewer's stream."""
+        self.frames.close()
 
     async def stream(self, _: Request) -> Response:
         """Server-sent events: the whole picture, then updates."""
@@ -193,9 +228,12 @@ class Dashboard:
 
     async def embedded(self, _: Request) -> Response:
         """The page with the chart alone, for a frame on another page."""
-        whole = (STATIC / "index.html").read_text()
-        page = whole.replace('<html lang="en">', '<html lang="en" data-place="embed">')
+        page = _placed("embed")
         return HTMLResponse(page.replace("<head>", '<head><base target="_blank">'))
+
+    async def inner_page(self, _: Request) -> Response:
+        """The page with a link to all streams."""
+        return HTMLResponse(_placed("one-of-several"))
 
     async def alive(self, _: Request) -> Response:
         """That this process answers."""
@@ -206,6 +244,25 @@ class Dashboard:
         if self.reader.is_ready():
             return Response("ok\n", media_type="text/plain")
         return Response("the releases topic cannot be read\n", 503, media_type="text/plain")
+
+
+def guarded(
+    routes: Sequence[BaseRoute],
+    runs: Callable[[], AbstractAsyncContextManager[None]],
+    login: tuple[str, str] | None,
+    embedders: Sequence[str],
+) -> Starlette:
+    """An application with safe headers, behind `login` if there is one; `runs` is entered while it serves."""
+    middleware = [Middleware(SafeHeaders, embedders=embedders)]
+    if login is not None:
+        middleware.append(Middleware(BasicAuth, user=login[0], password=login[1]))
+    return Starlette(routes=routes, middleware=middleware, lifespan=lambda _: runs())
+
+
+def _placed(place: str) -> str:
+    """The page as it is at a place that its styles know."""
+    page = (STATIC / "index.html").read_text()
+    return page.replace('<html lang="en">', f'<html lang="en" data-place="{place}">')
 
 
 def _place(asked: QueryParams) -> tuple[int | datetime, int | None]:
@@ -230,7 +287,8 @@ def _number(asked: QueryParams, name: str) -> int:
     return int(text)
 
 
-def _json(value: object) -> Response:
+def json_answer(value: object) -> Response:
+    """An answer that is never kept, because the next one is another."""
     return _raw(msgspec.json.encode(value))
 
 

@@ -107,7 +107,7 @@ class Frames:
         frame = Frame(
             state=view.state,
             stream=self._stream,
-            age=max(0.0, round(time.time() - view.published, 3)) if view.release else None,
+            age=age_of(view),
             delay=round(view.delay, 3),
             behind=view.behind,
             rate=None if view.rate is None else round(view.rate, 2),
@@ -148,3 +148,8 @@ class Frames:
     def _event(self, name: str, frame: Frame) -> bytes:
         """One message of a server-sent event stream."""
         return b"event: %b\nid: %d\ndata: %b\n\n" % (name.encode(), self._number, msgspec.json.encode(frame))
+
+
+def age_of(view: BoardView) -> float | None:
+    """Seconds since the newest release was written into its topic, None before there is one."""
+    return max(0.0, round(time.time() - view.published, 3)) if view.release else None

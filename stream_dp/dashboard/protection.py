@@ -44,7 +44,10 @@ class SafeHeaders:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        chosen = _HEADERS | self._own.get(scope.get("path", ""), {})
+        last = (
+            "/" + scope.get("path", "").rpartition("/")[2]
+        )  # each of several streams has such a page and script
+        chosen = _HEADERS | self._own.get(last, {})
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":

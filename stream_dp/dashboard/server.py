@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import uvicorn
 
@@ -9,6 +10,7 @@ from stream_dp.config.connections import Kafka
 from stream_dp.dashboard.app import Dashboard
 from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.reader import Reader
+from stream_dp.dashboard.streams import Streams
 
 _GRACE_SECONDS = 3
 
@@ -16,27 +18,38 @@ _GRACE_SECONDS = 3
 class _Server(uvicorn.Server):
     """Ends the viewers' streams before it waits for open requests to end."""
 
-    def __init__(self, config: uvicorn.Config, dashboard: Dashboard) -> None:
+    def __init__(self, config: uvicorn.Config, served: Dashboard | Streams) -> None:
         super().__init__(config)
-        self._dashboard = dashboard
+        self._served = served
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._dashboard.frames.close()
+        self._served.close()
         await super().shutdown(sockets)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The public topics of one stream, and the broker that has them."""
+
+    kafka: Kafka
+    releases: str
+    results: str
 
 
 def serve(
     listener: socket.socket,
-    kafka: Kafka,
-    releases: str,
-    results: str,
+    sources: Sequence[Source],
     login: tuple[str, str] | None = None,
     embedders: Sequence[str] = (),
 ) -> None:
-    """Serve on a bound socket until SIGINT or SIGTERM.  Kafka and the topics need not be there yet."""
-    dashboard = Dashboard(Reader(kafka, releases, results, Board()))
+    """Serve on a bound socket until SIGINT or SIGTERM: one stream's page, or an index of several with the page of each.
+
+    Kafka and the topics need not be there yet.
+    """
+    dashboards = [Dashboard(Reader(each.kafka, each.releases, each.results, Board())) for each in sources]
+    served = dashboards[0] if len(dashboards) == 1 else Streams(dashboards)
     config = uvicorn.Config(
-        dashboard.app(login, embedders),
+        served.app(login, embedders),
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -44,4 +57,4 @@ def serve(
         ws="none",
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    _Server(config, dashboard).run(sockets=[listener])
+    _Server(config, served).run(sockets=[listener])

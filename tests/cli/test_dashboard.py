@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from stream_dp.cli import app
 from stream_dp.cli.dashboard import PASSWORD
+from stream_dp.dashboard.server import Source
 
 
 @pytest.fixture
@@ -19,12 +21,46 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
     return listeners
 
 
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The broker and the releases topic of each stream that it would have shown."""
+    found: list[tuple[str, str]] = []
+
+    def serve(listener: socket.socket, sources: Sequence[Source], *_: object) -> None:
+        listener.close()
+        found.extend((str(each.kafka), each.releases) for each in sources)
+
+    monkeypatch.setattr("stream_dp.cli.dashboard.serve", serve)
+    return found
+
+
 def test_machines_are_told_the_address_that_it_listens_on(served: list[socket.socket]) -> None:
     ran = CliRunner().invoke(app, ["dashboard", "--stream", "shop", "--port", "0", "--json"])
     [listener] = served
     port = listener.getsockname()[1]
     listener.close()
     assert json.loads(ran.stdout) == {"stream": "shop", "url": f"http://127.0.0.1:{port}/"}
+
+
+def test_several_streams_of_one_broker(shown: list[tuple[str, str]]) -> None:
+    words = ["--stream", "shop", "--stream", "news", "--kafka", "broker:9092", "--port", "0"]
+    ran = CliRunner().invoke(app, ["dashboard", *words])
+    assert shown == [("broker:9092", "shop.releases"), ("broker:9092", "news.releases")]
+    assert ran.stdout.startswith("Dashboard of 2 streams: http://127.0.0.1:")
+
+
+def test_several_settings_files_each_with_its_broker(shown: list[tuple[str, str]], tmp_path: Path) -> None:
+    words = ["--port", "0", "--json"]
+    for name in ("shop", "news"):
+        file = tmp_path / f"{name}.toml"
+        file.write_text(f'stream = "{name}"\nkafka = "{name}.example:9092"\n')
+        words += ["--settings", str(file)]
+    ran = CliRunner().invoke(app, ["dashboard", *words])
+    assert shown == [("shop.example:9092", "shop.releases"), ("news.example:9092", "news.releases")]
+    told = json.loads(ran.stdout)
+    assert told["streams"] == [
+        {"stream": name, "url": f"{told['url']}streams/{name}/"} for name in ("shop", "news")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -37,6 +73,9 @@ def test_machines_are_told_the_address_that_it_listens_on(served: list[socket.so
         (["--embed-in", "https://a.example; script-src *"], "--embed-in takes a site"),
         (["--embed-in", "*"], "--embed-in takes a site"),
         (["--settings", "{settings}"], "kafka_security"),
+        (["--stream", "x"], "the stream 'x' is named 2 times: name each once"),
+        (["--settings", "{settings}", "--settings", "{settings}"], "leave --stream out"),
+        (["--stream", "two words"], "--stream"),
     ],
 )
 def test_a_mistake_ends_it_with_one_sentence(

@@ -11,13 +11,16 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
+from selenium.webdriver import Chrome
 
 from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import embedded
 from tests.dashboard.chromium import chromium, prefer, screenshot, size
 from tests.dashboard.page import of_page, text, wait_for, wait_for_round
-from tests.dashboard.running import running
+from tests.dashboard.running import Running, running
 from tests.dashboard.shop import RELEASES, ROUNDS_APART, an_hour
+from tests.example_releases import release
+from tests.system.browser.published import write
 from tests.system.streams import Stream
 
 _POINTS = "Number(document.getElementById('plot').getAttribute('aria-valuemax'))"
@@ -32,30 +35,57 @@ PICTURES = {
 }
 """By name: what the address asks for, the width and height of the screen, the theme, and the round on show."""
 
+SEVERAL = ("--stream", "flights", "--stream", "news")
+
+
+FLIGHTS = {"New York – Chicago": 14_210, "New York – Los Angeles": 11_050, "Newark – Boston": 9_870}
+
 
 def main(folder: Path = FOLDER) -> None:
     """Start everything, take the pictures, and stop it all."""
     console = Console()
     with tempfile.TemporaryDirectory() as name, embedded(Path(name) / "servers") as servers:
         place = Path(name)
-        stream = Stream(Settings(stream="shop", kafka=servers.kafka), place)
-        stream.create_topics()
-        stream.write("shop.releases", an_hour("shop", time.time_ns() // 1_000_000))
-        with running(servers.kafka, "shop", place) as dashboard, chromium(place / "profile") as browser:
-            dashboard.wait_until_round(LAST)
-            for picture, (query, width, height, scheme, shown) in track(
-                PICTURES.items(), "Pictures", console=console
-            ):
-                prefer(browser, scheme)
-                size(browser, width, height, scale=1)
-                browser.get(f"{dashboard.url}/{query}")
-                wait_for_round(browser, shown)
-                wait_for(browser, lambda: of_page(browser, "curves", _POINTS) > 10)
-                if shown == LAST:
-                    wait_for(browser, lambda: text(browser, "rising") != "")
-                browser.execute_script("return document.fonts.ready")
-                screenshot(browser, folder / f"{picture}.png")
-    console.print(f"{len(PICTURES)} pictures are in {folder}.")
+        with chromium(place / "profile") as browser:
+            _publish(servers.kafka, place)
+            with running(servers.kafka, "shop", place, more=SEVERAL) as dashboard:
+                _take_index(browser, dashboard, folder / "page-streams.png")
+            with running(servers.kafka, "shop", place) as dashboard:
+                dashboard.wait_until_round(LAST)
+                for picture in track(PICTURES, "Pictures", console=console):
+                    _take(browser, dashboard, picture, folder / f"{picture}.png")
+    console.print(f"{len(PICTURES) + 1} pictures are in {folder}.")
+
+
+def _publish(kafka: str, place: Path) -> None:
+    """An hour of a shop, and one release of flights; the stream of news has none."""
+    shop, flights = (Stream(Settings(stream=name, kafka=kafka), place) for name in ("shop", "flights"))
+    for each in (shop, flights):
+        each.create_topics()
+    shop.write("shop.releases", an_hour("shop", time.time_ns() // 1_000_000))
+    write(flights, release(1_200, FLIGHTS))
+
+
+def _take_index(browser: Chrome, dashboard: Running, file: Path) -> None:
+    prefer(browser, "light")
+    size(browser, 1280, 400, scale=1)
+    browser.get(dashboard.url)
+    released = "return document.querySelectorAll('#streams .protects:not([hidden])').length"
+    wait_for(browser, lambda: browser.execute_script(released) == 2)
+    screenshot(browser, file)
+
+
+def _take(browser: Chrome, dashboard: Running, picture: str, file: Path) -> None:
+    query, width, height, scheme, shown = PICTURES[picture]
+    prefer(browser, scheme)
+    size(browser, width, height, scale=1)
+    browser.get(f"{dashboard.url}/{query}")
+    wait_for_round(browser, shown)
+    wait_for(browser, lambda: of_page(browser, "curves", _POINTS) > 10)
+    if shown == LAST:
+        wait_for(browser, lambda: text(browser, "rising") != "")
+    browser.execute_script("return document.fonts.ready")
+    screenshot(browser, file)
 
 
 if __name__ == "__main__":

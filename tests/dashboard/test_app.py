@@ -38,8 +38,8 @@ API: dict[str, Any] = json.loads((STATIC / "openapi.json").read_text())
 class Topic:
     """In place of the reader: a board, and releases of the past in a dictionary."""
 
-    def __init__(self) -> None:
-        self.stream = "shop"
+    def __init__(self, stream: str = "shop") -> None:
+        self.stream = stream
         self.board = Board()
         self.archive = self
         self.held: dict[int, Release] = {}
@@ -236,7 +236,7 @@ def test_the_description_is_openapi_and_names_every_address(client: TestClient) 
     served = {route.path for route in Dashboard(Topic()).app().routes}  # type: ignore[arg-type, attr-defined]
     files = ""  # everything in the folder `static`, and nothing else
     assert served == API["paths"].keys() | {files}
-    names = {"index.html", "protection.html", "dashboard.css", "openapi.json"} | {
+    names = {"index.html", "streams.html", "protection.html", "dashboard.css", "openapi.json"} | {
         file.name for file in SCRIPTS
     }
     assert {file.name for file in STATIC.iterdir()} == names | {"vendor"}

@@ -18,6 +18,7 @@ from stream_dp.dashboard.answers import (
     HistoryAnswer,
     LabelHistory,
     Problem,
+    StreamSummary,
     ToldRelease,
 )
 from stream_dp.dashboard.app import Dashboard
@@ -38,10 +39,21 @@ _ANSWERS: dict[str, Any] = {
     "/api/v1/history": HistoryAnswer,
     "/api/v1/results": list[Result],
     _STREAM: Frame,
+    "/api/v1/streams": list[StreamSummary],
 }
 """What an address answers.  The probes answer in plain text."""
 
-_STRUCTS = (ToldRelease, WindowRecord, HistoryAnswer, LabelHistory, Result, Problem, FrameRelease, Frame)
+_STRUCTS = (
+    ToldRelease,
+    WindowRecord,
+    HistoryAnswer,
+    LabelHistory,
+    Result,
+    Problem,
+    FrameRelease,
+    Frame,
+    StreamSummary,
+)
 _RECORDS = {ToldRelease: "release", FrameRelease: "release", WindowRecord: "window"}
 """Structs with the fields of a record: the notes about that record explain them."""
 

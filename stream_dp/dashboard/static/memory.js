@@ -13,3 +13,9 @@ export function remembered(name, otherwise) {
     return otherwise;
   }
 }
+
+/* The name of what is remembered for this page alone: where one server has several streams, each has its own. */
+export function ofPlace(name) {
+  const folder = location.pathname.replace(/[^/]*$/, "");
+  return folder.length > 1 ? `${name} ${folder}` : name;
+}

@@ -1,13 +1,14 @@
 /* Labels that the viewer pinned: they stay on top of the table, and the chart is of them. */
 
 import { address, asked } from "./address.js";
-import { remember, remembered } from "./memory.js";
+import { ofPlace, remember, remembered } from "./memory.js";
 import { view } from "./state.js";
 
 export const MOST_PINS = 20, MOST_CURVES = 8;
 const LARGEST = 5;
+const PINS = ofPlace("pins");
 const named = asked("label");
-const pins = new Set((named.length ? named : remembered("pins", [])).filter((each) => typeof each === "string").slice(0, MOST_PINS));
+const pins = new Set((named.length ? named : remembered(PINS, [])).filter((each) => typeof each === "string").slice(0, MOST_PINS));
 
 export function pinned() {
   return [...pins];
@@ -22,7 +23,7 @@ export function toggle(label) {
   if (pins.has(label)) pins.delete(label);
   else if (pins.size < MOST_PINS) pins.add(label);
   else return false;
-  remember("pins", pinned());
+  remember(PINS, pinned());
   tellPins();
   return true;
 }

@@ -1,11 +1,10 @@
 /* Whether what is shown is live, and what to know about it if it is not. */
 
 import { $, put } from "./dom.js";
-import { ago, rate, span, when, whole } from "./format.js";
+import { ago, rate, when, whole } from "./format.js";
 import { askedRound, question } from "./past.js";
 import { heard, view } from "./state.js";
-
-const REPLAY_SECONDS = 60;
+import { stateOf } from "./states.js";
 
 export function drawStatus() {
   const [kind, text, notice] = status();
@@ -46,14 +45,7 @@ function status() {
   if (view.mode === "past") return ["past", "History", question.problem || `${notReleased(release)}You see round ${
     whole(release.round)} of epoch ${release.epoch} as it was released, ${when(release.ts)}.`];
   if (view.mode === "paused") return ["past", "Paused", `You see round ${whole(release.round)}. The stream goes on meanwhile.`];
-  if (heard.state === "unreachable") return ["warn", "Kafka unreachable", "The server cannot reach Kafka. It keeps trying."];
-  if (heard.state === "no-topic") return ["wait", "Waiting", "The stream has no releases topic yet: start its worker, or check the stream's name."];
-  if (!release) return ["wait", "Waiting", null];
-  if (release.horizon !== null && release.round >= release.horizon) return ["wait", "Complete", "The horizon is reached: this epoch releases nothing more."];
-  if (heard.delay > REPLAY_SECONDS) return ["past", "Replay",
-    `Older than live: this release is about ${when(release.ts)} and was published ${span(heard.delay)} later.`];
-  if (heard.behind > 500) return ["past", "Catching up", `${whole(heard.behind)} newer releases are on their way.`];
-  return age() > 60 ? ["wait", "Idle", null] : ["live", "Live", null];
+  return stateOf({ ...heard, release, age: age() });
 }
 
 /* Not every round need be released: the answer for one that was not is an earlier release. */

@@ -1,9 +1,10 @@
 /* <stream-dp-chart query="label=tea&window=5m"></stream-dp-chart>: the chart of a dashboard on a page of another site.
 
-   The dashboard is the one that this script comes from.  It must name the site: stream-dp dashboard --embed-in ORIGIN. */
+   The dashboard is the one that this script comes from; where that shows several streams, stream="NAME" says which.
+   It must name the site: stream-dp dashboard --embed-in ORIGIN. */
 
 class StreamDpChart extends HTMLElement {
-  static observedAttributes = ["query", "title"];
+  static observedAttributes = ["query", "stream", "title"];
 
   connectedCallback() {
     this.frame = document.createElement("iframe");
@@ -20,7 +21,8 @@ class StreamDpChart extends HTMLElement {
   }
 
   show() {
-    const address = new URL("embed", import.meta.url);
+    const stream = this.getAttribute("stream");
+    const address = new URL(stream ? `streams/${encodeURIComponent(stream)}/embed` : "embed", import.meta.url);
     address.search = this.getAttribute("query") ?? "";
     this.frame.title = this.getAttribute("title") ?? "Counts over time, with noise that protects everybody";
     if (this.frame.src !== address.href) this.frame.src = address.href;
