@@ -105,7 +105,7 @@ class MergedLog:
             if self._first:
                 taken.append(barrier)
             for events, end in zip(self._events, barrier.ends, strict=False):
-                taken += _before(events, end)
+                taken += taken_before(events, end)
             if not self._first:
                 taken.append(barrier)
             most -= 1
@@ -118,7 +118,7 @@ class MergedLog:
         return [event for partition in self._events for records in partition for event in records]
 
 
-def _before(held: deque[Records], end: int) -> Iterator[Records]:
+def taken_before(held: deque[Records], end: int) -> Iterator[Records]:
     """Take away the events before the offset `end`, which are the first ones."""
     while held and held[0].offsets[0] < end:
         records = held.popleft()

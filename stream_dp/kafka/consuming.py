@@ -1,6 +1,7 @@
 """Consumers of aiokafka, made in one place."""
 
 import asyncio
+import sys
 from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -20,7 +21,8 @@ _Consumer = TypeVar("_Consumer", bound=AIOKafkaConsumer)
 _PATIENT, _IN_A_HURRY = 100, 5
 """How many milliseconds the broker may wait for records of a fetch, all of whose partitions are at their ends.
 
-Until it answers, aiokafka asks it for nothing else: a partition that has more would wait as well.
+Until it answers, aiokafka asks it for nothing else: a partition that has more would wait as well.  So it is in a hurry
+where records are known to be there, unless none of them came last time: those of a partition without a leader, say.
 """
 
 read_within_bounds(aiokafka.consumer.fetcher)
@@ -39,6 +41,9 @@ def batch_consumer(kafka: Kafka, **settings: Any) -> "BatchConsumer":
 class BatchConsumer(AIOKafkaConsumer):
     """Gives records by whole batches, and leaves those that nobody wants yet where they are, as they were fetched."""
 
+    _silent = False
+    """Whether nothing came the last time that it was asked."""
+
     async def start(self) -> None:
         """See `AIOKafkaConsumer.start`."""
         await super().start()
@@ -50,11 +55,22 @@ class BatchConsumer(AIOKafkaConsumer):
     ) -> dict[TopicPartition, list[Records]]:
         """What has come of these partitions, each up to the batch that reaches its end; waits for the first records.
 
+        An end is the offset before which there are records, or `sys.maxsize` for all that come.
         `headers`: whether the records are to hold theirs.  `position` tells how far each was read.
         Raises as `getmany` does.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         self._coordinator.check_errors()
+        behind = any(self._position(place) < end < sys.maxsize for place, end in ends.items())
+        self._fetcher._fetch_max_wait_ms = _IN_A_HURRY if behind and not self._silent else _PATIENT
+        with self._subscription.fetch_context():  # else a group would take this member for dead
+            found = await self._come(ends, timeout_ms / 1000, headers)
+        self._silent = bool(ends) and not found
+        return found
+
+    async def _come(
+        self, ends: Mapping[TopicPartition, int], seconds: float, headers: bool
+    ) -> dict[TopicPartition, list[Records]]:
+        deadline = asyncio.get_running_loop().time() + seconds
         while True:
             found = {
                 place: records for place in ends if (records := await self._held(place, ends[place], headers))
@@ -67,13 +83,11 @@ class BatchConsumer(AIOKafkaConsumer):
             if waiter.done():
                 waiter.result()
 
-    def hurry(self, behind: bool) -> None:
-        """Tell whether anybody waits for records that are there already."""
-        self._fetcher._fetch_max_wait_ms = _IN_A_HURRY if behind else _PATIENT
-
     def _position(self, place: TopicPartition) -> int:
-        state = self._subscription.subscription.assignment.state_value(place)
-        return int(state.position) if state.has_valid_position else -1
+        """Where to read on; -1 where that is not known, or a group has given the partition to another member."""
+        assignment = self._subscription.subscription.assignment
+        state = assignment.state_value(place) if assignment is not None else None
+        return int(state.position) if state is not None and state.has_valid_position else -1
 
     async def _held(self, place: TopicPartition, end: int, headers: bool) -> list[Records]:
         """What has been fetched of a partition, up to the batch that reaches `end`."""

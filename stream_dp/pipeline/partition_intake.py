@@ -16,7 +16,8 @@ from stream_dp.engine.histogram import HistogramState
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.log_digest import NOTHING
-from stream_dp.events.record import Record
+from stream_dp.events.merged_log import LogPart
+from stream_dp.events.records import Records
 from stream_dp.pipeline.intake import Intake, Position
 from stream_dp.pipeline.partition_frames import (
     HEAD_VERSION,
@@ -88,8 +89,8 @@ class PartitionIntake:
         """What is kept of it beside its position: the head of its hash chain, and no label."""
         return HistogramState(self._head, [], np.empty(0, np.int32), CounterState(self.round))
 
-    def close(self, barrier: Barrier, records: Sequence[Record]) -> PartOfRound | None:
-        """The partition's part of the round that `barrier`, the next one, closes; `records` are all of it.
+    def close(self, barrier: Barrier, records: Sequence[Records]) -> PartOfRound | None:
+        """The partition's part of the round that `barrier`, the next one, closes; `records` are all of it, in order.
 
         None if the partition is not among those that it names: it joins later.
         """
@@ -98,7 +99,8 @@ class PartitionIntake:
         counted = self.intake.position.log
         alone = replace(NOTHING, last=counted.last, further=counted.further)  # the digest of this round
         self.intake.position = replace(self.intake.position, log=alone)
-        closed = self.intake.process([*records, barrier], 1)
+        log_parts: list[LogPart] = [*records, barrier]
+        closed = self.intake.process(log_parts, 1)
         [parts] = closed.parts
         admitted = dict(parts or ()).get(self.number)
         if admitted is None:
@@ -118,4 +120,4 @@ class PartitionIntake:
             log.lasts[self.number] if log.records else b"",
         )
         frames = list(self._writer.frames(self.round, self._head, Counter(admitted)))
-        return PartOfRound(frames, head, closed.dead_letters, len(records))
+        return PartOfRound(frames, head, closed.dead_letters, closed.records)

@@ -141,7 +141,6 @@ class EventsReader:
             await asyncio.sleep(0)  # whoever else waits has a turn
             return merged.take(most)
         wanted, began = await self._wanted(merged), time.monotonic()
-        self._consumer.hurry(behind=merged.barriers > 0)
         found = await self._consumer.records_up_to(wanted, _POLL_MILLISECONDS, self._headers)
         self.silence = 0.0 if found else self.silence + time.monotonic() - began
         for records in found.pop(self._barriers, ()):

@@ -23,10 +23,9 @@ from stream_dp.config.connections import aiokafka_options, redis_client
 from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.epochs.journal import EpochJournal, EpochOpened, check_key
 from stream_dp.events.barrier_chain import Barrier, BarrierChain
-from stream_dp.events.record import Record
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import kept_clients
-from stream_dp.kafka.consuming import consumer
+from stream_dp.kafka.consuming import batch_consumer, consumer
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.retry import OUTAGES, retry_until_done
 from stream_dp.operations.watch import Watch
@@ -49,7 +48,6 @@ ROUNDS_AHEAD = 16
 """So many rounds a member may be before the last one that is sealed."""
 
 _POLL_MILLISECONDS = 50
-_RECORDS_AT_ONCE = 20_000
 _BARRIERS_AHEAD = 1_000
 _REDIS_SECONDS = 30.0
 _OFFSET_SECONDS = 5.0
@@ -176,7 +174,7 @@ class _Member(ConsumerRebalanceListener):
         self._working = asyncio.Lock()  # held while partitions change, which a rebalance must not interrupt
         self._confirmed = 0.0
         self._feed = _Feed(settings)
-        self._consumer = consumer(
+        self._consumer = batch_consumer(
             settings.kafka_address,
             **membership(settings, "intake"),
             auto_offset_reset="none",
@@ -250,16 +248,16 @@ class _Member(ConsumerRebalanceListener):
     async def _read(self) -> None:
         """Take in barriers and events; waits a little where nothing comes."""
         waiting = max((each.waiting_barriers for each in self._owned.values()), default=0)
-        reading = {
-            self._place(number): each
+        wanted = {
+            self._place(number): end
             for number, each in self._owned.items()
-            if each.wants(self._most) and not each.intake.finished
+            if not each.intake.finished and (end := each.wanted(self._most)) > each.reached
         }
+        reading = {place: self._owned[place.partition] for place in wanted}
         pause = 0 if reading else _POLL_MILLISECONDS
         barriers = await self._feed.read(pause, bool(self._owned) and waiting < _BARRIERS_AHEAD)
-        # Asked for no partition that there is, it says at least what is wrong with the group.
-        places, patience = (*reading, self._place(-1)), _POLL_MILLISECONDS if reading else 0
-        found = await self._consumer.getmany(*places, timeout_ms=patience, max_records=_RECORDS_AT_ONCE)
+        headers = self._epoch is not None and self._epoch.epoch.reads_headers
+        found = await self._consumer.records_up_to(wanted, _POLL_MILLISECONDS, headers)
         reached = await self._positions(reading)
         async with self._working:
             for barrier in barriers:
@@ -267,7 +265,7 @@ class _Member(ConsumerRebalanceListener):
                     each.add_barrier(barrier)
             for place, position in reached.items():
                 if self._owned.get(place.partition) is reading[place]:
-                    reading[place].add([Record.of(record) for record in found.get(place, ())], position)
+                    reading[place].add(found.get(place, ()), position)
 
     async def _positions(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where to read on; none of any if the group takes one away just now."""

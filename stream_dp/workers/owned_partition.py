@@ -6,6 +6,7 @@ the epoch's beginning, which gives the same frames.
 """
 
 import logging
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,8 @@ from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.journal import EpochOpened
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.log_digest import LogDigester
-from stream_dp.events.record import Record
+from stream_dp.events.merged_log import taken_before
+from stream_dp.events.records import Records
 from stream_dp.kafka import log
 from stream_dp.pipeline.partition_intake import PartitionIntake, PartOfRound
 from stream_dp.privacy.vector import at
@@ -27,7 +29,7 @@ from stream_dp.workers.counted_log import check_partition
 logger = logging.getLogger(__name__)
 
 _RECORDS_AHEAD = 20_000
-"""So many records that no known barrier closes may wait in memory."""
+"""Most records that are read behind the next barrier, or behind the last one that is known."""
 
 
 def state_of_partition(settings: Settings, number: int) -> str:
@@ -64,7 +66,7 @@ class OwnedPartition:
         digester = LogDigester(key, opened.epoch.reads_headers)
         check_partition(settings, found or self._checkpoint(), digester, number, held)
         self.reached = at(self.intake.position.offsets, number)
-        self._records: deque[Record] = deque()
+        self._records: deque[Records] = deque()
         self._barriers: deque[Barrier] = deque()
         self._saved = (self.intake.round, time.monotonic())
 
@@ -108,17 +110,23 @@ class OwnedPartition:
         if barrier.number == self.last_barrier.number + 1:
             self._barriers.append(barrier)
 
-    def wants(self, most: int) -> bool:
-        """Whether to read on, where rounds up to `most` may be closed."""
-        end = max((at(each.ends, self.number) for each in self._within(most)), default=0)
-        return self.reached < end or len(self._records) < _RECORDS_AHEAD
+    def wanted(self, most: int) -> int:
+        """The offset up to which to read on, where rounds up to `most` may be closed; `reached` where nothing is to be.
+
+        That is what the next barrier closes, and what those behind it close as far as that is not too much.
+        """
+        if not self._barriers:
+            return sys.maxsize if sum(map(len, self._records)) < _RECORDS_AHEAD else self.reached
+        ends = [at(each.ends, self.number) for each in self._within(most)]
+        enough = self.counted + _RECORDS_AHEAD
+        return max([self.reached, *ends[:1], *(end for end in ends if end <= enough)])
 
     def _within(self, most: int) -> Sequence[Barrier]:
         return [each for place, each in enumerate(self._barriers, self.intake.round + 1) if place <= most]
 
-    def add(self, records: Sequence[Record], reached: int) -> None:
+    def add(self, records: Sequence[Records], reached: int) -> None:
         """The next events; everything before the offset `reached` has been read with them."""
-        self._records.extend(record for record in records if record.offset >= self.reached)
+        self._records.extend(records)
         self.reached = max(self.reached, reached)
 
     def close(self, most: int) -> Iterator[PartOfRound]:
@@ -127,10 +135,7 @@ class OwnedPartition:
             end = at(self._barriers[0].ends, self.number)
             if self.reached < end:
                 return
-            records = list[Record]()
-            while self._records and self._records[0].offset < end:
-                records.append(self._records.popleft())
-            part = self.intake.close(self._barriers.popleft(), records)
+            part = self.intake.close(self._barriers.popleft(), list(taken_before(self._records, end)))
             if part is not None:
                 yield part
 

@@ -14,6 +14,7 @@ from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import Barrier, BarrierChain, beginning, named
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
+from stream_dp.events.records import Records
 from stream_dp.events.user_partitions import PartitionsAdded, partition_rule
 from stream_dp.pipeline.coordinator import Coordinator, HeadsOfRounds
 from stream_dp.pipeline.frames import Frame, FrameRefused, FramesLost, encode_frame
@@ -106,7 +107,7 @@ class Group:
             and each.partition == place
             and start <= each.offset < (*end, *[0] * 99)[place]
         ]
-        part = intake.close(barrier, records)
+        part = intake.close(barrier, [Records.of(records)] if records else [])
         if part is not None:
             self.letters += len(part.dead_letters)
             for frame in part.frames:
