@@ -159,7 +159,7 @@ def _without_counter(mechanism: BltMechanism) -> _WithoutCounter:
 
 
 class _LookedUp:
-    """As much of a `Counter` as the whole table asks for."""
+    """Enumerated noise with the part of a `Counter` that the whole noise table uses."""
 
     def __init__(self, noise: EnumeratedNoise) -> None:
         self._noise = noise

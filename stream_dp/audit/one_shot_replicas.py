@@ -20,7 +20,7 @@ _POOL = 1 << 15
 
 
 class PooledNoise(OneShotNoise):
-    """The same laws, drawn in blocks.  No draw is handed out twice."""
+    """One-shot noise that is drawn in blocks, which is faster.  No draw is handed out twice."""
 
     def __init__(self, key: bytes) -> None:
         super().__init__(key)

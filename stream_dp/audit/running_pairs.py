@@ -198,7 +198,7 @@ def open_table(
 
 
 def open_blt(horizon: int, items: int, epsilon: float, delta: float) -> tuple[BltMechanism, float]:
-    """The same for the blt counter, whose noise is a single Gaussian's."""
+    """A blt counter without a threshold, and the epsilon that its noise claims at `delta`."""
     rho = gaussian_rho(epsilon, delta)
     mechanism = BltMechanism.of(EpochParameters(horizon, items, delta), rho)
     return structs.replace(mechanism, deviations=float(_EVERYTHING)), gaussian_epsilon(rho, delta)

@@ -58,7 +58,7 @@ def pairs() -> list[Pair]:
 
 
 def epoch(items_per_user: int, rounds: str) -> Epoch:
-    """As a worker would open it."""
+    """An epoch of the user unit, opened as a worker opens it."""
     settings = Settings(
         stream="audit",
         unit="user",

@@ -67,7 +67,7 @@ class BarrierProcess:
             self._give_task(key)
 
     def _runs(self) -> bool:
-        """Whether it does, or is left alone for a while because it ended right after its start."""
+        """Whether the process runs, or is left alone for a while because it ended right after its start."""
         if self._process is not None:
             status = self._process.poll()
             if status is None:

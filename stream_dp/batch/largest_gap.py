@@ -79,7 +79,7 @@ def largest_gap(counts: NDArray[np.int64], parameters: LargestGap, noise: OneSho
 
 
 def largest_gap_gaussian(counts: NDArray[np.int64], parameters: GaussianGap, noise: OneShotNoise) -> Gap:
-    """The same with Gaussian noise."""
+    """The largest noisy gap as `largest_gap` finds it, with Gaussian noise."""
     gaps = head(counts, parameters.kbar).gaps(parameters.kbar)[parameters.least - 1 :]
     noisy = gaps + noise.gaussian(parameters.sigma, len(gaps))
     return Gap(int(np.argmax(noisy)) + parameters.least, parameters.cost)

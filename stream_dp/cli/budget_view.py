@@ -341,7 +341,7 @@ def _fits(rule: str, budget: dict[str, Any]) -> str:
 
 
 def _offsets_of(charge: dict[str, Any]) -> str:
-    """Those of each partition that it names, in the order of their numbers."""
+    """The offsets that a charge covers in each partition that it names, in the order of the partitions."""
     first = offsets_text((charge["first_offset"], *charge["further_offsets"]))
     if charge["end_offset"] is None:
         return f"{first} on"

@@ -77,7 +77,7 @@ class _Curve:
         self.total: OverRounds = over_rounds(self.values, noise.horizon)
 
     def of(self, noise: "CalibratedCounter") -> "Values":
-        """The same value of another mechanism."""
+        """These values for another mechanism."""
         return noise.taus if self.name == "tau" else noise.sds
 
     def __str__(self) -> str:

@@ -370,7 +370,7 @@ class _View:
         )
 
     def show(self, newest: WholeRelease | None, status: str) -> None:
-        """As `LiveView.show`."""
+        """See `LiveView.show`."""
         self._show(newest, status)
 
 

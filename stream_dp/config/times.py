@@ -51,7 +51,7 @@ def iso_timestamp(milliseconds: int) -> str:
 
 
 def iso_second(milliseconds: int) -> str:
-    """The same, to the second.
+    """UTC in ISO 8601, to the second.
 
     >>> iso_second(1769860800123)
     '2026-01-31T12:00:00Z'

@@ -83,7 +83,7 @@ def largest_sd(gaps: Gaps, horizon: int) -> float:
 
 
 def square_root_sd(horizon: int) -> float:
-    """The same of the square-root Toeplitz matrices, c(x) = 1 / sqrt(1 - x), to a relative 1e-9."""
+    """The sd that the square-root Toeplitz matrices, c(x) = 1 / sqrt(1 - x), reach, to a relative 1e-9."""
     k = np.arange(1, min(horizon, 4096))
     added = float(np.sum(np.cumprod((2 * k - 1) / (2 * k)) ** 2))
     beyond = np.log((horizon - 0.25) / (len(k) + 0.75)) / np.pi  # c_k^2 is near 1 / (pi (k + 1/4))

@@ -12,7 +12,7 @@ from stream_dp.privacy.loss import Loss, discrete_gaussian
 
 
 class DiscreteCounter(RunningCounter, frozen=True):
-    """Such a counter, its noise fixed: `sigma_squared` is the variance parameter of one draw."""
+    """A counter with discrete Gaussian noise: `sigma_squared` is the variance parameter of one draw."""
 
     sigma_squared: float
     threshold_delta: float

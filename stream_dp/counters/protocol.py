@@ -136,7 +136,7 @@ class CalibratedCounter(_Rule, frozen=True, omit_defaults=True):
 
     @property
     def chain_rounds(self) -> int:
-        """So many rounds have one hash chain, and an event costs what it costs in them: of windows, a block."""
+        """How many rounds share one hash chain, and so all of what an event costs: an epoch, or a block of windows."""
         return self.horizon
 
     @property
@@ -151,7 +151,7 @@ class CalibratedCounter(_Rule, frozen=True, omit_defaults=True):
 
     @property
     def loss(self) -> Loss:
-        """The same as a ledger adds it up."""
+        """The privacy loss of an epoch, as a ledger adds it up."""
         raise NotImplementedError
 
     def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -180,7 +180,7 @@ class CalibratedCounter(_Rule, frozen=True, omit_defaults=True):
 
 
 class RunningCounter(CalibratedCounter, frozen=True, omit_defaults=True):
-    """One of counts since an epoch's first round, of at most `horizon` rounds."""
+    """A counter of everything since an epoch's first round, for at most `horizon` rounds."""
 
     horizon: int
     items_per_event: int

@@ -142,7 +142,7 @@ class Showing:
 
     @property
     def is_tested(self) -> bool:
-        """Whether its block has had an event or a showing of it."""
+        """Whether the block has had an event of this label, or has shown it."""
         return self._tested
 
     def begin_block(self) -> None:

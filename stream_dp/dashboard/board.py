@@ -147,7 +147,7 @@ class Board:
             self._unmetered.add(nonce)
 
     def is_unmetered(self, release: Release) -> bool:
-        """Whether its epoch is known to have been opened without a budget."""
+        """Whether the epoch of this release is known to have been opened without a budget."""
         return release.nonce in self._unmetered
 
     def series(self, labels: Sequence[str]) -> HistoryAnswer:

@@ -13,5 +13,5 @@ def guarantee(release: Release, unmetered: bool = False) -> str:
 
 
 def protects(release: Release) -> str:
-    """The same for somebody who has never heard of epsilon."""
+    """The guarantee of a release for somebody who has never heard of epsilon."""
     return for_viewers(release.unit, release.epsilon, release.delta)

@@ -109,7 +109,7 @@ def birth_of(pid: int) -> str | None:
 
 
 def _birth_by_ps(pid: int) -> str | None:
-    """The same for systems without /proc."""
+    """When a process was started, on systems without /proc."""
     told = subprocess.run(
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )

@@ -229,7 +229,7 @@ class Epoch:
             )
 
     def check_values(self, records: Records) -> None:
-        """The same for many records."""
+        """Check each of these records as `check_value` does."""
         if self.largest_value != LARGEST_VALUE:
             for record in records:
                 self.check_value(record)

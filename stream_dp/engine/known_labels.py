@@ -46,7 +46,7 @@ class KnownLabels(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @classmethod
     def of_list(cls, labels: list[str]) -> Self:
-        """Those of a list, in the first epoch that uses it."""
+        """The labels of a list, in the first epoch that uses it."""
         told = f"{len(labels):,} labels with the digest {_digest(msgspec.json.encode(labels))}"
         return cls(labels, [0] * len(labels), [FROM_LIST] * len(labels), listed=told)
 
@@ -81,7 +81,7 @@ NOTHING_KNOWN = KnownLabels([], [], [])
 
 
 def cut(known: KnownLabels) -> Iterator[KnownLabels]:
-    """The same in pieces whose JSON is below Kafka's default limit of a message, in order."""
+    """What is known, cut into pieces whose JSON is below Kafka's default limit of a message, in order."""
     sizes = np.array([len(msgspec.json.encode(label)) + _BYTES_OF_NUMBERS for label in known.labels])
     ends = np.cumsum(sizes)
     start = 0

@@ -35,7 +35,7 @@ class ReleasedBlock:
     heads: Sequence[bytes] = ()
 
     def snapshots(self) -> list[Snapshot]:
-        """The same, a round at a time."""
+        """The releases of this block, one per round."""
         ends = np.cumsum(self.sizes)
         return [
             Snapshot(int(number), self.labels[self.ranks[end - size : end]], self.counts[end - size : end])

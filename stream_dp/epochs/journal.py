@@ -62,12 +62,12 @@ class EpochClosed(msgspec.Struct, frozen=True, tag="epoch-closed"):
 
     @property
     def ends(self) -> Vector:
-        """Where it ended in each partition."""
+        """The offset in each partition at which the epoch ended."""
         return self.end_offset, *self.further_ends
 
 
 class KnownLabelsPart(msgspec.Struct, frozen=True, tag="known-labels"):
-    """One of `parts` parts of what an epoch knows of labels when it begins; all of them come before it is opened."""
+    """One of `parts` records that tell which labels an epoch knows; all of them are written before it is opened."""
 
     nonce: bytes
     part: int
@@ -210,7 +210,7 @@ def append(kafka: Kafka, topic: str, value: bytes, at: int) -> int:
 
 
 def append_all(kafka: Kafka, topic: str, values: Iterable[bytes], at: int) -> list[int]:
-    """The same for several, which are on their way at the same time."""
+    """Append several records that are on their way at the same time; returns their offsets."""
     with naming("WRITE", topic), borrowed(_appender, kafka) as producer:
         sent = [producer.send(topic, value, timestamp_ms=at) for value in values]
         return [int(each.get(timeout=_ANSWER_SECONDS).offset) for each in sent]

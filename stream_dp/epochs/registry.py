@@ -134,7 +134,7 @@ class Registry:
         return record
 
     def _is_known(self, record: Registered) -> bool:
-        """Whether it is registered like this.  Raises `SourceTaken` where it cannot be any more."""
+        """Whether it is registered exactly like this.  Raises `SourceTaken` if something else is registered instead."""
         objection = self._objection(record)
         if objection is not None:
             raise SourceTaken(objection)

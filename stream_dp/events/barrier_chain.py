@@ -60,7 +60,7 @@ class Barrier(msgspec.Struct, frozen=True):
 
     @property
     def ends(self) -> Vector:
-        """The same for every partition that there was."""
+        """The end of this round in every partition that existed then."""
         return ends_of(self.offsets)
 
 

@@ -31,7 +31,10 @@ class Bound(Protocol):
         ...
 
     def admit_all(self, events: Sequence[Event]) -> list[str]:
-        """The same of many, one after the other.  Raises `BadRecord`, with nothing remembered, where one would."""
+        """What `admit` gives for each of many events, one after the other.
+
+        Raises `BadRecord`, with nothing remembered, if `admit` would for any of them.
+        """
         ...
 
     def forget(self) -> None:

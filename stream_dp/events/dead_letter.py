@@ -23,7 +23,7 @@ class DeadLetter:
         return len(self.key or b"") + len(self.value or b"") + len(self.reason) + _BYTES_BESIDE_CONTENT
 
     def without_content(self) -> "DeadLetter":
-        """The same without the original key and value, which are too large to be sent once more."""
+        """This dead letter without the original key and value, which are too large to be sent once more."""
         return replace(self, key=None, value=None, left_out=True)
 
     @property

@@ -66,7 +66,7 @@ def decode_events(values: Sequence[bytes | None]) -> list[Event]:
 
 
 def check_json_texts(values: Sequence[bytes | None]) -> Sequence[bytes]:
-    """The same values, each of which could be an event of JSON.  Raises `BadRecord` where one cannot.
+    """The values, once each is known to be possible JSON text.  Raises `BadRecord` for one that is not.
 
     Whether they are UTF-8 is asked of all at once: no character goes over the end of a line.
     """

@@ -139,7 +139,7 @@ def one_by_one(parts: Iterable[LogPart]) -> Iterator[LogEntry]:
 
 
 def in_columns(parts: Iterable[LogPart]) -> Iterator[Records | Barrier]:
-    """The same log with its events in columns, as many at once as follow each other in a partition."""
+    """The merged log with its events in columns: as many at once as follow each other in one partition."""
     held: list[Record] = []
     for part in parts:
         if held and not (isinstance(part, Record) and part.partition == held[0].partition):

@@ -48,7 +48,7 @@ class Round(NamedTuple):
 
     @property
     def records(self) -> Iterator[Record]:
-        """Its records, one by one."""
+        """The records of this round, one by one."""
         return chain.from_iterable(self.runs)
 
 
@@ -143,7 +143,7 @@ class RoundCutter:
 
 
 def _fresh(records: Records, offset: int) -> Records | None:
-    """Those of `records` that come from `offset` on, each behind the one before it; None if there are none."""
+    """The records from `offset` on, each with a higher offset than the one before it; None if there are none."""
     if records.ascends_from(offset):
         return records
     fresh = []

@@ -46,7 +46,7 @@ def calibrate_laplace_histogram(
 def calibrate_gaussian_histogram(
     epsilon: float, delta: float, items_per_user: int = GAUSSIAN_COUNT_ITEMS
 ) -> Calibrated:
-    """The same with Gaussian noise, which is less where a user counts with many items."""
+    """Calibrate a histogram with Gaussian noise, which is less than Laplace noise for users with many items."""
     check_guarantee(epsilon, delta)
     check_sizes(items_per_user=items_per_user)
     each = gaussian_share(epsilon, delta, items_per_user)

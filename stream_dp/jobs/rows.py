@@ -48,7 +48,7 @@ class Rows:
         return len(self.items) if self.stored is None else len(self.stored)
 
     def parts(self) -> Iterator["Rows"]:
-        """The same rows in parts that fit into memory, each with all rows of its users."""
+        """These rows in parts that fit into memory, each with all rows of its users."""
         if self.stored is None or self.ranks is None:
             yield self
             return

@@ -96,7 +96,7 @@ class JobStore:
             self._redis.hset(self._job(job_id), "cancelled", 1)
 
     def is_cancelled(self, job_id: str) -> bool:
-        """Whether it was asked."""
+        """Whether somebody has asked to cancel this job."""
         with _sound(self._job(job_id)):
             return bool(self._redis.hexists(self._job(job_id), "cancelled"))
 

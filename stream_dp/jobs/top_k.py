@@ -95,9 +95,10 @@ def calibrate_gumbel_known(epsilon: float, delta: float, k: int, bins: list[str]
 def calibrate_pay_what_you_get(
     epsilon: float, delta: float, k: int, budget: str, marks: int, queries: int, kbar: int
 ) -> Calibrated:
-    """One of the `queries` of a budget that may release `marks` labels in all, in noisy order, without counts.
+    """Calibrate one query of pay-what-you-get: labels in noisy order, without counts.
 
-    epsilon and delta are those of the budget: of all its queries together.
+    The budget pays for `queries` queries, which may release `marks` labels in all: epsilon and delta are for all of
+    them together.
     """
     check_guarantee(epsilon, delta)
     _check_ranks(k, kbar)
@@ -141,7 +142,7 @@ def calibrate_gap(epsilon: float, k: int, least: int = 1) -> Calibrated:
 
 
 def calibrate_gap_gaussian(epsilon: float, delta: float, k: int, least: int = 1) -> Calibrated:
-    """The same with Gaussian noise (report-noisy-max)."""
+    """Calibrate the largest gap with Gaussian noise (report-noisy-max)."""
     check_guarantee(epsilon, delta)
     check_sizes(k=k, least=least)
     require_ranks(least, k)

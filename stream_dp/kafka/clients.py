@@ -91,7 +91,7 @@ class _Shelf:
             self._opened += 1
 
     def close(self) -> None:
-        """As often as it was opened; then what it holds is closed."""
+        """Undo one `open`; the last one closes the clients that are kept."""
         with self._lock:
             self._opened -= 1
             left, self._clients = ([], self._clients) if self._opened else (self._clients, [])
@@ -105,7 +105,7 @@ class _Shelf:
             return None if place is None else self._clients.pop(place)[1]
 
     def takes_back(self, request: _Request, client: Any) -> bool:
-        """Whether it keeps the client."""
+        """Take a client back, and say whether it is kept for the next one who asks."""
         with self._lock:
             if self._opened:
                 self._clients.append((request, client))

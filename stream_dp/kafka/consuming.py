@@ -34,7 +34,7 @@ def consumer(kafka: Kafka, **settings: Any) -> AIOKafkaConsumer:
 
 
 def batch_consumer(kafka: Kafka, **settings: Any) -> "BatchConsumer":
-    """The same for topics that are read by whole batches."""
+    """A consumer for topics that are read by whole batches."""
     return _made(BatchConsumer, kafka, settings)
 
 

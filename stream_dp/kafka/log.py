@@ -118,7 +118,7 @@ def read_only_consumer(kafka: Kafka, **settings: Any) -> KafkaConsumer:
 
 
 def partitions_text(number: int) -> str:
-    """So many partitions, in words."""
+    """A number of partitions in words."""
     return "one partition" if number == 1 else f"{number} partitions"
 
 
@@ -217,7 +217,7 @@ def topics(kafka: Kafka) -> set[str]:
 
 
 def existing(kafka: Kafka, *topics: str) -> set[str]:
-    """Those of these topics that there are and that this user may see."""
+    """Which of these topics exist, as far as this user may see them."""
     with borrowed(admin_client, kafka) as admin:
         return _listed(admin, topics)
 

@@ -78,7 +78,7 @@ def rights_on(kafka: Kafka, topic: str) -> set[str] | None:
 
 
 def missing_rights(kafka: Kafka, needed: Iterable[Right]) -> list[Right] | None:
-    """Those of `needed` that this user lacks; None where the broker tells nothing of rights.  Raises KafkaError.
+    """Which of the `needed` rights this user lacks; None if the broker tells nothing of rights.  Raises KafkaError.
 
     Whether a topic that does not exist could be made it does not tell, and of a group that does not exist only whether
     it may be described.
@@ -151,7 +151,7 @@ def _may_read_group(kafka: Kafka, group: str) -> bool:
 
 
 def _is_of_kafka(failure: Exception) -> bool:
-    """Whether it is an error of either client; subscribers have one of them only, so it goes by name."""
+    """Whether an error is of either Kafka client: told by name, because subscribers install only one of them."""
     return KafkaError.__name__ in [kind.__name__ for kind in type(failure).__mro__]
 
 

@@ -98,7 +98,7 @@ class SchemaRegistry:
         return schema
 
     def schema_or_none(self, number: int) -> Schema | None:
-        """The same; None where there is none.  Raises `RegistryAway`."""
+        """The schema of this number, or None if there is none.  Raises `RegistryAway`."""
         try:
             return self.schema(number)
         except NoSchema:

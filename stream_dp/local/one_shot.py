@@ -47,11 +47,11 @@ class Answer:
         return pa.table(columns)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The same as a DataFrame of pandas, which must be installed."""
+        """The table of `to_arrow` as a DataFrame of pandas, which must be installed."""
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
-        """The same as a DataFrame of Polars, which must be installed."""
+        """The table of `to_arrow` as a DataFrame of Polars, which must be installed."""
         import polars
 
         return polars.DataFrame(self.to_arrow())
@@ -101,7 +101,7 @@ def set_union(
     mechanism: str | None = None,
     **parameters: Any,
 ) -> Answer:
-    """As many of the labels as can be shown, whoever holds them; everything else is as for `top_k`."""
+    """As many of all labels as the guarantee allows; the arguments are those of `top_k`."""
     return _run(
         "set-union",
         data,

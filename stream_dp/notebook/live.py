@@ -83,7 +83,7 @@ class LiveChart(PageWidget):
         await run_in_threadpool(self._dashboard.reader.stop)
 
     async def answer(self, question: str) -> tuple[int, str]:
-        """As the dashboard's server answers; `frame?seen=N` is the next event of its stream after number N."""
+        """Answer as the dashboard's server does; `frame?seen=N` is the next event of its stream after number N."""
         asked = urlsplit(question)
         if asked.path == "frame":
             return await self._frame(int(parse_qs(asked.query)["seen"][0]))

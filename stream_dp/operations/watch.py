@@ -73,7 +73,7 @@ class Watch:
 
     @property
     def ready(self) -> bool:
-        """Whether it holds its stream, has caught up with what is published, and both servers answer."""
+        """Whether this process holds its stream, has caught up with what is published, and hears from both servers."""
         at = self._answered_at
         return at is not None and self._clock() - at < READY_SECONDS
 
@@ -133,13 +133,13 @@ class Watch:
         self.operator.dead_letters.inc(len(output.dead_letters))
 
     def dead_letters_wait(self, waiting: int, lost: int) -> None:
-        """So many dead letters are not written yet, and so many had no room to wait in since this process began."""
+        """Note how many dead letters wait to be written, and how many were lost for lack of room since the start."""
         self.operator.dead_letters_waiting.set(waiting)
         self.operator.dead_letters_lost.inc(lost - self._lost_letters)
         self._lost_letters = lost
 
     def counted(self, closed_rounds: int, lag: int) -> None:
-        """So many rounds are closed, and so many records wait."""
+        """Note how many rounds are closed, and how many records wait."""
         self.beat()
         if closed_rounds != self.facts.round:
             self.progress.made()

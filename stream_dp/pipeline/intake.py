@@ -112,7 +112,7 @@ class Intake:
 
     @property
     def offsets(self) -> Vector:
-        """The same for each partition."""
+        """The next offset of each partition."""
         return self._cutter.offsets
 
     @property

@@ -84,7 +84,7 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ends(self) -> Vector:
-        """Where it ends in each partition that it names; empty where it does not end."""
+        """The offset at which the charge ends in each partition that it names; empty if it has no end."""
         return () if self.end_offset is None else (self.end_offset, *self.further_ends)
 
     def span(self, partition: int) -> tuple[float, float]:
@@ -97,7 +97,7 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
         return first <= offset < end
 
     def ended(self, end_offset: int | None, further_ends: Vector = ()) -> "Charge":
-        """The same, ending there; its own beginnings are the least ends."""
+        """This charge with these ends, but none before where it begins."""
         ends = larger(self.further_offsets, further_ends) if end_offset is not None else ()
         return msgspec.structs.replace(self, end_offset=end_offset, further_ends=ends)
 

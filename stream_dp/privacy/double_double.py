@@ -44,7 +44,7 @@ def two_sum(a: float, b: float) -> tuple[float, float]:
 
 @compiled
 def quick_two_sum(a: float, b: float) -> tuple[float, float]:
-    """The same where a is 0, or |a| >= |b|, or a is a multiple of b's last place."""
+    """The sum of `two_sum`, for a that is 0, or has |a| >= |b|, or is a multiple of b's last place."""
     total = a + b
     return total, (a - total) + b
 

@@ -68,7 +68,7 @@ class GaussianNoise:
     def draw_all(
         self, ids: NDArray[np.uint64], tweaks: Sequence[bytes]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The same in one piece: hi and lo of shape (len(tweaks) / 2, len(ids))."""
+        """All draws in one piece: hi and lo of shape (len(tweaks) / 2, len(ids))."""
         high = np.empty((len(tweaks) // LANES, len(ids)))
         low = np.empty_like(high)
         for top, left, some_high, some_low in self.draw(ids, tweaks):

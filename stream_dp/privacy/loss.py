@@ -84,7 +84,7 @@ def bounded_range(epsilon: float, number: int = 1) -> Loss:
 
 
 def interactive_bounded_range(epsilon: float, number: int) -> Loss:
-    """The same, where somebody chooses each draw after seeing others, also those of other mechanisms."""
+    """The loss of bounded-range draws that are each chosen after others were seen, also those of other mechanisms."""
     draws = bounded_range(epsilon, number)
     return Loss(pure=draws.pure, gaussian=min(gaussian_alone(draws), _NEVER))
 

@@ -111,7 +111,7 @@ class ReleasesTopic:
         return next((offset for offset, part in past if _place(part) >= place), before)
 
     def offset_near(self, place: Place) -> int:
-        """As `offset_of`, by few reads always; where something was sent again, a later round may be there.
+        """The offset of `offset_of`, but always by few reads: after a repetition it may be that of a later round.
 
         A repetition of the place that is asked for is as good as the first of its kind.
         """

@@ -26,7 +26,7 @@ class Total:
 
 
 def totals_of(release: Release) -> list[Total]:
-    """Those of all labels, in the order of the release; where it carries nothing on, what it counts itself.
+    """The totals of all labels, in the order of the release; without earlier epochs, the counts themselves.
 
     Raises ValueError where the release does not say how large their noise is.
     """

@@ -103,11 +103,11 @@ class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
         )
 
     def to_pandas(self, confidence: float = 0.95) -> "pandas.DataFrame":
-        """The same as a DataFrame of pandas, which must be installed."""
+        """The table of `to_arrow` as a DataFrame of pandas, which must be installed."""
         return self.to_arrow(confidence).to_pandas()
 
     def to_polars(self, confidence: float = 0.95) -> "polars.DataFrame":
-        """The same as a DataFrame of Polars, which must be installed."""
+        """The table of `to_arrow` as a DataFrame of Polars, which must be installed."""
         import polars
 
         return polars.DataFrame(self.to_arrow(confidence))

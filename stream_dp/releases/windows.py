@@ -61,7 +61,7 @@ class Span:
         return cls(milliseconds=number * _UNITS[unit] * 1000) if unit else cls(rounds=number)
 
     def __str__(self) -> str:
-        """As it is written, in the largest unit that fits: 5m, and not 300s."""
+        """The span as people write it, in the largest unit that fits: 5m, and not 300s."""
         seconds, rest = divmod(self.milliseconds, 1000)
         if self.rounds or rest:
             return f"{self.rounds}" if self.rounds else f"{self.milliseconds}ms"

@@ -50,7 +50,7 @@ class Place(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        """As the header `replay` has it; places in the first partition are told as where there is no other."""
+        """The place as the header `replay` has it: without the partition if it is the first one."""
         return f"{self.partition}/{self.number}" if self.partition else str(self.number)
 
     @classmethod
@@ -80,7 +80,7 @@ class Row(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Where it stands in its source."""
+        """The place of this record in its source."""
         return Place(self.partition, self.number)
 
     @property

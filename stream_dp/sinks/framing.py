@@ -83,7 +83,7 @@ class Framing:
 
     @property
     def is_open(self) -> bool:
-        """Whether it keeps releases of a batch that has not ended."""
+        """Whether releases of an unfinished batch are held back."""
         return bool(self._open)
 
     def cut(

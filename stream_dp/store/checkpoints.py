@@ -215,7 +215,7 @@ class CheckpointStore:
             )
 
     def known_labels(self, checkpoint: Checkpoint) -> KnownLabels:
-        """Those of the checkpoint that was loaded last."""
+        """The labels of the checkpoint that was loaded last, and their seals."""
         seals = {name: self._held.seals[name] for name, _ in label_pieces([])}
         return KnownLabels(checkpoint.epoch.nonce, checkpoint.state.labels, seals)
 

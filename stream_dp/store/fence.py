@@ -18,7 +18,7 @@ class Fenced(Refused):
 
 
 class Superseded(Fenced):
-    """It was another worker that took the stream over, and nothing is lost."""
+    """Another worker has taken the stream over, and nothing is lost."""
 
 
 class Fence:

@@ -23,7 +23,7 @@ class LedgerRefused(Refused):
 
 
 class BudgetExceeded(LedgerRefused):
-    """It does not fit, nothing was charged; the message says what would fit."""
+    """A charge does not fit, and nothing was charged; the message says what would fit."""
 
 
 class ChargeConflict(LedgerRefused):

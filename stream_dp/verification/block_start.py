@@ -93,7 +93,7 @@ def block_start(
 
 
 def _first_release(topic: ReleasesTopic, epoch: Epoch, window: int) -> Release | None:
-    """That of the first round of the block to begin with, or of the latest before it whose first round was released."""
+    """The release of the first round of the block to begin with, or of the latest earlier block that has one."""
     nonce = epoch.nonce.hex()
     last = newest_before(topic, topic.offset_of((epoch.number + 1, 0)))
     if last is None or last.nonce != nonce:

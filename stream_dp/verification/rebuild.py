@@ -328,7 +328,7 @@ class _Events:
         self._done = [0] * len(held)
 
     def of(self, partition: int) -> Iterator[Fetched]:
-        """Those of a partition as they are fetched, each time with the offset up to which all have been."""
+        """The records of a partition as they are fetched, each time with the offset up to which all have been."""
         epoch, fetched = self._promise.epoch, self._fetched(partition)
         if epoch.mapping is not None and epoch.mapping.needs_schemas:
             book = SchemaBook(self._promise.key, epoch.nonce, self._promise.schemas)

@@ -150,7 +150,7 @@ class _Merging(ConsumerRebalanceListener):
                 logger.info("what was sent last is not confirmed: %s", lost)
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """It is this process's turn, or it waits in reserve."""
+        """Begin to merge, or wait in reserve."""
         places = list(assigned)
         self._turn.pause(*places)
         self._has_turn = bool(places)

@@ -127,7 +127,7 @@ class WindowsWriter(ExitStack):
         return len(sent)
 
     def _records(self, release: WholeRelease) -> Iterator[WindowRecord]:
-        """Those of one round that are not there yet."""
+        """The window records of one round that are not in the topic yet."""
         written, self._written = self._written, set()
         alone = msgspec.structs.replace(release)  # without what this reader has seen before
         for span, windows in zip(self._spans, self._windows, strict=True):

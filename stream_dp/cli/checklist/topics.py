@@ -124,7 +124,7 @@ def _growth(settings: Settings) -> Iterator[Finding]:
 
 
 def _labels(settings: Settings) -> Iterator[Finding]:
-    """Whether it is strange that nothing is shown, as everybody can see who reads the releases."""
+    """Say so if a stream shows nothing after many rounds, which every reader of its releases can see."""
     try:
         with closing(ReleasesTopic(settings.kafka_address, settings.releases)) as topic:
             newest = newest_release(topic)

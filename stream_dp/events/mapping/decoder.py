@@ -152,7 +152,7 @@ def _mapped(mapping: Mapping, read: Callable[[bytes], Value]) -> Decoder:
 
 
 def _without_collection(decode: Callable[[_Taken], _Given]) -> Callable[[_Taken], _Given]:
-    """The same; a record of many small arrays would be looked through again and again while it is read."""
+    """The decoder without garbage collection, which would walk a record of many small arrays again and again."""
 
     def decoded(taken: _Taken) -> _Given:
         collects = gc.isenabled()

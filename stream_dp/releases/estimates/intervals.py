@@ -66,7 +66,7 @@ def noise_since(
 def interval(
     release: Release, showings: Mapping[str, Showing], label: str, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """That of one label.  Raises KeyError for a label that was not released, and ValueError as `intervals`."""
+    """The interval of one label.  Raises KeyError for a label that was not released, and ValueError as `intervals`."""
     low, high = intervals(release, showings, confidence)
     place = dict(zip(release.labels, range(len(low)), strict=False))[label]
     return float(low[place]), float(high[place])
@@ -82,7 +82,7 @@ def intervals_of(release: Release) -> tuple[NDArray[np.float64], NDArray[np.floa
 
 
 def whole_intervals(release: Release) -> tuple[list[int], list[int]]:
-    """The same as people are shown them: rounded outwards to whole numbers, and cut at zero."""
+    """The intervals as people see them: rounded outwards to whole numbers, and cut at zero."""
     low, high = intervals_of(release)
     return [max(0, floor(end)) for end in low.tolist()], [max(0, ceil(end)) for end in high.tolist()]
 

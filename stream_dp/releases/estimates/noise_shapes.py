@@ -38,7 +38,7 @@ class NoiseShape(NamedTuple):
 
 @lru_cache(maxsize=16)
 def noise_shape(mechanism: str, horizon: int) -> NoiseShape:
-    """That of a counter in an epoch whose labels are kept.  Raises ValueError for a mechanism that is not known."""
+    """The noise shape of a counter whose labels are kept.  Raises ValueError for an unknown mechanism."""
     if mechanism == "binary":
         return NoiseShape(_binary, tuple(level_shares(EpochParameters(horizon, 1, 1.0))))
     if mechanism == "honaker":

@@ -38,7 +38,7 @@ class NoiseState(Protocol):
 
 @lru_cache(maxsize=16)
 def noise_state(mechanism: str, horizon: int) -> NoiseState:
-    """That of a counter.  Raises ValueError for a mechanism that is not known."""
+    """The noise state of a counter.  Raises ValueError for an unknown mechanism."""
     kinds: dict[str, Callable[[int], NoiseState]] = {
         "binary": _Dyadic,
         "smooth": _Smooth,

@@ -38,7 +38,7 @@ class Showings:
         self._showings: dict[str, Showing] = {}
 
     def follow(self, release: Release) -> dict[str, Showing]:
-        """Those of the epoch up to this release, which it has to hold; empty where labels are not kept."""
+        """The showings of the epoch up to this release, which has to be whole; empty if labels are not kept."""
         if release.nonce != self._nonce:
             self._nonce, self._last, self._showings = release.nonce, 0, {}
         previous = getattr(release, "previous", None)
