@@ -165,10 +165,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 "the user's name, say by which rule, in [events]: partitioner = \"murmur2\" (Kafka's own clients), "
                 '"crc32" (librdkafka) or "fnv1a" (Sarama); else leave intake = "group" out, or set unit = "event"'
             )
-        if self.mapping is not None and self.mapping.names_schemas:
-            raise SettingsError(
-                'a group cannot read by a schema registry yet: leave intake = "group" out, or give schema files'
-            )
 
     def _check_window(self) -> None:
         """Raises `SettingsError` for what a mechanism without end has no use for."""

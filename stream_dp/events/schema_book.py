@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from stream_dp.events.mapping.schema import Schema, SchemaNotSettled, schema_number
+from stream_dp.events.mapping.schema import HEADER_BYTES, Schema, SchemaNotSettled, schema_number
 from stream_dp.privacy.keyed_noise import subkey
 
 _TAG_BYTES = 16
@@ -68,7 +68,7 @@ class SchemaBook:
 
     def unsettled(self, values: Iterable[bytes | None]) -> list[int]:
         """The numbers that these values name and that are not settled, in ascending order."""
-        heads = {value[:5] for value in values if value}
+        heads = {value[:HEADER_BYTES] for value in values if value}
         numbers = {number for head in heads if (number := schema_number(head)) is not None}
         return sorted(numbers - self._settled.keys())
 

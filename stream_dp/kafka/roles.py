@@ -71,12 +71,14 @@ def barriers_writer(settings: Settings) -> list[Right]:
 
 def intake(settings: Settings) -> list[Right]:
     """What `stream-dp intake` needs, but for dead letters."""
+    names_schemas = settings.mapping is not None and settings.mapping.names_schemas
     return (
         _topic(settings.events, "READ", "DESCRIBE_CONFIGS")
         + _topic(settings.barriers, "READ", "DESCRIBE_CONFIGS")
         + _topic(settings.epochs, "READ")
         + _topic(settings.frames, "WRITE", "DESCRIBE_CONFIGS")
         + _topic(settings.heads, *_LOG)
+        + (_topic(settings.schemas, *_LOG) if names_schemas else [])
         + _topic(settings.shard_releases, "DESCRIBE", "DESCRIBE_CONFIGS")
         + _group(settings, "intake")
         + _made(settings, settings.frames, settings.shard_releases, settings.heads)

@@ -84,6 +84,7 @@ class Intake:
         topic: str,
         position: Position | None = None,
         pairs: bytes | bytearray = b"",
+        schemas: SchemaBook | None = None,
     ) -> None:
         self.position = position or Position.at_start_of(epoch)
         self._bound = _bound(epoch, key, pairs)
@@ -94,7 +95,7 @@ class Intake:
             self.position.further,
         )
         self._digester = LogDigester(key, epoch.reads_headers)
-        self.schemas = SchemaBook(key, epoch.nonce)
+        self.schemas = schemas if schemas is not None else SchemaBook(key, epoch.nonce)
         self._decode = decoder_of(epoch.mapping, self.schemas.schema)
         if epoch.user_partitions is not None:
             self._decode = epoch.user_partitions.checked(self._decode)

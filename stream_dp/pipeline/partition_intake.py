@@ -18,6 +18,7 @@ from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.log_digest import NOTHING
 from stream_dp.events.merged_log import LogPart
 from stream_dp.events.records import Records
+from stream_dp.events.schema_book import SchemaBook
 from stream_dp.pipeline.intake import Intake, Position
 from stream_dp.pipeline.partition_frames import (
     HEAD_VERSION,
@@ -41,7 +42,8 @@ class PartOfRound:
 class PartitionIntake:
     """Counts partition `number` of an events topic for `shards` shards.
 
-    `position`, `state` and `pairs` are what an earlier one had after a round: all of them, or none.
+    `position`, `state` and `pairs` are what an earlier one had after a round: all of them, or none.  `schemas`: see
+    `Intake`; several partitions may share them.
     """
 
     def __init__(
@@ -54,10 +56,11 @@ class PartitionIntake:
         position: Position | None = None,
         state: HistogramState | None = None,
         pairs: bytes | bytearray = b"",
+        schemas: SchemaBook | None = None,
     ) -> None:
         assert epoch.after_barrier is not None, "only rounds of barriers are read by many"
         self.epoch, self.number = epoch, number
-        self.intake = Intake(epoch, key, topic, position, pairs)
+        self.intake = Intake(epoch, key, topic, position, pairs, schemas)
         self._noise = epoch.noise(key)
         self._head = state.history if state is not None else EMPTY_HISTORY
         self._first = epoch.after_barrier.number

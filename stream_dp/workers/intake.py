@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Iterable
+from itertools import chain
 from typing import Any
 
 from aiokafka import ConsumerRebalanceListener, TopicPartition
@@ -23,6 +24,8 @@ from stream_dp.config.connections import aiokafka_options, redis_client
 from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.epochs.journal import EpochJournal, EpochOpened, check_key
 from stream_dp.events.barrier_chain import Barrier, BarrierChain
+from stream_dp.events.mapping.schema import HEADER_BYTES
+from stream_dp.events.schema_book import SchemaBook
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.kafka.consuming import batch_consumer, consumer
@@ -39,6 +42,7 @@ from stream_dp.store.fence import Fenced
 from stream_dp.store.noise_key import noise_key
 from stream_dp.workers.group import ends_of, membership
 from stream_dp.workers.owned_partition import OwnedPartition
+from stream_dp.workers.schemas import SchemaSettler, settler_of
 from stream_dp.workers.stream_topics import prepare_topics_of_group, prepare_topics_of_shards
 from stream_dp.workers.topic_watch import TopicWatch
 
@@ -87,7 +91,10 @@ class IntakeWorker:
                 )
 
     async def _attempt(self) -> None:
-        topics = TopicWatch(self.settings, "events", "barriers", "epochs", "frames", "heads", "dead_letters")
+        mapping = self.settings.mapping
+        schemas = ("schemas",) if mapping is not None and mapping.names_schemas else ()
+        ours = "events", "barriers", "epochs", "frames", "heads", *schemas, "dead_letters"
+        topics = TopicWatch(self.settings, *ours)
         topics.may_grow(self.settings.events)
         try:
             await topics.guard(self._work(topics), self.watch)
@@ -168,6 +175,11 @@ class _Member(ConsumerRebalanceListener):
         self._epoch: EpochOpened | None = None  # the one that is counted; None while none is open
         self._journal: EpochJournal | None = None
         self._key = b""
+        self._schemas: SchemaBook | None = None
+        self._settler: SchemaSettler | None = None
+        self._named: set[bytes] = (
+            set()
+        )  # the first bytes of records that name schemas, perhaps unsettled ones
         self._owned: dict[int, OwnedPartition] = {}
         self._let_go: dict[int, OwnedPartition] = {}  # saved, and kept in case the group gives them back
         self._to_open: dict[int, float] = {}  # assigned, with the time from which on to try
@@ -197,6 +209,8 @@ class _Member(ConsumerRebalanceListener):
 
     async def __aexit__(self, why: type[BaseException] | None = None, *_: object) -> None:
         self._sent.drop()
+        if self._settler is not None:
+            self._settler.close()
         for reader in (self._consumer, self._feed.reader):
             await stop_client(reader.stop(), reader._client)
         await stop_producer(self._producer, why)
@@ -230,11 +244,10 @@ class _Member(ConsumerRebalanceListener):
                     with self._watch.progress.waiting(f"partition {number} to be loaded"):
                         await self._guarded(number, self._open(number, self._epoch))
         await self._read()
+        most = self._most if await self._all_settled() else 0
         async with self._working:
             with self._watch.batch():
-                await self._hand_on(
-                    [part for each in self._owned.values() for part in each.close(self._most)]
-                )
+                await self._hand_on([part for each in self._owned.values() for part in each.close(most)])
             if any(each.checkpoint_due for each in self._owned.values()):
                 await self._save()
         self._tell()
@@ -265,7 +278,23 @@ class _Member(ConsumerRebalanceListener):
                     each.add_barrier(barrier)
             for place, position in reached.items():
                 if self._owned.get(place.partition) is reading[place]:
-                    reading[place].add(found.get(place, ()), position)
+                    records = found.get(place, ())
+                    reading[place].add(records, position)
+                    if self._settler is not None:
+                        values = chain.from_iterable(each.values for each in records)
+                        self._named |= {value[:HEADER_BYTES] for value in values if value}
+
+    async def _all_settled(self) -> bool:
+        """Whether all schemas that records name are settled; if not, a little time has passed."""
+        if self._settler is None:
+            return True
+        named = set(self._named)
+        settled = await self._settler.settle(named)
+        if settled:
+            self._named -= named
+        else:  # by now, another member may know what this one cannot be told
+            await asyncio.to_thread(self._settler.begin)
+        return settled
 
     async def _positions(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where to read on; none of any if the group takes one away just now."""
@@ -329,7 +358,7 @@ class _Member(ConsumerRebalanceListener):
             except Fenced:
                 owned = None
         if owned is None:
-            place = self._settings, self._redis, number, opened, self._key
+            place = self._settings, self._redis, number, opened, self._key, self._schemas
             owned = await asyncio.to_thread(OwnedPartition, *place, self._topics.identities)
         del self._to_open[number]
         self._owned[number] = owned
@@ -389,6 +418,12 @@ class _Member(ConsumerRebalanceListener):
         check_key(last, self._key)
         last.epoch.check_settings(settings)
         last.epoch.check_rounds()
+        if self._settler is not None:
+            self._settler.close()
+        self._schemas, self._named = SchemaBook(self._key, last.epoch.nonce), set()
+        self._settler = settler_of(settings, last.epoch, self._schemas, self._watch)
+        if self._settler is not None:
+            await asyncio.to_thread(self._settler.begin)
         self._epoch = last
         self._to_open |= dict.fromkeys(self._owned, 0.0)
         self._consumer.pause(*map(self._place, self._owned))

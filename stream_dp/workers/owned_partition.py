@@ -20,6 +20,7 @@ from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.log_digest import LogDigester
 from stream_dp.events.merged_log import taken_before
 from stream_dp.events.records import Records
+from stream_dp.events.schema_book import SchemaBook
 from stream_dp.kafka import log
 from stream_dp.pipeline.partition_intake import PartitionIntake, PartOfRound
 from stream_dp.privacy.vector import at
@@ -50,9 +51,10 @@ class OwnedPartition:
         number: int,
         opened: EpochOpened,
         key: bytes,
+        schemas: SchemaBook | None = None,
         topics: Callable[[], dict[str, str]] = dict,
     ) -> None:
-        """`key` is the noise key; `topics` tells the identities of the stream's topics."""
+        """`key` is the noise key; `schemas`: see `Intake`; `topics` tells the identities of the stream's topics."""
         self.number = number
         self._settings, self._opened, self._key = settings, opened, key
         self._store = CheckpointStore(redis, state_of_partition(settings, number))
@@ -60,8 +62,9 @@ class OwnedPartition:
         self._store.take_over()
         found = self._loaded()
         self._is_new = found is None
-        place = (found.position, found.state, found.pairs) if found is not None else ()
-        self.intake = PartitionIntake(opened.epoch, key, settings.events, number, settings.shards, *place)
+        position, state, pairs = (found.position, found.state, found.pairs) if found else (None, None, b"")
+        whose = opened.epoch, key, settings.events, number, settings.shards
+        self.intake = PartitionIntake(*whose, position, state, pairs, schemas)
         held = log.offsets(settings.kafka_address, settings.events, number)
         digester = LogDigester(key, opened.epoch.reads_headers)
         check_partition(settings, found or self._checkpoint(), digester, number, held)

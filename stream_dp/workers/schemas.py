@@ -8,13 +8,12 @@ from contextlib import ExitStack
 
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
-from stream_dp.engine.epoch import EpochRefused
+from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.epochs.schemas_topic import SchemasTopic
 from stream_dp.events.mapping.schema import Schema
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.kafka.schema_registry import NoSchema, RegistryAway, SchemaRegistry
 from stream_dp.operations.watch import Watch
-from stream_dp.pipeline.coordinator import AnyPipeline, Coordinator
 
 logger = logging.getLogger(__name__)
 
@@ -32,23 +31,23 @@ _MOST_TOLD = 20
 """Unknown numbers that a session logs."""
 
 
-def settler_of(settings: Settings, pipeline: AnyPipeline, watch: Watch) -> "SchemaSettler | None":
-    """What a session needs to read records by the schemas that they name; None where they name none.
+def settler_of(settings: Settings, epoch: Epoch, book: SchemaBook, watch: Watch) -> "SchemaSettler | None":
+    """What it takes to read records by the schemas that they name, into `book`; None where they name none.
 
     Raises `EpochRefused` where the settings name no registry any more.
     """
-    epoch, section = pipeline.epoch, settings.mapping
-    if epoch.mapping is None or not epoch.mapping.needs_schemas or isinstance(pipeline, Coordinator):
+    section = settings.mapping
+    if epoch.mapping is None or not epoch.mapping.needs_schemas:
         return None
     if section is None or section.schema_registry is None:
         raise EpochRefused(
             f"epoch {epoch.number} reads records by a schema registry, and the settings name none"
         )
-    return SchemaSettler(settings, section, pipeline.intake.schemas, watch)
+    return SchemaSettler(settings, section, book, watch)
 
 
 class SchemaSettler:
-    """Asks the registry and puts its answers on record, for one session of a worker."""
+    """Asks the registry and puts its answers on record, for one session of a worker or one epoch of a member."""
 
     def __init__(self, settings: Settings, section: EventsSection, book: SchemaBook, watch: Watch) -> None:
         self._book, self._watch = book, watch

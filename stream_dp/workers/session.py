@@ -32,7 +32,7 @@ from stream_dp.workers.counted_log import CountedLog
 from stream_dp.workers.events_reader import EventsReader
 from stream_dp.workers.heads_reader import HeadsReader
 from stream_dp.workers.resume import Resumed
-from stream_dp.workers.schemas import settler_of
+from stream_dp.workers.schemas import SchemaSettler, settler_of
 from stream_dp.workers.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,9 @@ class Session:
             )
         self._producer = producer(settings.kafka_address, settings.compression)
         self._in_flight = InFlight(self._producer, settings.kafka, watch)
-        self._schemas = settler_of(settings, self.pipeline, watch)
+        self._schemas: SchemaSettler | None = None  # where a group reads the events, its members have them
+        if not isinstance(self.pipeline, Coordinator):
+            self._schemas = settler_of(settings, self.pipeline.epoch, self.pipeline.intake.schemas, watch)
         self._unread: list[LogPart] = []  # what was read and names a schema that is not settled yet
 
     async def __aenter__(self) -> "Session":

@@ -1,5 +1,6 @@
 """A group that reads the events, on real servers: what is released is what one worker releases that reads them all."""
 
+import json
 import random
 import signal
 import time
@@ -20,6 +21,8 @@ from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.intake import ROUNDS_AHEAD
 from stream_dp.workers.resume import NewEpoch
+from tests.schema_registry.front import front, scripted
+from tests.schema_registry.orders import FIRST, LATER, avro
 from tests.system.shard_process import STEPS
 from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.soak import kills
@@ -217,6 +220,47 @@ def test_everything_is_counted_again_where_redis_is_lost(grouped: MakeStream) ->
             rebuild(stream.settings, redis, replace=True)
         feed_rounds(stream, 9, 10, 3)
         stream.finish(10, *[stream.run_in_role(role) for role in roles])
+
+
+def test_members_read_by_the_schemas_of_a_registry_which_may_be_away(grouped: MakeStream) -> None:
+    """Whoever settles a number first settles it for all; a member needs no registry for what another has settled."""
+    types = {"/schemas/types": ["AVRO"]}
+    known = {**types, "/schemas/ids/7": {"schema": json.dumps(FIRST)}}
+    later = {**types, "/schemas/ids/7": 404, "/schemas/ids/8": {"schema": json.dumps(LATER)}}
+    with front(scripted(known)) as registry:
+        section = EventsSection(format="avro", items="sku || items", schema_registry=registry.address)
+        with grouped(partitions=4, mapping=section) as stream:
+            open_epoch(stream)
+            others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+            member = stream.run_in_role("intake")
+
+            def feed(number: int, values: list[bytes]) -> None:
+                for partition in range(4):
+                    stream.feed(values, partition=partition)
+                stream.close_rounds(1_000 * number)
+
+            tea, milk = avro(7, FIRST, sku=["tea"]), avro(8, LATER, shop="s", items=["milk"])
+            feed(1, [tea] * 20 + [b"{}"])
+            stream.wait_until_round(1)
+            registry.answers = scripted({}, status=503)
+            member.kill()
+            assert ended(member) == KILLED
+            members = [stream.run_in_role("intake") for _ in range(2)]
+            feed(2, [tea] * 20)
+            stream.wait_until_round(2)
+            feed(3, [tea] * 5 + [milk] * 20)
+            stream.wait_until_logged("cannot be asked (it answers with status 503)")
+            registry.answers = scripted(later)
+            stream.finish(3, *others, *members)
+            with stream.redis() as redis:
+                assert verify_epoch(stream.settings, redis).certificate.verdict == Verdict.IDENTICAL
+            counts: dict[str, int] = {}
+            for number in range(2):
+                checkpoint = stream.shard_checkpoint(number)
+                assert checkpoint is not None
+                state = checkpoint.state
+                counts |= dict(zip(state.labels, state.counts.tolist(), strict=True))
+            assert counts == {"tea": 180, "milk": 80}
 
 
 def test_one_partition_is_no_work_for_a_group(grouped: MakeStream) -> None:

@@ -11,7 +11,7 @@ LARGEST_SCHEMA = 256 << 10
 """Most bytes of a schema, as an epoch or the log holds it."""
 
 _MAGIC = 0
-_HEADER_BYTES = 5
+HEADER_BYTES = 5
 
 
 class Schema(msgspec.Struct, frozen=True):
@@ -39,9 +39,9 @@ class SchemaNotSettled(StreamDpError):
 
 def schema_number(value: bytes | None) -> int | None:
     """The number of the schema that a framed value names; None for a value without one."""
-    if value is None or len(value) < _HEADER_BYTES or value[0] != _MAGIC:
+    if value is None or len(value) < HEADER_BYTES or value[0] != _MAGIC:
         return None
-    return int.from_bytes(value[1:_HEADER_BYTES])
+    return int.from_bytes(value[1:HEADER_BYTES])
 
 
 def framed(value: bytes) -> tuple[int, int]:
@@ -49,4 +49,4 @@ def framed(value: bytes) -> tuple[int, int]:
     number = schema_number(value)
     if number is None:
         raise BadRecord("no schema number of a registry stands in front of the value")
-    return number, _HEADER_BYTES
+    return number, HEADER_BYTES
