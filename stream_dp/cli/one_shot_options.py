@@ -1,5 +1,6 @@
 """What the commands of one-shot jobs share: how an option is declared, and the options that all of them take."""
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from stream_dp.jobs.defaults import (
     GAUSSIAN_UNION_ITEMS,
     LAPLACE_ITEMS,
 )
+from stream_dp.jobs.request import BadRequest
 
 reading = partial(typer.Option, rich_help_panel="What to read")
 guarantee = partial(typer.Option, rich_help_panel="What to guarantee")
@@ -115,6 +117,14 @@ class Job(options.Servers):
 
     def source_field(self) -> dict[str, Any]:
         """The field `source` of the request; --from and --to have no meaning for a file."""
+        for option, given in (
+            ("--item-column", self.item_column),
+            ("--user-column", self.user_column),
+            ("--id", self.id),
+            ("--file", None if self.file is None else str(self.file).removeprefix(".")),
+        ):
+            if given == "":
+                raise Mistake(f"{option} is empty: name something, or leave it out")
         found: dict[str, Any] = {
             "topic": self.topic,
             "user": self.user_column,
@@ -130,6 +140,24 @@ class Job(options.Servers):
                 "--from and --to choose records of a topic, and a file is read whole: leave them out"
             )
         return {key: value for key, value in found.items() if value is not None}
+
+
+_OPTIONS = {
+    "k": "-k",
+    "source.user": "--user-column",
+    "source.item": "--item-column",
+    "source.name": "--source",
+}
+"""What the command calls fields of a request; other options have their names."""
+
+
+def in_options(refused: BadRequest) -> str:
+    """Why the request was refused, with the options of the command instead of its fields."""
+    told = str(refused)
+    for field in sorted(set(refused.fields) - {""}, key=len, reverse=True):
+        option = _OPTIONS.get(field, f"--{field.removeprefix('source.').replace('_', '-')}")
+        told = re.sub(rf"(?<![\w'.-]){re.escape(field)}(?![\w'-])", option, told, count=1)
+    return told
 
 
 def _place(text: str) -> int | str:

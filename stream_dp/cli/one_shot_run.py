@@ -15,7 +15,7 @@ from rich.progress import Progress
 
 from stream_dp.cli import one_shot_view as view
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.cli.one_shot_options import Job
+from stream_dp.cli.one_shot_options import Job, in_options
 from stream_dp.cli.output import output
 from stream_dp.cli.pictures import check_picture
 from stream_dp.cli.reach import require_kafka, require_redis
@@ -55,7 +55,7 @@ def run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
             view.show_cost(request, calibrated, _forecast(request, settings, site), job.as_json)
             return
     except BadRequest as refused:
-        raise Mistake(str(refused)) from None
+        raise Mistake(in_options(refused)) from None
     _require_servers(settings)
     result = _answer(_bound(request, site), settings, site, job)
     if job.output is not None:
@@ -105,7 +105,9 @@ def _forecast(request: JobRequest, settings: Settings, site: Site) -> Forecast |
         _require_servers(settings)
         with redis_client(settings.redis_address) as redis:
             return forecast(prepare(request, site), site, redis)
-    except (Mistake, BadRequest) as unknown:
+    except BadRequest as refused:
+        return in_options(refused)
+    except Mistake as unknown:
         return str(unknown)
 
 

@@ -24,8 +24,11 @@ _KINDS = {
     "str": "text",
     "bool": "true or false",
     "array": "a list",
+    "object": "a table",
 }
-_WRONG = re.compile(r"(?P<what>.*) - at `\$\.(?P<name>\w+)(?P<rest>.*)`", re.DOTALL)
+WRONG = re.compile(r"(?P<what>.*) - at `\$\.(?P<name>\w+)(?P<rest>.*)`", re.DOTALL)
+"""What msgspec says of a value: what is wrong, and the place."""
+
 _SECRET = ("password", "key", "redis", "kafka")
 _LONGEST = 60
 
@@ -34,7 +37,7 @@ def in_words(
     error: msgspec.ValidationError, struct: type, values: Mapping[str, Any], origins: Mapping[str, str]
 ) -> str:
     """One sentence.  `origins`: by name, where it was said: in an option, a variable or a file."""
-    found = _WRONG.fullmatch(str(error))
+    found = WRONG.fullmatch(str(error))
     if found is None:
         return f"a setting is out of range: {error}"
     name = found["name"]
@@ -42,7 +45,7 @@ def in_words(
     inside = f" ({found['rest'].lstrip('.')})" if found["rest"].startswith(".") else ""
     told = f"{origin}{inside} is out of range: it has to be {_wanted(found['what'], name, inside, struct)}"
     is_secret = any(part in name for part in _SECRET)
-    return told if inside or is_secret else f"{told}, not {_short(values.get(name))}"
+    return told if inside or is_secret else f"{told}, not {short(values.get(name))}"
 
 
 def _wanted(what: str, name: str, inside: str, struct: type) -> str:
@@ -52,9 +55,27 @@ def _wanted(what: str, name: str, inside: str, struct: type) -> str:
         return _one_of(get_type_hints(struct)[name])
     if "matching regex" in what:
         return "written as its documentation says"
-    kind, _, limit = what.partition(", got")[0].removeprefix("Expected ").partition(" ")
-    words = [_KINDS.get(each, each) for each in kind.strip("`").split(" | ") if each != "null"]
-    return " or ".join(words) + (f" {limit}" if limit else "")
+    return wanted(what)
+
+
+def wanted(what: str) -> str:
+    """What a value has to be, of what msgspec says is wrong with it, where no pattern and no list of values decides."""
+    if what.startswith("Number out of range"):
+        return "a number that is not as large"
+    kind, _, limit = what.partition(", got")[0].removeprefix("Expected ").replace("`", "").partition(" ")
+    while limit.startswith("| "):
+        other, _, limit = limit.removeprefix("| ").partition(" ")
+        kind += f" {other}"
+    words = [_KINDS.get(each, each) for each in kind.split() if each != "null"]
+    return " or ".join(words) + (f" {_limit(limit)}" if limit else "")
+
+
+def _limit(text: str) -> str:
+    """`of length <= 5` as people say it; other limits are numbers."""
+    found = re.fullmatch(r"of length (<=|>=) (\d+)", text)
+    if found is None:
+        return text
+    return f"of {'at most' if found[1] == '<=' else 'at least'} {int(found[2]):,} characters"
 
 
 def _one_of(kind: Any) -> str:
@@ -65,6 +86,7 @@ def _one_of(kind: Any) -> str:
     )
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A value as it is repeated to whoever gave it."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"

@@ -50,8 +50,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     unit: Literal["event", "user", "user-day"] = "event"
     time_zone: str = "UTC"
     mechanism: Literal["binary", "honaker", "smooth", "blt", "window"] = "binary"
-    epsilon: float = 1.0
-    delta: float = 1e-6
+    epsilon: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    delta: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 1e-6
     horizon: _Positive = 65_535
     window: _Positive | None = None
     items_per_event: _Positive = 4

@@ -144,13 +144,17 @@ def _chosen(source: Source, unit: Unit, columns: list[str]) -> tuple[str, str]:
     """The column of items and that of users, "" where every row is a unit of its own."""
     item = source.item or ("item" if "item" in columns else "items")
     user = "" if unit == "event" else source.user or "user"
-    for name, option in ((item, "item"), (user, "user")):
+    for name, kind in ((item, "item"), (user, "user")):
         if name and columns.count(name) != 1:
             raise BadRequest(
-                f"the file {source.file!r} has no single column {name!r}: name the column with {option}"
+                f"the file {source.file!r} has no single column {name!r}: name the column of {kind}s with "
+                f"--{kind}-column, or {kind} in the source of a request"
             )
     if item == user:
-        raise BadRequest(f"{item!r} cannot be the column of items and of users at once: name another one")
+        raise BadRequest(
+            f"{item!r} cannot be the column of items and of users at once: name another one with --item-column or "
+            "--user-column, or item or user in the source of a request"
+        )
     return item, user
 
 

@@ -98,14 +98,17 @@ def calibrate(request: JobRequest) -> Calibrated:
     for name in given:
         if name not in taken:
             raise BadRequest(
-                f"the mechanism {request.mechanism} takes no {name}; it takes {', '.join(taken)}"
+                f"the mechanism {request.mechanism} takes no {name}; it takes {', '.join(taken)}",
+                name,
+                *taken,
             )
     values = {name: each.default for name, each in taken.items() if each.default is not each.empty} | given
     for name in taken:
         if name not in values and name not in CHOSEN:
-            raise BadRequest(f"the mechanism {request.mechanism} needs {name}: give it")
+            raise BadRequest(f"the mechanism {request.mechanism} needs {name}: give it", name)
     try:
         values |= {name: CHOSEN[name](values) for name in taken if name not in values}
         return replace(mechanism(**values), parameters=values)
     except (ValueError, OverflowError) as error:
-        raise BadRequest(str(error).rstrip(".")) from None
+        sentence = str(error).rstrip(".")
+        raise BadRequest(sentence, sentence.partition(" ")[0], "kbar") from None

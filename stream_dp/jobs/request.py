@@ -14,6 +14,7 @@ import msgspec
 from stream_dp.config.times import parse_time
 from stream_dp.errors import StreamDpError
 from stream_dp.events.event import LONGEST_LABEL
+from stream_dp.jobs.wrong_fields import in_words
 
 VERSION = 1
 JobName = Literal["top-k", "set-union", "histogram"]
@@ -31,7 +32,14 @@ _Column = Annotated[str, msgspec.Meta(max_length=LONGEST_LABEL)]
 
 
 class BadRequest(StreamDpError):
-    """A request that cannot be served as it stands; the message says what to change.  Nothing was charged."""
+    """A request that cannot be served as it stands; the message says what to change.  Nothing was charged.
+
+    `fields`: the names of fields in the message, such as `k` or `source.item`, for whoever gave them by other names.
+    """
+
+    def __init__(self, sentence: str, *fields: str) -> None:
+        super().__init__(sentence)
+        self.fields = fields
 
 
 class Source(
@@ -139,7 +147,7 @@ def request_from(found: dict[str, Any]) -> JobRequest | Cancel:
     try:
         request = msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"the request is not valid: {error}") from None
+        raise BadRequest(*in_words(error, found)) from None
     if isinstance(request, JobRequest):
         _check_source(request)
     return request
@@ -197,9 +205,13 @@ def _check_source(request: JobRequest) -> None:
     source = request.source
     if source.file is None:
         if source.user is not None or source.item is not None:
-            raise BadRequest("user and item name the columns of a file: leave them out for a topic")
-        for place in (source.start, source.to):
-            _check_place(place)
+            sentence = "source.user and source.item name the columns of a file: leave them out for a topic"
+            raise BadRequest(sentence, "source.user", "source.item")
+        for field, place in (("source.from", source.start), ("source.to", source.to)):
+            try:
+                _check_place(place)
+            except BadRequest as refused:
+                raise BadRequest(f"{field}: {refused}", field) from None
         return
     if source.topic is not None or source.start is not None or source.to is not None:
         raise BadRequest("a source is a topic or a file: give file without topic, from and to")

@@ -187,24 +187,35 @@ INVALID: dict[str, Any] = {
     "did you mean 'mechanism'": {**BASE, "mechanismus": "x"},
     "unknown field of source": {**BASE, "source": {"form": 3}},
     "version": {**BASE, "v": 2},
-    "`job`": {key: value for key, value in BASE.items() if key != "job"},
-    "household": {**BASE, "unit": "household"},
+    "there is no job: give top-k, set-union or histogram": {
+        key: value for key, value in BASE.items() if key != "job"
+    },
+    "unit has to be user or event, not 'household'": {**BASE, "unit": "household"},
     "not a JSON object": [BASE],
-    r"\$\.id": {**BASE, "id": ""},
-    r"\$\.k": {**BASE, "k": 1.5},
-    r"\$\.every": {**BASE, "every": 0},
+    "id has to be 1 to 200 letters, digits and": {**BASE, "id": ""},
+    "k has to be a whole number, not 1.5": {**BASE, "k": 1.5},
+    "every has to be a whole number >= 1, not 0": {**BASE, "every": 0},
     "cancel": {"v": 1, "id": "q", "cancel": False},
     "unknown field 'k'": {"v": 1, "id": "q", "cancel": True, "k": 3},
     "a topic or a file": {**BASE, "source": {"file": "x.csv", "topic": "t"}},
     "columns of a file": {**BASE, "source": {"user": "u"}},
     "an offset is": {**BASE, "source": {"from": -1}},
     "is no place": {**BASE, "source": {"to": "tomorrow"}},
-    r"length <= 100 - at `\$\.mechanism": {**BASE, "mechanism": "x" * 101},
-    r"\$\.source\.from": {**BASE, "source": {"from": "x" * 101}},
-    r"\$\.source\.to": {**BASE, "source": {"to": "x" * 101}},
-    r"\$\.source\.file": {**BASE, "source": {"file": "x" * 4097, "name": "x"}},
-    r"\$\.source\.user": {**BASE, "source": {"file": "x.csv", "name": "x", "user": "x" * 1025}},
-    r"\$\.source\.item": {**BASE, "source": {"file": "x.csv", "name": "x", "item": "x" * 1025}},
+    "mechanism has to be text of at most 100 characters": {**BASE, "mechanism": "x" * 101},
+    "source.from has to be text of at most 100 characters": {**BASE, "source": {"from": "x" * 101}},
+    "source.to has to be text of at most 100 characters": {**BASE, "source": {"to": "x" * 101}},
+    "source.file has to be text of at most 4,096 characters": {
+        **BASE,
+        "source": {"file": "x" * 4097, "name": "x"},
+    },
+    "source.user has to be text of at most 1,024 characters": {
+        **BASE,
+        "source": {"file": "x.csv", "name": "x", "user": "x" * 1025},
+    },
+    "source.item has to be text of at most 1,024 characters": {
+        **BASE,
+        "source": {"file": "x.csv", "name": "x", "item": "x" * 1025},
+    },
 }
 IN_WORDS = ("columns of a file", "is no place")
 """What the schema's descriptions say and its keywords do not."""
