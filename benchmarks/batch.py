@@ -19,6 +19,7 @@ from stream_dp.batch.baskets import Baskets, baskets, distinct_users_per_item, s
 from stream_dp.batch.cost import epsilon_per_item, epsilon_per_pick
 from stream_dp.batch.greedy_set_union import Greedy, greedy
 from stream_dp.batch.gumbel_top_k import GumbelTopK, gumbel_top_k
+from stream_dp.batch.largest_gap import Ranks
 from stream_dp.batch.policy_set_union import GaussianPolicy, LaplacePolicy, gaussian_policy, laplace_policy
 from stream_dp.batch.result import BatchResult
 from stream_dp.batch.set_union import (
@@ -104,7 +105,7 @@ def speed() -> None:
 
     line("top-k gaussian, kbar 100", top_k(gaussian_top_k, GaussianTopK(0.1, DELTA, 10, 100)))
     line("top-k gumbel, k 100", top_k(gumbel_top_k, GumbelTopK(0.1, DELTA, 100, 200)))
-    line("top-k stable", top_k(stable_top_k, StableTopK(0.03, DELTA, 100)))
+    line("top-k stable", top_k(stable_top_k, StableTopK(0.03, DELTA, Ranks(100))))
     for limit in (5, 20):
         line(f"sips, {limit} items a user", union(sips, Sips(0.03, DELTA, limit)))
         line(f"policy laplace, {limit} items a user", union(laplace_policy, LaplacePolicy(1.0, DELTA, limit)))
@@ -227,7 +228,9 @@ def rankings(everyone: Baskets, epsilon: float) -> dict[str, Callable[[int, OneS
             gumbel_top_k(counts, GumbelTopK(max(epsilon_per_pick(rho, k), epsilon / k), half, k, 50 * k), n),
             k,
         ),
-        "stable (its own k)": lambda k, n: recall(stable_top_k(counts, StableTopK(rho, half, 2 * k), n), k),
+        "stable (its own k)": lambda k, n: recall(
+            stable_top_k(counts, StableTopK(rho, half, Ranks(2 * k)), n), k
+        ),
         "stable-fixed-k": lambda k, n: recall(
             stable_fixed_k(counts, StableFixedK(rho, half, k, 50 * k), n), k
         ),

@@ -20,8 +20,10 @@ from stream_dp.audit.enumerated import REST, Law, delta_between, law_of
 from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet
 from stream_dp.batch.histogram import LaplaceHistogram, laplace_histogram
 from stream_dp.batch.label_votes import LabelVotes
-from stream_dp.batch.largest_gap import GaussianGap, LargestGap
-from stream_dp.batch.stable_top_k import StableFixedK, StableTopK
+from stream_dp.batch.largest_gap import GaussianGap, LargestGap, Ranks
+from stream_dp.batch.ptr_top_k import GaussianPtr, LaplacePtr
+from stream_dp.batch.ranking import head
+from stream_dp.batch.stable_top_k import GapTest, GaussianStableTopK, StableFixedK, StableTopK
 from stream_dp.jobs.calibrated import Outcome
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import JobRequest, request_from
@@ -109,6 +111,8 @@ def _jobs() -> Iterator[OneShotCase]:
     for mechanism, limit in product(("laplace", "gaussian"), (1, 2)):
         yield _job("histogram", mechanism, _CROWDS, 2.0, 0.02, items_per_user=limit)
         yield _job("top-k", mechanism, _CROWDS, 3.0, 0.05, k=1, kbar=1, items_per_user=limit)
+    for mechanism, k in product(("ptr-laplace", "ptr-gaussian"), (1, 2)):
+        yield _job("top-k", mechanism, _MANY, 3.0, 0.05, k=k)
     yield _job("histogram", "known", _CROWDS, 2.0, 0.0, items_per_user=2, **bins)
     yield _job("histogram", "sparse-vector", _CROWDS[2:3], 8.0, 0.0, threshold=2, most=1, **bins)
     for mechanism in ("weighted", "count", "policy", "sips"):
@@ -129,12 +133,14 @@ def _laws() -> Iterator[OneShotCase]:
         yield _law("top-k gumbel-known", listed, partial(_of, laws.known, listed))
     budget = PayWhatYouGet(1.0, 0.02, marks=3, queries=2)
     yield _law("top-k pay-what-you-get", budget, lambda counts: laws.two_queries(np.array(counts), budget, 3))
-    for least in (1, 2):
-        chosen = StableTopK(0.5, 0.02, 3, least=least)
+    for ranks in (Ranks(3), Ranks(3, least=2), Ranks(3, penalty=0.7, around=3)):
+        chosen = StableTopK(0.5, 0.02, ranks)
         yield _law("top-k stable", chosen, partial(_of, laws.stable, chosen))
-        rank = LargestGap(1.5, 3, least)
+        gaussian_choice = GaussianStableTopK(0.5, 0.02, 0.01, ranks)
+        yield _law("top-k stable-gaussian", gaussian_choice, partial(_of, laws.stable, gaussian_choice))
+        rank = LargestGap(1.5, ranks)
         yield _law("top-k gap", rank, partial(_of, laws.gap, rank))
-        gaussian_rank = GaussianGap(2.0, 0.02, 3, least)
+        gaussian_rank = GaussianGap(2.0, 0.02, ranks)
         yield _law("top-k gap-gaussian", gaussian_rank, partial(_of, laws.gaussian_gap, gaussian_rank))
     for k, penalty in ((1, 1.0), (2, 0.3)):
         fixed = StableFixedK(1.0, 0.05, k, 3, penalty)
@@ -165,17 +171,42 @@ def _broken() -> Iterator[OneShotCase]:
         lambda counts: laws.two_queries(np.array(counts), twice, 3),
         "the second query is not paid",
     )
-    untested = StableTopK(0.5, 0.02, 3)
+    untested = StableTopK(0.5, 0.02, Ranks(3))
     yield _law(
         "top-k stable",
         untested,
-        lambda counts: laws.stable(np.array(counts), _Untested(0.5, 0.02, 3)),
+        lambda counts: laws.stable(np.array(counts), _Untested(0.5, 0.02, Ranks(3))),
         "a test without an offset",
     )
-    half = LargestGap(0.75, 3)
+    half = GaussianStableTopK(0.2, 0.02, 0.01, Ranks(3))
     yield _law(
-        "top-k gap", half, partial(_of, laws.gap, LargestGap(1.5, 3)), "half the noise that it pays for"
+        "top-k stable-gaussian",
+        half,
+        partial(_of, laws.stable, GaussianStableTopK(5.0, 0.02, 0.01, Ranks(3))),
+        "a fifth of the noise that it pays for",
     )
+    half_gap = LargestGap(0.75, Ranks(3))
+    yield _law(
+        "top-k gap",
+        half_gap,
+        partial(_of, laws.gap, LargestGap(1.5, Ranks(3))),
+        "half the noise that it pays for",
+    )
+    wide = GaussianGap(6.0, 0.02, Ranks(3))
+    yield _law(
+        "top-k gap-gaussian",
+        wide,
+        partial(_of, laws.gaussian_gap, GaussianGap(0.5, 0.02, Ranks(3))),
+        "a twelfth of the noise that it pays for",
+    )
+    by_data = LargestGap(1.5, Ranks(3))
+    yield _law("top-k gap", by_data, _around_what_there_is, "ranks preferred by what the data hold")
+    early = "a set is released as soon as its noisy gap reaches 1"
+    for name, test in (
+        ("top-k ptr-laplace", LaplacePtr(3.0, 0.05, 1)),
+        ("top-k ptr-gaussian", GaussianPtr(2.0, 0.05, 1)),
+    ):
+        yield _program(name, 3.0, 0.05, early, _early(test), [((0,),)])
     yield _votes(
         "record", LabelVotes(0.5, 0.02, 2, 2, "teacher"), "noise for the unit teacher, and a record changes"
     )
@@ -201,12 +232,17 @@ def _job(
 
 
 def _program(
-    name: str, epsilon: float, delta: float, broken: str, run: Callable[[Rows, OneShotNoise], Hashable]
+    name: str,
+    epsilon: float,
+    delta: float,
+    broken: str,
+    run: Callable[[Rows, OneShotNoise], Hashable],
+    data: Sequence[Holdings] = _CROWDS[:2],
 ) -> OneShotCase:
     def law(holdings: Holdings) -> Law[Hashable]:
         return law_of(lambda noise: run(_rows(holdings), noise))
 
-    return OneShotCase(name, epsilon, delta, partial(_worst_of_leaving, law, _CROWDS[:2], epsilon), broken)
+    return OneShotCase(name, epsilon, delta, partial(_worst_of_leaving, law, data, epsilon), broken)
 
 
 def _law(
@@ -294,6 +330,23 @@ def _deciding_noise_released(rows: Rows, noise: OneShotNoise) -> Hashable:
     return tuple(int(count) if count >= threshold else None for count in noisy)
 
 
+def _around_what_there_is(counts: tuple[int, ...]) -> Law[int]:
+    """BROKEN: a regulariser that prefers the rank after which no label is left, which is private."""
+    held = max(1, sum(count > 0 for count in counts))
+    return laws.gap(np.array(counts), LargestGap(1.5, Ranks(3, penalty=4.0, around=held)))
+
+
+def _early(parameters: LaplacePtr | GaussianPtr) -> Callable[[Rows, OneShotNoise], Hashable]:
+    """BROKEN: the set is released as soon as the noisy gap reaches 1."""
+
+    def run(rows: Rows, noise: OneShotNoise) -> Hashable:
+        top = head(rows.counts(), 1)
+        passes = int(top.gaps(1)[-1]) + parameters.draw(noise) >= 1
+        return tuple(top.items.tolist()) if passes else None
+
+    return run
+
+
 class _NoOffset(GumbelTopK):
     """BROKEN: see `_broken`."""
 
@@ -310,5 +363,5 @@ class _Untested(StableTopK):
     __slots__ = ()
 
     @property
-    def test_offset(self) -> float:
-        return 0.0
+    def test(self) -> GapTest:
+        return GapTest(super().test.sigma, 0.5, self.step)

@@ -15,9 +15,9 @@ from stream_dp.audit.enumerated import Law
 from stream_dp.batch.cost import epsilon_per_pick
 from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet
 from stream_dp.batch.label_votes import LabelVotes
-from stream_dp.batch.largest_gap import GaussianGap, LargestGap
+from stream_dp.batch.largest_gap import GaussianGap, LargestGap, Ranks
 from stream_dp.batch.ranking import Head, head
-from stream_dp.batch.stable_top_k import StableFixedK, StableTopK
+from stream_dp.batch.stable_top_k import GaussianStableTopK, StableFixedK, StableTopK
 
 Counts = NDArray[np.int64]
 Names = tuple[int, ...]
@@ -76,26 +76,20 @@ def two_queries(counts: Counts, budget: PayWhatYouGet, kbar: int) -> "Law[tuple[
 
 def gap(counts: Counts, parameters: LargestGap) -> "Law[int]":
     """The rank that `largest_gap` releases."""
-    gaps = head(counts, parameters.kbar).gaps(parameters.kbar)
-    return _rank(gaps, 2 / parameters.epsilon, parameters.least)
+    ranks = parameters.ranks
+    return _by_gumbel(head(counts, ranks.kbar).gaps(ranks.kbar), ranks, 2 / parameters.epsilon)
 
 
 def gaussian_gap(counts: Counts, parameters: GaussianGap) -> "Law[int]":
-    """The rank that `largest_gap_gaussian` releases: the integral over the noise of the largest."""
-    gaps = head(counts, parameters.kbar).gaps(parameters.kbar)[parameters.least - 1 :]
-    density = np.exp(-(_GRID**2) / 2) / math.sqrt(2 * math.pi)
-    law: Law[int] = {}
-    for place, each in enumerate(gaps):
-        others = np.delete(gaps, place)
-        below = np.prod(ndtr(_GRID[:, None] + (each - others) / parameters.sigma), axis=1)
-        law[place + parameters.least] = float(np.trapezoid(density * below, _GRID))
-    return law
+    """The rank that `largest_gap_gaussian` releases."""
+    ranks = parameters.ranks
+    return _by_gaussian(head(counts, ranks.kbar).gaps(ranks.kbar), ranks, parameters.sigma)
 
 
-def stable(counts: Counts, parameters: StableTopK) -> "Law[Names]":
+def stable(counts: Counts, parameters: StableTopK | GaussianStableTopK) -> "Law[Names]":
     """The set that `stable_top_k` releases, or the mark."""
     found = defaultdict[Names, float](float)
-    for items, chance in _sets(head(counts, parameters.kbar), parameters).items():
+    for items, chance in _sets(head(counts, parameters.ranks.kbar), parameters).items():
         found[(BOTTOM,) if items is None else items] += chance
     return dict(found)
 
@@ -103,9 +97,8 @@ def stable(counts: Counts, parameters: StableTopK) -> "Law[Names]":
 def stable_fixed_k(counts: Counts, parameters: StableFixedK) -> "Law[Names]":
     """What `stable_fixed_k` releases: a stable set, and what completes it or is chosen from it."""
     k, kbar = parameters.k, parameters.kbar
-    regulariser = -parameters.penalty * np.abs(np.arange(1, kbar + 1) - k)
     found = defaultdict[Names, float](float)
-    for items, chance in _sets(head(counts, kbar), parameters.stable, regulariser).items():
+    for items, chance in _sets(head(counts, kbar), parameters.stable).items():
         released = items or ()
         if len(released) == k:
             found[released] += chance
@@ -133,24 +126,34 @@ def votes(tallies: NDArray[np.int64], parameters: LabelVotes) -> "Law[tuple[Name
     return law
 
 
-def _rank(
-    gaps: Counts, scale: float, least: int, regulariser: NDArray[np.float64] | None = None
-) -> "Law[int]":
-    """The rank of the largest gap + regulariser + Gumbel(scale)."""
-    scores = gaps + (0.0 if regulariser is None else regulariser)
-    weights = np.exp((scores - scores.max())[least - 1 :] / scale)
-    return {place + least: float(weight) for place, weight in enumerate(weights / weights.sum())}
+def _by_gumbel(gaps: Counts, ranks: Ranks, scale: float) -> "Law[int]":
+    """The rank of the largest score with Gumbel noise."""
+    scores = ranks.scores(gaps)
+    weights = np.exp((scores - scores.max()) / scale)
+    return {place + ranks.least: float(weight) for place, weight in enumerate(weights / weights.sum())}
 
 
-def _sets(
-    top: Head, parameters: StableTopK, regulariser: NDArray[np.float64] | None = None
-) -> "Law[Names | None]":
+def _by_gaussian(gaps: Counts, ranks: Ranks, sigma: float) -> "Law[int]":
+    """The rank of the largest score with Gaussian noise: the integral over the noise of the largest."""
+    scores = ranks.scores(gaps)
+    density = np.exp(-(_GRID**2) / 2) / math.sqrt(2 * math.pi)
+    law: Law[int] = {}
+    for place, each in enumerate(scores):
+        others = np.delete(scores, place)
+        below = np.prod(ndtr(_GRID[:, None] + (each - others) / sigma), axis=1)
+        law[place + ranks.least] = float(np.trapezoid(density * below, _GRID))
+    return law
+
+
+def _sets(top: Head, parameters: StableTopK | GaussianStableTopK) -> "Law[Names | None]":
     """The set that passes the test of its gap, None where none does."""
-    gaps = top.gaps(parameters.kbar)
+    gaps = top.gaps(parameters.ranks.kbar)
+    by = _by_gumbel if isinstance(parameters, StableTopK) else _by_gaussian
+    test = parameters.test
     found = defaultdict["Names | None", float](float)
-    for k, chance in _rank(gaps, parameters.gumbel_scale, parameters.least, regulariser).items():
-        margin = max(parameters.step, int(gaps[k - 1])) - parameters.test_offset - parameters.step
-        passes = float(ndtr(margin / parameters.sigma))
+    for k, chance in by(gaps, parameters.ranks, parameters.scale).items():
+        margin = max(test.step, int(gaps[k - 1])) - test.offset - test.step
+        passes = float(ndtr(margin / test.sigma))
         found[tuple(sorted(top.items[:k].tolist()))] += chance * passes
         found[None] += chance * (1 - passes)
     return dict(found)

@@ -18,7 +18,7 @@ from stream_dp.batch.gumbel_top_k import (
     pay_what_you_get,
 )
 from stream_dp.batch.label_votes import LabelVotes, Unit, label_votes
-from stream_dp.batch.largest_gap import GaussianGap, LargestGap, largest_gap, largest_gap_gaussian
+from stream_dp.batch.largest_gap import GaussianGap, LargestGap, Ranks, largest_gap, largest_gap_gaussian
 from stream_dp.batch.result import BatchResult
 from stream_dp.batch.stable_top_k import StableFixedK, StableTopK, stable_fixed_k, stable_top_k
 from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK, gaussian_top_k, laplace_top_k
@@ -101,7 +101,7 @@ def _gumbel() -> list[Pair]:
 
 def _gaps() -> list[Pair]:
     falling = [6, 4, 2, 0], [7, 4, 3, 0]  # one gap grows by 1, the next falls by 1, the third grows by 1
-    parameters, gaussian = LargestGap(1.0, 3), GaussianGap(2.0, DELTA, 3)
+    parameters, gaussian = LargestGap(1.0, Ranks(3)), GaussianGap(2.0, DELTA, Ranks(3))
     return [
         single("largest-gap", "gaps that move apart", claimed(parameters.cost),
                lambda counts, noise: [largest_gap(counts, parameters, noise).rank], ("rank",), *falling),
@@ -112,7 +112,7 @@ def _gaps() -> list[Pair]:
 
 
 def _stable() -> list[Pair]:
-    adaptive, fixed = StableTopK(1.0, DELTA, 2), StableFixedK(1.0, DELTA, 1, 2)
+    adaptive, fixed = StableTopK(1.0, DELTA, Ranks(2)), StableFixedK(1.0, DELTA, 1, 2)
 
     def set_of(counts: NDArray[np.int64], noise: OneShotNoise) -> list[int]:
         return [unordered(stable_top_k(counts, adaptive, noise))]

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.batch.cost import Cost, require_count
+from stream_dp.batch.largest_gap import Ranks
 from stream_dp.batch.result import BatchResult
 from stream_dp.batch.stable_top_k import StableTopK, stable_top_k
 from stream_dp.privacy import loss
@@ -45,7 +46,7 @@ class LabelVotes:
     @property
     def query(self) -> StableTopK:
         """The mechanism that answers one query."""
-        return StableTopK(self.rho, self.test_delta, self.kbar, 1 if self.unit == "teacher" else 2)
+        return StableTopK(self.rho, self.test_delta, Ranks(self.kbar), 1 if self.unit == "teacher" else 2)
 
     @property
     def cost(self) -> Cost:

@@ -1,7 +1,7 @@
 """The rank k after which the sorted counts fall most: a private choice of k, which names no item.
 
-`largest_gap`: argmax over least <= j <= kbar of h_(j) - h_(j+1) + Gumbel(2 / epsilon). It is epsilon-DP and
-epsilon^2 / 8 -zCDP. Source: Zhu and Wang 2022, Algorithm 1 and Proposition 7.
+`largest_gap`: argmax over the ranks j = least..kbar of h_(j) - h_(j+1) + r(j) + Gumbel(2 / epsilon). It is epsilon-DP
+and epsilon^2 / 8 -zCDP. Source: Zhu and Wang 2022, Algorithm 1 and Proposition 7.
 
 `largest_gap_gaussian`: the same with N(0, sigma^2): Renyi DP of order a is 2 a / sigma^2 + ln(ranks) / (a - 1), where
 ranks = kbar - least + 1. Source: their Theorem 8 and Corollary 9 (report-noisy-max with Gaussian noise). This curve is
@@ -9,8 +9,8 @@ not zCDP, so it is converted to (epsilon, delta) at the best order first, and en
 delta.
 
 Counts are of DISTINCT users. Adding or removing one user moves any number of counts by 1, all in one direction, so
-each gap moves by at most 1, up or down. `least` and `kbar` are public, so that leaving ranks out of the choice costs
-nothing: it is the same mechanism on fewer candidates of the same sensitivity. Without it the first gap, which is the
+each gap moves by at most 1, up or down. The range of ranks and r(j) = -penalty |j - around| are public: they move no
+score, and it is the same mechanism on candidates of the same sensitivity. Without them the first gap, which is the
 largest of nearly every real histogram, wins.
 """
 
@@ -19,12 +19,40 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 
 from stream_dp.batch.cost import Cost, pure, require_count, require_delta, require_positive
 from stream_dp.batch.ranking import head
 from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The public ranks `least`..`kbar` that may be chosen; `penalty`: what each rank away from `around` costs."""
+
+    kbar: int
+    least: int = 1
+    penalty: float = 0.0
+    around: int = 1
+
+    def __post_init__(self) -> None:
+        require_count("kbar", self.kbar)
+        require_count("least", self.least)
+        require_count("around", self.around)
+        if self.least > self.kbar:
+            raise ValueError(f"least = {self.least} is above the last rank {self.kbar}: lower it.")
+        if not (math.isfinite(self.penalty) and self.penalty >= 0):
+            raise ValueError(f"penalty must be a number not below 0, not {self.penalty}.")
+
+    @property
+    def number(self) -> int:
+        return self.kbar - self.least + 1
+
+    def scores(self, gaps: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Gap + r of the ranks that may be chosen, shape (number,), from the gaps of all ranks, shape (kbar,)."""
+        away = np.abs(np.arange(self.least, self.kbar + 1) - self.around)
+        return np.asarray(gaps[self.least - 1 :] - self.penalty * away, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +68,10 @@ class LargestGap:
     """With Gumbel noise of scale 2 / epsilon."""
 
     epsilon: float
-    kbar: int
-    least: int = 1
+    ranks: Ranks
 
     def __post_init__(self) -> None:
         require_positive("epsilon", self.epsilon)
-        require_ranks(self.least, self.kbar)
 
     @property
     def cost(self) -> Cost:
@@ -58,65 +84,63 @@ class GaussianGap:
 
     sigma: float
     delta: float
-    kbar: int
-    least: int = 1
+    ranks: Ranks
 
     def __post_init__(self) -> None:
         require_positive("sigma", self.sigma)
         require_delta("delta", self.delta)
-        require_ranks(self.least, self.kbar)
 
     @property
     def cost(self) -> Cost:
-        candidates = self.kbar - self.least + 1
-        return pure(noisy_max_epsilon(self.sigma, self.delta, candidates), self.delta)
+        return pure(noisy_max_epsilon(2 / self.sigma**2, self.delta, self.ranks.number), self.delta)
 
 
 def largest_gap(counts: NDArray[np.int64], parameters: LargestGap, noise: OneShotNoise) -> Gap:
     """A rank after which the counts fall far; `counts` is int64 of shape (items,), distinct users per item."""
-    gaps = head(counts, parameters.kbar).gaps(parameters.kbar)
-    return Gap(noisiest_gap(gaps, 2 / parameters.epsilon, noise, parameters.least), parameters.cost)
+    ranks = parameters.ranks
+    gaps = head(counts, ranks.kbar).gaps(ranks.kbar)
+    return Gap(rank_by_gumbel(gaps, ranks, 2 / parameters.epsilon, noise), parameters.cost)
 
 
 def largest_gap_gaussian(counts: NDArray[np.int64], parameters: GaussianGap, noise: OneShotNoise) -> Gap:
     """The largest noisy gap as `largest_gap` finds it, with Gaussian noise."""
-    gaps = head(counts, parameters.kbar).gaps(parameters.kbar)[parameters.least - 1 :]
-    noisy = gaps + noise.gaussian(parameters.sigma, len(gaps))
-    return Gap(int(np.argmax(noisy)) + parameters.least, parameters.cost)
+    ranks = parameters.ranks
+    gaps = head(counts, ranks.kbar).gaps(ranks.kbar)
+    return Gap(rank_by_gaussian(gaps, ranks, parameters.sigma, noise), parameters.cost)
 
 
-def noisiest_gap(
-    gaps: NDArray[np.int64],
-    scale: float,
-    noise: OneShotNoise,
-    least: int = 1,
-    regulariser: NDArray[np.float64] | None = None,
-) -> int:
-    """The rank j = least..kbar of the largest gap + regulariser + Gumbel(scale); both arrays have shape (kbar,)."""
-    noisy = gaps[least - 1 :] + noise.gumbel(scale, len(gaps) - least + 1)
-    if regulariser is not None:
-        noisy += regulariser[least - 1 :]
-    return int(np.argmax(noisy)) + least
+def rank_by_gumbel(gaps: NDArray[np.int64], ranks: Ranks, scale: float, noise: OneShotNoise) -> int:
+    """The rank of the largest gap + r + Gumbel(scale); `gaps` has shape (kbar,)."""
+    return int(np.argmax(ranks.scores(gaps) + noise.gumbel(scale, ranks.number))) + ranks.least
 
 
-def require_ranks(least: int, kbar: int) -> None:
-    """Refuse a range of ranks that holds none."""
-    require_count("kbar", kbar)
-    require_count("least", least)
-    if least > kbar:
-        raise ValueError(f"least = {least} is above the last rank {kbar}: lower it.")
+def rank_by_gaussian(gaps: NDArray[np.int64], ranks: Ranks, sigma: float, noise: OneShotNoise) -> int:
+    """The rank of the largest gap + r + N(0, sigma^2)."""
+    return int(np.argmax(ranks.scores(gaps) + noise.gaussian(sigma, ranks.number))) + ranks.least
 
 
-def noisy_max_epsilon(sigma: float, delta: float, candidates: int) -> float:
-    """The least epsilon over orders a of 2 a / sigma^2 + ln(candidates) / (a - 1), converted to (epsilon, delta).
+def noisy_max_epsilon(slope: float, delta: float, candidates: int) -> float:
+    """The least epsilon over orders a of slope a + ln(candidates) / (a - 1), converted to (epsilon, delta).
 
     Conversion of Canonne, Kamath and Steinke 2020, Proposition 12; every order is valid, so an inexact minimiser is.
     """
 
     def at(log_b: float) -> float:
         b = math.exp(log_b)  # a - 1
-        renyi = 2 * (1 + b) / sigma**2 + math.log(candidates) / b
+        renyi = slope * (1 + b) + math.log(candidates) / b
         return renyi - math.log1p(1 / b) - (math.log(delta) + math.log1p(b)) / b
 
     best = minimize_scalar(at, bounds=(-20.0, 20.0), method="bounded")
     return max(0.0, at(float(best.x))) * (1 + 1e-12)
+
+
+def noisy_max_slope(epsilon: float, delta: float, candidates: int) -> float:
+    """The largest slope at which `noisy_max_epsilon` stays within epsilon, rounded down.  Raises ValueError."""
+
+    def excess(log_slope: float) -> float:
+        return noisy_max_epsilon(math.exp(log_slope), delta, candidates) - epsilon
+
+    low, high = -40.0, 14.0
+    if not excess(low) < 0 < excess(high):
+        raise ValueError(f"no noise of a reasonable size gives epsilon {epsilon:g} at delta {delta:g}.")
+    return math.exp(float(brentq(excess, low, high, xtol=1e-12))) * (1 - 1e-9)

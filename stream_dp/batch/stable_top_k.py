@@ -1,11 +1,13 @@
 """Top-k as an unordered set, at a cost that does not grow with k: find a large gap, test it, release the set.
 
-Source: Zhu and Wang 2022, "Adaptive Private-K-Selection with Adaptive K", Algorithms 1 to 3, Theorems 11 and 12.
+Source: Zhu and Wang 2022, "Adaptive Private-K-Selection with Adaptive K", Algorithms 1 to 3, Theorems 8, 11 and 12.
 Counts are of DISTINCT users; adding or removing one user moves any number of counts by 1, all in one direction.
 
-- `stable_top_k`: k by `largest_gap` (Algorithm 1, over least <= k <= kbar) at epsilon = 2 sqrt(rho); release the top k
+- `stable_top_k`: k by `largest_gap` (Algorithm 1) at epsilon = 2 sqrt(rho); release the top k
   iff max(1, h_(k) - h_(k+1)) + N(0, 1 / rho) - Phi^-1(1 - d) / sqrt(rho) > 1. d-approximate rho-zCDP.
-- `stable_fixed_k`: the same with r(j) = -penalty |j - k| at rho / 2, then the missing ones, or a choice among too
+- `stable_top_k_gaussian`: the same, with k by `largest_gap_gaussian` at sigma = 2 / sqrt(rho). Renyi DP of order a is
+  a rho / 2 + ln(ranks) / (a - 1) for the choice and a rho / 2 for the test, converted together; d comes on top.
+- `stable_fixed_k`: `stable_top_k` with r(j) = -penalty |j - k| at rho / 2, then the missing ones, or a choice among too
   many, by Gumbel noise at rho / 2. d-approximate rho-zCDP.
 
 The guarantee of the test: if the gap is above 1 the set is the same for both neighbours; if it is not, the test
@@ -23,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from stream_dp.batch.cost import Cost, epsilon_per_pick, require_count, require_delta, require_positive
+from stream_dp.batch.cost import Cost, epsilon_per_pick, pure, require_count, require_delta, require_positive
 from stream_dp.batch.gumbel_top_k import GumbelTopK, gumbel_top_k
-from stream_dp.batch.largest_gap import noisiest_gap, require_ranks
+from stream_dp.batch.largest_gap import Ranks, noisy_max_epsilon, rank_by_gaussian, rank_by_gumbel
 from stream_dp.batch.ranking import Head, head
 from stream_dp.batch.result import BatchResult
 from stream_dp.privacy import loss
@@ -33,22 +35,38 @@ from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 
 @dataclass(frozen=True, slots=True)
-class StableTopK:
-    """`step`: how far one neighbour moves a gap; 1, or 2 where counts may be replaced (see `label_votes.py`).
+class GapTest:
+    """Whether a gap is above `step` for certain: Gaussian noise, and at most `delta` where it is not.
 
-    `least`: the least k that may be chosen.
+    `step`: how far one neighbour moves a gap; 1, or 2 where counts may be replaced (see `label_votes.py`).
     """
+
+    sigma: float
+    delta: float
+    step: int
+
+    @property
+    def offset(self) -> float:
+        """sigma Phi^-1(1 - delta)."""
+        return -self.sigma * float(ndtri(self.delta))
+
+    def passes(self, gap: int, noise: OneShotNoise) -> bool:
+        noisy = max(self.step, gap) + float(noise.gaussian(self.sigma, 1)[0])
+        return noisy - self.offset > self.step
+
+
+@dataclass(frozen=True, slots=True)
+class StableTopK:
+    """`ranks`: the k that may be chosen; `step`: how far one neighbour moves a gap, as in `GapTest`."""
 
     rho: float
     test_delta: float
-    kbar: int
+    ranks: Ranks
     step: int = 1
-    least: int = 1
 
     def __post_init__(self) -> None:
         require_positive("rho", self.rho)
         require_delta("test_delta", self.test_delta)
-        require_ranks(self.least, self.kbar)
         require_count("step", self.step)
 
     @property
@@ -61,43 +79,72 @@ class StableTopK:
         return loss.bounded_range(2 * math.sqrt(self.rho)) + loss.gaussian(self.rho)
 
     @property
-    def gumbel_scale(self) -> float:
-        """2 step / epsilon with epsilon = 2 sqrt(rho): the utility's range is 2 step."""
+    def scale(self) -> float:
+        """Of the noise that chooses k: 2 step / epsilon with epsilon = 2 sqrt(rho), as the score's range is 2 step."""
         return self.step / math.sqrt(self.rho)
 
     @property
-    def sigma(self) -> float:
-        return self.step / math.sqrt(self.rho)
+    def test(self) -> GapTest:
+        return GapTest(self.step / math.sqrt(self.rho), self.test_delta, self.step)
+
+    def rank(self, gaps: NDArray[np.int64], noise: OneShotNoise) -> int:
+        """A k of a large gap; `gaps` has shape (kbar,)."""
+        return rank_by_gumbel(gaps, self.ranks, self.scale, noise)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianStableTopK:
+    """As `StableTopK`, with Gaussian noise for both; `conversion_delta` is what the conversion of its Renyi DP may use."""
+
+    rho: float
+    test_delta: float
+    conversion_delta: float
+    ranks: Ranks
+
+    def __post_init__(self) -> None:
+        require_positive("rho", self.rho)
+        require_delta("test_delta", self.test_delta)
+        require_delta("conversion_delta", self.conversion_delta)
 
     @property
-    def test_offset(self) -> float:
-        """sigma Phi^-1(1 - d)."""
-        return -self.sigma * float(ndtri(self.test_delta))
+    def cost(self) -> Cost:
+        epsilon = noisy_max_epsilon(self.rho, self.conversion_delta, self.ranks.number)
+        return pure(epsilon, self.conversion_delta + self.test_delta)
+
+    @property
+    def scale(self) -> float:
+        """Of the noise that chooses k: 2 / scale^2 = rho / 2."""
+        return 2 / math.sqrt(self.rho)
+
+    @property
+    def test(self) -> GapTest:
+        return GapTest(1 / math.sqrt(self.rho), self.test_delta, 1)
+
+    def rank(self, gaps: NDArray[np.int64], noise: OneShotNoise) -> int:
+        """A k of a large gap; `gaps` has shape (kbar,)."""
+        return rank_by_gaussian(gaps, self.ranks, self.scale, noise)
 
 
-def stable_top_k(counts: NDArray[np.int64], parameters: StableTopK, noise: OneShotNoise) -> BatchResult:
+def stable_top_k(
+    counts: NDArray[np.int64], parameters: StableTopK | GaussianStableTopK, noise: OneShotNoise
+) -> BatchResult:
     """The top items for a k chosen by the mechanism, by rising number, or none and the bottom mark.
 
     `counts`: int64 of shape (items,), distinct users per item.
     """
-    items = _stable_set(head(counts, parameters.kbar), parameters, noise)
+    items = _stable_set(head(counts, parameters.ranks.kbar), parameters, noise)
     if items is None:
         return BatchResult(np.empty(0, np.int64), parameters.cost, bottom=True)
     return BatchResult(items, parameters.cost)
 
 
 def _stable_set(
-    top: Head,
-    parameters: StableTopK,
-    noise: OneShotNoise,
-    regulariser: NDArray[np.float64] | None = None,
+    top: Head, parameters: StableTopK | GaussianStableTopK, noise: OneShotNoise
 ) -> NDArray[np.int64] | None:
     """The set that passed the test, by rising number so that its order tells nothing; None when it failed."""
-    gaps = top.gaps(parameters.kbar)
-    k = noisiest_gap(gaps, parameters.gumbel_scale, noise, parameters.least, regulariser)
-    gap = max(parameters.step, int(gaps[k - 1]))
-    lower_bound = gap + float(noise.gaussian(parameters.sigma, 1)[0]) - parameters.test_offset
-    return np.sort(top.items[:k]) if lower_bound > parameters.step else None
+    gaps = top.gaps(parameters.ranks.kbar)
+    k = parameters.rank(gaps, noise)
+    return np.sort(top.items[:k]) if parameters.test.passes(int(gaps[k - 1]), noise) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +161,9 @@ class StableFixedK:
         require_positive("rho", self.rho)
         require_delta("delta", self.delta)
         require_count("k", self.k)
-        require_count("kbar", self.kbar)
+        _ = self.stable  # checks the rest
         if self.k > self.kbar:
             raise ValueError(f"k = {self.k} asks for more than the kbar = {self.kbar} items: raise kbar.")
-        if not (math.isfinite(self.penalty) and self.penalty >= 0):
-            raise ValueError(f"penalty must be a number not below 0, not {self.penalty}.")
 
     @property
     def cost(self) -> Cost:
@@ -128,7 +173,8 @@ class StableFixedK:
     @property
     def stable(self) -> StableTopK:
         """The mechanism that finds the set."""
-        return StableTopK(self.rho / 2, self.delta / 2, self.kbar)
+        ranks = Ranks(self.kbar, penalty=self.penalty, around=self.k)
+        return StableTopK(self.rho / 2, self.delta / 2, ranks)
 
 
 def stable_fixed_k(counts: NDArray[np.int64], parameters: StableFixedK, noise: OneShotNoise) -> BatchResult:
@@ -139,8 +185,7 @@ def stable_fixed_k(counts: NDArray[np.int64], parameters: StableFixedK, noise: O
     """
     k, kbar, cost = parameters.k, parameters.kbar, parameters.cost
     top = head(counts, kbar)
-    regulariser = -parameters.penalty * np.abs(np.arange(1, kbar + 1) - k)
-    released = _stable_set(top, parameters.stable, noise, regulariser)
+    released = _stable_set(top, parameters.stable, noise)
     if released is None:
         released = np.empty(0, np.int64)
     missing = k - len(released)

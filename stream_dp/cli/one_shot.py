@@ -19,15 +19,17 @@ def top_k(
     mechanism: Annotated[
         str | None,
         typer.Option(
-            help="laplace, gaussian, gumbel, gumbel-known, pay-what-you-get, stable, stable-fixed-k, gap or "
-            "gap-gaussian.",
+            help="laplace, gaussian, gumbel, gumbel-known, pay-what-you-get, stable, stable-gaussian, stable-fixed-k, "
+            "ptr-laplace, ptr-gaussian, gap or gap-gaussian.",
             show_default=f"gumbel up to k = {MOST_BY_GUMBEL}, then gaussian",
         ),
     ] = None,
     k: Annotated[int, typer.Option("-k", "--k", help="The most labels to release.")] = 10,
     least: Annotated[
         int | None,
-        guarantee(help="stable, gap, gap-gaussian: the least k that may be chosen.", show_default="1"),
+        guarantee(
+            help="stable and gap, each also -gaussian: the least k that may be chosen.", show_default="1"
+        ),
     ] = None,
     kbar: Annotated[
         int | None,
@@ -40,7 +42,11 @@ def top_k(
     ] = None,
     penalty: Annotated[
         float | None,
-        guarantee(help="stable-fixed-k: what each rank away from k weighs.", show_default="1"),
+        guarantee(
+            help="stable and gap, each also -gaussian, and stable-fixed-k: what each rank away from k weighs, "
+            "in users.",
+            show_default="1 for stable-fixed-k, else 0",
+        ),
     ] = None,
     budget: Annotated[
         str | None,
@@ -71,7 +77,7 @@ def top_k(
 
       stream-dp top-k --file orders.parquet --source orders --mechanism gaussian --items-per-user 10 --plot top.png
 
-      stream-dp top-k --stream shop --mechanism stable -k 100 --least 20 --dry-run
+      stream-dp top-k --stream shop --mechanism stable -k 100 --least 20 --penalty 0.5 --dry-run
 
       stream-dp top-k --stream shop -k 20 --id best-of-may --output best.parquet
 

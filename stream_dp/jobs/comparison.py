@@ -70,7 +70,13 @@ class Question:
             if _needs_more(self.job, mechanism):
                 continue
             tries: list[dict[str, float]] = [{}]
-            for name, values in (("items_per_user", items_per_user), ("alpha", _ALPHAS)):
+            further = (
+                ("items_per_user", items_per_user),
+                ("alpha", _ALPHAS),
+                ("penalty", _PENALTIES),
+                ("least", (max(1, self.k // 2),)),
+            )
+            for name, values in further:
                 if takes(self.job, mechanism, name):
                     tries += [{name: value} for value in values]
             for each in tries:
@@ -101,6 +107,7 @@ class Question:
 
 
 _ALPHAS = (3.0, 8.0, 30.0)
+_PENALTIES = (0.5, 2.0)
 _SHARED = ("epsilon", "delta", "k")
 _LABELLESS = ("gap", "gap-gaussian")
 

@@ -5,7 +5,7 @@ guarantee: then all of it goes to the threshold.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,10 @@ from stream_dp.jobs.top_k import (
     calibrate_gumbel_top_k,
     calibrate_laplace_top_k,
     calibrate_pay_what_you_get,
+    calibrate_ptr_gaussian,
+    calibrate_ptr_laplace,
     calibrate_stable_fixed_k,
+    calibrate_stable_gaussian,
     calibrate_stable_top_k,
 )
 
@@ -50,7 +53,10 @@ MECHANISMS: dict[str, dict[str, Callable[..., Calibrated]]] = {
         "gumbel-known": calibrate_gumbel_known,
         "pay-what-you-get": calibrate_pay_what_you_get,
         "stable": calibrate_stable_top_k,
+        "stable-gaussian": calibrate_stable_gaussian,
         "stable-fixed-k": calibrate_stable_fixed_k,
+        "ptr-laplace": calibrate_ptr_laplace,
+        "ptr-gaussian": calibrate_ptr_gaussian,
         "gap": calibrate_gap,
         "gap-gaussian": calibrate_gap_gaussian,
     },
@@ -87,8 +93,11 @@ def takes(job: JobName, mechanism: str, parameter: str) -> bool:
     return found is not None and parameter in inspect.signature(found).parameters
 
 
-def calibrate(request: JobRequest) -> Calibrated:
-    """The mechanism of a request; raises `BadRequest`."""
+def calibrate(request: JobRequest, chosen: Mapping[str, Any] | None = None) -> Calibrated:
+    """The mechanism of a request; raises `BadRequest`.
+
+    `chosen`: what the job was admitted with where the request gives nothing, in place of today's defaults.
+    """
     known = MECHANISMS[request.job]
     if request.mechanism not in known:
         raise BadRequest(nearest(f"mechanism of {request.job}", request.mechanism, known))
@@ -102,7 +111,8 @@ def calibrate(request: JobRequest) -> Calibrated:
                 name,
                 *taken,
             )
-    values = {name: each.default for name, each in taken.items() if each.default is not each.empty} | given
+    values = {name: each.default for name, each in taken.items() if each.default is not each.empty}
+    values |= {name: value for name, value in (chosen or {}).items() if name in taken} | given
     for name in taken:
         if name not in values and name not in CHOSEN:
             raise BadRequest(f"the mechanism {request.mechanism} needs {name}: give it", name)

@@ -3,25 +3,33 @@
 What they compute, with their sources: stream_dp/batch/.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from stream_dp.batch.cost import epsilon_per_pick
 from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet, gumbel_top_k, known_top_k
 from stream_dp.batch.largest_gap import (
+    Gap,
     GaussianGap,
     LargestGap,
+    Ranks,
     largest_gap,
     largest_gap_gaussian,
-    noisy_max_epsilon,
-    require_ranks,
+    noisy_max_slope,
 )
+from stream_dp.batch.ptr_top_k import GaussianPtr, LaplacePtr, ptr_top_k
 from stream_dp.batch.result import BatchResult
-from stream_dp.batch.stable_top_k import StableFixedK, StableTopK, stable_fixed_k, stable_top_k
+from stream_dp.batch.stable_top_k import (
+    GaussianStableTopK,
+    StableFixedK,
+    StableTopK,
+    stable_fixed_k,
+    stable_top_k,
+)
 from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK, gaussian_top_k, laplace_top_k
 from stream_dp.jobs.calibrated import (
     Calibrated,
@@ -111,12 +119,39 @@ def calibrate_pay_what_you_get(
     return replace(found, cost=opened.cost, shared=SharedBudget(budget, opened, k))
 
 
-def calibrate_stable_top_k(epsilon: float, delta: float, k: int, least: int = 1) -> Calibrated:
+def calibrate_stable_top_k(
+    epsilon: float, delta: float, k: int, least: int = 1, penalty: float = 0.0
+) -> Calibrated:
     """A set of `least` to k labels, of a size that the mechanism chooses, or nothing; users may hold any number."""
     check_guarantee(epsilon, delta)
-    check_sizes(k=k, least=least)
-    parameters = StableTopK(zcdp_rho(epsilon, delta / 2), delta / 2, k, least=least)
-    return _by_counts(stable_top_k, parameters, delta)
+    ranks = _ranks_up_to(k, least, penalty)
+    return _by_counts(stable_top_k, StableTopK(zcdp_rho(epsilon, delta / 2), delta / 2, ranks), delta)
+
+
+def calibrate_stable_gaussian(
+    epsilon: float, delta: float, k: int, least: int = 1, penalty: float = 0.0
+) -> Calibrated:
+    """Calibrate a stable set whose size is chosen with Gaussian noise (report-noisy-max)."""
+    check_guarantee(epsilon, delta)
+    ranks = _ranks_up_to(k, least, penalty)
+    rho = noisy_max_slope(epsilon, delta / 2, ranks.number)
+    return _by_counts(stable_top_k, GaussianStableTopK(rho, delta / 2, delta / 2, ranks), delta)
+
+
+def calibrate_ptr_laplace(epsilon: float, delta: float, k: int) -> Calibrated:
+    """The set of the top k if no single user could change it, or nothing; users may hold any number."""
+    check_guarantee(epsilon, delta)
+    check_sizes(k=k)
+    return _by_counts(ptr_top_k, LaplacePtr(epsilon, delta, k), delta)
+
+
+def calibrate_ptr_gaussian(epsilon: float, delta: float, k: int) -> Calibrated:
+    """Calibrate the tested top k with Gaussian noise in the test."""
+    check_guarantee(epsilon, delta)
+    check_sizes(k=k)
+    parameters = GaussianPtr(gaussian_share(epsilon, delta, 1), delta / 2, k)
+    found = _by_counts(ptr_top_k, parameters, delta)
+    return replace(found, cost=replace(found.cost, alone=(epsilon, delta)))
 
 
 def calibrate_stable_fixed_k(
@@ -129,36 +164,33 @@ def calibrate_stable_fixed_k(
     return _by_counts(stable_fixed_k, parameters, delta)
 
 
-def calibrate_gap(epsilon: float, k: int, least: int = 1) -> Calibrated:
+def calibrate_gap(epsilon: float, k: int, least: int = 1, penalty: float = 0.0) -> Calibrated:
     """The rank, `least` to k, after which the counts fall most; it names no label, so it needs no delta."""
     check_epsilon(epsilon)
-    check_sizes(k=k, least=least)
-    parameters = LargestGap(epsilon, k, least)
-
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
-        return Outcome(np.empty(0, np.int64), rank=largest_gap(rows.counts(), parameters, noise).rank)
-
-    return Calibrated(parameters.cost, 0.0, False, run)
+    return _by_rank(largest_gap, LargestGap(epsilon, _ranks_up_to(k, least, penalty)), 0.0)
 
 
-def calibrate_gap_gaussian(epsilon: float, delta: float, k: int, least: int = 1) -> Calibrated:
+def calibrate_gap_gaussian(
+    epsilon: float, delta: float, k: int, least: int = 1, penalty: float = 0.0
+) -> Calibrated:
     """Calibrate the largest gap with Gaussian noise (report-noisy-max)."""
     check_guarantee(epsilon, delta)
+    ranks = _ranks_up_to(k, least, penalty)
+    sigma = math.sqrt(2 / noisy_max_slope(epsilon, delta, ranks.number))
+    return _by_rank(largest_gap_gaussian, GaussianGap(sigma, delta, ranks), delta)
+
+
+def _ranks_up_to(k: int, least: int, penalty: float) -> Ranks:
+    """Those from `least` to k, of which each below k costs `penalty`."""
     check_sizes(k=k, least=least)
-    require_ranks(least, k)
+    return Ranks(k, least, penalty, around=k)
 
-    def excess(sigma: float) -> float:
-        return noisy_max_epsilon(sigma, delta, k - least + 1) - epsilon
 
-    if not excess(1e9) < 0 < excess(1e-3):
-        raise ValueError(f"no noise between 0.001 and 1e9 gives epsilon {epsilon:g} at delta {delta:g}.")
-    sigma = float(brentq(excess, 1e-3, 1e9, xtol=1e-12, rtol=1e-12)) * (1 + 1e-9)
-    parameters = GaussianGap(sigma, delta, k, least)
+def _by_rank(release: Callable[..., Gap], parameters: Any, delta: float) -> Calibrated:
+    """A mechanism that releases a rank and names no label."""
 
     def run(rows: Rows, noise: OneShotNoise) -> Outcome:
-        return Outcome(
-            np.empty(0, np.int64), rank=largest_gap_gaussian(rows.counts(), parameters, noise).rank
-        )
+        return Outcome(np.empty(0, np.int64), rank=release(rows.counts(), parameters, noise).rank)
 
     return Calibrated(parameters.cost, delta, False, run)
 

@@ -11,18 +11,30 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import Cost, epsilon_per_pick
 from stream_dp.batch.gumbel_top_k import gumbel_offset
 from stream_dp.batch.label_votes import LabelVotes, label_votes
 from stream_dp.batch.largest_gap import (
     GaussianGap,
     LargestGap,
+    Ranks,
     largest_gap,
     largest_gap_gaussian,
     noisy_max_epsilon,
 )
-from stream_dp.batch.stable_top_k import StableFixedK, StableTopK, stable_fixed_k, stable_top_k
+from stream_dp.batch.ptr_top_k import GaussianPtr, LaplacePtr, ptr_top_k
+from stream_dp.batch.stable_top_k import (
+    GapTest,
+    GaussianStableTopK,
+    StableFixedK,
+    StableTopK,
+    stable_fixed_k,
+    stable_top_k,
+)
+from stream_dp.privacy.accounting import zcdp_epsilon
 from stream_dp.privacy.one_shot_noise import OneShotNoise
+from stream_dp.privacy.thresholds import sum_tail
 from tests.batch.evidence import (
     Run,
     breaks_privacy,
@@ -37,16 +49,16 @@ from tests.shared import vectors
 
 @pytest.mark.parametrize("case", vectors()["stable_top_k"])
 def test_scales_and_offset_are_those_of_the_vectors(case: dict[str, Any]) -> None:
-    parameters = StableTopK(float(case["rho"]), float(case["delta"]), 5)
-    assert float(case["gumbel_scale"]) == pytest.approx(parameters.gumbel_scale, rel=1e-9)
-    assert float(case["sigma"]) == pytest.approx(parameters.sigma, rel=1e-9)
-    assert float(case["offset_tight"]) == pytest.approx(parameters.test_offset, rel=1e-9)
-    assert parameters.test_offset < float(case["offset_subgaussian"])
+    parameters = StableTopK(float(case["rho"]), float(case["delta"]), Ranks(5))
+    assert float(case["gumbel_scale"]) == pytest.approx(parameters.scale, rel=1e-9)
+    assert float(case["sigma"]) == pytest.approx(parameters.test.sigma, rel=1e-9)
+    assert float(case["offset_tight"]) == pytest.approx(parameters.test.offset, rel=1e-9)
+    assert parameters.test.offset < float(case["offset_subgaussian"])
 
 
 def test_the_rank_has_the_law_of_the_exponential_mechanism() -> None:
     counts, source, trials = np.array([9, 8, 5, 4]), noise(1), 12_000  # gaps 1, 3, 1
-    parameters = LargestGap(1.0, 3)
+    parameters = LargestGap(1.0, Ranks(3))
 
     def law(epsilon: float) -> dict[int, float]:
         weights = np.exp(epsilon * np.array([1, 3, 1]) / 2)
@@ -61,7 +73,7 @@ def test_the_rank_has_the_law_of_the_exponential_mechanism() -> None:
 def test_the_gaussian_rank_has_its_law() -> None:
     source, trials = noise(2), 12_000
     hits = sum(
-        largest_gap_gaussian(np.array([9, 5, 4]), GaussianGap(4.0, 1e-6, 2), source).rank == 1
+        largest_gap_gaussian(np.array([9, 5, 4]), GaussianGap(4.0, 1e-6, Ranks(2)), source).rank == 1
         for _ in range(trials)
     )  # gaps 4, 1
     assert share_agrees(hits, trials, float(norm.cdf(3 / (4.0 * 2**0.5))))
@@ -73,21 +85,21 @@ def test_the_epsilon_of_the_gaussian_rank_is_the_best_over_a_grid_of_orders() ->
     orders = 1 + np.geomspace(1e-2, 1e3, 200_000)
     renyi = 2 * orders / sigma**2 + np.log(m) / (orders - 1)
     converted = renyi + np.log1p(-1 / orders) - (np.log(delta) + np.log(orders)) / (orders - 1)
-    assert converted.min() == pytest.approx(noisy_max_epsilon(sigma, delta, m), rel=1e-6)
-    cost = GaussianGap(sigma, delta, m).cost
-    assert cost.alone == (noisy_max_epsilon(sigma, delta, m), delta)
+    assert converted.min() == pytest.approx(noisy_max_epsilon(2 / sigma**2, delta, m), rel=1e-6)
+    cost = GaussianGap(sigma, delta, Ranks(m)).cost
+    assert cost.alone == (noisy_max_epsilon(2 / sigma**2, delta, m), delta)
     assert cost.rho == pytest.approx(cost.alone[0] ** 2 / 2)
 
 
 def pass_chance(parameters: StableTopK, gap: int) -> float:
     margin = max(parameters.step, gap) - parameters.step
-    return float(norm.cdf((margin - parameters.test_offset) / parameters.sigma))
+    return float(norm.cdf((margin - parameters.test.offset) / parameters.test.sigma))
 
 
 @pytest.mark.parametrize("step", [1, 2])
 @pytest.mark.parametrize("gap", [0, 1, 2, 6])
 def test_a_gap_passes_with_the_chance_of_its_noise(step: int, gap: int) -> None:
-    parameters, source, trials = StableTopK(0.3, 0.05, 1, step), noise(10 * gap + step), 8_000
+    parameters, source, trials = StableTopK(0.3, 0.05, Ranks(1), step), noise(10 * gap + step), 8_000
     counts = np.array([20 + gap, 20])
     passed = sum(not stable_top_k(counts, parameters, source).bottom for _ in range(trials))
     assert share_agrees(passed, trials, pass_chance(parameters, gap))
@@ -103,12 +115,12 @@ def stable_law(counts: tuple[int, ...], parameters: StableTopK) -> Law:
     """The chance of every set, by the mechanism's own scales: the empty one where the test fails."""
     ordered = sorted(range(len(counts)), key=lambda item: (-counts[item], item))
     heights = np.array([counts[item] for item in ordered] + [0])
-    gaps = (heights[:-1] - heights[1:])[parameters.least - 1 : parameters.kbar]
-    weights = np.exp(gaps / parameters.gumbel_scale)
+    gaps = (heights[:-1] - heights[1:])[parameters.ranks.least - 1 : parameters.ranks.kbar]
+    weights = np.exp(gaps / parameters.scale)
     law: Law = {(): 0.0}
     for place, chosen in enumerate(weights / weights.sum()):
         passed = float(chosen) * pass_chance(parameters, int(gaps[place]))
-        law[tuple(sorted(ordered[: place + parameters.least]))] = passed
+        law[tuple(sorted(ordered[: place + parameters.ranks.least]))] = passed
         law[()] += float(chosen) - passed
     return law
 
@@ -131,7 +143,7 @@ def largest_excess(parameters: StableTopK, epsilon: float) -> float:
 
 @pytest.mark.parametrize("least", [1, 2, 3])
 def test_the_true_delta_over_any_range_of_k_is_within_the_cost(least: int) -> None:
-    parameters = StableTopK(0.3, 0.02, 4, least=least)
+    parameters = StableTopK(0.3, 0.02, Ranks(4, least))
     delta = 0.05
     epsilon = parameters.cost.epsilon_at(delta)
     assert largest_excess(parameters, epsilon) <= delta
@@ -145,17 +157,71 @@ def test_ranks_are_chosen_from_least_on() -> None:
     counts = np.array([90, 40, 38, 37, 31, 30])  # gaps 50, 2, 1, 6, 1
     weights = np.exp(np.array([1, 6, 1]) / 2)
     law = dict(zip((3, 4, 5), weights / weights.sum(), strict=True))
-    seen = outcomes(lambda: largest_gap(counts, LargestGap(1.0, 5, 3), source).rank, trials)
+    seen = outcomes(lambda: largest_gap(counts, LargestGap(1.0, Ranks(5, 3)), source).rank, trials)
     assert counts_agree(seen, law)
     shifted = dict(zip((2, 3, 4), weights / weights.sum(), strict=True))
     assert not counts_agree(seen, shifted)
-    assert largest_gap_gaussian(counts, GaussianGap(0.2, 1e-6, 5, 2), source).rank == 4
-    assert GaussianGap(4.0, 1e-6, 5, 5).cost.rho < GaussianGap(4.0, 1e-6, 5, 1).cost.rho
-    chosen = stable_top_k(np.array([900, 400, 380, 10, 9]), StableTopK(2.0, 1e-6, 5, least=2), source)
+    assert largest_gap_gaussian(counts, GaussianGap(0.2, 1e-6, Ranks(5, 2)), source).rank == 4
+    assert GaussianGap(4.0, 1e-6, Ranks(5, 5)).cost.rho < GaussianGap(4.0, 1e-6, Ranks(5)).cost.rho
+    chosen = stable_top_k(np.array([900, 400, 380, 10, 9]), StableTopK(2.0, 1e-6, Ranks(5, 2)), source)
     assert chosen.items.tolist() == [0, 1, 2]
     for least, told in ((6, "lower it"), (0, "whole number")):
         with pytest.raises(ValueError, match=told):
-            StableTopK(1.0, 1e-6, 5, least=least)
+            Ranks(5, least)
+
+
+def test_a_penalty_prefers_ranks_near_a_public_one() -> None:
+    source, trials = noise(22), 6_000
+    counts = np.array([90, 40, 38, 31, 30])  # gaps 50, 2, 7, 1
+    ranks = Ranks(4, penalty=20.0, around=4)
+    weights = np.exp(np.array([50 - 60, 2 - 40, 7 - 20, 1]) / 8)
+    law = dict(zip((1, 2, 3, 4), (weights / weights.sum()).tolist(), strict=True))
+    seen = outcomes(lambda: largest_gap(counts, LargestGap(0.25, ranks), source).rank, trials)
+    assert counts_agree(seen, law)
+    assert not counts_agree(seen, dict(zip((4, 3, 2, 1), law.values(), strict=True)))
+    assert largest_gap_gaussian(counts, GaussianGap(0.2, 1e-6, ranks), source).rank == 4
+    assert LargestGap(1.0, ranks).cost == LargestGap(1.0, Ranks(4)).cost
+    for penalty in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="penalty must be a number not below 0"):
+            Ranks(4, penalty=penalty)
+
+
+def test_the_gaussian_kind_has_its_law_and_pays_for_the_number_of_ranks() -> None:
+    source, trials = noise(23), 8_000
+    counts = np.array([40, 20])
+    parameters = GaussianStableTopK(0.3, 0.05, 1e-6, Ranks(2))
+    size = outcomes(lambda: len(stable_top_k(counts, parameters, source).items), trials)
+    second = float(norm.cdf(0))  # both gaps are 20, so that either rank is chosen as often, and passes alike
+    test = parameters.test
+    passed = float(norm.cdf((20 - 1 - test.offset) / test.sigma))
+    law = {0: 1 - passed, 1: passed * (1 - second), 2: passed * second}
+    assert counts_agree(size, law)
+    assert not counts_agree(size, law | {1: law[0], 0: law[1]})
+    epsilons = [GaussianStableTopK(0.3, 0.05, 1e-6, Ranks(kbar)).cost.epsilon_at(0.1) for kbar in (1, 2, 50)]
+    assert epsilons == sorted(set(epsilons))
+    assert epsilons[0] == pytest.approx(zcdp_epsilon(0.3, 1e-6), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [LaplacePtr, GaussianPtr])
+def test_a_tested_set_passes_with_the_chance_of_its_noise(kind: type[LaplacePtr | GaussianPtr]) -> None:
+    parameters, source, trials = kind(0.8, 0.05, 2), noise(24), 8_000
+    one = parameters.tau - 1
+    for gap in (0, 1, one, one + 1):
+        counts = np.array([20, 20 + gap, 30 + gap])
+        runs = [ptr_top_k(counts, parameters, source) for _ in range(trials)]
+        passed = [run.items.tolist() for run in runs if not run.bottom]
+        assert all(items == [1, 2] for items in passed) or gap == 0
+        chance = reach(kind, parameters.tau - max(1, gap))
+        assert share_agrees(len(passed), trials, chance)
+        assert not share_agrees(len(passed), trials, reach(kind, parameters.tau - max(1, gap) - 2))
+        assert gap > 1 or chance <= 0.05
+
+
+def reach(kind: type[LaplacePtr | GaussianPtr], x: int) -> float:
+    """P(Z >= x) for the noise of epsilon 0.8."""
+    if kind is GaussianPtr:
+        return sum_tail(0.8**-2, 1, x)
+    return laplace_tails.tail(1 / 0.8, x)
 
 
 def stable_marks(
@@ -167,7 +233,7 @@ def stable_marks(
 
 @pytest.mark.parametrize(
     ("run", "parameters"),
-    [(stable_top_k, StableTopK(0.3, 0.02, 3)), (stable_fixed_k, StableFixedK(0.3, 0.02, 2, 3))],
+    [(stable_top_k, StableTopK(0.3, 0.02, Ranks(3))), (stable_fixed_k, StableFixedK(0.3, 0.02, 2, 3))],
 )
 def test_neighbours_stay_within_the_cost_and_without_the_test_they_do_not(
     run: Run, parameters: Any, monkeypatch: pytest.MonkeyPatch
@@ -182,14 +248,14 @@ def test_neighbours_stay_within_the_cost_and_without_the_test_they_do_not(
         )
 
     assert not breaks_privacy(*seen(), epsilon, delta)
-    monkeypatch.setattr(StableTopK, "test_offset", property(lambda self: -50.0))
+    monkeypatch.setattr(GapTest, "offset", property(lambda self: -50.0))
     one, other = np.array([2, 3, 0, 0]), np.array([3, 2, 0, 0])  # the first place changes hands
     assert breaks_privacy(*seen(), epsilon, delta)
 
 
 def test_a_clear_set_is_released_without_order() -> None:
     counts = np.array([300, 400, 350, 2, 1, 0])
-    result = stable_top_k(counts, StableTopK(2.0, 1e-6, 5), noise(4))
+    result = stable_top_k(counts, StableTopK(2.0, 1e-6, Ranks(5)), noise(4))
     assert result.items.tolist() == [0, 1, 2]
     assert result.cost == Cost(2.0, 1e-6)
 
@@ -231,12 +297,12 @@ def test_what_completes_a_fixed_k_has_the_noise_of_half_of_rho() -> None:
     assert not counts_agree(outcomes(lambda: first(chosen, 0.0, rho / 2), trials), law)
 
     # A single item of count 3 passes the test at rho / 2, or is let through by Gumbel noise.
-    passed = pass_chance(StableTopK(rho / 2, 0.01, 1), 3)
+    passed = pass_chance(StableTopK(rho / 2, 0.01, Ranks(1)), 3)
     after = 1 / (1 + np.exp(epsilon * (gumbel_offset(epsilon, 0.01, 1) - 3)))
     parameters = StableFixedK(rho, 0.02, 1, 1)
     hits = sum(len(stable_fixed_k(np.array([3]), parameters, source).items) for _ in range(trials))
     assert share_agrees(hits, trials, passed + (1 - passed) * after)
-    whole = pass_chance(StableTopK(rho, 0.01, 1), 3)  # all of rho for the test would be seen
+    whole = pass_chance(StableTopK(rho, 0.01, Ranks(1)), 3)  # all of rho for the test would be seen
     assert not share_agrees(hits, trials, whole + (1 - whole) * after)
     generous = 1 / (1 + np.exp(epsilon * (gumbel_offset(epsilon, 0.02, 1) - 3)))  # and all of delta
     assert not share_agrees(hits, trials, passed + (1 - passed) * generous)
@@ -246,7 +312,7 @@ def test_what_completes_a_fixed_k_has_the_noise_of_half_of_rho() -> None:
     )  # k = 1 is forced, and its gap of 2 seldom passes: else Gumbel noise decides
     scores = np.array([42, 40, 20 + gumbel_offset(epsilon, 0.01, 2)])
     weights = np.exp(epsilon * (scores - 42))
-    passed = pass_chance(StableTopK(rho / 2, 0.01, 2), 2)
+    passed = pass_chance(StableTopK(rho / 2, 0.01, Ranks(2)), 2)
     picked = weights / weights.sum() * (1 - passed)
     law = {0: picked[0] + passed, 1: picked[1], -1: picked[2]}
     assert counts_agree(outcomes(lambda: first(close, 1e9), trials), law)
@@ -255,7 +321,7 @@ def test_what_completes_a_fixed_k_has_the_noise_of_half_of_rho() -> None:
 
 def test_edges_of_the_input() -> None:
     runs: list[tuple[Run, Any]] = [
-        (stable_top_k, StableTopK(1.0, 1e-6, 4)),
+        (stable_top_k, StableTopK(1.0, 1e-6, Ranks(4))),
         (stable_fixed_k, StableFixedK(1.0, 1e-6, 2, 4)),
     ]
     for run, parameters in runs:
@@ -280,9 +346,9 @@ def test_votes_compose_over_queries_and_the_unit_stands_in_the_result() -> None:
 def test_a_training_record_needs_twice_the_noise_of_a_teacher() -> None:
     teacher = LabelVotes(0.5, 1e-6, 4, 1, "teacher").query
     record = LabelVotes(0.5, 1e-6, 4, 1, "record").query
-    assert record.gumbel_scale == pytest.approx(4 / (2 * 0.5**0.5))  # 4 / epsilon
-    assert record.sigma**2 == pytest.approx(4 / 0.5)
-    assert record.test_offset == pytest.approx(2 * teacher.test_offset)
+    assert record.scale == pytest.approx(4 / (2 * 0.5**0.5))  # 4 / epsilon
+    assert record.test.sigma**2 == pytest.approx(4 / 0.5)
+    assert record.test.offset == pytest.approx(2 * teacher.test.offset)
 
 
 def test_votes_of_another_shape_or_unit_are_refused() -> None:

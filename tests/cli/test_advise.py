@@ -36,8 +36,12 @@ def told(*options: str) -> dict[str, Any]:
 
 def test_every_mechanism_that_names_labels_is_tried_once_with_every_bound(log: Path) -> None:
     report = told("top-k", "--file", str(log), "-k", "20", "--items-per-user", "10,40", "--epsilon", "8")
+    asked = [(each["mechanism"], str(each["parameters"])) for each in report["found"]]
+    assert len(set(asked)) == len(asked)
+    assert {"stable-gaussian", "ptr-laplace", "ptr-gaussian"} <= {mechanism for mechanism, _ in asked}
+    sets = [each["parameters"] for each in report["found"] if each["mechanism"] == "stable"]
+    assert [(each["least"], each["penalty"]) for each in sets] == [(1, 0.0), (1, 0.5), (1, 2.0), (10, 0.0)]
     tried = [(each["mechanism"], each["parameters"].get("items_per_user")) for each in report["found"]]
-    assert len(set(tried)) == len(tried)
     assert {("laplace", 10), ("laplace", 40), ("gaussian", 50), ("gumbel", None)} <= set(tried)
     assert "gap" not in {mechanism for mechanism, _ in tried}
     [default] = [each for each in report["found"] if each["is_default"]]
