@@ -94,7 +94,7 @@ class StableTopK:
 
 @dataclass(frozen=True, slots=True)
 class GaussianStableTopK:
-    """As `StableTopK`, with Gaussian noise for both; `conversion_delta` is what the conversion of its Renyi DP may use."""
+    """As `StableTopK`, with Gaussian noise for both; its Renyi DP is converted at `conversion_delta`."""
 
     rho: float
     test_delta: float

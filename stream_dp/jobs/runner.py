@@ -92,13 +92,18 @@ class JobRunner:
         ts = iso_timestamp(asked)
         if self.store.is_cancelled(request.id) and plan is None:
             return msgspec.structs.replace(of_request(request, "cancelled"), ts=ts)
-        prepared = prepare(request, self._site, _admitted(plan))
+        prepared = prepare(request, self._site, _admitted(plan), plan.chosen if plan else None)
         if plan is None:
-            plan = self.store.admit(request.id, request.digest, request.job, *_place(prepared))
+            plan = self.store.admit(
+                request.id, request.digest, request.job, *_place(prepared), prepared.chosen
+            )
             if plan.digest != request.digest:
                 raise BadRequest(f"the id {request.id!r} was used before with other parameters: use a new id")
-            if _place(prepared) != _planned(plan):  # another worker was faster
-                prepared = prepare(request, self._site, _admitted(plan))
+            if (_place(prepared), prepared.chosen) != (
+                _planned(plan),
+                plan.chosen,
+            ):  # another worker was faster
+                prepared = prepare(request, self._site, _admitted(plan), plan.chosen)
         if _place(prepared) != _planned(plan):
             what = "the section [events]" if prepared.request.source.file is None else "the file"
             raise BadRequest(f"{what} was written again since the job was admitted: use a new id")

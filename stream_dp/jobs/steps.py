@@ -5,6 +5,7 @@ read; from then on nothing in the data makes the job fail, unless it outgrows me
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -72,6 +73,12 @@ class Prepared:
     file_state: tuple[int, ...] | None = None
 
     @property
+    def chosen(self) -> dict[str, int | float]:
+        """What was chosen for parameters that the request leaves open."""
+        given = self.request.parameters
+        return {name: value for name, value in self.calibrated.parameters.items() if name not in given}
+
+    @property
     def offsets(self) -> tuple[int, int | None, Vector, Vector]:
         """Offsets of the charged source that are read, as a charge has them: begin and end, then of further partitions.
 
@@ -124,12 +131,18 @@ def _unit_of(owner: Registered) -> Unit:
     return owner.unit
 
 
-def prepare(request: JobRequest, site: Site, admitted: TopicRange | None = None) -> Prepared:
+def prepare(
+    request: JobRequest,
+    site: Site,
+    admitted: TopicRange | None = None,
+    chosen: Mapping[str, int | float] | None = None,
+) -> Prepared:
     """Everything that is known before data is read; raises `BadRequest`, which depends on public things only.
 
-    `admitted`: the range that the source meant when the job was asked for the first time.
+    `admitted` and `chosen`: the range that the source meant, and what was chosen for parameters that the request leaves
+    open, when the job was asked for the first time.
     """
-    calibrated = calibrate(request)
+    calibrated = calibrate(request, chosen)
     source = request.source
     place: TopicRange | RowFile
     if source.file is None:

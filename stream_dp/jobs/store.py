@@ -8,8 +8,9 @@ What does not stand as it was written is damage, and no outage that anybody coul
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -26,7 +27,8 @@ class Plan(msgspec.Struct, frozen=True):
     """How a job was admitted, before it was charged: its noise key (SECRET), and the offsets that its source meant.
 
     `further`: first offset and end in every partition but the first.  `mark` tells a file that was written again
-    (PRIVATE), or another mapping.
+    (PRIVATE), or another mapping.  `chosen`: the parameters that the request left open, as they were chosen then:
+    another version may choose others, and the job goes on with these.
     """
 
     digest: str
@@ -36,6 +38,7 @@ class Plan(msgspec.Struct, frozen=True):
     end: int | None
     mark: str | None
     further: tuple[tuple[int, int], ...] = ()
+    chosen: dict[str, int | float] = {}
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -71,9 +74,10 @@ class JobStore:
         end: int | None,
         mark: str | None,
         further: tuple[tuple[int, int], ...] = (),
+        chosen: Mapping[str, int | float] = MappingProxyType({}),
     ) -> Plan:
         """Admit a job with a fresh key; returns the plan that stands, which is another one's if it came first."""
-        plan = Plan(digest, job, new_key(), first, end, mark, further)
+        plan = Plan(digest, job, new_key(), first, end, mark, further, dict(chosen))
         with _sound(self._job(job_id)):
             self._redis.hsetnx(self._job(job_id), "plan", msgspec.msgpack.encode(plan))
         return self.plan(job_id) or plan

@@ -1,5 +1,7 @@
 """Jobs from the command line, against a real broker and a real Redis: what they print, release and charge."""
 
+import errno
+import io
 import json
 import os
 import signal
@@ -7,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow.csv as pacsv
@@ -15,7 +18,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
-from stream_dp.jobs import runner
+from stream_dp.jobs import rows, runner
+from stream_dp.jobs.calibrated import Calibrated
+from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS
+from stream_dp.jobs.histogram import calibrate_gaussian_histogram
+from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.jobs.result import JobResult, decode_result
 from stream_dp.jobs.steps import compute
 from tests.real_events import real_records
@@ -144,7 +151,11 @@ def test_a_job_that_died_after_its_charge_goes_on_by_its_id(
 DYING = """
 import os, signal, sys
 from stream_dp.cli import app
-from stream_dp.jobs import runner
+from stream_dp.jobs import rows, runner
+from stream_dp.jobs.calibrated import Calibrated
+from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS
+from stream_dp.jobs.histogram import calibrate_gaussian_histogram
+from stream_dp.jobs.mechanisms import MECHANISMS
 paid = runner.pay
 def dies(*given):
     paid(*given)
@@ -206,3 +217,57 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_charge(
     assert ran.exit_code == 2
     assert told in " ".join(ran.stderr.split())
     assert place.charges() == []
+
+
+def dies_after_the_charge(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a command that is interrupted as soon as it has paid."""
+
+    def dies(*given: object) -> JobResult:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "compute", dies)
+        assert command(*words).exit_code != 0
+
+
+def test_a_job_goes_on_with_the_defaults_that_it_was_admitted_with(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version has another default; what was charged pays for the old one."""
+    words = [word for word in words_for(place) if word not in ("--items-per-user", "3")]
+    dies_after_the_charge([*words, "--id", "old"], monkeypatch)
+    [charge] = place.charges()
+
+    def newer(epsilon: float, delta: float, items_per_user: int = 2) -> Calibrated:
+        return calibrate_gaussian_histogram(epsilon, delta, items_per_user)
+
+    monkeypatch.setitem(MECHANISMS["histogram"], "gaussian", newer)
+    went_on = shown(command(*words, "--id", "old", "--json"))
+    assert went_on.parameters["items_per_user"] == GAUSSIAN_COUNT_ITEMS
+    assert place.charges() == [charge]
+    assert went_on.cost is not None
+    assert went_on.cost.rho == charge.rho
+    fresh = shown(command(*words, "--id", "new", "--json"))
+    assert fresh.parameters["items_per_user"] == 2
+
+
+class FullDisk(io.BytesIO):
+    def write(self, data: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_disk_that_is_full_after_the_charge_costs_nothing_but_time(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*words_for(place), "--id", "full", "--json"]
+    with monkeypatch.context() as patched:
+        patched.setattr(rows, "_ROWS_AT_ONCE", 100)
+        patched.setattr(rows, "_ROWS_IN_MEMORY", 200)
+        patched.setattr("tempfile.TemporaryFile", FullDisk)
+        full = command(*words)
+    assert (full.exit_code, full.stdout) == (2, "")
+    assert "run the job again with the same --id" in " ".join(full.stderr.split())
+    [charge] = place.charges()
+    place.feed(list(real_records(50)))
+    assert shown(command(*words)).end_offset == EVENTS
+    assert place.charges() == [charge]
