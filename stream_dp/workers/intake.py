@@ -96,6 +96,7 @@ class IntakeWorker:
         ours = "events", "barriers", "epochs", "frames", "heads", *schemas, "dead_letters"
         topics = TopicWatch(self.settings, *ours)
         topics.may_grow(self.settings.events)
+        topics.for_readers(self.settings.epochs)
         try:
             await topics.guard(self._work(topics), self.watch)
         except OffsetOutOfRangeError as lost:

@@ -69,6 +69,7 @@ class ShardWorker:
 
     async def _attempt(self) -> None:
         topics = TopicWatch(self.settings, "frames", "shard_releases", "epochs")
+        topics.for_readers(self.settings.epochs)
         await topics.guard(self._work(topics), self.watch)
 
     async def _work(self, topics: TopicWatch) -> None:

@@ -61,6 +61,7 @@ class TableWriter(ExitStack):
         for warning in time_warnings(settings, settings.table):
             logger.warning(warning)
         self._watch = TopicWatch(settings, "releases", "table")
+        self._watch.for_readers(settings.releases)
         opened.callback(self._watch.close)
         self._watch.look()
         self._table = opened.enter_context(Table(kafka, settings.table))

@@ -81,6 +81,7 @@ class TopicWatch:
         self._kinds = {str(getattr(settings, kind)): kind for kind in kinds}
         self._known: dict[str, _Topic] = {}
         self._growing: set[str] = set()
+        self._hidden: set[str] = set()  # topics whose settings this process may not see, and does not ask for
         self._told: set[tuple[str, str]] = set()  # topics, and what was said of them
         self._admin: KafkaAdminClient | None = None
         self._looking = threading.Lock()
@@ -102,6 +103,10 @@ class TopicWatch:
     def may_grow(self, topic: str) -> None:
         """Another partition of this topic is none of the changes: whoever reads it takes it in by itself."""
         self._growing.add(topic)
+
+    def for_readers(self, topic: str) -> None:
+        """Ask for no settings of this topic: this process only reads it, and whoever writes to it looks at those."""
+        self._hidden.add(topic)
 
     def identities(self) -> dict[str, str]:
         """What the broker called each topic when it was seen last, by name; no topic that it has no identity for."""
@@ -170,12 +175,12 @@ class TopicWatch:
             ):
                 raise NotPermitted(Right("topic", name, "DESCRIBE"))
         there = [name for name, each in told.items() if each["error_code"] == NoError.errno]
-        settings = _settings(self._admin, there)
+        settings = _settings(self._admin, [name for name in there if name not in self._hidden])
         found = {
             name: _Topic(
                 str(told[name].get("topic_id") or ""),
                 len(told[name]["partitions"]),
-                settings[name],
+                settings.get(name, {}),
                 _ends(self._admin, name, told[name]),
             )
             for name in there
@@ -195,7 +200,7 @@ class TopicWatch:
                 "again, and it compares what is there before it sends anything",
             )
         if found is not None:
-            if not found.settings:
+            if not found.settings and name not in self._hidden:
                 self._tell(
                     name,
                     "does not show its settings: give this user the right to describe them, or a shorter retention "

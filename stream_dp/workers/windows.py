@@ -59,6 +59,7 @@ class WindowsWriter(ExitStack):
         for warning in time_warnings(settings, settings.windows_topic):
             logger.warning(warning)
         self._watch = TopicWatch(settings, "releases", "windows_topic")
+        self._watch.for_readers(settings.releases)
         opened.callback(self._watch.close)
         self._watch.look()
         self._releases = opened.enter_context(self._subscription(start))

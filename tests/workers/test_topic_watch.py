@@ -35,6 +35,7 @@ class Broker:
         self.topics = {EVENTS: Told(), LETTERS: Told()}
         self.away = False
         self.made = 0
+        self.configs_asked: set[str] = set()
 
     def client(self, *_: object, **__: object) -> "Broker":
         self.made += 1
@@ -59,6 +60,7 @@ class Broker:
         ]
 
     def describe_configs(self, asked: list[Any], **_: object) -> dict[str, Any]:
+        self.configs_asked |= {each.name for each in asked}
         return {
             "topic": {
                 each.name: {name: {"value": value} for name, value in self.topics[each.name].settings.items()}
@@ -140,6 +142,22 @@ def test_less_to_forget_is_no_change_and_then_counts(broker: Broker, topics: Top
             topics._known.clear()  # it was so from the start
         topics.look()
     broker.topics[EVENTS] = Told(settings=KEPT | {"retention.ms": "2000"})
+    with pytest.raises(TopicChanged):
+        topics.look()
+
+
+def test_a_process_that_only_reads_a_topic_asks_for_no_settings(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It lacks the right, which is no fault; a topic that was made anew is noticed all the same."""
+    topics = TopicWatch(Settings(stream="shop"), "events", "dead_letters")
+    topics.for_readers(EVENTS)
+    for each in broker.topics.values():
+        each.settings = {}
+    topics.look()
+    assert broker.configs_asked == {LETTERS}
+    assert [LETTERS in message for message in caplog.messages] == [True]
+    broker.topics[EVENTS] = Told("2")
     with pytest.raises(TopicChanged):
         topics.look()
 
