@@ -1,10 +1,11 @@
 """docker-compose.yml, the Dockerfile and stream.example.toml name what exists, and leave nothing open.
 
-There is no container engine in continuous integration.  So the file's form is checked here, by `docker compose` too
-where it is installed, and the commands of the services run against the embedded servers.
+There is no container engine in continuous integration.  So the file's form is checked here, also by what Docker Compose
+loads it with, where Go can build that, and the commands of the services run against the embedded servers.
 """
 
 import itertools
+import json
 import os
 import re
 import shutil
@@ -35,6 +36,7 @@ from stream_dp.dev.redis_server import server_binary
 from stream_dp.dev.servers import start_broker
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.jobs.request import JOBS
+from stream_dp.kafka import log
 from stream_dp.releases.release import decode_release
 from tests.apache_kafka import server as apache_kafka
 from tests.docs.commands import NoSuchCommandLine, parse
@@ -50,6 +52,8 @@ SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 PUBLIC = ["dashboard", "table"]
 """What reads public topics only."""
 OWN = {name: service for name, service in SERVICES.items() if "build" in service}
+OF_GROUP = "intake", "shard", "merge"
+"""What runs beside the worker where a group reads the events."""
 
 _VARIABLE = re.compile(r"\$\{([A-Z_]+)(:\?[^}]+)?[^}]*\}|\$([A-Za-z_]\w*)")
 
@@ -69,7 +73,16 @@ def environment(service: str, **instead: str) -> dict[str, str]:
 
 def test_there_are_servers_and_a_worker() -> None:
     assert {"kafka", "redis", "prometheus", "grafana"} == SERVICES.keys() - OWN.keys()
-    assert {"worker", "top-k", "set-union", "dashboard", "table"} == OWN.keys()
+    assert {"worker", "top-k", "set-union", "dashboard", "table", *OF_GROUP} == OWN.keys()
+    assert {name for name, service in SERVICES.items() if service.get("profiles")} == set(OF_GROUP)
+
+
+def test_three_members_read_where_a_group_does() -> None:
+    replicas = {name: SERVICES[name].get("deploy", {}).get("replicas", 1) for name in OF_GROUP}
+    assert replicas == {"intake": 3, "shard": 2, "merge": 1}
+    page = (ROOT / "docs" / "operations" / "intake.md").read_text()
+    assert "\nshards = 2\n" in page
+    assert "docker compose --profile group up" in page
 
 
 @pytest.mark.parametrize("name", list(OWN))
@@ -111,6 +124,7 @@ def test_private_things_are_out_of_reach_of_what_the_public_sees() -> None:
     for name in ("prometheus", "grafana"):
         assert [other for other in networks if networks[name] & networks[other]] == [
             "worker",
+            *OF_GROUP,
             "prometheus",
             "grafana",
         ]
@@ -132,6 +146,9 @@ def test_prometheus_scrapes_both_ports_and_loads_the_alerts() -> None:
     scraped = {job["static_configs"][0]["targets"][0]: job for job in settings["scrape_configs"]}
     open_port, operators = (f"worker:{worker[f'STREAM_DP_{name}_PORT']}" for name in ("METRICS", "OPERATOR"))
     assert scraped.keys() == {open_port, operators}
+    for target, job in scraped.items():
+        [found] = job["dns_sd_configs"]
+        assert (tuple(found["names"]), str(found["port"])) == (OF_GROUP, target.partition(":")[2])
     assert "authorization" not in scraped[open_port]
     [secret] = SERVICES["prometheus"]["secrets"]
     assert scraped[operators]["authorization"] == {
@@ -200,22 +217,53 @@ def test_images_are_the_versions_that_are_tested() -> None:
     assert re.search(rf"\bv={re.escape(tag)}\b", found), found
 
 
-def test_compose_accepts_the_file_and_insists_on_a_password() -> None:
-    """By `docker compose config` where it is installed; the variables alone say the same everywhere else."""
-    engine = shutil.which("docker")
-    has_compose = (
-        engine and subprocess.run([engine, "compose", "version"], capture_output=True).returncode == 0
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Loads the file in an environment, by the library that Docker Compose of version 2 loads it with."""
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if go is None:
+        pytest.skip("no Go, which builds what loads the file in Docker Compose (https://go.dev/dl)")
+    source, program = (
+        Path(__file__).parent / "compose_config",
+        tmp_path_factory.mktemp("go") / "compose_config",
     )
-    if engine and has_compose:
-        config = [engine, "compose", "--file", str(COMPOSE), "--env-file", os.devnull, "config", "--quiet"]
-        bare = {name: value for name, value in os.environ.items() if name not in SECRETS}
-        whole = bare | dict.fromkeys(SECRETS, PASSWORD)
-        subprocess.run(config, env=whole, check=True)
-        for name in SECRETS:
-            lacking = {**whole, name: ""}
-            assert subprocess.run(config, env=lacking, capture_output=True).returncode != 0
-    names = {variable[1] for variable in _VARIABLE.finditer(TEXT)}
-    assert names == SECRETS
+    fetched = subprocess.run([go, "mod", "download"], cwd=source, capture_output=True, text=True)
+    if fetched.returncode:
+        pytest.skip(f"Go cannot fetch what it needs: {fetched.stderr.strip()[-200:]}")
+    subprocess.run([go, "build", "-mod=readonly", "-o", program, "."], cwd=source, check=True)
+    kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
+
+    def load(**variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program, COMPOSE], env=kept | variables, capture_output=True, text=True)
+
+    return load
+
+
+def test_compose_loads_the_file(load: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    whole = dict.fromkeys(SECRETS, PASSWORD)
+    by_profile = {}
+    for profile in ("", "group"):
+        loaded = load(**whole, COMPOSE_PROFILES=profile)
+        assert loaded.returncode == 0, loaded.stderr
+        by_profile[profile] = json.loads(loaded.stdout)["services"]
+    assert by_profile[""].keys() == SERVICES.keys() - set(OF_GROUP)
+    assert by_profile["group"].keys() == SERVICES.keys()
+    assert by_profile["group"]["intake"]["deploy"]["replicas"] == 3
+    assert by_profile[""]["worker"]["environment"]["STREAM_DP_OPERATOR_TOKEN"] == PASSWORD
+
+
+@pytest.mark.parametrize("name", sorted(SECRETS))
+def test_compose_insists_on_every_password(
+    load: Callable[..., subprocess.CompletedProcess[str]], name: str
+) -> None:
+    for lacking in ({}, {name: ""}):
+        refused = load(**dict.fromkeys(SECRETS - {name}, PASSWORD) | lacking)
+        assert refused.returncode == 1
+        assert f"required variable {name} is missing a value: set it in .env" in refused.stderr
+
+
+def test_no_other_variable_is_filled_in() -> None:
+    assert {variable[1] for variable in _VARIABLE.finditer(TEXT)} == SECRETS
 
 
 def test_the_head_of_the_file_makes_every_secret() -> None:
@@ -328,7 +376,9 @@ def healthy(service: str, ports: dict[str, str], folder: Path, own: dict[str, st
 
 
 @contextmanager
-def started(service: str, folder: Path, reachable: dict[str, str]) -> Iterator[Callable[[], None]]:
+def started(
+    service: str, folder: Path, reachable: dict[str, str], replica: int = 1
+) -> Iterator[Callable[[], None]]:
     """A service on its very command and environment; the addresses are those of this machine.
 
     Gives a function that waits until the service is healthy.
@@ -344,8 +394,8 @@ def started(service: str, folder: Path, reachable: dict[str, str]) -> Iterator[C
     own = {name: here(str(value)) for name, value in SERVICES[service]["environment"].items()}
     own |= {name: value for name, value in reachable.items() if name in own}
     own = environment(service, **{name: with_password(value) for name, value in own.items()})
-    log = folder / f"{service}.log"
-    with log.open("wb") as output:
+    told = folder / f"{service}-{replica}.log"
+    with told.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "stream_dp.cli", *words],
             cwd=folder,
@@ -355,19 +405,19 @@ def started(service: str, folder: Path, reachable: dict[str, str]) -> Iterator[C
         )
 
     def is_well() -> bool:
-        assert process.poll() is None, log.read_text()
+        assert process.poll() is None, told.read_text()
         return healthy(service, ports, folder, own)
 
     def wait() -> None:
-        wait_until(is_well, lambda: f"{service} is not healthy:\n{log.read_text()}")
+        wait_until(is_well, lambda: f"{service} is not healthy:\n{told.read_text()}")
 
     try:
         yield wait
     finally:
         process.terminate()
         process.wait(GIVE_UP_SECONDS)
-    assert PASSWORD.encode() not in log.read_bytes()
-    assert b"Traceback" not in log.read_bytes()
+    assert PASSWORD.encode() not in told.read_bytes()
+    assert b"Traceback" not in told.read_bytes()
     assert process.returncode in (0, -signal.SIGTERM)
 
 
@@ -380,11 +430,44 @@ def test_our_services_run_on_their_own_commands_and_environments(guarded_redis: 
         with Redis.from_url(guarded_redis) as redis:
             JournaledLedger(broker.address, redis, "shop.events").set_budget(2.0, 1e-5, "event")
         with ExitStack() as services:
-            waits = [services.enter_context(started(name, tmp_path, reachable)) for name in OWN]
+            alone = [name for name in OWN if name not in OF_GROUP]
+            waits = [services.enter_context(started(name, tmp_path, reachable)) for name in alone]
             for wait in waits:
                 wait()
             with KafkaProducer(bootstrap_servers=broker.address, enable_idempotence=True) as producer:
                 producer.send("shop.events", b'{"items": ["tea"]}').get(GIVE_UP_SECONDS)
+            with KafkaConsumer(
+                "shop.releases", bootstrap_servers=broker.address, auto_offset_reset="earliest"
+            ) as consumer:
+                [[record]] = consumer.poll(int(1000 * GIVE_UP_SECONDS), max_records=1).values()
+            assert decode_release(record.value).round == 1
+    finally:
+        broker.stop()
+
+
+def test_the_profile_group_reads_on_its_own_commands(guarded_redis: str, tmp_path: Path) -> None:
+    """As many of each as the file says; every health check passes, and events in 12 partitions become releases."""
+    broker = start_broker(tmp_path / "kafka")
+    page = (ROOT / "docs" / "operations" / "intake.md").read_text()
+    [settings] = re.findall(r"```toml\n(stream = .*?)```", page, flags=re.DOTALL)
+    (tmp_path / "stream.toml").write_text(settings)
+    reachable = {"STREAM_DP_KAFKA": broker.address, "STREAM_DP_REDIS": guarded_redis}
+    try:
+        with Redis.from_url(guarded_redis) as redis:
+            JournaledLedger(broker.address, redis, "shop.events").set_budget(2.0, 1e-5, "event")
+        log.create_topics(broker.address, "shop.events", partitions=12)
+        with ExitStack() as services:
+            services.enter_context(started("worker", tmp_path, reachable))()
+            waits = [
+                services.enter_context(started(name, tmp_path, reachable, replica))
+                for name in OF_GROUP
+                for replica in range(1, 1 + SERVICES[name].get("deploy", {}).get("replicas", 1))
+            ]
+            for wait in waits:
+                wait()
+            with KafkaProducer(bootstrap_servers=broker.address) as producer:
+                for partition in range(12):
+                    producer.send("shop.events", b'{"items": ["tea"]}', partition=partition)
             with KafkaConsumer(
                 "shop.releases", bootstrap_servers=broker.address, auto_offset_reset="earliest"
             ) as consumer:
