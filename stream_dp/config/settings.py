@@ -144,8 +144,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingsError(
                 f'barriers tell when a day ends: unit = "user-day" takes rounds = "ticks", not "{self.rounds}"'
             )
-        if self.intake == "group":
-            raise SettingsError('unit = "user-day" cannot be read by a group yet: leave intake = "group" out')
 
     def _check_group(self) -> None:
         """Raise `SettingsError` for what a group cannot read."""
@@ -159,7 +157,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 "a group hands on what it reads to shards: set shards to their number, 1 or more, or leave "
                 'intake = "group" out'
             )
-        if self.unit == "user" and (self.mapping is None or self.mapping.partitioner is None):
+        if self.unit != "event" and (self.mapping is None or self.mapping.partitioner is None):
             raise SettingsError(
                 "a group reads partitions apart, so all events of a user must stand in one: if producers send them by "
                 "the user's name, say by which rule, in [events]: partitioner = \"murmur2\" (Kafka's own clients), "
@@ -190,11 +188,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "known_labels": (self.known_labels, None, "labels are shown for what the last rounds held"),
             "at_horizon": (self.at_horizon, "stop", "there is no horizon"),
             "windows": (self.windows, [], "each release is a window already"),
-            "intake": (
-                self.intake,
-                "worker",
-                "a group's chains do not begin anew with blocks",
-            ),
         }
         for name, (value, default, why) in refused.items():
             if value != default:

@@ -8,6 +8,11 @@ Parts = Sequence[tuple[int, Sequence[str]]]
 """What a round admitted: partitions in order, each with its labels."""
 
 
+def head_before(history: bytes, round_number: int, chain_rounds: int) -> bytes:
+    """What a round's head follows: `history`, that of the round before, unless a chain begins anew with this round."""
+    return EMPTY_HISTORY if (round_number - 1) % chain_rounds == 0 else history
+
+
 def chain_heads(
     noise: KeyedNoise, history: bytes, first: int, rounds: Sequence[Sequence[str]]
 ) -> list[bytes]:
@@ -45,8 +50,9 @@ class RoundChain:
         """
         found = []
         for number, (admitted, by_partition) in enumerate(zip(rounds, parts, strict=True), first):
+            self.history = head_before(self.history, number, self._rounds)
             if (number - 1) % self._rounds == 0:
-                self.history, self.heads = EMPTY_HISTORY, ()
+                self.heads = ()
             if by_partition is None:
                 self.history = self._noise.extend_history(self.history, number, admitted)
             else:

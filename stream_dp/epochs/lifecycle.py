@@ -92,9 +92,13 @@ class Epochs:
 
     def _time_of(self, counted: Position | None) -> int:
         """When the last round ended that was counted, by the log; where there is none, when this worker took over."""
-        if counted is None or (counted.closed == NEVER and not counted.log.records):
+        if counted is None:
             return self._began
-        return max(counted.closed, 0)  # a record may have no time
+        # Of days, also rounds that are not counted have passed.
+        ended = counted.closed if self._settings.unit != "user-day" else max(counted.closed, counted.reached)
+        if ended == NEVER and not counted.log.records:
+            return self._began
+        return max(ended, 0)  # a record may have no time
 
     def check_room(self, offsets: Vector, ends: Vector | None) -> None:
         """Raise `EpochRefused` unless the budget has room for an epoch from `offsets` on.

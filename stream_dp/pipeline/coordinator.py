@@ -12,10 +12,12 @@ import numpy as np
 from stream_dp.counters.protocol import CounterState
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState
+from stream_dp.engine.round_chain import head_before
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.log_digest import LogDigester
 from stream_dp.events.merged_log import LogPart, one_by_one
 from stream_dp.events.record import Record
+from stream_dp.pipeline.counted_days import CountedDays
 from stream_dp.pipeline.frames import FrameRefused, seal
 from stream_dp.pipeline.intake import Position
 from stream_dp.pipeline.partition_frames import PartitionHead, decode_head
@@ -26,10 +28,10 @@ from stream_dp.privacy.vector import Vector, at
 
 
 class HeadsOfRounds:
-    """Heads that wait for those of the other partitions of their round."""
+    """Heads that wait for those of the other partitions of their round, which is told by its barrier's number."""
 
     def __init__(self, epoch: Epoch, reached: int) -> None:
-        """Heads of rounds up to `reached` are passed over."""
+        """Heads of rounds up to `reached` are passed over; see `PartitionHead.round`."""
         self._epoch, self._reached = epoch, reached
         self._held: dict[int, dict[int, tuple[PartitionHead, Record]]] = {}
 
@@ -102,6 +104,8 @@ class Coordinator:
         self.epoch, self.heads_offset = epoch, heads_offset
         self.intake = JointIntake(position or Position.at_start_of(epoch))
         self.round = state.round if state else 0
+        self._first = epoch.after_barrier.number if epoch.after_barrier is not None else 0
+        self._days = CountedDays(epoch, self.position.barrier)
         self._history = state.history if state else EMPTY_HISTORY
         self._shards, self._noise = shards, epoch.noise(key)
         self._digester = LogDigester(key, epoch.reads_headers)
@@ -115,6 +119,12 @@ class Coordinator:
     def finished(self) -> bool:
         """Whether the horizon is reached: what follows belongs to another epoch."""
         return self.round == self.epoch.mechanism.horizon
+
+    @property
+    def passed(self) -> int:
+        """How many barriers have closed a round so far; `round` is how many of those are counted."""
+        known = self.position.barrier
+        return known.number - self._first if known is not None else 0
 
     def process(self, log: Sequence[LogPart]) -> Output:
         """Seal rounds: each barrier comes after the heads of all partitions, in order, as records.
@@ -131,12 +141,14 @@ class Coordinator:
                 continue
             known = self.position.barrier
             if not self.finished and (known is None or entry.number > known.number):
+                counted = self.round
                 records += self._close(entry, waiting)
-                heads.append(self._history)
-                closed.append(entry.due)
+                if self.round > counted:
+                    heads.append(self._history)
+                    closed.append(entry.due)
             waiting = []
         if not heads:
-            return Output()
+            return Output(records=records)
         schedule, horizon = self.epoch.release_schedule, self.epoch.mechanism.horizon
         wanted = schedule.wanted(first, closed, closed_before, horizon)
         if wanted.any():
@@ -148,7 +160,7 @@ class Coordinator:
     def _close(self, barrier: Barrier, records: Sequence[Record]) -> int:
         """Close the round of a barrier; returns how many events it held."""
         heads = [decode_head(record.value) for record in records]
-        number = self.round + 1
+        number = self.passed + 1
         if [(head.partition, head.round) for head in heads] != [
             (place, number) for place in range(len(barrier.offsets))
         ]:
@@ -163,21 +175,22 @@ class Coordinator:
         position = self.position
         first, *further = [max(end, at(position.offsets, place)) for place, end in enumerate(barrier.ends)]
         log = self._digester.extend_joint(position.log, [part for head in heads for part in head.in_log])
-        self._history = self._noise.join_history(
-            self._history, number, [(head.partition, head.head) for head in heads]
-        )
         self.intake.position = replace(
-            position,
-            next_offset=first,
-            further=tuple(further),
-            log=log,
-            closed=barrier.due,
-            barrier=barrier,
-            heads=tuple(head.head for head in heads),
+            position, next_offset=first, further=tuple(further), log=log, barrier=barrier
         )
-        self.round = number
+        if self._days.counts(barrier.due):
+            self._count(barrier, heads)
         self.heads_offset = min(record.offset for record in records)
         return sum(head.records for head in heads)
+
+    def _count(self, barrier: Barrier, heads: Sequence[PartitionHead]) -> None:
+        """Extend the chain by a round that counts."""
+        self.round += 1
+        before = head_before(self._history, self.round, self.epoch.mechanism.chain_rounds)
+        parts = [(head.partition, head.head) for head in heads]
+        self._history = self._noise.join_history(before, self.round, parts)
+        held = tuple(head.head for head in heads)
+        self.intake.position = replace(self.position, closed=barrier.due, heads=held)
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps: how far the rounds are, and no label."""

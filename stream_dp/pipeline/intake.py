@@ -22,6 +22,7 @@ from stream_dp.events.record import Record
 from stream_dp.events.records import Records
 from stream_dp.events.rounds import Round, RoundCutter, events_of
 from stream_dp.events.schema_book import SchemaBook
+from stream_dp.pipeline.counted_days import CountedDays
 from stream_dp.privacy.vector import Vector
 
 
@@ -29,10 +30,10 @@ from stream_dp.privacy.vector import Vector
 class Position:
     """How far the events topic has been applied: the next offset, and a commitment to all before it.
 
-    It only ever stands at the end of a round, which was closed at `closed`: see `Round`.  `released` is the last round
-    that was released, 0 before any.  `barrier` is the one that closed the last round, or the one before the epoch's
-    first; None where there are none.  Of several partitions, `next_offset` is that of the first, `further` has those of
-    the others, and `heads` the heads of their hash chains.
+    It only ever stands at the end of a round: see `Round`.  `closed` is when the last round was closed that counts (see
+    `CountedDays`), and `released` the last one that was released, 0 before any.  `barrier` is the one that closed the
+    last round, or the one before the epoch's first; None where there are none.  Of several partitions, `next_offset` is
+    that of the first, `further` has those of the others, and `heads` the heads of their hash chains.
     """
 
     next_offset: int
@@ -52,6 +53,11 @@ class Position:
     def offsets(self) -> Vector:
         """The next offset of each partition."""
         return self.next_offset, *self.further
+
+    @property
+    def reached(self) -> int:
+        """When the last round was closed, whether it counts or not, or the one before the epoch's first."""
+        return self.barrier.due if self.barrier is not None else self.closed
 
 
 @dataclass
@@ -102,9 +108,7 @@ class Intake:
         self._topic = topic
         self._by_barriers = events_of(epoch.privacy["rounds"]) is None
         self._check_value, self._check_values = epoch.check_value, epoch.check_values
-        self._days, self._first_day = epoch.days, epoch.first_day
-        self._day = epoch.day_of(self.position.closed)
-        self._began = self.position.barrier.due if self.position.barrier is not None else 0
+        self._days = CountedDays(epoch, self.position.barrier)
 
     @property
     def next_offset(self) -> int:
@@ -133,7 +137,7 @@ class Intake:
         """
         closed = ClosedRounds()
         self._take(self._cutter.cut(parts, most), closed)
-        while self._days is not None and (left := most - len(closed.admitted)):
+        while not self._days.count_all and (left := most - len(closed.admitted)):
             if not (rounds := self._cutter.cut(parts, left)):
                 break
             self._take(rounds, closed)
@@ -150,24 +154,16 @@ class Intake:
         log = self._take_joint(rounds[single:], log, closed)
         closed.records += sum(len(run) for each in rounds for run in each.runs)
         last = rounds[-1]
-        self.position = Position(
-            last.next_offset, log, last.closed, barrier=last.barrier, further=last.further
-        )
+        counted = closed.timestamps[-1] if closed.timestamps else self.position.closed
+        self.position = Position(last.next_offset, log, counted, barrier=last.barrier, further=last.further)
 
     def _counts(self, each: Round) -> bool:
-        """Whether the round is counted; of a day, with whose first round every user may bring as much again.
-
-        Nobody can tell of which day the events are of a round that goes over midnight, so these are counted nowhere.
-        Nor are days before the epoch's first one.
-        """
-        if self._days is None:
-            return True
-        began, self._began = self._began, each.closed
-        day = self._days.of_round(each.closed)
-        if day != self._day:
+        """Whether the round is counted; with the first one of a day every user may bring as much again."""
+        day = self._days.day
+        counts = self._days.counts(each.closed)
+        if self._days.day != day:
             self._bound.forget()
-            self._day = day
-        return day >= self._first_day and self._days.at(began) == day
+        return counts
 
     def _take_single(self, rounds: Sequence[Round], log: LogDigest, closed: ClosedRounds) -> LogDigest:
         """Rounds of a log with one partition; returns the commitment to them."""

@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from stream_dp.engine.round_chain import head_before
 from stream_dp.events.log_digest import PartDigest
 from stream_dp.pipeline.frames import (
     LARGEST_FRAME,
@@ -56,6 +57,8 @@ class PartitionFrame(msgspec.Struct, frozen=True, array_like=True):
 class PartitionHead(msgspec.Struct, frozen=True, array_like=True):
     """The head of a partition's hash chain after a round, which the barrier of digest `barrier` closes.
 
+    `round` is how many barriers have closed one since the epoch began; of those some are not counted (`CountedDays`),
+    which have heads too, but no frames, and no part in the chain.
     `records`, `digest` and `last` are what the partition brings to the log's digest: see `PartDigest`.  Where it has no
     record in the round, the first is 0 and the others are empty.
     """
@@ -78,7 +81,10 @@ class PartitionHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
-    """How far the worker has sealed rounds.  Members wait for it where they are far ahead; it decides about no byte."""
+    """How far the worker is: at the barrier of this number after the epoch's beginning.
+
+    Members wait for it where they are far ahead; it decides about no byte.
+    """
 
     v: Literal[1]
     nonce: bytes
@@ -202,8 +208,9 @@ class _Held:
 class FramesOfPartitions:
     """A shard's frames of partitions that wait for the seal of their round."""
 
-    def __init__(self, noise: KeyedNoise) -> None:
-        self._noise = noise
+    def __init__(self, noise: KeyedNoise, chain_rounds: int) -> None:
+        """`chain_rounds`: see `RoundChain`."""
+        self._noise, self._chain_rounds = noise, chain_rounds
         self._held: dict[int, dict[int, _Held]] = {}
 
     @property
@@ -229,9 +236,8 @@ class FramesOfPartitions:
             held = sorted(self._held.pop(number, {}).items())
             heads = [(partition, each.first.head) for partition, each in held]
             whole = all(each.is_whole for _, each in held)
-            if not whole or self._noise.join_history(seal.head(number - 1), number, heads) != seal.head(
-                number
-            ):
+            before = head_before(seal.head(number - 1), number, self._chain_rounds)
+            if not whole or self._noise.join_history(before, number, heads) != seal.head(number):
                 raise FramesLost(
                     f"round {number} was sealed, and the frames of its partitions do not give it: frames were lost, or "
                     "the topic was changed; restore the frames topic, or open a new epoch, which is charged, with "

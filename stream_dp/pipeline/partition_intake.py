@@ -13,6 +13,7 @@ import numpy as np
 from stream_dp.counters.protocol import CounterState
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState
+from stream_dp.engine.round_chain import head_before
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.log_digest import NOTHING
@@ -31,7 +32,10 @@ from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
 
 @dataclass(frozen=True)
 class PartOfRound:
-    """What one partition brings to one round; `records` is how many it held, and private."""
+    """What one partition brings to one round, no frames where it is not counted.
+
+    `records` is how many it held, and private.
+    """
 
     frames: Sequence[PartitionFrame]
     head: PartitionHead
@@ -63,6 +67,7 @@ class PartitionIntake:
         self.intake = Intake(epoch, key, topic, position, pairs, schemas)
         self._noise = epoch.noise(key)
         self._head = state.history if state is not None else EMPTY_HISTORY
+        self.round = state.round if state is not None else 0
         self._first = epoch.after_barrier.number
         self._writer = PartitionFrameWriter(epoch.number, epoch.nonce, number, shards, self._noise)
 
@@ -79,8 +84,8 @@ class PartitionIntake:
         return barrier
 
     @property
-    def round(self) -> int:
-        """Rounds closed so far."""
+    def passed(self) -> int:
+        """How many barriers have closed a round so far; `round` is how many of those are counted."""
         return self.barrier.number - self._first
 
     @property
@@ -104,23 +109,27 @@ class PartitionIntake:
         self.intake.position = replace(self.intake.position, log=alone)
         log_parts: list[LogPart] = [*records, barrier]
         closed = self.intake.process(log_parts, 1)
-        [parts] = closed.parts
-        admitted = dict(parts or ()).get(self.number)
-        if admitted is None:
+        if self.number >= len(barrier.offsets):
+            self.round += len(closed.parts)
             return None
         log = self.position.log
-        self._head = self._noise.extend_partition(self._head, self.round, self.number, admitted)
+        frames = list[PartitionFrame]()
+        for parts in closed.parts:
+            self.round += 1
+            admitted = dict(parts or ())[self.number]
+            before = head_before(self._head, self.round, self.epoch.mechanism.chain_rounds)
+            self._head = self._noise.extend_partition(before, self.round, self.number, admitted)
+            frames = list(self._writer.frames(self.round, self._head, Counter(admitted)))
         head = PartitionHead(
             HEAD_VERSION,
             self.epoch.number,
             self.epoch.nonce,
             self.number,
-            self.round,
+            self.passed,
             barrier.digest,
             self._head,
             log.records,
             log.contents if log.records else b"",
             log.lasts[self.number] if log.records else b"",
         )
-        frames = list(self._writer.frames(self.round, self._head, Counter(admitted)))
         return PartOfRound(frames, head, closed.dead_letters, closed.records)

@@ -42,7 +42,7 @@ class Shard:
         self.histogram = histogram_of(epoch.mechanism, noise, state, epoch.pruning)
         self._releaser = Releaser(epoch, key, self._position.released, known, (number, shards))
         self._parts: dict[int, Frame] = {}
-        self._of_partitions = FramesOfPartitions(noise)
+        self._of_partitions = FramesOfPartitions(noise, epoch.mechanism.chain_rounds)
 
     @property
     def round(self) -> int:

@@ -25,6 +25,7 @@ class SealsSink(FramesSink):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._nonce, self._told = b"", -1
+        self._coordinator: Coordinator | None = None
 
     def pipeline(self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None) -> Coordinator:
         """See `Sink.pipeline`; it keeps no labels."""
@@ -32,16 +33,18 @@ class SealsSink(FramesSink):
         super().pipeline(checkpoint, key)
         self._nonce = checkpoint.epoch.nonce
         place = checkpoint.position, checkpoint.state, checkpoint.sharding.heads or 0
-        return Coordinator(checkpoint.epoch, key, self._settings.shards, *place)
+        self._coordinator = Coordinator(checkpoint.epoch, key, self._settings.shards, *place)
+        return self._coordinator
 
     def addressed(
         self, output: Output, reached: int, ends: bool, producer: AIOKafkaProducer
     ) -> Iterator[Addressed]:
         """See `Sink.addressed`."""
         yield from super().addressed(output, reached, ends, producer)
-        if reached > self._told:
-            self._told = reached
-            told = encode(Progress(1, self._nonce, reached))
+        passed = self._coordinator.passed if self._coordinator is not None else 0
+        if passed > self._told:
+            self._told = passed
+            told = encode(Progress(1, self._nonce, passed))
             for batch in batches(producer, self._settings.stream.encode(), [told]):
                 yield Addressed(self._settings.heads, HEADS_OF_WORKER, batch)
 

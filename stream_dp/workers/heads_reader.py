@@ -44,8 +44,8 @@ class HeadsReader:
         self._heads = TopicPartition(settings.heads, HEADS_OF_MEMBERS)
         self._barriers = TopicPartition(settings.barriers, 0)
         self._barriers_read, self._heads_read = chain.last.next_offset, coordinator.heads_offset
-        self._waiting = HeadsOfRounds(coordinator.epoch, coordinator.round)
-        self._round = coordinator.round
+        self._waiting = HeadsOfRounds(coordinator.epoch, coordinator.passed)
+        self._round = coordinator.passed
         self._open: deque[Barrier] = deque()
 
     def begin(self) -> None:

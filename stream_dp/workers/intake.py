@@ -131,7 +131,7 @@ class _Feed:
         self._barriers = TopicPartition(settings.barriers, 0)
         self._progress = TopicPartition(settings.heads, HEADS_OF_WORKER)
         self._chain: BarrierChain | None = None
-        self._nonce, self.sealed = b"", 0
+        self._nonce, self.sealed = b"", 0  # see `Progress`
         self.reader = consumer(settings.kafka_address, auto_offset_reset="none")
 
     @property
@@ -255,9 +255,8 @@ class _Member(ConsumerRebalanceListener):
 
     @property
     def _most(self) -> int:
-        """The last round that may be closed now."""
-        horizon = self._epoch.epoch.mechanism.horizon if self._epoch is not None else 0
-        return min(horizon, self._feed.sealed + ROUNDS_AHEAD)
+        """The last barrier of the epoch that may close its round now."""
+        return self._feed.sealed + ROUNDS_AHEAD
 
     async def _read(self) -> None:
         """Take in barriers and events; waits a little where nothing comes."""
@@ -440,7 +439,7 @@ class _Member(ConsumerRebalanceListener):
             self._watch.operator.partition_lag.labels(stream, str(number)).set(waits)
             lag += waits
         if self._owned:
-            slowest = min((each.intake for each in self._owned.values()), key=lambda each: each.round)
+            slowest = min((each.intake for each in self._owned.values()), key=lambda each: each.passed)
             if self._watch.facts.epoch != slowest.epoch.number:
                 self._watch.began(slowest)
             self._watch.counted(slowest.round, lag)

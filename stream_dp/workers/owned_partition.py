@@ -71,7 +71,7 @@ class OwnedPartition:
         self.reached = at(self.intake.position.offsets, number)
         self._records: deque[Records] = deque()
         self._barriers: deque[Barrier] = deque()
-        self._saved = (self.intake.round, time.monotonic())
+        self._saved = (self.intake.passed, time.monotonic())
 
     def _loaded(self) -> Checkpoint | None:
         """What Redis holds of this epoch; what cannot be read is counted again."""
@@ -114,7 +114,8 @@ class OwnedPartition:
             self._barriers.append(barrier)
 
     def wanted(self, most: int) -> int:
-        """The offset up to which to read on, where rounds up to `most` may be closed; `reached` where nothing is to be.
+        """The offset up to which to read on, where barriers up to number `most` may close
+        rounds; `reached` where nothing is to be.
 
         That is what the next barrier closes, and what those behind it close as far as that is not too much.
         """
@@ -125,7 +126,7 @@ class OwnedPartition:
         return max([self.reached, *ends[:1], *(end for end in ends if end <= enough)])
 
     def _within(self, most: int) -> Sequence[Barrier]:
-        return [each for place, each in enumerate(self._barriers, self.intake.round + 1) if place <= most]
+        return [each for place, each in enumerate(self._barriers, self.intake.passed + 1) if place <= most]
 
     def add(self, records: Sequence[Records], reached: int) -> None:
         """The next events; everything before the offset `reached` has been read with them."""
@@ -133,8 +134,8 @@ class OwnedPartition:
         self.reached = max(self.reached, reached)
 
     def close(self, most: int) -> Iterator[PartOfRound]:
-        """Close the rounds up to `most` of which everything has been read."""
-        while self._barriers and self.intake.round < most:
+        """Close the rounds of barriers up to number `most` of the epoch of which everything has been read."""
+        while self._barriers and not self.intake.finished and self.intake.passed < most:
             end = at(self._barriers[0].ends, self.number)
             if self.reached < end:
                 return
@@ -146,21 +147,21 @@ class OwnedPartition:
     def checkpoint_due(self) -> bool:
         """Whether enough rounds or enough time has passed since the last checkpoint."""
         rounds, at_time = self._saved
-        fresh = self.intake.round - rounds
+        fresh = self.intake.passed - rounds
         late = time.monotonic() - at_time >= self._settings.checkpoint_seconds
         return fresh >= self._settings.checkpoint_rounds or (fresh > 0 and late)
 
     @property
     def is_saved(self) -> bool:
         """Whether Redis has all that was counted."""
-        return self.intake.round == self._saved[0]
+        return self.intake.passed == self._saved[0]
 
     def prepare(self) -> PreparedCheckpoint:
         """Copy the state, of which the broker has everything by now."""
         if self._is_new:
             self._store.start_over(self._key)
             self._is_new = False
-        self._saved = (self.intake.round, time.monotonic())
+        self._saved = (self.intake.passed, time.monotonic())
         return self._store.prepare(self._checkpoint())
 
     def commit(self, prepared: PreparedCheckpoint) -> None:

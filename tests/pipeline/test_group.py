@@ -11,6 +11,7 @@ import pytest
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.histogram import HistogramState
 from stream_dp.events.barrier_chain import Barrier, BarrierChain, beginning, named
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
@@ -18,6 +19,7 @@ from stream_dp.events.records import Records
 from stream_dp.events.user_partitions import PartitionsAdded, partition_rule
 from stream_dp.pipeline.coordinator import Coordinator, HeadsOfRounds
 from stream_dp.pipeline.frames import Frame, FrameRefused, FramesLost, encode_frame
+from stream_dp.pipeline.intake import Position
 from stream_dp.pipeline.partition_frames import (
     PartitionFrame,
     PartitionHead,
@@ -55,14 +57,18 @@ def epoch_of_users(partitions: int) -> Epoch:
     return replace(opened, nonce=bytes(16), after_barrier=beginning("c", 0, 0, *further))
 
 
-def log_of(of: Epoch, seed: int, added: int = 0, users: int = 0) -> list[LogEntry]:
-    """Rounds of events, some empty; after half of them `added` more partitions are there."""
+def log_of(of: Epoch, seed: int, added: int = 0, users: int = 0, dues: Sequence[int] = ()) -> list[LogEntry]:
+    """Rounds of events, some empty; after half of them `added` more partitions are there.
+
+    `dues`: when the rounds are closed, where that matters.
+    """
+    dues = dues or [1_000 * number for number in range(1, ROUNDS + 1)]
     rng = random.Random(seed)
     assert of.after_barrier is not None
     chain = BarrierChain(KEY, "s", of.after_barrier)
     ends = [0] * len(of.offsets)
     entries: list[LogEntry] = []
-    for number in range(1, ROUNDS + 1):
+    for number, due in enumerate(dues, 1):
         ends += [0] * (added if number == ROUNDS // 2 else 0)
         for partition in range(len(ends)):
             for value in some_events(rng.choice([0, 0, 1, 4, 9]), rng.randrange(10**6), users):
@@ -70,7 +76,7 @@ def log_of(of: Epoch, seed: int, added: int = 0, users: int = 0) -> list[LogEntr
                 offset = ends[partition] + gap
                 entries.append(Record(offset, 1_000 + offset, b"k", value, partition))
                 ends[partition] = offset + 1
-        barrier = chain.take(number - 1, chain.encode(1_000 * number, named(ends)))
+        barrier = chain.take(number - 1, chain.encode(due, named(ends)))
         assert barrier is not None
         entries.append(barrier)
     return entries
@@ -121,8 +127,8 @@ class Group:
             for offset, value in enumerate(self.heads[self._read :], self._read)
         )
         self._read = len(self.heads)
-        for barrier in self.barriers[self.worker.round :]:
-            number, partitions = self.worker.round + 1, len(barrier.offsets)
+        for barrier in self.barriers[self.worker.passed :]:
+            number, partitions = self.worker.passed + 1, len(barrier.offsets)
             if self._waiting.missing(number, partitions):
                 return
             frames = self.worker.process([*self._waiting.take(number, partitions), barrier]).frames
@@ -143,6 +149,40 @@ def whole(of: Epoch, entries: Iterable[LogEntry]) -> tuple[Pipeline, list[Releas
     return pipeline, pipeline.process(list(entries)).releases
 
 
+def compare_at_any_pace(
+    of: Epoch, entries: Sequence[LogEntry], partitions: int, members: int, seed: int
+) -> list[ReleasedPart]:
+    """What members at random paces release, some of which go back, is what one worker releases."""
+    group, rng = Group(of, entries), random.Random(seed)
+    intakes = [group.partition(number) for number in range(partitions)]
+    saved = {number: _saved(intake) for number, intake in enumerate(intakes)}
+    while group.worker.passed < len(group.barriers):
+        member = rng.randrange(members)
+        for number in range(member, partitions, members):
+            intake = intakes[number]
+            if rng.random() < 0.3:
+                saved[number] = _saved(intake)
+            if rng.random() < 0.1:
+                place = KEY, TOPIC, number, SHARDS, *saved[number]
+                intakes[number] = PartitionIntake(of, *place)
+            elif intake.passed < len(group.barriers):
+                group.count(intake, group.barriers[intake.passed])
+        if rng.random() < 0.1:
+            group.worker = Coordinator(of, KEY, SHARDS, group.worker.position, group.worker.state())
+        if rng.random() < 0.5:
+            group.seal()
+    pipeline, expected = whole(of, entries)
+    assert expected
+    assert group.released() == expected
+    found = group.worker
+    assert (found.position, found.state().history) == (pipeline.position, pipeline.state().history)
+    return expected
+
+
+def _saved(intake: PartitionIntake) -> tuple[Position, HistogramState, bytes]:
+    return intake.position, intake.state(), bytes(intake.intake.pairs)
+
+
 @pytest.mark.parametrize("members", [1, 3, 12])
 @pytest.mark.parametrize("added", [0, 2])
 def test_members_at_any_pace_release_what_one_worker_releases(members: int, added: int) -> None:
@@ -150,28 +190,7 @@ def test_members_at_any_pace_release_what_one_worker_releases(members: int, adde
     partitions = 12 - added
     for seed in range(3):
         of = epoch_over(partitions)
-        entries = log_of(of, seed, added)
-        group, rng = Group(of, entries), random.Random(seed)
-        intakes = [group.partition(number) for number in range(12)]
-        saved = {number: (intake.position, intake.state()) for number, intake in enumerate(intakes)}
-        while group.worker.round < ROUNDS:
-            member = rng.randrange(members)
-            for number in range(member, 12, members):
-                intake = intakes[number]
-                if rng.random() < 0.3:
-                    saved[number] = intake.position, intake.state()
-                if rng.random() < 0.1:
-                    place = KEY, TOPIC, number, SHARDS, *saved[number]
-                    intakes[number] = PartitionIntake(of, *place)
-                elif intake.round < ROUNDS:
-                    group.count(intake, group.barriers[intake.round])
-            if rng.random() < 0.5:
-                group.seal()
-        pipeline, expected = whole(of, entries)
-        assert expected
-        assert group.released() == expected
-        found = group.worker
-        assert (found.position, found.state().history) == (pipeline.position, pipeline.state().history)
+        compare_at_any_pace(of, log_of(of, seed, added), 12, members, seed)
 
 
 def test_users_are_bounded_by_the_member_that_owns_their_partition() -> None:
