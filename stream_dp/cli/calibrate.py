@@ -19,6 +19,7 @@ from stream_dp.counters.calibration import Guarantee, guarantee_of
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.planning.comparison import calibrate_each, survey, survey_tau, visibility
+from stream_dp.privacy.wording import MONTH, WEEK, of_longer, of_units
 
 Calibrated = tuple[CalibratedCounter, Guarantee]
 
@@ -216,11 +217,28 @@ def _report(noise: "CalibratedCounter", guarantee: "Guarantee", rounds: list[int
         "shown": noise.shown,
         **seen,
         **drawn,
+        **_of_longer(guarantee),
         "survey": asdict(survey(guarantee.epsilon, guarantee.delta, length, noise.items_per_event)),
     }
 
 
-_SHARED = ("unit", "horizon", "items_per_event", "epsilon", "delta", "shown", "survey")
+def _of_longer(guarantee: "Guarantee") -> dict[str, Any]:
+    """What a week and a month of one user have together, where the unit is one day."""
+    if guarantee.unit != "user-day":
+        return {}
+    spans = {
+        name: of_units(guarantee.epsilon, guarantee.delta, days)
+        for name, days in (("week", WEEK), ("month", MONTH))
+    }
+    return {name: {"epsilon": epsilon, "delta": delta} for name, (epsilon, delta) in spans.items()}
+
+
+def _told(guarantee: "Guarantee") -> str:
+    """The guarantee in a sentence, and what it does not promise."""
+    return guarantee.sentence + of_longer(guarantee.unit, guarantee.epsilon, guarantee.delta)
+
+
+_SHARED = ("unit", "week", "month", "horizon", "items_per_event", "epsilon", "delta", "shown", "survey")
 _NOTES = {
     "kept": (
         "the least count with which a label whose events are spread evenly is shown by the last round, with this "
@@ -244,7 +262,10 @@ def _comparison(reports: list[dict[str, Any]], refused: dict[str, str]) -> dict[
         }
         for report in reports
     }
-    return {name: reports[0][name] for name in _SHARED} | {"mechanisms": own, "refused": refused}
+    return {name: reports[0][name] for name in _SHARED if name in reports[0]} | {
+        "mechanisms": own,
+        "refused": refused,
+    }
 
 
 def _print(report: dict[str, Any], noise: "CalibratedCounter", guarantee: "Guarantee") -> None:
@@ -287,7 +308,7 @@ def _print(report: dict[str, Any], noise: "CalibratedCounter", guarantee: "Guara
         table.add_row(f"[bold]{name}[/]", value)
     console = output()
     console.print(table)
-    console.print(f"\n{guarantee.sentence}")
+    console.print(f"\n{_told(guarantee)}")
 
 
 def _print_comparison(told: dict[str, Any], guarantee: "Guarantee") -> None:
@@ -320,4 +341,4 @@ def _print_comparison(told: dict[str, Any], guarantee: "Guarantee") -> None:
         f"half, 95%: {_NOTES[told['shown']]}.\n"
         f"survey: Theorem 11 of the survey by Rogers (2023), with {told['survey']['conversion']}."
     )
-    console.print(f"\n{guarantee.sentence}")
+    console.print(f"\n{_told(guarantee)}")

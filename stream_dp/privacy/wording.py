@@ -1,6 +1,6 @@
 """The guarantee in one sentence of plain English, wherever people read it."""
 
-from math import ceil, exp
+from math import ceil, exp, expm1, log
 
 UNMETERED = (
     " UNMETERED: the source had no budget when this was charged, so nothing bounds what all releases from it reveal "
@@ -9,6 +9,8 @@ UNMETERED = (
 """Follows the sentence where no budget pays for what is released."""
 
 _LARGEST_SPELT_OUT = 10.0
+_LEAST_ODDS = 100
+"""What happens once in fewer times is no exception."""
 
 
 def in_words(unit: str, released: str, epsilon: float, delta: float) -> str:
@@ -43,18 +45,54 @@ for a chance of 1 in 1,000,000.'
     exception = f", but for a chance of 1 in {1 / delta:,.0f}" if delta else ""
     return (
         f"Noise hides every single {whose}: anything you see here {most} times likelier with it than without it"
-        f"{exception}.{_of_longer(unit, epsilon)}"
+        f"{exception}.{of_longer(unit, epsilon, delta)}"
     )
 
 
-def _of_longer(unit: str, epsilon: float) -> str:
-    """What a unit of one day does not promise: n days of one user are n units."""
+def of_longer(unit: str, epsilon: float, delta: float) -> str:
+    """What a unit of one day does not promise, after a space; nothing of other units.
+
+    >>> of_longer("user-day", 0.5, 1e-6)
+    ' That is for one day, at epsilon 0.5: for a week of the same user it is epsilon 3.5, but for a chance of 1 in \
+20,200, and for a month epsilon 15, but for a chance that is no promise any more.'
+    """
     if unit != "user-day":
         return ""
+    week, month = (_of_days(epsilon, delta, days) for days in (WEEK, MONTH))
     return (
-        f" That is for one day, at epsilon {epsilon:g}: for a week of the same user it is epsilon {7 * epsilon:g}, and "
-        f"for a month epsilon {30 * epsilon:g}."
+        f" That is for one day, at epsilon {epsilon:g}: for a week of the same user it is {week}, and for a month "
+        f"{month}."
     )
+
+
+def of_units(epsilon: float, delta: float, units: int) -> tuple[float, float]:
+    """The (epsilon, delta) of so many units together, each of which has this one: group privacy, delta at most 1.
+
+    Going from one log to the other a unit at a time, each step multiplies all that was lost before by e^epsilon: delta
+    is that of one unit times the sum of e^(k epsilon) over k < `units`.
+
+    >>> of_units(1.0, 1e-6, 7)
+    (7.0, 0.000637632977479034)
+    """
+    if not delta:
+        return units * epsilon, 0.0
+    # The logarithm of (e^(n epsilon) - 1) / (e^epsilon - 1), which overflows for no epsilon.
+    terms = (units - 1) * epsilon + log(-expm1(-units * epsilon)) - log(-expm1(-epsilon))
+    return units * epsilon, exp(min(0.0, log(delta) + terms))
+
+
+WEEK, MONTH = 7, 30
+"""Days."""
+
+
+def _of_days(epsilon: float, delta: float, days: int) -> str:
+    total, chance = of_units(epsilon, delta, days)
+    told = f"epsilon {total:g}"
+    if not chance:
+        return told
+    if 1 / chance < _LEAST_ODDS:
+        return f"{told}, but for a chance that is no promise any more"
+    return f"{told}, but for a chance of 1 in {1 / chance:,.0f}"
 
 
 def unit_in_words(unit: str, items: int | None = None) -> str:

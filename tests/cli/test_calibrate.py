@@ -1,6 +1,7 @@
 """`stream-dp calibrate`: the vectors' numbers through the command line, exact means, and mistakes in one sentence."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from stream_dp.cli import app
 from stream_dp.cli.calibrate_plot import octaves
 from stream_dp.counters import DISCRETE, MECHANISMS
 from stream_dp.counters.calibration import calibrate
+from stream_dp.privacy.wording import for_viewers, of_units
 from tests.shared import vectors
 
 BINARY = ("--mechanism", "binary")
@@ -246,3 +248,29 @@ def test_nobody_waits_for_matplotlib_without_a_plot() -> None:
 def test_octaves_hold_every_round_once(horizon: int) -> None:
     rounds = [number for first, last in octaves(horizon) for number in range(first, last + 1)]
     assert rounds == list(range(1, horizon + 1))
+
+
+def test_a_users_day_is_told_with_the_week_and_the_month_as_the_page_and_the_docs_say_it() -> None:
+    """Group privacy by a sum of its own, and the same sentence in every place."""
+    settings = ("--unit", "user-day", "--epsilon", "1", "--delta", "1e-6")
+    report = told(*settings)
+    for name, days in (("week", 7), ("month", 30)):
+        lost = 1e-6 * sum(math.exp(step) for step in range(days))
+        assert report[name] == {"epsilon": days, "delta": pytest.approx(min(1.0, lost), rel=1e-12)}
+    compared = told(*settings, mechanism=None)
+    assert (compared["week"], compared["month"]) == (report["week"], report["month"])
+    assert "week" not in told("--unit", "user", "--epsilon", "1", "--delta", "1e-6")
+    in_docs = Path("docs/guarantee.md").read_text()
+    [sentence] = [line[2:] for line in in_docs.splitlines() if line.startswith("> That is for one day")]
+    assert for_viewers("user-day", 1.0, 1e-6).endswith(f" {sentence}"), "what the page and tail say"
+    for mechanism in (BINARY, ()):
+        printed = " ".join(run(*mechanism, *settings).output.split())
+        assert sentence in printed
+        assert sentence not in " ".join(run(*mechanism, *settings[2:]).output.split())
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(100.0, 1e-12), (1e-3, 1e-9), (5.0, 0.0)])
+def test_what_many_days_have_together_never_overflows(epsilon: float, delta: float) -> None:
+    total, lost = of_units(epsilon, delta, 30)
+    assert total == 30 * epsilon
+    assert lost == (0.0 if not delta else 1.0 if epsilon == 100.0 else pytest.approx(30.44e-9, rel=1e-3))
