@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stream_dp.local.calibration import Calibration, calibrate
     from stream_dp.local.histogram import Histogram, run
     from stream_dp.local.key_file import KeyFileRefused
-    from stream_dp.local.one_shot import Answer, histogram, set_union, top_k
+    from stream_dp.local.one_shot import Answer, histogram, label_votes, set_union, top_k
     from stream_dp.notebook.live import watch
     from stream_dp.notebook.what_if import what_if
     from stream_dp.releases.estimates.smoothing import Smoother
@@ -57,6 +57,7 @@ __all__ = [
     "__version__",
     "calibrate",
     "histogram",
+    "label_votes",
     "read_table",
     "release_at",
     "run",
@@ -77,7 +78,7 @@ _HOMES = {
     "local.calibration": ("Calibration", "calibrate"),
     "local.histogram": ("Histogram", "run"),
     "local.key_file": ("KeyFileRefused",),
-    "local.one_shot": ("Answer", "histogram", "set_union", "top_k"),
+    "local.one_shot": ("Answer", "histogram", "label_votes", "set_union", "top_k"),
     "notebook.live": ("watch",),
     "notebook.what_if": ("what_if",),
     "releases.estimates.smoothing": ("Smoother",),

@@ -19,14 +19,14 @@ from stream_dp.audit import one_shot_laws as laws
 from stream_dp.audit.enumerated import REST, Law, delta_between, law_of
 from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet
 from stream_dp.batch.histogram import LaplaceHistogram, laplace_histogram
-from stream_dp.batch.label_votes import LabelVotes
+from stream_dp.batch.label_votes import ArgmaxVotes, LabelVotes
 from stream_dp.batch.largest_gap import GaussianGap, LargestGap, Ranks
 from stream_dp.batch.ptr_top_k import GaussianPtr, LaplacePtr
 from stream_dp.batch.ranking import head
 from stream_dp.batch.stable_top_k import GapTest, GaussianStableTopK, StableFixedK, StableTopK
 from stream_dp.jobs.calibrated import Outcome
 from stream_dp.jobs.mechanisms import calibrate
-from stream_dp.jobs.request import JobRequest, request_from
+from stream_dp.jobs.request import JobRequest, Protects, request_from
 from stream_dp.jobs.rows import Rows
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
@@ -145,8 +145,10 @@ def _laws() -> Iterator[OneShotCase]:
     for k, penalty in ((1, 1.0), (2, 0.3)):
         fixed = StableFixedK(1.0, 0.05, k, 3, penalty)
         yield _law("top-k stable-fixed-k", fixed, partial(_of, laws.stable_fixed_k, fixed))
-    yield _votes("teacher", LabelVotes(0.5, 0.02, 2, 2, "teacher"))
-    yield _votes("record", LabelVotes(0.5, 0.02, 2, 2, "record"))
+    units: tuple[Protects, ...] = ("teacher", "record")
+    for unit in units:
+        yield _votes(unit, LabelVotes(0.5, 0.02, 2, 2, unit))
+        yield _votes(unit, ArgmaxVotes(0.8, 2, 2, unit))
 
 
 def _broken() -> Iterator[OneShotCase]:
@@ -207,9 +209,9 @@ def _broken() -> Iterator[OneShotCase]:
         ("top-k ptr-gaussian", GaussianPtr(2.0, 0.05, 1)),
     ):
         yield _program(name, 3.0, 0.05, early, _early(test), [((0,),)])
-    yield _votes(
-        "record", LabelVotes(0.5, 0.02, 2, 2, "teacher"), "noise for the unit teacher, and a record changes"
-    )
+    for_teachers = "noise for the unit teacher, and a record changes"
+    yield _votes("record", LabelVotes(0.5, 0.02, 2, 2, "teacher"), for_teachers)
+    yield _votes("record", ArgmaxVotes(0.8, 2, 2, "teacher"), for_teachers)
     yield _program(
         "histogram sparse-vector", 4.0, 0.0, "the noise that decided is released", _deciding_noise_released
     )
@@ -254,14 +256,21 @@ def _law(
     return OneShotCase(name, epsilon, delta, partial(_worst_of_counts, law, epsilon), broken)
 
 
-def _votes(unit: str, parameters: LabelVotes, broken: str = "") -> OneShotCase:
+def _votes(unit: Protects, parameters: LabelVotes | ArgmaxVotes, broken: str = "") -> OneShotCase:
     """Two examples of two labels: a teacher comes, or the one of a record votes for other labels."""
-    delta = parameters.cost.delta + 0.01
+    argmax = isinstance(parameters, ArgmaxVotes)
+    delta = 0.0 if argmax else parameters.cost.delta + 0.01
     epsilon = parameters.cost.epsilon_at(delta)
     changes = [-1, 0] if unit == "teacher" else [-1, 0, 1]
 
     def worst() -> float:
-        law = lru_cache(lambda cells: laws.votes(np.array(cells).reshape(2, 2), parameters))
+        @lru_cache
+        def law(cells: tuple[int, ...]) -> Law[Any]:
+            tallies = np.array(cells).reshape(2, 2)
+            if isinstance(parameters, ArgmaxVotes):
+                return laws.argmax_votes(tallies, parameters)
+            return laws.votes(tallies, parameters)
+
         pairs = (
             (cells, tuple(cell + step for cell, step in zip(cells, steps, strict=True)))
             for cells in product((1, 2, 3), repeat=4)
@@ -269,7 +278,7 @@ def _votes(unit: str, parameters: LabelVotes, broken: str = "") -> OneShotCase:
         )
         return max(delta_between(law(one), law(other), epsilon) for one, other in pairs)
 
-    return OneShotCase(f"label-votes {unit}", epsilon, delta, worst, broken)
+    return OneShotCase(f"label-votes {'argmax' if argmax else 'stable'}", epsilon, delta, worst, broken)
 
 
 def _of(law: Callable[..., Law[Any]], parameters: Any, counts: tuple[int, ...]) -> Law[Any]:

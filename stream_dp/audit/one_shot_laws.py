@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from stream_dp.audit.enumerated import Law
 from stream_dp.batch.cost import epsilon_per_pick
 from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet
-from stream_dp.batch.label_votes import LabelVotes
+from stream_dp.batch.label_votes import ArgmaxVotes, LabelVotes
 from stream_dp.batch.largest_gap import GaussianGap, LargestGap, Ranks
 from stream_dp.batch.ranking import Head, head
 from stream_dp.batch.stable_top_k import GaussianStableTopK, StableFixedK, StableTopK
@@ -122,6 +122,15 @@ def votes(tallies: NDArray[np.int64], parameters: LabelVotes) -> "Law[tuple[Name
     law: Law[tuple[Names, ...]] = {(): 1.0}
     for row in tallies:
         one = stable(row, parameters.query)
+        law = {(*past, now): before * then for past, before in law.items() for now, then in one.items()}
+    return law
+
+
+def argmax_votes(tallies: NDArray[np.int64], parameters: ArgmaxVotes) -> "Law[tuple[Names, ...]]":
+    """What `argmax_votes` releases of all queries together."""
+    law: Law[tuple[Names, ...]] = {(): 1.0}
+    for row in tallies:
+        one = known(row, parameters.query)
         law = {(*past, now): before * then for past, before in law.items() for now, then in one.items()}
     return law
 

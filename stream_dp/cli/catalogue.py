@@ -137,6 +137,11 @@ COMMANDS = {
     "histogram": Entry(
         "one_shot:histogram", "Release how many users hold each label, of a topic or a file.", "jobs"
     ),
+    "label-votes": Entry(
+        "one_shot:label_votes",
+        "Label public examples by the votes of teachers (PATE), of a topic or a file.",
+        "jobs",
+    ),
     "advise": Entry(
         "advise:advise",
         "Compare all mechanisms of a one-shot job on a PUBLIC log with the true counts.",
@@ -169,7 +174,7 @@ PANELS = {
         "replay",
     ),
     "See what it shows": ("tail", "dashboard"),
-    "Ask once": ("top-k", "set-union", "histogram", "advise", "jobs"),
+    "Ask once": ("top-k", "set-union", "histogram", "label-votes", "advise", "jobs"),
     "Budget and key": ("budget", "source", "key"),
     "Check and restore": ("verify", "rebuild", "republish", "audit"),
 }

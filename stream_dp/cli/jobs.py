@@ -16,7 +16,7 @@ from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_redis
 from stream_dp.config.connections import redis_client
 from stream_dp.config.reading import load_settings
-from stream_dp.jobs.request import JOBS
+from stream_dp.jobs.request import EVERY_JOB, JOBS
 from stream_dp.jobs.result import decode_result
 from stream_dp.jobs.store import JobStore
 from stream_dp.jobs.worker import JobWorker
@@ -67,8 +67,8 @@ def worker(
       stream-dp jobs worker --settings stream.toml --job set-union --files /data/exports --json
     """
     for name in job or ():
-        if name not in JOBS:
-            raise Mistake(f"--job takes {', '.join(JOBS)}, not {name!r}")
+        if name not in EVERY_JOB:
+            raise Mistake(f"--job takes {', '.join(EVERY_JOB)}, not {name!r}")
     if files is not None and not files.is_dir():
         raise Mistake(f"there is no folder {files}: name one with --files, or leave it out")
     service = Jobs(JobWorker(options.metered(servers.load(), unmetered), job or JOBS, files))

@@ -2,13 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.cli.one_shot_options import ItemsPerUser, Job, Plot, guarantee, reading
+from stream_dp.cli.one_shot_options import ItemsPerUser, Job, Plot, VotesJob, guarantee, reading
 from stream_dp.cli.one_shot_run import run
 from stream_dp.jobs.defaults import GAUSSIAN_ALPHA, MOST_BY_GUMBEL, default_mechanism
 
@@ -186,6 +186,56 @@ def histogram(
         "most": most,
     }
     run({"job": "histogram", "mechanism": mechanism, **asked}, job, plot)
+
+
+@options.grouped
+def label_votes(
+    *,
+    mechanism: Annotated[
+        Literal["stable", "argmax"],
+        typer.Option(help="stable: up to -k labels, or none. argmax: one of --labels."),
+    ] = "stable",
+    examples: Annotated[
+        Path,
+        reading(metavar="FILE", help="The PUBLIC examples that get labels, one a line."),
+    ],
+    labels: Annotated[
+        Path | None,
+        reading(metavar="FILE", help="argmax: the PUBLIC labels to choose from, one a line."),
+    ] = None,
+    k: Annotated[
+        int | None,
+        typer.Option("-k", "--k", help="stable: the most labels of an example.", show_default="1"),
+    ] = None,
+    protect: Annotated[
+        Literal["teacher", "record"] | None,
+        guarantee(
+            help="All votes of one teacher, or one record that a teacher has learned from, which needs twice the "
+            "noise.",
+            show_default="record",
+        ),
+    ] = None,
+    job: VotesJob,
+) -> None:
+    """Label public examples by the votes of teachers (PATE), of a topic or a file.
+
+    A row is a vote: its columns teacher, query and label. An event has the teacher as its user, and items that are an
+    example, a tab, and a label.
+
+    [bold]Examples[/]
+
+      stream-dp label-votes --file votes.parquet --examples examples.txt -k 3 --epsilon 4
+
+      stream-dp label-votes --file votes.csv --examples examples.txt --mechanism argmax --labels digits.txt --json
+    """
+    asked = {
+        "delta": job.delta,
+        "k": (k or 1) if mechanism == "stable" else k,
+        "protect": protect,
+        "examples": _lines(examples),
+        "bins": None if labels is None else _lines(labels),
+    }
+    run({"job": "label-votes", "mechanism": mechanism, **asked}, job)
 
 
 def _lines(file: Path) -> list[str]:

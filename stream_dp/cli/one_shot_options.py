@@ -142,7 +142,26 @@ class Job(options.Servers):
         return {key: value for key, value in found.items() if value is not None}
 
 
+@dataclass(frozen=True)
+class VotesJob(Job):
+    """The options of a job on votes, whose rows name an example besides."""
+
+    query_column: Annotated[
+        str | None,
+        reading(metavar="NAME", help="Column of the examples in the file.", show_default="query"),
+    ] = None
+
+    def source_field(self) -> dict[str, Any]:
+        """The field `source` of the request; columns have names of their own for votes."""
+        found = super().source_field()
+        if self.file is None or self.file.name.lower().removesuffix(".gz").endswith(".jsonl"):
+            return found | ({} if self.query_column is None else {"query": self.query_column})
+        return {"user": "teacher", "item": "label", "query": self.query_column or "query"} | found
+
+
 _OPTIONS = {
+    "source.query": "--query-column",
+    "bins": "--labels",
     "k": "-k",
     "source.user": "--user-column",
     "source.item": "--item-column",

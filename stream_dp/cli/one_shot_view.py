@@ -17,6 +17,7 @@ from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.forecast import Forecast
 from stream_dp.jobs.request import JobRequest
 from stream_dp.jobs.result import JobResult, ResultCost, cost_of, guarantee
+from stream_dp.jobs.votes import columns_of
 
 _NORMAL_95 = 1.96
 _MOST_ROWS = 40
@@ -80,7 +81,9 @@ def show_result(console: Console, result: JobResult) -> None:
             console.print(
                 f"and {len(result.labels) - _MOST_ROWS:,} more; --json prints all of them", style="dim"
             )
-    if result.bottom:
+    if result.bottom and result.job == "label-votes":
+        console.print("Examples that are not listed had no clear votes.", style="dim")
+    elif result.bottom:
         console.print("The mechanism found fewer labels than asked for.", style="dim")
     console.print()
     console.print(Text(result.guarantee or ""))
@@ -132,6 +135,12 @@ def _cost_line(cost: ResultCost, source: str) -> str:
 
 def _table(result: JobResult, width: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+    if result.job == "label-votes":
+        table.add_column("query", overflow="ellipsis", no_wrap=True, max_width=_WIDEST_LABEL)
+        table.add_column("label", overflow="ellipsis", no_wrap=True, max_width=_WIDEST_LABEL)
+        for example, label in zip(*columns_of(result.labels[:_MOST_ROWS]), strict=True):
+            table.add_row(Text(printable(example)), Text(printable(label), style="bold"))
+        return table
     table.add_column("#", justify="right")
     table.add_column("label", overflow="ellipsis", no_wrap=True, max_width=_WIDEST_LABEL)
     if result.counts is None:

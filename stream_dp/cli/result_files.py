@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.jobs.result import JobResult
+from stream_dp.jobs.votes import columns_of
 
 
 def check_output(file: Path, only_a_rank: bool) -> None:
@@ -43,7 +44,12 @@ def write_result(result: JobResult, file: Path) -> None:
 
 def _table(result: JobResult) -> pa.Table:
     """The labels, with counts where there are any; what else the result says is in the metadata of the schema."""
-    columns: dict[str, pa.Array] = {"label": pa.array(result.labels, pa.string())}
+    labels = result.labels
+    columns: dict[str, pa.Array] = {}
+    if result.job == "label-votes":
+        examples, labels = columns_of(labels)
+        columns["query"] = pa.array(examples, pa.string())
+    columns["label"] = pa.array(labels, pa.string())
     if result.counts is not None:
         columns["count"] = pa.array(result.counts, pa.int64())
     about = msgspec.json.encode(msgspec.structs.replace(result, labels=[], counts=None))

@@ -55,6 +55,7 @@ class Calibrated:
     `releases_counts`: whether labels come with noisy counts.  `run` is called with rows of any content.
     `shared`: where `cost` is that of a budget, which is charged once for all jobs that name it.
     `parameters`: what the request gave, and what was chosen where it gave nothing.
+    `protects`: one unit in words, where that is not one of the source's.
     """
 
     cost: Cost
@@ -64,6 +65,7 @@ class Calibrated:
     bins: list[str] | None = None
     shared: SharedBudget | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
+    protects: str = ""
 
     @property
     def epsilon(self) -> float:

@@ -35,4 +35,9 @@ def kbar(k: int) -> int:
 def default_mechanism(job: JobName, k: int = 1) -> str:
     """The mechanism of a job that names none; `k` is that of a top-k."""
     chosen = "gumbel" if k <= MOST_BY_GUMBEL else "gaussian"
-    return {"top-k": chosen, "set-union": "policy-gaussian", "histogram": "gaussian"}[job]
+    return {
+        "top-k": chosen,
+        "set-union": "policy-gaussian",
+        "histogram": "gaussian",
+        "label-votes": "stable",
+    }[job]

@@ -26,7 +26,7 @@ from stream_dp.config.file_kinds import kind_of
 from stream_dp.events.event import BadRecord, Event, decode_event
 from stream_dp.jobs.csv_rows import as_utf8, csv_header, csv_tables
 from stream_dp.jobs.request import BadRequest, Source, Unit
-from stream_dp.jobs.rows import RowCollector
+from stream_dp.jobs.rows import NAMES, SEPARATOR, RowCollector, as_binary
 
 Progress = Callable[[int, int], None]
 """Told how far reading is, and of how much, in bytes, offsets or rows; may raise to end it."""
@@ -35,6 +35,7 @@ _ROWS_AT_ONCE = 1 << 20
 _BYTES_AT_ONCE = 1 << 20
 _LINES_AT_ONCE = 50_000
 _SEPARATORS = (",", ";", "\t")
+_MANY = {"item": "items", "user": "users", "query": "queries"}
 _DAMAGE = (pa.ArrowException, OSError, EOFError, UnicodeError, zlib.error)
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ logger = logging.getLogger(__name__)
 class RowFile:
     """A file that can be read: its kind and the columns to read; JSON Lines have none.
 
-    `separator` is that of CSV.
+    `separator` is that of CSV; `query` the column of what votes are about, if they are votes.
     """
 
     path: Path
@@ -52,6 +53,7 @@ class RowFile:
     user: str = ""
     item: str = ""
     separator: str = ","
+    query: str = ""
 
     @property
     def mark(self) -> str:
@@ -121,7 +123,7 @@ def _with_columns(path: Path, source: Source, unit: Unit) -> RowFile:
     except ValueError as unknown:
         raise BadRequest(str(unknown)) from None
     if kind == "jsonl":
-        if source.user is not None or source.item is not None:
+        if (source.user, source.item, source.query) != (None, None, None):
             raise BadRequest("a file of JSON Lines holds events, with user and items: leave the columns out")
         _check_utf8(path)
         return RowFile(path, "jsonl")
@@ -135,25 +137,30 @@ def _with_columns(path: Path, source: Source, unit: Unit) -> RowFile:
     item, user = _chosen(source, unit, [name for name, _ in fields])
     kinds = dict(fields)
     _check_type(item, kinds[item], may_be_list=True)
-    if user:
-        _check_type(user, kinds[user], may_be_list=False)
-    return RowFile(path, "parquet", user, item)
+    for name in filter(None, (user, source.query)):
+        _check_type(name, kinds[name], may_be_list=False)
+    return RowFile(path, "parquet", user, item, query=source.query or "")
 
 
 def _chosen(source: Source, unit: Unit, columns: list[str]) -> tuple[str, str]:
     """The column of items and that of users, "" where every row is a unit of its own."""
     item = source.item or ("item" if "item" in columns else "items")
     user = "" if unit == "event" else source.user or "user"
-    for name, kind in ((item, "item"), (user, "user")):
+    for name, kind in ((item, "item"), (user, "user"), (source.query, "query")):
         if name and columns.count(name) != 1:
             raise BadRequest(
-                f"the file {source.file!r} has no single column {name!r}: name the column of {kind}s with "
+                f"the file {source.file!r} has no single column {name!r}: name the column of {_MANY[kind]} with "
                 f"--{kind}-column, or {kind} in the source of a request"
             )
     if item == user:
         raise BadRequest(
             f"{item!r} cannot be the column of items and of users at once: name another one with --item-column or "
             "--user-column, or item or user in the source of a request"
+        )
+    if source.query in (item, user):
+        raise BadRequest(
+            f"{source.query!r} cannot be the column of queries and another one at once: name another one with "
+            "--query-column, or query in the source of a request"
         )
     return item, user
 
@@ -167,7 +174,7 @@ def _csv_file(path: Path, source: Source, unit: Unit) -> RowFile:
         except BadRequest as refused:
             reasons.append(refused)
         else:
-            return RowFile(path, "csv", user, item, separator)
+            return RowFile(path, "csv", user, item, separator, source.query or "")
     raise reasons[0]
 
 
@@ -283,7 +290,7 @@ def _decode_line(line: bytes | None) -> Event:
 
 def _read_csv(file: RowFile, unit: Unit, collector: RowCollector, progress: Progress) -> None:
     total = file.path.stat().st_size
-    names = [name for name in (file.item, file.user) if name]
+    names = [name for name in (file.item, file.user, file.query) if name]
     with file.path.open("rb") as raw:
         text = as_utf8(_unpacked(file.path, raw))
         header = csv_header(text, file.separator)
@@ -293,29 +300,37 @@ def _read_csv(file: RowFile, unit: Unit, collector: RowCollector, progress: Prog
         for table, left_out in csv_tables(text, len(header), wanted, file.separator):
             collector.malformed += left_out
             for batch in table.rename_columns(names).to_batches():
-                add_batch(batch, file.user, file.item, collector)
+                add_batch(batch, file.user, file.item, collector, file.query)
             progress(raw.tell(), total)
 
 
 def _read_parquet(file: RowFile, unit: Unit, collector: RowCollector, progress: Progress) -> None:
-    names = [name for name in (file.item, file.user) if name]
+    names = [name for name in (file.item, file.user, file.query) if name]
     kinds = dict(_fields(pq.read_schema(file.path)))
     flat = [name for name in names if not _is_list(kinds[name])]
     with pq.ParquetFile(file.path, read_dictionary=flat) as opened:
         total, done = opened.metadata.num_rows, 0
         for batch in opened.iter_batches(_ROWS_AT_ONCE, columns=names):
-            add_batch(batch, file.user, file.item, collector)
+            add_batch(batch, file.user, file.item, collector, file.query)
             done += len(batch)
             progress(done, total)
 
 
-def add_batch(batch: pa.RecordBatch, user: str | None, item: str, collector: RowCollector) -> None:
-    """One item a row, or a list of them; without a column of users every row is its own unit."""
+def add_batch(
+    batch: pa.RecordBatch, user: str | None, item: str, collector: RowCollector, query: str = ""
+) -> None:
+    """One item a row, or a list of them; without a column of users every row is its own unit.
+
+    `query`: the column of what votes are about, which makes votes of items.
+    """
     items = _column(batch, item)
     owners: np.ndarray | None = None
     if _is_list(items.type):
         owners = pc.list_parent_indices(items).to_numpy()
         items = pc.list_flatten(items)
+    if query:
+        about = _column(batch, query)
+        items = _votes(about if owners is None else about.take(pa.array(owners)), items)
     if not user:
         numbers = collector.new_units(len(batch))
         collector.add(numbers if owners is None else numbers[owners], items)
@@ -324,10 +339,21 @@ def add_batch(batch: pa.RecordBatch, user: str | None, item: str, collector: Row
     collector.add(users if owners is None else users.take(pa.array(owners)), items)
 
 
-def check_columns(schema: pa.Schema, user: str | None, item: str) -> None:
+def _votes(queries: pa.Array, labels: pa.Array) -> pa.Array:
+    """For each row one name of what the vote is about and what it is for; null where one of them is."""
+    plain = [
+        names.dictionary_decode() if pa.types.is_dictionary(names.type) else names
+        for names in (queries, labels)
+    ]
+    return pc.binary_join_element_wise(
+        *map(as_binary, plain), pa.scalar(SEPARATOR.encode(), NAMES.value_type)
+    )
+
+
+def check_columns(schema: pa.Schema, user: str | None, item: str, query: str = "") -> None:
     """Raise `BadRequest` where these columns are not there, are the same, or name nothing."""
     kinds = dict(_fields(schema))
-    for name in filter(None, (item, user)):
+    for name in filter(None, (item, user, query)):
         if name not in kinds:
             raise BadRequest(f"there is no column {name!r}; there are {', '.join(kinds)}")
         _check_type(name, kinds[name], may_be_list=name == item)

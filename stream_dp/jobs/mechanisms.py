@@ -44,6 +44,7 @@ from stream_dp.jobs.top_k import (
     calibrate_stable_gaussian,
     calibrate_stable_top_k,
 )
+from stream_dp.jobs.votes import calibrate_argmax_votes, calibrate_stable_votes
 
 MECHANISMS: dict[str, dict[str, Callable[..., Calibrated]]] = {
     "top-k": {
@@ -76,6 +77,10 @@ MECHANISMS: dict[str, dict[str, Callable[..., Calibrated]]] = {
         "gaussian": calibrate_gaussian_histogram,
         "known": calibrate_known_histogram,
         "sparse-vector": calibrate_sparse_vector,
+    },
+    "label-votes": {
+        "stable": calibrate_stable_votes,
+        "argmax": calibrate_argmax_votes,
     },
 }
 """Job, then mechanism.  Parameters without a default, and not in `CHOSEN`, are required."""

@@ -17,8 +17,12 @@ from stream_dp.events.event import LONGEST_LABEL
 from stream_dp.jobs.wrong_fields import in_words
 
 VERSION = 1
-JobName = Literal["top-k", "set-union", "histogram"]
-JOBS: tuple[str, ...] = get_args(JobName)
+JobName = Literal["top-k", "set-union", "histogram", "label-votes"]
+JOBS: tuple[str, ...] = ("top-k", "set-union", "histogram")
+"""What a worker answers unless it is told otherwise."""
+
+EVERY_JOB: tuple[str, ...] = get_args(JobName)
+Protects = Literal["teacher", "record"]
 Unit = Literal["user", "event"]
 
 _LONGEST_ID = 200
@@ -49,7 +53,7 @@ class Source(
 
     A place is an offset (a whole number), a time (ISO 8601, without a zone UTC), or earliest / latest.  The registry
     says which data source is charged, and `name` only has to agree; `user` and `item` name the columns of a CSV or
-    Parquet file.
+    Parquet file, and `query` that of the examples which votes are about.
     """
 
     topic: _Name | None = None
@@ -59,6 +63,7 @@ class Source(
     name: _Name | None = None
     user: _Column | None = None
     item: _Column | None = None
+    query: _Column | None = None
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -79,7 +84,9 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     budget: _Name | None = None
     marks: int | None = None
     queries: int | None = None
+    protect: Protects | None = None
     bins: list[_Label] | None = None
+    examples: list[_Label] | None = None
     frequencies: dict[_Label, int] | None = None
 
 
@@ -203,10 +210,14 @@ def _check_names(kind: str, found: Iterable[str], known: list[str]) -> None:
 
 def _check_source(request: JobRequest) -> None:
     source = request.source
+    if source.query is not None and request.job != "label-votes":
+        raise BadRequest(f"a {request.job} job has no source.query: leave it out", "source.query")
     if source.file is None:
-        if source.user is not None or source.item is not None:
-            sentence = "source.user and source.item name the columns of a file: leave them out for a topic"
-            raise BadRequest(sentence, "source.user", "source.item")
+        if (source.user, source.item, source.query) != (None, None, None):
+            raise BadRequest(
+                "source.user, source.item and source.query name the columns of a file: leave them out for a topic",
+                *("source.user", "source.item", "source.query"),
+            )
         for field, place in (("source.from", source.start), ("source.to", source.to)):
             try:
                 _check_place(place)

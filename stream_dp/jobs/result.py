@@ -128,7 +128,8 @@ def of_request(request: JobRequest, status: Status, reason: str | None = None) -
 def _short(parameters: dict[str, Any]) -> dict[str, Any]:
     """The parameters, and of long ones only how long: the request has them, and the digest stands for it."""
     return {
-        name: len(value) if name in ("bins", "frequencies") else value for name, value in parameters.items()
+        name: len(value) if name in ("bins", "examples", "frequencies") else value
+        for name, value in parameters.items()
     }
 
 
@@ -148,7 +149,10 @@ def guarantee(unit: Unit | None, calibrated: Calibrated) -> str:
         "this job releases" if shared is None else f"all jobs of the budget {shared.name} release together"
     )
     return in_words(
-        unit_in_words(unit) if unit else _EITHER_UNIT, released, calibrated.epsilon, calibrated.delta
+        calibrated.protects or (unit_in_words(unit) if unit else _EITHER_UNIT),
+        released,
+        calibrated.epsilon,
+        calibrated.delta,
     )
 
 

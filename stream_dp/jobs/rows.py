@@ -20,6 +20,9 @@ NAMES = pa.dictionary(pa.int32(), pa.large_binary())
 """The Arrow type of a column of names, not yet known to be UTF-8: at most 2^31 names, of any length together."""
 
 
+SEPARATOR = "\t"
+"""In an item that is a vote: between the example that it is about and the label that it is for."""
+
 _ITEM_MASK = (1 << USER_SHIFT) - 1
 _MOST_UNITS = 1 << (63 - USER_SHIFT)
 _ROWS_AT_ONCE = 1 << 22
@@ -223,11 +226,12 @@ def _encoded(names: pa.Array) -> pa.DictionaryArray:
     """Dictionary-encoded with binary labels, so that nothing need be valid UTF-8 yet."""
     if not pa.types.is_dictionary(names.type):
         numbers = pa.types.is_integer(names.type)  # there are fewer of them to make text of afterwards
-        names = (names if numbers else _as_binary(names)).dictionary_encode()
-    return pa.DictionaryArray.from_arrays(names.indices.cast(pa.int32()), _as_binary(names.dictionary))
+        names = (names if numbers else as_binary(names)).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(names.indices.cast(pa.int32()), as_binary(names.dictionary))
 
 
-def _as_binary(names: pa.Array) -> pa.Array:
+def as_binary(names: pa.Array) -> pa.Array:
+    """Names, or numbers as names, as Arrow large_binary."""
     if pa.types.is_integer(names.type):
         names = names.cast(pa.string())
     return names.cast(NAMES.value_type)

@@ -73,7 +73,7 @@ class Prepared:
     file_state: tuple[int, ...] | None = None
 
     @property
-    def chosen(self) -> dict[str, int | float]:
+    def chosen(self) -> dict[str, int | float | str]:
         """What was chosen for parameters that the request leaves open."""
         given = self.request.parameters
         return {name: value for name, value in self.calibrated.parameters.items() if name not in given}
@@ -135,7 +135,7 @@ def prepare(
     request: JobRequest,
     site: Site,
     admitted: TopicRange | None = None,
-    chosen: Mapping[str, int | float] | None = None,
+    chosen: Mapping[str, int | float | str] | None = None,
 ) -> Prepared:
     """Everything that is known before data is read; raises `BadRequest`, which depends on public things only.
 
@@ -164,6 +164,11 @@ def prepare(
         raise BadRequest(
             f"the data source {owner.source!r} counts per {owner.unit}, and the two units cannot be added: leave the "
             f"unit out of the request, or give {owner.unit} instead of {request.unit}"
+        )
+    if request.job == "label-votes" and unit != "user":
+        raise BadRequest(
+            f"the data source {owner.source!r} counts per {unit}, so nothing would bound the votes of one teacher: "
+            "read one that counts per user"
         )
     file_state = place.state if isinstance(place, RowFile) else None
     known = msgspec.structs.replace(request, unit=unit)

@@ -38,7 +38,7 @@ class Plan(msgspec.Struct, frozen=True):
     end: int | None
     mark: str | None
     further: tuple[tuple[int, int], ...] = ()
-    chosen: dict[str, int | float] = {}
+    chosen: dict[str, int | float | str] = {}
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class JobStore:
         end: int | None,
         mark: str | None,
         further: tuple[tuple[int, int], ...] = (),
-        chosen: Mapping[str, int | float] = MappingProxyType({}),
+        chosen: Mapping[str, int | float | str] = MappingProxyType({}),
     ) -> Plan:
         """Admit a job with a fresh key; returns the plan that stands, which is another one's if it came first."""
         plan = Plan(digest, job, new_key(), first, end, mark, further, dict(chosen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,10 @@ import pyarrow as pa
 from stream_dp.jobs.defaults import default_mechanism
 from stream_dp.jobs.file_rows import add_batch, check_columns
 from stream_dp.jobs.mechanisms import calibrate, takes
-from stream_dp.jobs.request import BadRequest, JobName, JobRequest, Unit, request_from
+from stream_dp.jobs.request import BadRequest, JobName, JobRequest, Protects, Unit, request_from
 from stream_dp.jobs.result import guarantee
 from stream_dp.jobs.rows import RowCollector, Rows
+from stream_dp.jobs.votes import columns_of
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ class Answer:
     `labels` are in the order that the mechanism gives a meaning.  `counts` beside them are noisy, and `sd` is the
     standard deviation of the noise in each; both are None where the mechanism releases labels only.  `rank`: what gap
     mechanisms release instead of labels.  `bottom`: the mechanism says itself that it found fewer than it was asked
-    for.  `guarantee` says in words what was spent.
+    for.  `guarantee` says in words what was spent.  `queries`: the example of each label, if labels are for examples.
     """
 
     labels: list[str]
@@ -38,10 +40,12 @@ class Answer:
     mechanism: str
     parameters: dict[str, Any]
     guarantee: str
+    queries: list[str] | None = None
 
     def to_arrow(self) -> pa.Table:
-        """A table of Arrow with a row a label: `label`, and `count` where there are counts."""
-        columns = {"label": pa.array(self.labels, pa.string())}
+        """A table of Arrow with a row a label: `label`, and `query` or `count` where there are such."""
+        columns = {} if self.queries is None else {"query": pa.array(self.queries, pa.string())}
+        columns["label"] = pa.array(self.labels, pa.string())
         if self.counts is not None:
             columns["count"] = pa.array(self.counts, pa.int64())
         return pa.table(columns)
@@ -137,6 +141,46 @@ def histogram(
     )
 
 
+def label_votes(
+    data: Any,
+    examples: Sequence[str],
+    *,
+    query: str = "query",
+    teacher: str = "teacher",
+    label: str = "label",
+    labels: Sequence[str] | None = None,
+    k: int = 1,
+    protect: Protects = "record",
+    epsilon: float = 1.0,
+    delta: float = 1e-6,
+) -> Answer:
+    """Labels for the public `examples`, by the votes of teachers (PATE).
+
+        stream_dp.label_votes(votes, ["q1", "q2"], labels=["cat", "dog"], epsilon=4).to_pandas()
+
+    `data`: votes, a row each, as a table of Arrow, pandas or Polars, or columns by name; `query`, `teacher` and `label`
+    name its columns.  With `labels`, which must be public, each example gets one of them; without, it gets up to `k` of
+    the labels that teachers voted for, or none where their votes are not clear.
+
+    `protect`: all votes of a "teacher", or one "record" of the data that one of the teachers has learned from, which
+    needs twice the noise.  What is spent covers all examples, and each call spends it once more.  Raises `BadRequest`.
+    """
+    chosen: dict[str, Any] = {"k": k} if labels is None else {"bins": [str(each) for each in labels]}
+    return _run(
+        "label-votes",
+        data,
+        label,
+        teacher,
+        "stable" if labels is None else "argmax",
+        epsilon,
+        delta,
+        query,
+        protect=protect,
+        examples=[str(each) for each in examples],
+        **chosen,
+    )
+
+
 def _run(
     job: JobName,
     data: Any,
@@ -145,6 +189,7 @@ def _run(
     mechanism: str,
     epsilon: float,
     delta: float,
+    query: str = "",
     **parameters: Any,
 ) -> Answer:
     unit: Unit = "event" if user is None else "user"
@@ -165,11 +210,13 @@ def _run(
         raise BadRequest(
             f"the mechanism {mechanism} draws from a budget that a ledger keeps: run it as a job"
         )
-    rows = _rows(_table(data), item, user)
+    rows = _rows(_table(data), item, user, query)
     found = calibrated.run(rows, OneShotNoise.fresh())
     bins = calibrated.bins or []
+    names = [bins[place] for place in found.items] if bins else rows.names(found.items)
+    queries, labels = columns_of(names) if query else (None, names)
     return Answer(
-        [bins[place] for place in found.items] if bins else rows.names(found.items),
+        labels,
         None if found.counts is None else found.counts.tolist(),
         found.sd,
         found.rank,
@@ -177,6 +224,7 @@ def _run(
         mechanism,
         calibrated.parameters,
         guarantee(unit, calibrated),
+        queries,
     )
 
 
@@ -190,9 +238,9 @@ def _table(data: Any) -> pa.Table:
         ) from None
 
 
-def _rows(table: pa.Table, item: str, user: str | None) -> Rows:
-    check_columns(table.schema, user, item)
+def _rows(table: pa.Table, item: str, user: str | None, query: str) -> Rows:
+    check_columns(table.schema, user, item, query)
     collector = RowCollector()
     for batch in table.to_batches():
-        add_batch(batch, user, item, collector)
+        add_batch(batch, user, item, collector, query)
     return collector.rows()

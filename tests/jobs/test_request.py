@@ -33,6 +33,7 @@ GIVEN: dict[str, Any] = {
     "budget": "anna",
     "marks": 40,
     "queries": 7,
+    "examples": ["q1", "q2"],
 }
 SPARSE = {"job": "histogram", "mechanism": "sparse-vector", "bins": ["a"], "threshold": 5, "most": 3}
 SPARSE |= {"delta": None, "k": None}
@@ -93,13 +94,15 @@ def test_every_mechanism_runs_on_nothing_and_on_one_user_and_releases_neither(
 @pytest.mark.parametrize(("job", "mechanism"), ALL)
 def test_every_mechanism_finds_what_many_users_hold(job: str, mechanism: str) -> None:
     calibrated = calibrate(request_for(job, mechanism))
-    rows = rows_of({"a": 9_000, "b": 5_000, "c": 3_000, "d": 1})
+    about = "q1\t" if job == "label-votes" else ""
+    a, b, c, d = (about + label for label in "abcd")
+    rows = rows_of({a: 9_000, b: 5_000, c: 3_000, d: 1})
     found = calibrated.run(rows, OneShotNoise(bytes(32)))
-    names = [(calibrated.bins or ["a", "b", "c", "d"])[item] for item in found.items]
+    names = [(calibrated.bins or [a, b, c, d])[item] for item in found.items]
     if found.rank is not None:
         assert found.rank == 1
     else:
-        assert {"a", "b"} & set(names)
+        assert {a, b} & set(names)
         assert "d" not in names
     assert (found.counts is not None) == calibrated.releases_counts
     if found.counts is not None:

@@ -21,7 +21,10 @@ from stream_dp.jobs.stored_rows import NoRoom, StoredRows
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 USERS = 300
+EXAMPLES = {"examples": ["q0", "q1", "q2"]}
 MORE: dict[str, dict[str, Any]] = {
+    "label-votes": EXAMPLES,
+    "argmax": {"bins": ["i3", "nothing", "i1"]},
     "gumbel-known": {"bins": ["i3", "nothing", "i1"]},
     "known": {"bins": ["i3", "nothing", "i1"]},
     "sparse-vector": {"bins": ["i3", "nothing", "i1"], "threshold": 20, "most": 2},
@@ -88,11 +91,11 @@ def test_every_mechanism_releases_the_same(
     monkeypatch.setattr(rows_module, "_ROWS_IN_MEMORY", 1 << 30)
     plain, _ = read(file, "user")
     asked: dict[str, Any] = {"id": "x", "job": job, "mechanism": mechanism, "epsilon": 8.0}
-    if job == "top-k":
+    if job in ("top-k", "label-votes") and takes(job, mechanism, "k"):
         asked["k"] = 3
     if takes(job, mechanism, "delta"):
         asked["delta"] = 1e-3
-    request = request_from(asked | MORE.get(mechanism, {}))
+    request = request_from(asked | MORE.get(job, {}) | MORE.get(mechanism, {}))
     assert isinstance(request, JobRequest)
     run = calibrate(request).run
     one, other = run(stored, OneShotNoise(bytes(32))), run(plain, OneShotNoise(bytes(32)))

@@ -203,3 +203,72 @@ def test_a_file_that_is_written_while_it_is_read_releases_nothing(
     told = command("top-k", *words, "--unmetered", "--json")
     assert (told.exit_code, told.stdout) == (2, "")
     assert "was written while it was read" in " ".join(told.stderr.split())
+
+
+def test_votes_of_a_file_label_examples_and_charge_their_source_once(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    votes, examples, table = tmp_path / "votes.csv", tmp_path / "examples.txt", tmp_path / "labels.csv"
+    rows = [
+        f"t{number},{query},{label}"
+        for number in range(150)
+        for query, label in (("q1", "cat"), ("q2", "dog"))
+    ]
+    votes.write_text(
+        "\n".join(["teacher,query,label", *rows, *(f"t{each},q3,own {each}" for each in range(150))])
+    )
+    examples.write_text("q1\nq2\nq3\n")
+    where = ["--kafka", kafka, "--redis", redis_url]
+    words = ["label-votes", "--file", str(votes), "--examples", str(examples), *where, "--unmetered"]
+    named = ["--file", str(votes), "--source", topic_prefix, *where]
+    assert command("source", "register", *named, "--unit", "user").exit_code == 0
+    ran = command(*words, "--epsilon", "8", "--output", str(table), "--id", f"{topic_prefix}-votes")
+    assert ran.exit_code == 0, ran.output
+    told = " ".join(ran.stdout.split())
+    assert "q1 cat q2 dog Examples that are not listed had no clear votes." in told
+    assert (
+        "Taking any one record of the training data, from which one of the teachers has learned, out of"
+        in told
+    )
+    assert table.read_text().splitlines() == ['"query","label"', '"q1","cat"', '"q2","dog"']
+    again = command(*words, "--epsilon", "8", "--id", f"{topic_prefix}-votes", "--json")
+    assert decode_result(again.stdout.encode()).labels == ["q1\tcat", "q2\tdog"]
+    with Redis.from_url(redis_url) as redis:
+        [charge] = Ledger(redis, topic_prefix).charges()
+    assert charge.what.startswith("label-votes by stable")
+    labels = tmp_path / "animals.txt"
+    labels.write_text("cat\ndog\n")
+    argmax = [
+        *words,
+        "--mechanism",
+        "argmax",
+        "--labels",
+        str(labels),
+        "--protect",
+        "teacher",
+        "--epsilon",
+        "8",
+    ]
+    found = decode_result(command(*argmax, "--json").stdout.encode())
+    assert found.labels[:2] == ["q1\tcat", "q2\tdog"]
+    assert len(found.labels) == 3
+    refused = command(*words, "--mechanism", "argmax")
+    assert refused.exit_code == 2
+    assert "needs --labels" in " ".join(refused.stderr.split())
+
+
+def test_votes_of_a_source_that_counts_events_are_refused(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    votes, examples = tmp_path / "votes.csv", tmp_path / "examples.txt"
+    votes.write_text(f"teacher,query,label\nt1,{topic_prefix},cat\n")
+    examples.write_text(topic_prefix)
+    where = ["--kafka", kafka, "--redis", redis_url]
+    named = ["--file", str(votes), "--source", topic_prefix, *where]
+    assert command("source", "register", *named, "--unit", "event").exit_code == 0
+    words = ["--file", str(votes), "--examples", str(examples), *where, "--unmetered"]
+    refused = command("label-votes", *words)
+    assert refused.exit_code == 2
+    assert "nothing would bound the votes of one teacher" in " ".join(refused.stderr.split())
+    with Redis.from_url(redis_url) as redis:
+        assert Ledger(redis, topic_prefix).charges() == []

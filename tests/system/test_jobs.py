@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -408,3 +409,26 @@ def test_a_job_whose_key_is_damaged_is_refused_and_the_next_one_is_answered(plac
     assert (lost.status, sound.status) == ("refused", "done")
     assert "is damaged, and its log says more" in (lost.reason or "")
     assert [charge.id for charge in place.charges()] == [f"job/{place.settings.stream}/sound"]
+
+
+def test_votes_in_a_topic_are_answered_by_a_worker_that_is_asked_to(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """An item of an event is an example, a tab and a label."""
+    votes = [json.dumps({"user": f"t{number}", "items": ["q1\tcat"]}).encode() for number in range(150)]
+    with closing(Place(kafka, redis_url, topic_prefix, tmp_path, "user")) as place:
+        place.feed(votes)
+        fields: dict[str, Any] = {
+            "job": "label-votes",
+            "mechanism": "stable",
+            "epsilon": 8,
+            "delta": 1e-6,
+            "k": 1,
+        }
+        place.ask(id="votes", **fields, examples=["q1", "q2"])
+        with place.worker(("label-votes",)):
+            [result] = place.results(1)
+    assert (result.status, result.labels, result.bottom) == ("done", ["q1\tcat"], True)
+    assert result.parameters["examples"] == 2
+    [charge] = place.charges()
+    assert charge.unit == "user"
