@@ -101,6 +101,13 @@ class Job(options.Servers):
         Path | None,
         showing(metavar="FILE", help="Write the result to a file too: .parquet, .csv or .json."),
     ] = None
+    publish: Annotated[
+        bool,
+        showing(
+            "--publish",
+            help="Write the result into the stream's <stream>.results too: PUBLIC, and shown by the dashboard.",
+        ),
+    ] = False
     dry_run: Annotated[
         bool,
         typer.Option(

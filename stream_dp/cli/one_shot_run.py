@@ -25,6 +25,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.config.times import clock
 from stream_dp.jobs.forecast import Forecast, forecast
 from stream_dp.jobs.mechanisms import calibrate
+from stream_dp.jobs.publishing import check_place, publish
 from stream_dp.jobs.request import BadRequest, JobRequest, request_from
 from stream_dp.jobs.result import JobResult, whole
 from stream_dp.jobs.runner import JobRunner
@@ -78,7 +79,13 @@ def _bound(request: JobRequest, site: Site) -> JobRequest:
 def _site(request: JobRequest, job: Job) -> tuple[Settings, Site]:
     """Settings and what they say of the source; a stream need not be named where the request says what to read."""
     named = request.source.file is not None or request.source.topic is not None
-    if named and job.stream is None and job.settings is None and not Path("stream.toml").exists():
+    if (
+        named
+        and not job.publish
+        and job.stream is None
+        and job.settings is None
+        and not Path("stream.toml").exists()
+    ):
         settings = replace(job, stream="none").load()
         return settings, Site(
             settings.kafka_address, create_topics=settings.create_topics, unmetered=settings.unmetered
@@ -112,7 +119,7 @@ def _forecast(request: JobRequest, settings: Settings, site: Site) -> Forecast |
 
 
 def _answer(request: JobRequest, settings: Settings, site: Site, job: Job) -> JobResult:
-    """The stored result of the job, or a new one.  Raises `Mistake` for a job that is refused."""
+    """The stored result of the job, or a new one, published if that is asked.  Raises `Mistake` for a refusal."""
     bar = Progress(console=Console(stderr=True), transient=True, disable=job.as_json)
     with redis_client(settings.redis_address) as redis, _rows_on_stderr(), bar:
         task = bar.add_task("Reading")
@@ -123,14 +130,21 @@ def _answer(request: JobRequest, settings: Settings, site: Site, job: Job) -> Jo
             report=lambda done, total: bar.update(task, completed=done, total=total),
         )
         known = runner.store.result(request.id) is not None
+        if job.publish:
+            check_place(settings, request.id, runner.store.result(request.id))
         if job.id is None:
             typer.echo(
                 f"Should this be interrupted, run it with --id {request.id} too: it goes on, and is charged once.",
                 err=True,
             )
-        result = whole(runner.answer(request, clock()))
-    if result.status != "done":
-        raise Mistake(result.reason or f"the job is {result.status}")
+        parts = runner.answer(request, clock())
+        result = whole(parts)
+        if result.status != "done":
+            raise Mistake(result.reason or f"the job is {result.status}")
+        if job.publish:
+            is_new = publish(settings, request.id, parts)
+            told = "now holds this result, and dashboards show it" if is_new else "held this result already"
+            typer.echo(f"{settings.results} {told}.", err=True)
     if known:
         typer.echo(
             f"This is what job {request.id} released at {result.ts}; it was not run again, and nothing is charged. For "

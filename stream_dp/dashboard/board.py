@@ -133,8 +133,7 @@ class Board:
         """Show a result; one with the same id takes the place of the earlier one, or continues it as its next part."""
         with self._lock:
             earlier = self._results.pop(result.id, None)
-            continues = earlier is not None and result.part == earlier.part + 1
-            self._results[result.id] = joined(earlier, result) if earlier and continues else result
+            self._results[result.id] = (earlier and joined(earlier, result)) or result
             while len(self._results) > MOST_RESULTS:
                 del self._results[next(iter(self._results))]
             self._version += 1

@@ -1,22 +1,35 @@
-"""Results of one-shot jobs as the page shows them: only the public fields it knows, whatever else a record holds."""
+"""Results of one-shot jobs as the page shows them: only the public fields it knows, whatever else a record holds.
 
+Whoever may write into the topic may write anything: what is larger than any result is none, and what does not fit its
+field is not shown.
+"""
+
+from math import isfinite
 from typing import Any
 
 import msgspec
 
+from stream_dp.events.event import LONGEST_LABEL
+
 MOST_LABELS = 200
+LONGEST_TEXT = 2_000
+"""Of the texts of a result, which say what was asked for and what is guaranteed."""
+
+_LARGEST = 2**53
+"""In either direction; browsers know no larger whole number."""
 
 
 class Result(msgspec.Struct, frozen=True):
     """One result: `labels` in the order of the record, `counts` alongside if it has any.
 
-    `released` is how many labels the result holds; `labels` has at most `MOST_LABELS` of them.  `notes` are
-    sentences.  `delta` of the `cost` is the one that goes with its `epsilon`.
+    `source` is the data source that was charged.  `released` is how many labels the result holds; `labels` has at most
+    `MOST_LABELS` of them.  `notes` are sentences.  `delta` of the `cost` is the one that goes with its `epsilon`.
     """
 
     id: str
     part: int
     title: str
+    source: str
     labels: list[str]
     counts: list[int] | None
     released: int
@@ -36,13 +49,13 @@ def read_result(key: bytes | None, value: bytes | None) -> Result | None:
     if not isinstance(found, dict) or found.get("status") != "done":
         return None
     labels = found.get("labels", [])
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+    if not isinstance(labels, list) or not all(_is_label(label) for label in labels):
         return None
-    part = found.get("part", 1)
     return Result(
-        id=_text(found, "id") or (key or b"").decode(errors="replace"),
-        part=part if type(part) is int else 1,
+        id=_text(found, "id") or (key or b"").decode(errors="replace")[:LONGEST_TEXT],
+        part=_whole(found.get("part")) or 1,
         title=" · ".join(filter(None, (_text(found, "job"), _text(found, "mechanism")))) or "Result",
+        source=_text(found, "source"),
         labels=labels[:MOST_LABELS],
         counts=_counts(found, len(labels)),
         released=len(labels),
@@ -54,8 +67,13 @@ def read_result(key: bytes | None, value: bytes | None) -> Result | None:
     )
 
 
-def joined(first: Result, following: Result) -> Result:
-    """A result and its next part as one."""
+def joined(first: Result, following: Result) -> Result | None:
+    """A result and its next part as one; None where it is no part of this result."""
+    told = ("title", "source", "sd", "cost", "guarantee", "ts")
+    if following.part != first.part + 1 or any(
+        getattr(first, name) != getattr(following, name) for name in told
+    ):
+        return None
     room = MOST_LABELS - len(first.labels)
     counts = None
     if first.counts is not None and following.counts is not None:
@@ -69,25 +87,37 @@ def joined(first: Result, following: Result) -> Result:
     )
 
 
+def _is_label(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_LABEL
+
+
 def _text(found: dict[str, Any], name: str) -> str:
     value = found.get(name)
-    return value if isinstance(value, str) else ""
+    return value if isinstance(value, str) and len(value) <= LONGEST_TEXT else ""
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int and abs(value) <= _LARGEST else None
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A number that every reader of JSON knows."""
+    if isinstance(value, float) and isfinite(value):
+        return value
+    whole = _whole(value)
+    return None if whole is None else float(whole)
 
 
 def _counts(found: dict[str, Any], labels: int) -> list[int] | None:
     counts = found.get("counts")
-    if not isinstance(counts, list) or len(counts) != labels or not all(type(each) is int for each in counts):
+    if not isinstance(counts, list) or len(counts) != labels or any(_whole(each) is None for each in counts):
         return None
     return counts[:MOST_LABELS]
 
 
 def _notes(found: dict[str, Any], labels: list[str]) -> list[str]:
-    rank = found.get("rank")
-    if type(rank) is int:
+    rank = _whole(found.get("rank"))
+    if rank is not None:
         return [f"The largest gap comes after rank {rank:,}."]
     if not labels:
         return ["No label was released."]

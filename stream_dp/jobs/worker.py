@@ -22,6 +22,7 @@ from redis.exceptions import RedisError
 
 from stream_dp.config.connections import kafka_options, redis_client
 from stream_dp.config.settings import Settings
+from stream_dp.jobs.publishing import send, too_large
 from stream_dp.jobs.request import JOBS, BadRequest, Cancel, JobRequest, decode_request, id_in
 from stream_dp.jobs.result import JobResult, of_request
 from stream_dp.jobs.runner import JobRunner
@@ -40,7 +41,6 @@ _STRAYS = "top-k"  # whoever does these jobs also answers requests that name no 
 _POLL_MILLISECONDS = 100
 _MOST_WAITING = 10_000
 _ANSWER_SECONDS = 30
-_RESULT_BYTES = 1_048_588  # what Kafka allows unless told otherwise, and every result fits into
 _REDIS_SECONDS = 30.0
 _DAMAGED = "what the worker remembers of this job is damaged, and its log says more; nothing is released"
 
@@ -269,27 +269,15 @@ class _Session:
         return job.result()
 
     def _publish(self, job_id: str | None, parts: list[bytes], asked: int) -> None:
-        """Publish a result; where the topic does not take it, a refusal in its place, and trying again helps nobody.
-
-        Its records have the time of the request, `asked`: how long the job took is private.
-        """
-        remedy = (
-            f"the topic {self._worker.results!r} does not take a record as large as this result: set its "
-            f"max.message.bytes to {_RESULT_BYTES} or more, and ask again with the same id, which is not charged again"
-        )
+        """Publish a result; where the topic does not take it, a refusal in its place, and trying again helps nobody."""
+        remedy = too_large(self._worker.results)
         for values in (parts, JobResult(id=job_id, status="refused", reason=remedy).encode()):
             try:
-                return self._send(job_id, values, asked)
+                return send(self._producer, self._worker.results, job_id, values, asked)
             except MessageSizeTooLargeError:
                 logger.error("job %s: %s", job_id, remedy)
                 self._producer.close(timeout=_ANSWER_SECONDS)  # once refused, it sends nothing more
                 self._producer = producer_client(self._worker.settings.kafka_address)
-
-    def _send(self, job_id: str | None, parts: list[bytes], asked: int) -> None:
-        key = None if job_id is None else job_id.encode()
-        sent = [self._producer.send(self._worker.results, part, key, timestamp_ms=asked) for part in parts]
-        for each in sent:
-            each.get(timeout=_ANSWER_SECONDS)
 
     def _commit(self, next_offset: int) -> None:
         self._worker.store.answered(self._name, next_offset)

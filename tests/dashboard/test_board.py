@@ -17,7 +17,18 @@ def show(board: Board, shown: Release, now: float = 0.0, live: bool = True) -> N
 
 def result(name: str, title: str = "Top 3") -> Result:
     return Result(
-        name, 1, title, ["a"], [5], 1, 1.5, [], {"epsilon": 0.5}, "One user.", "2026-01-31T12:00:00.000Z"
+        name,
+        1,
+        title,
+        "shop.events",
+        ["a"],
+        [5],
+        1,
+        1.5,
+        [],
+        {"epsilon": 0.5},
+        "One user.",
+        "2026-01-31T12:00:00.000Z",
     )
 
 

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.results import MOST_LABELS, Result, read_result
+from stream_dp.events.event import LONGEST_LABEL
 
 EXAMPLE = json.loads((Path(__file__).parents[2] / "docs/schemas/result.json").read_text())["examples"]
 
@@ -69,6 +71,47 @@ def test_counts_that_do_not_fit_are_not_shown(counts: object) -> None:
     found = read(counts=counts)
     assert found is not None
     assert found.counts is None
+
+
+def test_a_part_of_another_result_is_not_joined_to_it() -> None:
+    """Whoever may write into the topic could otherwise put labels under the guarantee of somebody else's job."""
+    first = read(guarantee="epsilon 1", part=1, parts=2)
+    assert first is not None
+    for other in (
+        {"guarantee": "epsilon 2"},
+        {"source": "other"},
+        {"ts": "2026"},
+        {"sd": 3},
+        {"cost": {"rho": 1}},
+    ):
+        board = Board()
+        following = read(**{"guarantee": "epsilon 1", "part": 2, "labels": ["c"]} | other)
+        assert following is not None
+        board.take_result(first)
+        board.take_result(following)
+        assert [each.labels for each in board.results] == [["c"]]
+
+
+HUGE = int("9" * 400)
+
+
+@pytest.mark.parametrize(
+    "name", ["sd", "rank", "part", "ts", "guarantee", "job", "id", "source", "bottom", "counts"]
+)
+@pytest.mark.parametrize("value", [HUGE, -HUGE, 1e308, [], {}, [HUGE, HUGE], "x" * 5_000, True, None, [[[]]]])
+def test_a_record_of_any_shape_is_a_result_that_can_be_told_or_none(name: str, value: object) -> None:
+    found = read(**{name: value, "cost": {"rho": value, "epsilon": value, "at_delta": value}})
+    board = Board()
+    assert found is not None
+    board.take_result(found)
+    told = json.loads(msgspec.json.encode(board.results))
+    assert HUGE not in (told[0]["sd"], told[0]["part"], *(told[0]["counts"] or []), *told[0]["cost"].values())
+    assert len(json.dumps(told)) < 3_000
+
+
+def test_a_label_that_is_longer_than_any_is_of_no_result() -> None:
+    assert read(labels=["x" * (LONGEST_LABEL + 1)]) is None
+    assert read(labels=["x" * LONGEST_LABEL]) is not None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ export function drawResults(results) {
 function card(result) {
   const made = element("article", "", "card");
   const about = [result.ts && when(result.ts), ...charged(result)].filter(Boolean).join(" · ");
-  made.append(element("h3", result.title), quiet(about), ...labels(result));
+  made.append(element("h3", result.title), quiet(about), origin(result), ...labels(result));
   const more = result.released - result.labels.length;
   if (more > 0) made.append(quiet(`and ${whole(more)} more`));
   for (const note of result.notes) made.append(quiet(note));
@@ -22,6 +22,13 @@ function card(result) {
     made.append(quiet(`Noise of every count, 95%: ± ${whole(Math.ceil(NORMAL_95 * result.sd))}`));
   }
   if (result.guarantee) made.append(quiet(result.guarantee));
+  return made;
+}
+
+/* Under which name it was asked for, and whose budget paid: it need not be the source of the stream. */
+function origin({ id, source }) {
+  const made = quiet("");
+  made.append(isolated(id), ...(source ? [" · charged to ", isolated(source)] : []));
   return made;
 }
 
