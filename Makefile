@@ -71,8 +71,9 @@ bench-accuracy: install .venv/.installed-bench-accuracy .venv/.tensorflow-privac
 screenshots: install ## take the pictures of the page that the documents show (needs Chromium)
 	.venv/bin/python -m tests.dashboard.screenshots
 
-soak: install ## kill workers, flip bits of their state, feed broken records, half on Apache Kafka, and audit 20 times (takes long)
+soak: install ## kill workers, flip bits, feed broken records, half on Apache Kafka; run windows for long; audit 20 times (takes hours)
 	.venv/bin/python -m tests.system.soak --kills 250 --flips 250
+	.venv/bin/python -m tests.system.long_run --rounds 10000000
 	.venv/bin/python -m stream_dp.audit --repeat 20
 
 fuzz: install .venv/.installed-fuzz ## look for records, batches, settings, values and schemas that break the decoders, guided by coverage
