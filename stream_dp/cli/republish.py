@@ -25,6 +25,9 @@ def republish(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what is missing, and write nothing.")
     ] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Windows: look at all of the epoch, not only at its end.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Write lost releases again, byte for byte, from the noise key and the events topic.  It spends nothing.
@@ -34,6 +37,9 @@ def republish(
     Into the releases topic itself, only what comes after all that it holds can be written: nothing, if its oldest
     releases are lost; everything, if it was deleted and made anew. A worker that still runs is fenced off; start it
     again afterwards, and stop a merge first. Into another topic, the whole epoch is written while the worker runs.
+
+    Of a stream with `mechanism = "window"`, the log of the last three blocks is enough to write again what was lost at
+    the end; with --whole, or into another topic, all of it is compared.
 
     Of a stream in shards, the topics before the merge are written again by the shards themselves, after
     stream-dp rebuild --replace.
@@ -49,7 +55,7 @@ def republish(
     chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
     with progress_bar("Computing releases again", hidden=as_json) as progress:
         lacking = write_again(
-            chosen, redis_client(chosen.redis_address), to, epoch, trust_log, dry_run, progress
+            chosen, redis_client(chosen.redis_address), to, epoch, trust_log, dry_run, progress, whole
         )
     epochs = [
         {

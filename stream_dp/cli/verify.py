@@ -71,6 +71,9 @@ def rebuild(
         bool, typer.Option("--replace", help="Replace the state that Redis still holds.")
     ] = False,
     trust_log: options.TrustLog = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Windows: compute all of the epoch, not only the last two blocks.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Restore a stream's lost state in Redis from its noise key and its topics.  Nothing is released.
@@ -78,6 +81,9 @@ def rebuild(
     Stop the stream's worker first: one that still runs is fenced off. Whatever releases are left are compared with what
     the log gives. Where none are left, nothing shows that it is the log that was counted, and --trust-log takes that on
     trust: over another log, the worker would use noise twice.
+
+    Of a stream with `mechanism = "window"`, the log of the last three blocks is enough, if none of the releases since
+    then is missing; without shards.
 
     [bold]Examples[/]
 
@@ -87,7 +93,7 @@ def rebuild(
     """
     chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
     with progress_bar("Rebuilding the state", hidden=as_json) as progress:
-        checkpoint = put_back(chosen, redis_client(chosen.redis_address), progress, replace, trust_log)
+        checkpoint = put_back(chosen, redis_client(chosen.redis_address), progress, replace, trust_log, whole)
     done = {"stream": chosen.stream, "epoch": checkpoint.epoch.number, "round": checkpoint.state.round}
     if as_json:
         typer.echo(msgspec.json.encode(done).decode())

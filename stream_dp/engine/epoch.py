@@ -70,6 +70,8 @@ class Epoch:
     `known` is the digest of the labels that it shows from its first round on, None where there are none.
     `user_partitions` says in which partition each user's events stand, None where they may stand in any.
     Where the unit is a user's day, `first_day` is the first one whose rounds are counted: see `days`.
+    `log_rounds`: after how many rounds the commitment to its log begins anew, 0 if never.  Of windows it covers their
+    last block alone, so that it can be computed from there.
     """
 
     number: int
@@ -88,6 +90,7 @@ class Epoch:
     known: str | None = None
     user_partitions: UserPartitions | None = None
     first_day: int = 0
+    log_rounds: int = 0
 
     @classmethod
     def open(
@@ -121,6 +124,7 @@ class Epoch:
         decoder_of(mapping)  # a mistake in it is told before anything is charged
         if mapping is not None and mapping.maps:
             check_golden_mapping(mapping.format)
+        counts_blocks = isinstance(mechanism, WindowMechanism) and settings.unit == "event"
         return cls(
             number,
             new_nonce(),
@@ -135,6 +139,7 @@ class Epoch:
             known=known.digest,
             user_partitions=UserPartitions.of(settings.mapping, 1 + len(further_offsets)),
             first_day=first_day,
+            log_rounds=mechanism.chain_rounds if counts_blocks else 0,
         )
 
     @property

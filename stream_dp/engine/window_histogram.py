@@ -257,20 +257,25 @@ class WindowHistogram:
         self._until[known:size] = 0
 
     def _begin_block(self) -> None:
-        """Forget what is not shown and has no event in the last block, and what happened before that one."""
+        """Forget what is not shown and has no event in the last block, and what happened before that one.
+
+        The rest is put into label order, so that the state does not tell with which block it was begun.
+        """
         first = self.round + 1
         ended = self._tested
         self._last, self._this, self._block = self._this, _Block(), self._block + 1
         until, hits = self._until[: len(self._labels)], self._last.all_hits
         kept = until >= first
         kept[hits[:, 1]] = True
-        rows, self._rows = np.flatnonzero(kept), {}
-        labels, self._labels = [self._labels[row] for row in rows.tolist()], []
-        until, ids = until[rows], self._ids[rows]
+        ordered = sorted(np.flatnonzero(kept).tolist(), key=self._labels.__getitem__)
+        rows, self._rows = np.array(ordered, np.int64), {}
+        labels, self._labels = [self._labels[row] for row in ordered], []
+        until, ids = np.where(until[rows] >= first, until[rows], 0), self._ids[rows]
         self._ids, self._until = ids[:0], until[:0]
         self._register(labels)
         self._until[: len(rows)] = until
-        places = np.cumsum(kept) - 1
+        places = np.empty(len(kept), np.int64)
+        places[rows] = np.arange(len(rows))
         self._last.hits = [np.column_stack([hits[:, 0], places[hits[:, 1]], hits[:, 2]])]
         carried = np.flatnonzero(until >= first)
         self._tested = _Cells(self.mechanism, self._noise)

@@ -128,6 +128,24 @@ class BarrierChain:
             and self.is_tagged(found)
         )
 
+    def named_at(self, number: int, records: Iterable[tuple[int, bytes | None]]) -> Barrier | None:
+        """The barrier of this number among these records of the topic, the first of them, if one names it that follows.
+
+        It counts: writers only ever name one that does.  Where a copy of it stands before these records, a later copy
+        is found.
+        """
+        found: dict[str, Barrier] = {}
+        for offset, value in records:
+            record = decode_barrier(value)
+            if record is None or not number <= record.n <= number + 1 or not self.is_tagged(record):
+                continue
+            if record.n == number:
+                digest, place = _digest(record), (self.last.chain, offset + 1, record.n, record.due)
+                found.setdefault(digest, Barrier(*place, record.offsets, digest))
+            elif record.previous in found:
+                return found[record.previous]
+        return None
+
     def latest_named(self, records: Iterable[tuple[int, bytes | None]]) -> Barrier | None:
         """The latest among these records of the topic that another one names as the barrier before it.
 

@@ -36,6 +36,11 @@ class LogDigest:
     further: tuple[bytes, ...] = ()
 
     @property
+    def begun_anew(self) -> "LogDigest":
+        """The commitment to no records, which knows the last ones that came before."""
+        return LogDigest(last=self.last, further=self.further)
+
+    @property
     def last_offset(self) -> int | None:
         """The offset of the last record of the first partition; None before it."""
         return offset_of(self.last)

@@ -174,7 +174,9 @@ class Coordinator:
                 )
         position = self.position
         first, *further = [max(end, at(position.offsets, place)) for place, end in enumerate(barrier.ends)]
-        log = self._digester.extend_joint(position.log, [part for head in heads for part in head.in_log])
+        begins = self.epoch.log_rounds and self.round % self.epoch.log_rounds == 0
+        log = position.log.begun_anew if begins else position.log
+        log = self._digester.extend_joint(log, [part for head in heads for part in head.in_log])
         self.intake.position = replace(
             position, next_offset=first, further=tuple(further), log=log, barrier=barrier
         )

@@ -4,8 +4,8 @@ Like the histogram it reads no clock and no socket: what it gives is a function 
 records alone, however they are cut into batches.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from stream_dp.engine.epoch import Epoch
@@ -108,6 +108,7 @@ class Intake:
         self._topic = topic
         self._by_barriers = events_of(epoch.privacy["rounds"]) is None
         self._check_value, self._check_values = epoch.check_value, epoch.check_values
+        self._log_rounds = epoch.log_rounds
         self._days = CountedDays(epoch, self.position.barrier)
 
     @property
@@ -130,13 +131,21 @@ class Intake:
         """What the bound remembers at `position`: bytes that only grow on one day.  Live ones: copy what is kept."""
         return self._bound.pairs
 
-    def process(self, parts: Sequence[LogPart], most: int) -> ClosedRounds:
+    def process(self, parts: Sequence[LogPart], most: int, before: int = 0) -> ClosedRounds:
         """Take what comes next in the log, and close at most `most` rounds.
 
         What was taken before is skipped; what comes after the last of `most` rounds is left.
+        `before`: how many rounds were closed before; where the commitment to the log begins anew, that says when.
         """
         closed = ClosedRounds()
-        self._take(self._cutter.cut(parts, most), closed)
+        rounds = self._cutter.cut(parts, most)
+        if self._log_rounds:
+            for first, end in blocks_of(before, len(rounds), self._log_rounds):
+                if (before + first) % self._log_rounds == 0:
+                    self.position = replace(self.position, log=self.position.log.begun_anew)
+                self._take(rounds[first:end], closed)
+        else:
+            self._take(rounds, closed)
         while not self._days.count_all and (left := most - len(closed.admitted)):
             if not (rounds := self._cutter.cut(parts, left)):
                 break
@@ -216,6 +225,19 @@ class Intake:
                 )
             )
             return []
+
+
+def blocks_of(before: int, rounds: int, size: int) -> Iterator[tuple[int, int]]:
+    """Where rounds that follow `before` earlier ones are cut into blocks of `size`: first place and end of each.
+
+    >>> list(blocks_of(7, 9, 5))
+    [(0, 3), (3, 8), (8, 9)]
+    """
+    start = 0
+    while start < rounds:
+        end = min(rounds, start + size - (before + start) % size)
+        yield start, end
+        start = end
 
 
 def _bound(epoch: Epoch, key: bytes, pairs: bytes | bytearray) -> Bound:

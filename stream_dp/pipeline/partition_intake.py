@@ -16,7 +16,6 @@ from stream_dp.engine.histogram import HistogramState
 from stream_dp.engine.round_chain import head_before
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.dead_letter import DeadLetter
-from stream_dp.events.log_digest import NOTHING
 from stream_dp.events.merged_log import LogPart
 from stream_dp.events.records import Records
 from stream_dp.events.schema_book import SchemaBook
@@ -105,8 +104,7 @@ class PartitionIntake:
         if barrier.number != self.barrier.number + 1:
             raise ValueError(f"barrier {barrier.number} does not follow barrier {self.barrier.number}")
         counted = self.intake.position.log
-        alone = replace(NOTHING, last=counted.last, further=counted.further)  # the digest of this round
-        self.intake.position = replace(self.intake.position, log=alone)
+        self.intake.position = replace(self.intake.position, log=counted.begun_anew)  # this round's alone
         log_parts: list[LogPart] = [*records, barrier]
         closed = self.intake.process(log_parts, 1)
         if self.number >= len(barrier.offsets):

@@ -119,7 +119,7 @@ class Pipeline:
         What was taken before is skipped; what lies beyond the horizon is left.
         """
         before = self.intake.position.closed
-        closed = self.intake.process(log, self.histogram.rounds_left)
+        closed = self.intake.process(log, self.histogram.rounds_left, self.round)
         heads = self._chain.extend(self.round + 1, closed.admitted, closed.parts)
         output = Output(dead_letters=closed.dead_letters, records=closed.records, heads=heads)
         for parts in self._releaser.release(

@@ -63,7 +63,7 @@ class Sequencer:
         What was taken before is skipped; what lies beyond the horizon is left.
         """
         closed_before, horizon = self.intake.position.closed, self.epoch.mechanism.horizon
-        closed = self.intake.process(log, horizon - self.round)
+        closed = self.intake.process(log, horizon - self.round, self.round)
         schedule = self.epoch.release_schedule
         wanted = schedule.wanted(self.round + 1, closed.timestamps, closed_before, horizon)
         if wanted.any():

@@ -24,6 +24,7 @@ from stream_dp.releases.lookup import newest_before, release_near
 from stream_dp.releases.release import Release
 from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.store.checkpoints import Checkpoint
+from stream_dp.verification.block_place import PartitionPlaces
 
 _BLOCKS_BACK = 2  # the releases of the last whole block and of the one that follows are compared
 _MOST_LOOKS = 64  # where not every round is released, the first of a block may not be
@@ -65,12 +66,16 @@ class BlockStart:
 
 
 def block_start(
-    settings: Settings, opened: EpochOpened, key: bytes, checkpoint: Checkpoint | None
+    settings: Settings,
+    opened: EpochOpened,
+    key: bytes,
+    checkpoint: Checkpoint | None,
+    schemas: Sequence[bytes | None] = (),
 ) -> BlockStart | None:
     """The beginning of the second block before the last one that has releases, or of an earlier one.
 
     None where the epoch's own beginning is to be taken: it has no windows or no more than three blocks, a user's day
-    began before, or nothing tells where in the log a block begins.
+    began before, or nothing tells where in the log a block begins.  `schemas`: see `verify`.
     """
     epoch, window = opened.epoch, opened.epoch.mechanism
     if not isinstance(window, WindowMechanism) or epoch.guarantee.unit != "event":
@@ -82,7 +87,10 @@ def block_start(
         place = topic.offset_of((first.epoch, first.round))
     before, barrier = first.round - 1, None
     if epoch.after_barrier is None:
-        offsets = _offsets(epoch, before, checkpoint)
+        events = PartitionPlaces(settings, epoch, key, schemas)
+        found = events.by_checkpoint(before, checkpoint) if checkpoint is not None else None
+        found = events.by_releases(before, place) if found is None else found
+        offsets: Vector | None = None if found is None else (found,)
     else:
         barrier = _barrier(settings, epoch, key, epoch.after_barrier, before)
         offsets = barrier.ends if barrier is not None else None
@@ -113,19 +121,5 @@ def _barrier(settings: Settings, epoch: Epoch, key: bytes, after: Barrier, round
         return None
     chain = BarrierChain(barrier_key(key), settings.stream, after)
     end = log.offsets(settings.kafka_address, settings.barriers).end
-    for offset, value in read_barriers(settings, after.next_offset, end):
-        found = chain.take(offset, value)
-        if found is not None and found.number == after.number + rounds:
-            return found
-    return None
-
-
-def _offsets(epoch: Epoch, rounds: int, checkpoint: Checkpoint | None) -> Vector | None:
-    """Where so many rounds of one partition end; None where that is not sure, as transactions leave gaps in a log."""
-    size = events_of(epoch.privacy["rounds"])
-    if size is None or checkpoint is None or epoch.further_offsets or checkpoint.position.further:
-        return None
-    counted, at_checkpoint = checkpoint.position.next_offset, checkpoint.state.round
-    if rounds > at_checkpoint or counted != epoch.first_offset + size * at_checkpoint:
-        return None
-    return (epoch.first_offset + size * rounds,)
+    least = after.next_offset + rounds - 1  # every barrier takes a record, others may stand between them
+    return chain.named_at(after.number + rounds, read_barriers(settings, least, end))

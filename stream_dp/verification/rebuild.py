@@ -29,10 +29,10 @@ from stream_dp.privacy.keyed_noise import check_golden_draw, key_check
 from stream_dp.privacy.vector import Vector, at, larger
 from stream_dp.releases.release import decode_release
 from stream_dp.sinks.releases import sink_of
-from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Sharding
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Sharding, StateDamaged
 from stream_dp.store.noise_key import noise_key
 from stream_dp.verification.block_start import BlockStart, block_start
-from stream_dp.verification.verify import Outcome, verify
+from stream_dp.verification.verify import Outcome, comparable, verify
 from stream_dp.workers.events_reader import ends_of
 from stream_dp.workers.owned_partition import state_of_partition
 from stream_dp.workers.resume import take_over
@@ -61,9 +61,12 @@ class RecordedEpoch:
         """What was guaranteed."""
         return self.opened.epoch
 
-    def pipeline(self) -> Pipeline:
-        """One at the beginning of the epoch, which knows the schemas that its events name."""
-        pipeline = Pipeline(self.epoch, self.key, self.epoch.topic, known=self.known)
+    def pipeline(self, start: BlockStart | None = None) -> Pipeline:
+        """One at the beginning of the epoch, or at `start`, which knows the schemas that its events name."""
+        if start is None:
+            pipeline = Pipeline(self.epoch, self.key, self.epoch.topic, known=self.known)
+        else:
+            pipeline = start.pipeline(self.epoch, self.key)
         pipeline.intake.schemas.take(*self.schemas)
         return pipeline
 
@@ -106,13 +109,48 @@ def verify_epoch(
     """
     recorded = recorded_epoch(settings, redis, number)
     checkpoint = checkpoint_of(settings, redis, recorded)
-    start = None if whole else block_start(settings, recorded.opened, recorded.key, checkpoint)
-    counted = checkpoint.position.log if checkpoint is not None and start is None else NOTHING
+    start = None if whole else start_of_epoch(settings, recorded, checkpoint)
     released = last_released(settings, recorded, checkpoint)
-    parts = (part for _, part in _parts(settings, recorded, start))
-    entries = epoch_entries(settings, recorded, progress, start)
-    log_of = recorded.epoch, recorded.key, recorded.epoch.topic
-    return verify(*log_of, entries, parts, counted, released, recorded.known, recorded.schemas, start)
+    parts = (part for _, part in published_parts(settings, recorded, start))
+    return compared(settings, recorded, parts, checkpoint, released, start, progress)
+
+
+def start_of_epoch(
+    settings: Settings, recorded: RecordedEpoch, checkpoint: Checkpoint | None
+) -> BlockStart | None:
+    """With which block to begin instead of the epoch; None if with none: see `block_start`."""
+    return block_start(settings, recorded.opened, recorded.key, checkpoint, recorded.schemas)
+
+
+def compared(
+    settings: Settings,
+    recorded: RecordedEpoch,
+    parts: Iterator[ReleasedPart],
+    checkpoint: Checkpoint | None,
+    released: int,
+    start: BlockStart | None,
+    progress: Progress,
+) -> Outcome:
+    """What `verify` says of releases of an epoch, `parts`, or of those from `start` on."""
+    epoch, counted, rounds = recorded.epoch, NOTHING, 0
+    if checkpoint is not None and epoch.log_rounds:
+        after_start = start is None or checkpoint.state.round >= start.first_round
+        counted, rounds = (checkpoint.position.log, checkpoint.state.round) if after_start else (NOTHING, 0)
+    elif checkpoint is not None and start is None:
+        counted = checkpoint.position.log
+    return verify(
+        epoch,
+        recorded.key,
+        epoch.topic,
+        epoch_entries(settings, recorded, progress, start),
+        parts,
+        counted,
+        released,
+        recorded.known,
+        recorded.schemas,
+        start,
+        rounds,
+    )
 
 
 def checkpoint_of(settings: Settings, redis: Redis, recorded: RecordedEpoch) -> Checkpoint | None:
@@ -140,8 +178,12 @@ def rebuild(
     progress: Progress = lambda done, of: None,
     replace: bool = False,
     trust_log: bool = False,
+    whole: bool = False,
 ) -> Checkpoint:
     """Put the state of the open epoch back into Redis, as it was after its last whole release; nothing is released.
+
+    Of windows, that is computed from the log of their last three blocks where all releases of these are there and
+    agree, or else, or with `whole`, from the epoch's beginning on.
 
     What is left of its releases is compared with what the log gives.  Where nothing is left, nothing shows that the log
     is the one that was counted: `trust_log` takes that on trust, and the epoch begins again, with the same releases.
@@ -170,32 +212,60 @@ def rebuild(
         _forget_shards(settings, redis, recorded.key)
         _forget_partitions(settings, redis, recorded.key)
         return _put_back(_start_of_sequencer(settings, recorded, begin), recorded.key, epochs, store)
-    released = _Released(_parts(settings, recorded), begin)
-    pipeline = recorded.pipeline()
-    entries = epoch_entries(settings, recorded, progress)
+    start = None
+    if recorded.epoch.log_rounds and not whole:
+        start = start_of_epoch(settings, recorded, _checkpoint_left(settings, redis, recorded))
+    try:
+        checkpoint = _computed(settings, recorded, begin, progress, start)
+    except EpochRefused:
+        if start is None:
+            raise
+        checkpoint = _computed(settings, recorded, begin, progress)
+    return _put_back(checkpoint, recorded.key, epochs, store)
+
+
+def _checkpoint_left(settings: Settings, redis: Redis, recorded: RecordedEpoch) -> Checkpoint | None:
+    """What Redis still holds of an epoch's state, if it is sound."""
+    try:
+        return checkpoint_of(settings, redis, recorded)
+    except (EpochRefused, StateDamaged):
+        return None
+
+
+def _computed(
+    settings: Settings,
+    recorded: RecordedEpoch,
+    begin: int,
+    progress: Progress,
+    start: BlockStart | None = None,
+) -> Checkpoint:
+    """The state after the last whole release, from the log of the epoch or from `start` on.
+
+    `begin` is where its releases begin.  Raises `EpochRefused` where the log does not give what is left of them; from
+    `start` on, nothing may be missing.
+    """
+    first = 1 if start is None else start.first_compared
+    begin = begin if start is None else start.releases_offset
+    released = _Released(published_parts(settings, recorded, start), begin, first)
+    pipeline = recorded.pipeline(start)
+    entries = epoch_entries(settings, recorded, progress, start)
     while pipeline.round < released.rounds:
         batch = list(islice(entries, min(_RECORDS_AT_ONCE, released.rounds - pipeline.round)))
-        output = pipeline.process(batch)
-        if not batch or any(released.differs(part) for part in output.releases):
+        parts = [*comparable(pipeline.process(batch).releases, first)]
+        lacks = start is not None and any(map(released.lacks, parts))
+        if not batch or lacks or any(map(released.differs, parts)):
             raise EpochRefused(
                 "nothing was rebuilt: the events topic and the key do not give what was released; "
                 "`stream-dp verify` says more"
             )
-    state = pipeline.histogram.state()
-    checkpoint = Checkpoint(
-        recorded.epoch,
-        state,
-        pipeline.position,
-        released.next_offset,
-        key_check(recorded.key),
-        pipeline.intake.pairs,
-    )
     if left := released.not_given:
         raise EpochRefused(
             f"nothing was rebuilt: the topic {settings.releases!r} holds a release of round {left}, which the events "
             "topic and the key do not give; `stream-dp verify` says more"
         )
-    return _put_back(checkpoint, recorded.key, epochs, store)
+    state, pairs = pipeline.histogram.state(), pipeline.intake.pairs
+    check = key_check(recorded.key)
+    return Checkpoint(recorded.epoch, state, pipeline.position, released.next_offset, check, pairs)
 
 
 def _put_back(checkpoint: Checkpoint, key: bytes, epochs: Epochs, store: CheckpointStore) -> Checkpoint:
@@ -243,11 +313,15 @@ def _start_of_sequencer(settings: Settings, recorded: RecordedEpoch, releases_of
 class _Released:
     """What the releases topic holds of an epoch: `rounds` is the last whole one, after which `next_offset` stands."""
 
-    def __init__(self, published: Iterator[tuple[int, ReleasedPart]], first_offset: int) -> None:
+    def __init__(
+        self, published: Iterator[tuple[int, ReleasedPart]], first_offset: int, first_compared: int
+    ) -> None:
+        """`first_compared`: see `comparable`."""
         self.rounds, self.next_offset = 0, first_offset
         self._values: dict[tuple[int, int], bytes] = {}
         for offset, part in published:
-            self._values[part.round, part.part] = value_digest(part.value)
+            for each in comparable([part], first_compared):
+                self._values[each.round, each.part] = value_digest(each.value)
             if part.part == decode_release(part.value).parts and part.round > self.rounds:
                 self.rounds, self.next_offset = part.round, offset + 1
 
@@ -256,18 +330,25 @@ class _Released:
         digest = value_digest(part.value)
         return self._values.pop((part.round, part.part), digest) != digest
 
+    def lacks(self, part: ReleasedPart) -> bool:
+        """Whether the topic holds none in its place, up to the last whole one."""
+        return part.round <= self.rounds and (part.round, part.part) not in self._values
+
     @property
     def not_given(self) -> int:
         """A round up to the last whole one of which a release was never given to `differs`; 0 if there is none."""
         return max((number for number, _ in self._values if number <= self.rounds), default=0)
 
 
-def _parts(
-    settings: Settings, recorded: RecordedEpoch, start: BlockStart | None = None
+def published_parts(
+    settings: Settings, recorded: RecordedEpoch, start: BlockStart | None = None, topic: str | None = None
 ) -> Iterator[tuple[int, ReleasedPart]]:
-    """The releases of the epoch, or those from `start` on, in the order of their topic, each with its offset."""
+    """The releases of the epoch in the order of their topic, each with its offset; those from `start` on.
+
+    `topic`: another than the releases topic, of which `start` says nothing.
+    """
     if start is None:
-        found = published_of(settings, recorded.opened)
+        found = published_of(settings, recorded.opened, topic)
     else:
         nonce = recorded.epoch.nonce.hex()
         later = published(settings, start.releases_offset)

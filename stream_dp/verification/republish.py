@@ -15,8 +15,6 @@ from redis import Redis
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.journal import EpochJournal
-from stream_dp.epochs.published import published_of
-from stream_dp.events.log_digest import NOTHING
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.operations.watch import Watch
@@ -26,15 +24,19 @@ from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.sinks.framing import LARGEST_BATCH, Framing, rounds_per_batch
 from stream_dp.sinks.sending import Addressed, InFlight, packed, producer, stop_producer
 from stream_dp.store.checkpoints import CheckpointStore
+from stream_dp.verification.block_start import BlockStart
 from stream_dp.verification.rebuild import (
     Progress,
     RecordedEpoch,
     checkpoint_of,
+    compared,
     epoch_entries,
     last_released,
+    published_parts,
     recorded_epoch,
+    start_of_epoch,
 )
-from stream_dp.verification.verify import Outcome, verify
+from stream_dp.verification.verify import Outcome
 from stream_dp.workers.stream_topics import prepare_releases_topic
 
 _RECORDS_AT_ONCE = 500
@@ -42,11 +44,15 @@ _RECORDS_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Missing:
-    """What a topic lacks of an epoch: these rounds, in order, of which it may hold the first parts of the first."""
+    """What a topic lacks of an epoch: these rounds, in order, of which it may hold the first parts of the first.
+
+    They can be computed from `start` on.
+    """
 
     recorded: RecordedEpoch
     rounds: list[int]
     parts_there: int = 0
+    start: BlockStart | None = None
 
 
 @kept_clients()
@@ -58,8 +64,12 @@ def republish(
     trust_log: bool = False,
     dry_run: bool = False,
     progress: Progress = lambda done, of: None,
+    whole: bool = False,
 ) -> list[Missing]:
     """Write into the topic `to` (default: the releases topic) what it lacks of epoch `number` (default: of all).
+
+    Of windows, only the last two blocks of the releases topic are looked at, and what comes after them, where that can
+    be computed from the log of three; with `whole`, or into another topic, all of an epoch is.
 
     Whoever writes the releases topic is fenced off first.  `trust_log`: write also what nothing shows to come from this
     log.  `dry_run`: write nothing.  Returns what was, or would be, written.
@@ -79,7 +89,9 @@ def republish(
         [opened.epoch.number for opened in EpochJournal(settings).opened] if number is None else [number]
     )
     lacking = [
-        _missing(settings, redis, recorded_epoch(settings, redis, each), topic, there, trust_log, progress)
+        _missing(
+            settings, redis, recorded_epoch(settings, redis, each), topic, there, trust_log, progress, whole
+        )
         for each in numbers
     ]
     lacking = [each for each in lacking if each.rounds]
@@ -102,18 +114,19 @@ def _missing(
     there: set[str],
     trust_log: bool,
     progress: Progress,
+    whole: bool,
 ) -> Missing:
     """What `topic` lacks of an epoch, after a comparison of all that is left of it anywhere."""
     epoch, checkpoint = recorded.epoch, checkpoint_of(settings, redis, recorded)
-    counted = checkpoint.position.log if checkpoint is not None else NOTHING
+    in_place = topic == settings.releases and topic in there
+    start = start_of_epoch(settings, recorded, checkpoint) if in_place and not whole else None
     shown = checkpoint.position.released if checkpoint is not None else 0
     last_part = _LastRound()
 
-    def compared(with_topic: str, released: int) -> Outcome:
-        parts = last_part.of(_parts(settings, recorded, with_topic) if with_topic in there else iter(()))
-        entries = epoch_entries(settings, recorded, progress)
-        log_of = epoch, recorded.key, epoch.topic
-        outcome = verify(*log_of, entries, parts, counted, released, recorded.known, recorded.schemas)
+    def compared_with(with_topic: str, released: int) -> Outcome:
+        held = published_parts(settings, recorded, start, with_topic) if with_topic in there else ()
+        parts = last_part.of(part for _, part in held)
+        outcome = compared(settings, recorded, parts, checkpoint, released, start, progress)
         if not outcome.certificate.sound:
             raise EpochRefused(
                 f"nothing was written: epoch {epoch.number}, compared with the topic {with_topic!r}: "
@@ -121,7 +134,7 @@ def _missing(
             )
         return outcome
 
-    left = compared(settings.releases, last_released(settings, recorded, checkpoint))
+    left = compared_with(settings.releases, last_released(settings, recorded, checkpoint))
     if checkpoint is None and recorded.closed is None and not left.last:
         raise EpochRefused(
             f"nothing tells how far epoch {epoch.number} was released: Redis has no state of it, and the topic "
@@ -135,11 +148,11 @@ def _missing(
             "name another epoch with --epoch; nothing was written"
         )
     until = max([left.last, *left.missing[-1:]])
-    found = left if topic == settings.releases else compared(topic, until)
+    found = left if topic == settings.releases else compared_with(topic, until)
     lacking = [each for each in found.missing if each <= until]
     if lacking and (lacking[0] < found.last or not last_part.is_begun):
         raise EpochRefused(_out_of_order(settings, topic, epoch.number, lacking[0], found.last))
-    return Missing(recorded, lacking, last_part.parts if lacking[:1] == [found.last] else 0)
+    return Missing(recorded, lacking, last_part.parts if lacking[:1] == [found.last] else 0, start)
 
 
 class _LastRound:
@@ -166,11 +179,6 @@ class _LastRound:
     def is_begun(self) -> bool:
         """Whether they are the first ones."""
         return self._parts == {*range(1, len(self._parts) + 1)}
-
-
-def _parts(settings: Settings, recorded: RecordedEpoch, topic: str) -> Iterator[ReleasedPart]:
-    for _, release, value in published_of(settings, recorded.opened, topic):
-        yield ReleasedPart(release.round, release.part, value)
 
 
 def _require_order(settings: Settings, topic: str, first: Missing) -> None:
@@ -217,10 +225,10 @@ async def _write(
 def _batches(settings: Settings, missing: Missing, progress: Progress) -> Iterator[list[ReleasedPart]]:
     """The releases that are missing, computed again, in batches that end where those of a worker with a backlog do."""
     recorded, first, last = missing.recorded, missing.rounds[0], missing.rounds[-1]
-    pipeline = recorded.pipeline()
+    pipeline = recorded.pipeline(missing.start)
     rounds = rounds_per_batch(recorded.epoch.privacy["rounds"], settings.batch_rounds)
     framing = Framing(rounds, len(settings.stream))
-    entries = epoch_entries(settings, recorded, progress)
+    entries = epoch_entries(settings, recorded, progress, missing.start)
     while pipeline.round < last and (batch := list(islice(entries, _RECORDS_AT_ONCE))):
         parts = [
             part

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.events.barrier_chain import Barrier
-from stream_dp.events.log_digest import NOTHING, LogDigest, LogDigester
+from stream_dp.events.log_digest import NOTHING, LogDigest, LogDigester, PartDigest
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
@@ -128,6 +128,7 @@ def verify(
     known: KnownLabels = NOTHING_KNOWN,
     schemas: Iterable[bytes | None] = (),
     start: BlockStart | None = None,
+    counted_rounds: int = 0,
 ) -> Outcome:
     """Compare `published`, in the order of the releases topic, with what the log gives again.
 
@@ -135,7 +136,8 @@ def verify(
     checkpoint, by which an edited log is told from a reordered one and from changed releases.  `released` is a round up
     to which all releases are known to have been made; what is missing before the last one that is there is known too.
     `known`: see `Pipeline`.  `schemas` are the records of the schemas topic, where events name schemas.
-    `start`: where `entries` and `published` begin, if that is not with the epoch; `counted` is then unknown.
+    `start`: where `entries` and `published` begin, if that is not with the epoch.  `counted_rounds`: where commitments
+    begin anew with blocks, after how many rounds the checkpoint was made; 0 if it was made before `start`, or never.
     """
     if start is None:
         pipeline, first_round = Pipeline(epoch, key, topic, known=known), 1
@@ -143,9 +145,9 @@ def verify(
     else:
         pipeline, first_round, offsets = start.pipeline(epoch, key), start.first_compared, start.offsets
     pipeline.intake.schemas.take(*schemas)
-    log = _Log(entries, LogDigester(key, epoch.reads_headers), counted, pipeline)
-    comparison = _Comparison(_comparable(log.recomputed(), first_round))
-    for part in _comparable(published, first_round):
+    log = _Log(entries, LogDigester(key, epoch.reads_headers), counted, counted_rounds, pipeline)
+    comparison = _Comparison(comparable(log.recomputed(), first_round))
+    for part in comparable(published, first_round):
         comparison.take(part)
     missing = comparison.end(released)
     verdict = _verdict(log, offsets, pipeline.round, comparison, bool(missing))
@@ -167,7 +169,7 @@ def verify(
     return Outcome(certificate, comparison.difference, missing, comparison.last)
 
 
-def _comparable(parts: Iterable[ReleasedPart], first_round: int) -> Iterator[ReleasedPart]:
+def comparable(parts: Iterable[ReleasedPart], first_round: int) -> Iterator[ReleasedPart]:
     """What is compared of releases: before `first_round` all but labels and counts, once a round."""
     for part in parts:
         if part.round >= first_round:
@@ -258,11 +260,17 @@ class _Log:
     """
 
     def __init__(
-        self, entries: Iterable[LogEntry], digester: LogDigester, counted: LogDigest, pipeline: Pipeline
+        self,
+        entries: Iterable[LogEntry],
+        digester: LogDigester,
+        counted: LogDigest,
+        counted_rounds: int,
+        pipeline: Pipeline,
     ) -> None:
         self._entries, self._pipeline = iter(entries), pipeline
-        self._digester, self._own = digester, NOTHING
-        self.counted = counted
+        self._digester, self._own = digester, dict[int, LogDigest]()
+        self._block = pipeline.epoch.log_rounds
+        self.counted, self._counted_rounds = counted, counted_rounds
         self.records = 0
         self.at_checkpoint: LogDigest | None = None
         self.rounds_at_checkpoint = 0
@@ -276,7 +284,12 @@ class _Log:
     @property
     def digest(self) -> LogDigest:
         """The commitment to what was read, or to the rounds of several partitions."""
-        return self._pipeline.position.log if self.is_joint else self._own
+        if self.is_joint and not self._block:
+            return self._pipeline.position.log
+        if not self.is_joint:
+            return self._own.get(0, NOTHING)
+        parts = [PartDigest(number, own.records, own.sequence, own.last) for number, own in self._own.items()]
+        return self._digester.extend_joint(NOTHING, sorted(parts))
 
     def recomputed(self) -> Iterator[ReleasedPart]:
         """All releases that the log gives; records beyond the horizon are read, and release nothing."""
@@ -285,6 +298,11 @@ class _Log:
                 if not isinstance(record, Barrier):
                     self._read(record)
             yield from self._pipeline.process(batch).releases
+            if self._block:
+                if self._pipeline.round == self._counted_rounds:
+                    self.rounds_at_checkpoint = self._counted_rounds
+                    self.at_checkpoint = self._pipeline.position.log
+                continue
             if self.records != self.counted.records or (self.is_joint and self.is_same):
                 continue
             self.rounds_at_checkpoint = self._pipeline.round
@@ -294,16 +312,21 @@ class _Log:
     def _read(self, record: Record) -> None:
         self.records += 1
         self.first_offsets.setdefault(record.partition, record.offset)
-        if not self.is_joint:
-            self._own = self._digester.extend(self._own, [record])
-            if self.records == self.counted.records:
-                self.at_checkpoint = self._own
+        if self.is_joint and not self._block:
+            return
+        own = self._digester.extend(self._own.get(record.partition, NOTHING), [record])
+        self._own[record.partition] = own
+        if self.records == self.counted.records and not self._block:
+            self.at_checkpoint = own
 
     def _at_once(self) -> int:
         """How many entries to take: none stands on both sides of the checkpoint, and rounds without any may follow."""
-        left = self.counted.records - self.records
-        if self.is_joint and left == 0:
+        if self._block:
+            left = self._counted_rounds - self._pipeline.round  # an entry closes one round at most
+        elif self.is_joint and self.counted.records == self.records:
             return 1
+        else:
+            left = self.counted.records - self.records
         return min(_RECORDS_AT_ONCE, left) if left > 0 else _RECORDS_AT_ONCE
 
     @property
@@ -313,6 +336,19 @@ class _Log:
             return not self.is_joint or not self.counted.records
         return self.at_checkpoint.sequence == self.counted.sequence
 
+    @property
+    def falls_short(self) -> bool:
+        """Whether it ends before what was counted."""
+        if self._block:
+            return self._pipeline.round < self._counted_rounds
+        return self.records < self.counted.records
+
+    def covers(self, round_number: int) -> bool:
+        """Whether the commitment at the checkpoint covers this round."""
+        last = self.rounds_at_checkpoint
+        first = (last - 1) // self._block * self._block + 1 if self._block else 1
+        return first <= round_number <= last
+
     def begins_late(self, offsets: Vector) -> bool:
         """Whether records are gone from where it begins."""
         return any(first > at(offsets, number) for number, first in self.first_offsets.items())
@@ -320,18 +356,17 @@ class _Log:
 
 def _verdict(log: _Log, offsets: Vector, given: int, comparison: _Comparison, incomplete: bool) -> Verdict:
     """`given`: the rounds that the log gives; records of a round that is still open give none."""
-    records, counted = log.records, log.counted
     difference, released = comparison.difference, comparison.last
     if log.begins_late(offsets) and difference is not None:
         return Verdict.TRUNCATED
-    if records < counted.records or given < released:
+    if log.falls_short or given < released:
         ran_out = difference is None or difference.recomputed is None
         return Verdict.TRUNCATED if ran_out else Verdict.EDITED
     if not log.is_same:
-        same_contents = log.at_checkpoint is not None and log.at_checkpoint.contents == counted.contents
+        same_contents = log.at_checkpoint is not None and log.at_checkpoint.contents == log.counted.contents
         return Verdict.REORDERED if same_contents else Verdict.EDITED
     if difference is not None:
-        after_same_log = difference.round <= log.rounds_at_checkpoint or difference.tags_agree
+        after_same_log = log.covers(difference.round) or difference.tags_agree
         return Verdict.RELEASES_CHANGED if after_same_log else Verdict.EDITED
     if incomplete:
         return Verdict.RELEASES_INCOMPLETE

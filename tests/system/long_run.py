@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -25,7 +26,16 @@ from stream_dp.verification.verify import Certificate
 from tests.system.streams import AnyWorker, Stream, ended, small_stream
 
 WINDOW, ITEMS, ALIVE, ROUNDS_OF_A_LABEL = 60, 4, 1_000, 10
-SETTINGS = {"mechanism": "window", "window": WINDOW, "items_per_event": ITEMS, "epsilon": 16.0, "delta": 1e-3}
+SETTINGS: dict[str, Any] = {
+    "mechanism": "window",
+    "window": WINDOW,
+    "items_per_event": ITEMS,
+    "epsilon": 16.0,
+    "delta": 1e-3,
+}
+AS_USUAL: dict[str, Any] = {"batch_rounds": 500, "checkpoint_rounds": 5_000, "checkpoint_seconds": 1}
+"""What a stream has that does not say otherwise: those of tests are smaller."""
+
 TENTHS = 10
 KILLED_IN = (4, 7)
 _FED_AT_ONCE = 20_000
@@ -153,9 +163,8 @@ def main() -> int:
         )
 
     with tempfile.TemporaryDirectory() as folder, embedded(Path(folder) / "servers") as servers:
-        place = servers.kafka, servers.redis_url, "long-run", Path(folder)
-        options = {**SETTINGS, "batch_rounds": 500, "checkpoint_rounds": 5_000, "checkpoint_seconds": 1}
-        with small_stream(*place, **options) as stream:
+        options = {**SETTINGS, **AS_USUAL}
+        with small_stream(servers.kafka, servers.redis_url, "long-run", Path(folder), **options) as stream:
             run = long_run(stream, asked.rounds, tell)
     console.print(_table(run))
     certificate = run.certificate
