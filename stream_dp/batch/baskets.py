@@ -1,6 +1,8 @@
 """From (user, item) rows to what each user holds: repeats counted, users separated, all by one sort."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +12,49 @@ from stream_dp.privacy.one_shot_noise import OneShotNoise
 Integers = NDArray[np.int64]
 
 _KEY_BITS = 63
+
+Share = Callable[[Integers], Integers | NDArray[np.float64]]
+"""Whole units that a user gives to each of n items, from the numbers n of many users; at most 2^53 in all."""
+
+
+def each_once(sizes: Integers) -> Integers:
+    """The `Share` by which weights are numbers of users."""
+    return np.ones_like(sizes)
+
+
+class Weighing(Protocol):
+    """Users whose items can be weighed, wherever they are."""
+
+    @property
+    def item_count(self) -> int:
+        """Items are numbered 0 .. item_count - 1."""
+        ...
+
+    def weights(
+        self,
+        items_per_user: int,
+        share: Share,
+        noise: OneShotNoise,
+        stage: int = 0,
+        released: NDArray[np.bool_] | None = None,
+    ) -> Integers:
+        """The sum over users of what each gives to the items of their sample, int64 of shape (item_count,).
+
+        `released`: items that no user gives to any more, bool of shape (item_count,).
+        """
+        ...
+
+
+class KnownBy(Protocol):
+    """What samples know users and items by, whatever their numbers: so they are the same however rows are divided."""
+
+    def users(self, numbers: Integers) -> Integers:
+        """64 bits for each of these users."""
+        ...
+
+    def items(self, numbers: Integers) -> Integers:
+        """64 bits for each of these items."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,6 +66,7 @@ class Baskets:
     `items`: int64 of shape (pairs,), by rising item number within a user.
     `repeats`: how often the user's rows named the item, int64 of shape (pairs,).
     `item_count`: items are numbered 0 .. item_count - 1.
+    `known_by`: what samples know users and items by; None: their numbers.
     """
 
     users: Integers
@@ -28,6 +74,19 @@ class Baskets:
     items: Integers
     repeats: Integers
     item_count: int
+    known_by: KnownBy | None = None
+
+    def weights(
+        self,
+        items_per_user: int,
+        share: Share,
+        noise: OneShotNoise,
+        stage: int = 0,
+        released: NDArray[np.bool_] | None = None,
+    ) -> Integers:
+        """See `Weighing.weights`."""
+        left = self if released is None else without(self, released)
+        return spread_weights(sample(left, items_per_user, noise, stage), share)
 
     @property
     def sizes(self) -> Integers:
@@ -40,7 +99,7 @@ class Baskets:
         return np.repeat(np.arange(len(self.users)), self.sizes)
 
 
-def baskets(users: Integers, items: Integers, item_count: int) -> Baskets:
+def baskets(users: Integers, items: Integers, item_count: int, known_by: KnownBy | None = None) -> Baskets:
     """Group rows, int64 arrays of one shape (rows,), users numbered from 0 and items below `item_count`.
 
     Items are numbered by their sorted labels: ties go by these numbers, so which of two items comes first must not
@@ -60,6 +119,7 @@ def baskets(users: Integers, items: Integers, item_count: int) -> Baskets:
         items=keys & ((1 << shift) - 1),
         repeats=repeats,
         item_count=item_count,
+        known_by=known_by,
     )
 
 
@@ -73,7 +133,10 @@ def distinct_users_per_item(users: Integers, items: Integers, item_count: int) -
 
 
 def sample(all_baskets: Baskets, items_per_user: int, noise: OneShotNoise, stage: int = 0) -> Baskets:
-    """At most `items_per_user` items of each user, a uniform choice which each user makes without the others."""
+    """At most `items_per_user` items of each user, a uniform choice which each user makes without the others.
+
+    Whatever the key, who else is there changes nothing of a user's choice where users and items are known by names.
+    """
     sizes = all_baskets.sizes
     over = sizes > items_per_user
     if not over.any():
@@ -81,28 +144,37 @@ def sample(all_baskets: Baskets, items_per_user: int, noise: OneShotNoise, stage
     crowded = np.flatnonzero(np.repeat(over, sizes))
     crowds = sizes[over]
     holders = np.repeat(np.arange(len(crowds)), crowds)
-    marks = noise.sample_marks(stage, np.repeat(all_baskets.users[over], crowds), all_baskets.items[crowded])
+    users, items = all_baskets.users[over], all_baskets.items[crowded]
+    if all_baskets.known_by is not None:
+        users, items = all_baskets.known_by.users(users), all_baskets.known_by.items(items)
+    marks = noise.sample_marks(stage, np.repeat(users, crowds), items)
     kept = np.ones(len(all_baskets.items), np.bool_)
     kept[crowded] = _least_marked(holders, crowds, marks, items_per_user)
-    return Baskets(
-        all_baskets.users,
-        np.concatenate([[0], np.cumsum(np.minimum(sizes, items_per_user))]),
-        all_baskets.items[kept],
-        all_baskets.repeats[kept],
-        all_baskets.item_count,
+    return replace(
+        all_baskets,
+        starts=np.concatenate([[0], np.cumsum(np.minimum(sizes, items_per_user))]),
+        items=all_baskets.items[kept],
+        repeats=all_baskets.repeats[kept],
     )
+
+
+def spread_weights(kept: Baskets, share: Share) -> Integers:
+    """Whole units per item, int64 of shape (item_count,); `share` gives them from the size of a user's basket."""
+    sizes = kept.sizes
+    each = np.repeat(share(np.maximum(sizes, 1)).astype(np.float64), sizes)
+    sums = np.bincount(kept.items, weights=each, minlength=kept.item_count)  # exact: whole numbers below 2^53
+    return sums.astype(np.int64)
 
 
 def without(all_baskets: Baskets, released: NDArray[np.bool_]) -> Baskets:
     """The baskets without the items marked in `released`, bool of shape (item_count,); users may end up empty."""
     kept = ~released[all_baskets.items]
     before = np.concatenate([[0], np.cumsum(kept)])
-    return Baskets(
-        all_baskets.users,
-        before[all_baskets.starts],
-        all_baskets.items[kept],
-        all_baskets.repeats[kept],
-        all_baskets.item_count,
+    return replace(
+        all_baskets,
+        starts=before[all_baskets.starts],
+        items=all_baskets.items[kept],
+        repeats=all_baskets.repeats[kept],
     )
 
 

@@ -20,7 +20,6 @@ item, so its probability is computed directly instead of drawing noise: discrete
 threshold, or the Gaussian's tail.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from stream_dp.batch import laplace_tails
-from stream_dp.batch.baskets import Baskets, sample
+from stream_dp.batch.baskets import Integers, Weighing, each_once
 from stream_dp.batch.cost import Cost, pure, require_count, require_delta, require_positive
 from stream_dp.batch.result import BatchResult
 from stream_dp.batch.set_union_thresholds import (
@@ -102,53 +101,46 @@ class GaussianSetUnion(SetUnion):
         return Cost(1 / (2 * self.sigma**2), self.delta / 2, (self.epsilon, self.delta), noise)
 
 
-def laplace_count(all_baskets: Baskets, parameters: LaplaceCount, noise: OneShotNoise) -> BatchResult:
+def laplace_count(users: Weighing, parameters: LaplaceCount, noise: OneShotNoise) -> BatchResult:
     """Labels by the number of users, noise of scale items_per_user / epsilon on it."""
     limit = parameters.items_per_user
-    counts = _counts(sample(all_baskets, limit, noise))
+    counts = users.weights(limit, each_once, noise)
     scale = limit / parameters.epsilon
     tau = 1 + laplace_tails.tail_point(scale, novel_chance(parameters.delta, limit))
     return BatchResult(released_by_laplace(counts, tau, scale, noise), parameters.cost)
 
 
-def gaussian_count(all_baskets: Baskets, parameters: GaussianSetUnion, noise: OneShotNoise) -> BatchResult:
+def gaussian_count(users: Weighing, parameters: GaussianSetUnion, noise: OneShotNoise) -> BatchResult:
     """Labels by the number of users, noise of sigma * sqrt(items_per_user) on it."""
     limit = parameters.items_per_user
-    counts = _counts(sample(all_baskets, limit, noise)).astype(np.float64)
+    counts = users.weights(limit, each_once, noise).astype(np.float64)
     sigma = parameters.sigma * limit**0.5
     threshold = 1 - sigma * float(ndtri(novel_chance(parameters.delta / 2, limit)))
     return BatchResult(released_by_gaussian(counts, threshold, sigma, noise), parameters.cost)
 
 
-def laplace_weighted(all_baskets: Baskets, parameters: LaplaceSetUnion, noise: OneShotNoise) -> BatchResult:
+def laplace_weighted(users: Weighing, parameters: LaplaceSetUnion, noise: OneShotNoise) -> BatchResult:
     """Labels by weights of 1 / n."""
-    kept = sample(all_baskets, parameters.items_per_user, noise)
-    weights = spread_weights(kept, lambda sizes: UNIT // sizes)
+    weights = users.weights(parameters.items_per_user, equal_share, noise)
     tau = shared_budget_tau(parameters.epsilon, parameters.delta, parameters.items_per_user, UNIT)
     return BatchResult(released_by_laplace(weights, tau, UNIT / parameters.epsilon, noise), parameters.cost)
 
 
-def gaussian_weighted(all_baskets: Baskets, parameters: GaussianSetUnion, noise: OneShotNoise) -> BatchResult:
+def gaussian_weighted(users: Weighing, parameters: GaussianSetUnion, noise: OneShotNoise) -> BatchResult:
     """Labels by weights of 1 / sqrt(n)."""
-    kept = sample(all_baskets, parameters.items_per_user, noise)
-    weights = square_root_weights(kept)
+    weights = users.weights(parameters.items_per_user, square_root_share, noise) / UNIT
     threshold = shared_budget_gaussian(parameters.sigma, parameters.delta / 2, parameters.items_per_user)
     return BatchResult(released_by_gaussian(weights, threshold, parameters.sigma, noise), parameters.cost)
 
 
-def square_root_weights(kept: Baskets) -> NDArray[np.float64]:
-    """The sum over users of 1 / sqrt(n) for each of their n items, float64 of shape (item_count,), exact sums."""
-    return spread_weights(kept, lambda sizes: np.floor(UNIT / np.sqrt(sizes))) / UNIT
+def equal_share(sizes: Integers) -> Integers:
+    """1 / n for each of a user's n items, in units of 2^-20, rounded down."""
+    return UNIT // sizes
 
 
-def spread_weights(
-    kept: Baskets, share: Callable[[NDArray[np.int64]], NDArray[np.int64] | NDArray[np.float64]]
-) -> NDArray[np.int64]:
-    """Whole units per item, int64 of shape (item_count,); `share` gives them from the size of a user's basket."""
-    sizes = kept.sizes
-    each = np.repeat(share(np.maximum(sizes, 1)).astype(np.float64), sizes)
-    sums = np.bincount(kept.items, weights=each, minlength=kept.item_count)  # exact: whole numbers below 2^53
-    return sums.astype(np.int64)
+def square_root_share(sizes: Integers) -> NDArray[np.float64]:
+    """1 / sqrt(n) for each of a user's n items, in units of 2^-20, rounded down."""
+    return np.floor(UNIT / np.sqrt(sizes))
 
 
 def released_by_laplace(
@@ -166,7 +158,3 @@ def released_by_gaussian(
     held = np.flatnonzero(weights > 0)
     above = (weights[held] - threshold) / sigma
     return held[noise.passes(ndtr(above), ndtr(-above))]
-
-
-def _counts(kept: Baskets) -> NDArray[np.int64]:
-    return np.bincount(kept.items, minlength=kept.item_count)

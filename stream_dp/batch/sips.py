@@ -25,10 +25,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stream_dp.batch.baskets import Baskets, sample, without
+from stream_dp.batch.baskets import Weighing
 from stream_dp.batch.cost import Cost, require_count, require_delta, require_positive
 from stream_dp.batch.result import BatchResult
-from stream_dp.batch.set_union import released_by_gaussian, square_root_weights
+from stream_dp.batch.set_union import UNIT, released_by_gaussian, square_root_share
 from stream_dp.batch.set_union_thresholds import shared_budget_gaussian
 from stream_dp.privacy import loss
 from stream_dp.privacy.accounting import gaussian_epsilon
@@ -65,13 +65,10 @@ class Sips:
         )
 
 
-def sips(all_baskets: Baskets, parameters: Sips, noise: OneShotNoise) -> BatchResult:
+def sips(users: Weighing, parameters: Sips, noise: OneShotNoise) -> BatchResult:
     """Labels of all three rounds, by rising number."""
-    released = np.zeros(all_baskets.item_count, np.bool_)
-    left = all_baskets
+    released = np.zeros(users.item_count, np.bool_)
     for stage, (sigma, threshold) in enumerate(parameters.rounds):
-        if stage:
-            left = without(left, released)
-        weights = square_root_weights(sample(left, parameters.items_per_user, noise, stage))
+        weights = users.weights(parameters.items_per_user, square_root_share, noise, stage, released) / UNIT
         released[released_by_gaussian(weights, threshold, sigma, noise)] = True
     return BatchResult(np.flatnonzero(released), parameters.cost)

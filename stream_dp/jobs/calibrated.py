@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.batch.baskets import sample
+from stream_dp.batch.baskets import each_once
 from stream_dp.batch.cost import Cost, require_count, require_positive
 from stream_dp.batch.gumbel_top_k import PayWhatYouGet
 from stream_dp.batch.result import BatchResult
-from stream_dp.jobs.rows import Rows
+from stream_dp.jobs.counted import Counted
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 Integers = NDArray[np.int64]
@@ -56,16 +56,18 @@ class Calibrated:
     `shared`: where `cost` is that of a budget, which is charged once for all jobs that name it.
     `parameters`: what the request gave, and what was chosen where it gave nothing.
     `protects`: one unit in words, where that is not one of the source's.
+    `divides`: whether users are independent of each other, so that many machines can count them.
     """
 
     cost: Cost
     delta: float
     releases_counts: bool
-    run: Callable[[Rows, OneShotNoise], Outcome]
+    run: Callable[[Counted, OneShotNoise], Outcome]
     bins: list[str] | None = None
     shared: SharedBudget | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
     protects: str = ""
+    divides: bool = True
 
     @property
     def epsilon(self) -> float:
@@ -77,12 +79,9 @@ class Calibrated:
         return self.cost.epsilon_at(delta)
 
 
-def sampled_counts(rows: Rows, items_per_user: int, noise: OneShotNoise) -> Integers:
+def sampled_counts(rows: Counted, items_per_user: int, noise: OneShotNoise) -> Integers:
     """How many users hold each item, where a user of more than `items_per_user` items keeps a sample of them."""
-    counts = np.zeros(len(rows.labels), np.int64)
-    for part in rows.parts():
-        counts += np.bincount(sample(part.baskets(), items_per_user, noise).items, minlength=len(counts))
-    return counts
+    return rows.weights(items_per_user, each_once, noise)
 
 
 def outcome(result: BatchResult, most: int | None = None) -> Outcome:

@@ -22,8 +22,8 @@ from stream_dp.jobs.calibrated import (
     outcome,
     sampled_counts,
 )
+from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, LAPLACE_ITEMS
-from stream_dp.jobs.rows import Rows
 from stream_dp.jobs.shares import gaussian_share, laplace_share
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
@@ -37,7 +37,7 @@ def calibrate_laplace_histogram(
     each, d = laplace_share(epsilon, delta, items_per_user)
     parameters = LaplaceHistogram(each, d, items_per_user)
 
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return outcome(laplace_histogram(sampled_counts(rows, items_per_user, noise), parameters, noise))
 
     return Calibrated(parameters.cost, delta, True, run)
@@ -52,7 +52,7 @@ def calibrate_gaussian_histogram(
     each = gaussian_share(epsilon, delta, items_per_user)
     parameters = GaussianHistogram(each, delta / 2, items_per_user)
 
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return outcome(gaussian_histogram(sampled_counts(rows, items_per_user, noise), parameters, noise))
 
     return Calibrated(replace(parameters.cost, alone=(epsilon, delta)), delta, True, run)
@@ -67,7 +67,7 @@ def calibrate_known_histogram(
     check_bins(bins)
     parameters = KnownHistogram(epsilon / items_per_user, len(bins), items_per_user, eta)
 
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         counts = sampled_counts(rows.restricted(bins), items_per_user, noise)
         return outcome(known_histogram(counts, parameters, noise))
 
@@ -81,7 +81,7 @@ def calibrate_sparse_vector(epsilon: float, bins: list[str], threshold: int, mos
     check_bins(bins)
     parameters = SparseVector(epsilon, len(bins), threshold, most)
 
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return outcome(sparse_vector(rows.restricted(bins).counts(), parameters, noise))
 
     return Calibrated(parameters.cost, 0.0, True, run, bins)

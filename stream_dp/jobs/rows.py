@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from stream_dp.batch.baskets import Baskets, baskets, distinct_users_per_item
+from stream_dp.batch.baskets import (
+    Baskets,
+    KnownBy,
+    Share,
+    Weighing,
+    baskets,
+    distinct_users_per_item,
+)
 from stream_dp.events.event import LONGEST_LABEL, BadRecord, Event, decode_event
+from stream_dp.jobs.counted import Counted, as_labels
 from stream_dp.jobs.request import Unit
 from stream_dp.jobs.stored_rows import USER_SHIFT, NoRoom, StoredRows
+from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 Integers = NDArray[np.int64]
 
@@ -31,14 +42,50 @@ _ROWS_IN_MEMORY = 1 << 24
 """From so many rows on they are stored in files."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class _ByName:
+    """`KnownBy` the names of users and items; users without a name by where their rows stand.
+
+    The bits are the first 64 of a hash of the name.  Whoever makes names whose bits agree makes samples alike, of which
+    each still depends on its own user's rows alone.
+    """
+
+    def __init__(self, users: "pa.LargeBinaryArray | _Places", labels: pa.LargeBinaryArray) -> None:
+        self._users, self._labels = users, labels
+
+    def users(self, numbers: Integers) -> Integers:
+        """See `KnownBy.users`."""
+        if isinstance(self._users, _Places):
+            return self._users.of(numbers)
+        return _bits(self._users.take(pa.array(numbers)))
+
+    def items(self, numbers: Integers) -> Integers:
+        """See `KnownBy.items`."""
+        return self._bits_of_labels[numbers]
+
+    def renamed(self, labels: pa.LargeBinaryArray) -> "_ByName":
+        """The same users, and items of these labels."""
+        return _ByName(self._users, labels)
+
+    @cached_property
+    def _bits_of_labels(self) -> Integers:
+        return _bits(self._labels)
+
+
+def _bits(names: pa.LargeBinaryArray) -> Integers:
+    """64 bits for each name."""
+    return np.frombuffer(
+        b"".join([blake2b(name, digest_size=8).digest() for name in names.to_pylist()]), "<i8"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Counted):
     """What a mechanism reads.
 
-    `users`, `items`: int64 of shape (rows,).  Items are numbered by their sorted labels (bytes), which keep their order
-    when a user goes away.  Users are numbered by first appearance, so others get other numbers then; why that may be:
-    `OneShotNoise.order`.  `labels`: UTF-8 as Arrow large_binary, of shape (items,).  `stored`: rows beyond memory, in
-    place of `users` and `items`; `ranks` has the item that each stored number means, or -1.
+    `users`, `items`: int64 of shape (rows,).  Users are numbered by first appearance, so others get other numbers when
+    a user goes away; why that may be: `OneShotNoise.order`.  `labels`: see `Counted`.  `stored`: rows beyond memory, in
+    place of `users` and `items`; `ranks` has the item that each stored number means, or -1.  `known_by`: what samples
+    know users and items by.
     """
 
     users: Integers
@@ -46,6 +93,7 @@ class Rows:
     labels: pa.LargeBinaryArray
     stored: StoredRows | None = None
     ranks: Integers | None = None
+    known_by: KnownBy | None = None
 
     def __len__(self) -> int:
         return len(self.items) if self.stored is None else len(self.stored)
@@ -59,41 +107,69 @@ class Rows:
             packed = self.stored.part(number)
             items = self.ranks[packed & _ITEM_MASK]
             kept = items >= 0
-            yield Rows((packed >> USER_SHIFT)[kept], items[kept], self.labels)
+            yield Rows((packed >> USER_SHIFT)[kept], items[kept], self.labels, known_by=self.known_by)
 
     def baskets(self) -> Baskets:
-        """What each user holds, all of it in memory."""
+        """See `Counted.baskets`."""
         parts = list(self.parts())
         users, items = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("users", "items")
         )
-        return baskets(users, items, len(self.labels))
+        return baskets(users, items, len(self.labels), self.known_by)
+
+    def weighing(self) -> Weighing:
+        """See `Counted.weighing`."""
+        return self.baskets() if self.stored is None else self
+
+    def weights(
+        self,
+        items_per_user: int,
+        share: Share,
+        noise: OneShotNoise,
+        stage: int = 0,
+        released: NDArray[np.bool_] | None = None,
+    ) -> Integers:
+        """See `Weighing.weights`."""
+        sums = np.zeros(len(self.labels), np.int64)
+        for part in self.parts():
+            sums += part.baskets().weights(items_per_user, share, noise, stage, released)
+        return sums
 
     def counts(self) -> Integers:
-        """How many distinct users hold each item, int64 of shape (items,)."""
+        """See `Counted.counts`."""
         counts = np.zeros(len(self.labels), np.int64)
         for part in self.parts():
             counts += distinct_users_per_item(part.users, part.items, len(self.labels))
         return counts
 
-    def names(self, items: Integers) -> list[str]:
-        """The labels of `items`."""
-        return [label.decode() for label in self.labels.take(pa.array(items)).to_pylist()]
-
-    def places(self, labels: list[str]) -> Integers:
-        """For every item its place in `labels`, or -1; int64 of shape (items,)."""
-        wanted = pa.array([label.encode() for label in labels], self.labels.type)
-        return pc.fill_null(pc.index_in(self.labels, wanted), -1).to_numpy().astype(np.int64)
-
     def restricted(self, bins: list[str]) -> "Rows":
-        """The rows that name one of `bins`, with items numbered by their place in it."""
-        places = self.places(bins)
-        labels = pa.array([each.encode() for each in bins], self.labels.type)
+        """See `Counted.restricted`."""
+        places, labels = self.places(bins), as_labels(bins)
+        known_by = self.known_by.renamed(labels) if isinstance(self.known_by, _ByName) else None
         if self.ranks is not None:
-            return Rows(self.users, self.items, labels, self.stored, np.append(places, -1)[self.ranks])
+            ranks = np.append(places, -1)[self.ranks]
+            return Rows(self.users, self.items, labels, self.stored, ranks, known_by)
         items = places[self.items] if len(self.labels) else self.items
         kept = items >= 0
-        return Rows(self.users[kept], items[kept], labels)
+        return Rows(self.users[kept], items[kept], labels, known_by=known_by)
+
+
+class _Places:
+    """Where units without a name stand: in which piece of the source, and the how manieth of it that is valid."""
+
+    def __init__(self) -> None:
+        self._firsts, self._pieces = [0], [0]
+
+    def begin(self, piece: int, first: int) -> None:
+        """The unit number `first`, and those after it, stand in the piece of this number."""
+        self._firsts.append(first)
+        self._pieces.append(piece)
+
+    def of(self, numbers: Integers) -> Integers:
+        """64 bits for each of these units."""
+        firsts, pieces = np.array(self._firsts), np.array(self._pieces)
+        found = np.searchsorted(firsts, numbers, "right") - 1
+        return pieces[found] << USER_SHIFT | (numbers - firsts[found])
 
 
 @dataclass
@@ -106,6 +182,7 @@ class RowCollector:
     without_user: int = 0
     malformed: int = 0
     _units: int = 0
+    _places: _Places = field(default_factory=_Places)
     _waiting: int = 0
     _users: list[Integers | pa.DictionaryArray] = field(default_factory=list)
     _items: list[pa.DictionaryArray] = field(default_factory=list)
@@ -113,6 +190,10 @@ class RowCollector:
     _labels: "_Names" = field(default_factory=lambda: _Names(_valid_labels))
     _packed: list[Integers] = field(default_factory=list)
     _stored: StoredRows | None = None
+
+    def begin(self, piece: int) -> None:
+        """What is added from now on stands in the piece of this number; before the first call, in piece 0."""
+        self._places.begin(piece, self._units)
 
     def add(self, users: pa.Array | Integers, items: pa.Array) -> None:
         """Rows of one chunk: names of users (missing or empty: none), or their numbers, beside names of items."""
@@ -164,12 +245,13 @@ class RowCollector:
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
         labels = labels.take(pa.array(order))
+        known_by = _ByName(self._user_names.names if len(self._user_names.names) else self._places, labels)
         if self._stored is not None:
             nothing = np.empty(0, np.int64)
-            return Rows(nothing, nothing, labels, self._stored, ranks)
+            return Rows(nothing, nothing, labels, self._stored, ranks, known_by)
         packed = np.concatenate([np.empty(0, np.int64), *self._packed])
         self._packed.clear()
-        return Rows(packed >> USER_SHIFT, ranks[packed & _ITEM_MASK], labels)
+        return Rows(packed >> USER_SHIFT, ranks[packed & _ITEM_MASK], labels, known_by=known_by)
 
     def _number(self) -> None:
         """Give numbers to the names that wait, and pack or store their rows."""

@@ -28,8 +28,8 @@ from stream_dp.jobs.calibrated import (
     check_sizes,
     outcome,
 )
+from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.defaults import GAUSSIAN_ALPHA, GAUSSIAN_COUNT_ITEMS, GAUSSIAN_UNION_ITEMS, LAPLACE_ITEMS
-from stream_dp.jobs.rows import Rows
 from stream_dp.jobs.shares import DOWN
 from stream_dp.privacy.accounting import gaussian_rho
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -42,7 +42,7 @@ def _union(run: Callable[..., Any], kind: Callable[..., Any], items: int) -> Cal
         check_guarantee(epsilon, delta)
         check_sizes(items_per_user=items_per_user)
         parameters = kind(epsilon, delta, items_per_user)
-        return _by_baskets(run, parameters, delta)
+        return _by_weights(run, parameters, delta)
 
     return calibrated
 
@@ -80,11 +80,11 @@ def calibrate_greedy_transfer(
         [*frequencies.values(), 0], np.int64
     )  # the last is for labels that the public data lack
 
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         known = public[rows.places(list(frequencies))]
         return outcome(greedy_transfer(rows.baskets(), known, parameters, noise))
 
-    return Calibrated(parameters.cost, delta, False, run)
+    return Calibrated(parameters.cost, delta, False, run, divides=False)
 
 
 def calibrate_sips(epsilon: float, delta: float, items_per_user: int = GAUSSIAN_UNION_ITEMS) -> Calibrated:
@@ -92,16 +92,25 @@ def calibrate_sips(epsilon: float, delta: float, items_per_user: int = GAUSSIAN_
     check_guarantee(epsilon, delta)
     check_sizes(items_per_user=items_per_user)
     parameters = Sips(gaussian_rho(epsilon, delta / 2) * DOWN, delta / 2, items_per_user)
-    return _by_baskets(sips, parameters, delta)
+    return _by_weights(sips, parameters, delta)
+
+
+def _by_weights(release: Callable[..., BatchResult], parameters: Any, delta: float) -> Calibrated:
+    """A mechanism of labels, without counts, from weights that users give without looking at each other."""
+
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
+        return outcome(release(rows.weighing(), parameters, noise))
+
+    return Calibrated(parameters.cost, delta, False, run)
 
 
 def _by_baskets(release: Callable[..., BatchResult], parameters: Any, delta: float) -> Calibrated:
-    """A mechanism of labels, without counts, from what each user holds."""
+    """A mechanism of labels, without counts, from what each user holds, where one comes after the other."""
 
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return outcome(release(rows.baskets(), parameters, noise))
 
-    return Calibrated(parameters.cost, delta, False, run)
+    return Calibrated(parameters.cost, delta, False, run, divides=False)
 
 
 def _greedy_parameters(epsilon: float, delta: float, tokens: int, alpha: float) -> Greedy:

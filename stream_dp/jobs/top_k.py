@@ -42,8 +42,8 @@ from stream_dp.jobs.calibrated import (
     outcome,
     sampled_counts,
 )
+from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.defaults import GAUSSIAN_TOP_ITEMS, LAPLACE_ITEMS
-from stream_dp.jobs.rows import Rows
 from stream_dp.jobs.shares import DOWN, gaussian_share, laplace_share
 from stream_dp.privacy.accounting import zcdp_rho
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -59,7 +59,7 @@ def calibrate_laplace_top_k(
     each, d = laplace_share(epsilon, delta, items_per_user)
     parameters = LaplaceTopK(each, d, items_per_user, kbar)
 
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return outcome(laplace_top_k(sampled_counts(rows, items_per_user, noise), parameters, noise), k)
 
     return Calibrated(parameters.cost, delta, True, run)
@@ -75,7 +75,7 @@ def calibrate_gaussian_top_k(
     each = gaussian_share(epsilon, delta, items_per_user)
     parameters = GaussianTopK(each, delta / 2, items_per_user, kbar)
 
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return outcome(gaussian_top_k(sampled_counts(rows, items_per_user, noise), parameters, noise), k)
 
     return Calibrated(replace(parameters.cost, alone=(epsilon, delta)), delta, True, run)
@@ -189,7 +189,7 @@ def _ranks_up_to(k: int, least: int, penalty: float) -> Ranks:
 def _by_rank(release: Callable[..., Gap], parameters: Any, delta: float) -> Calibrated:
     """A mechanism that releases a rank and names no label."""
 
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return Outcome(np.empty(0, np.int64), rank=release(rows.counts(), parameters, noise).rank)
 
     return Calibrated(parameters.cost, delta, False, run)
@@ -200,7 +200,7 @@ def _by_counts(
 ) -> Calibrated:
     """A mechanism of labels, without counts, from how many users hold each; with `bins`, only of these."""
 
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         read = rows if bins is None else rows.restricted(bins)
         return outcome(release(read.counts(), parameters, noise))
 

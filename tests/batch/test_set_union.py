@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from stream_dp.batch import laplace_tails
+from stream_dp.batch.baskets import spread_weights
 from stream_dp.batch.cost import Cost, pure
 from stream_dp.batch.set_union import (
     UNIT,
@@ -24,8 +25,7 @@ from stream_dp.batch.set_union import (
     gaussian_weighted,
     laplace_count,
     laplace_weighted,
-    spread_weights,
-    square_root_weights,
+    square_root_share,
 )
 from stream_dp.batch.set_union_thresholds import (
     analytic_gaussian_sigma,
@@ -82,7 +82,7 @@ def test_weights_are_exact_sums_that_one_user_moves_by_at_most_one() -> None:
         assert size * (UNIT // size) <= UNIT
         assert size * int(np.floor(UNIT / np.sqrt(size))) ** 2 <= UNIT**2
     expected = sum(np.floor(UNIT / np.sqrt(user)) for user in range(1, 30)) / UNIT
-    assert square_root_weights(kept)[0] == expected
+    assert (spread_weights(kept, square_root_share) / UNIT)[0] == expected
     assert spread_weights(kept, lambda sizes: UNIT // sizes)[0] == sum(UNIT // u for u in range(1, 30))
 
 
@@ -238,7 +238,7 @@ def test_gaussian_weighted_release_is_exactly_private_and_half_the_noise_is_not(
     sigma = analytic_gaussian_sigma(epsilon, delta / 2)
 
     def chances(rows: Rows, sigma: float = sigma) -> NDArray[np.float64]:
-        weights = square_root_weights(grouped(rows, 4))
+        weights = spread_weights(grouped(rows, 4), square_root_share) / UNIT
         threshold = shared_budget_gaussian(sigma, delta / 2, limit)
         return np.where(weights > 0, norm.sf((threshold - weights) / sigma), 0.0)
 
