@@ -23,7 +23,7 @@ WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-kafka chart coverage lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies clean
+.PHONY: help install demo test test-kafka chart spark coverage lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test-kafka: install ## run the system tests that a broker could change against A
 
 chart: install .venv/.installed-chart ## render the Helm chart, compare it with the schemas of Kubernetes, and run what it runs
 	.venv/bin/python -m pytest tests/deploy/test_chart.py
+
+spark: install .venv/.installed-spark ## run jobs on Apache Spark, with the same results as in one process (needs Java 17)
+	.venv/bin/python -m pytest tests/spark
 
 coverage: install ## measure how much of the package the tests in one process run
 	$(PYTEST) --ignore tests/system --cov --cov-report term-missing

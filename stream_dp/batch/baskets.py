@@ -7,8 +7,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.privacy.one_shot_noise import OneShotNoise
-
 Integers = NDArray[np.int64]
 
 _KEY_BITS = 63
@@ -20,6 +18,14 @@ Share = Callable[[Integers], Integers | NDArray[np.float64]]
 def each_once(sizes: Integers) -> Integers:
     """The `Share` by which weights are numbers of users."""
     return np.ones_like(sizes)
+
+
+class Marks(Protocol):
+    """Gives each item of each user a uniform mark."""
+
+    def sample_marks(self, stage: int, users: Integers, items: Integers) -> NDArray[np.uint64]:
+        """See `OneShotNoise.sample_marks`."""
+        ...
 
 
 class Weighing(Protocol):
@@ -34,7 +40,7 @@ class Weighing(Protocol):
         self,
         items_per_user: int,
         share: Share,
-        noise: OneShotNoise,
+        marks: Marks,
         stage: int = 0,
         released: NDArray[np.bool_] | None = None,
     ) -> Integers:
@@ -80,13 +86,13 @@ class Baskets:
         self,
         items_per_user: int,
         share: Share,
-        noise: OneShotNoise,
+        marks: Marks,
         stage: int = 0,
         released: NDArray[np.bool_] | None = None,
     ) -> Integers:
         """See `Weighing.weights`."""
         left = self if released is None else without(self, released)
-        return spread_weights(sample(left, items_per_user, noise, stage), share)
+        return spread_weights(sample(left, items_per_user, marks, stage), share)
 
     @property
     def sizes(self) -> Integers:
@@ -132,7 +138,7 @@ def distinct_users_per_item(users: Integers, items: Integers, item_count: int) -
     return np.bincount(distinct, minlength=item_count)
 
 
-def sample(all_baskets: Baskets, items_per_user: int, noise: OneShotNoise, stage: int = 0) -> Baskets:
+def sample(all_baskets: Baskets, items_per_user: int, marks: Marks, stage: int = 0) -> Baskets:
     """At most `items_per_user` items of each user, a uniform choice which each user makes without the others.
 
     Whatever the key, who else is there changes nothing of a user's choice where users and items are known by names.
@@ -147,9 +153,9 @@ def sample(all_baskets: Baskets, items_per_user: int, noise: OneShotNoise, stage
     users, items = all_baskets.users[over], all_baskets.items[crowded]
     if all_baskets.known_by is not None:
         users, items = all_baskets.known_by.users(users), all_baskets.known_by.items(items)
-    marks = noise.sample_marks(stage, np.repeat(users, crowds), items)
+    drawn = marks.sample_marks(stage, np.repeat(users, crowds), items)
     kept = np.ones(len(all_baskets.items), np.bool_)
-    kept[crowded] = _least_marked(holders, crowds, marks, items_per_user)
+    kept[crowded] = _least_marked(holders, crowds, drawn, items_per_user)
     return replace(
         all_baskets,
         starts=np.concatenate([[0], np.cumsum(np.minimum(sizes, items_per_user))]),

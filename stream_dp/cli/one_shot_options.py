@@ -34,6 +34,13 @@ ItemsPerUser = Annotated[
         f"and {GAUSSIAN_COUNT_ITEMS} for other counts with it, {LAPLACE_ITEMS} with Laplace noise",
     ),
 ]
+EngineName = Annotated[
+    Literal["local", "spark"],
+    reading(
+        "--engine",
+        help="Where rows are read and counted: in this process, or by Apache Spark.  The result is the same.",
+    ),
+]
 Plot = Annotated[Path | None, showing(metavar="FILE.png", help="Draw the counts.")]
 
 
@@ -80,6 +87,7 @@ class Job(options.Servers):
         str | None,
         reading(metavar="NAME", help="Column of items. [default: item or items]"),
     ] = None
+    engine: EngineName = "local"
     source: Annotated[
         str | None,
         reading(

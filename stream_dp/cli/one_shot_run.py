@@ -29,6 +29,7 @@ from stream_dp.jobs.publishing import check_place, publish
 from stream_dp.jobs.request import BadRequest, JobRequest, request_from
 from stream_dp.jobs.result import JobResult, whole
 from stream_dp.jobs.runner import JobRunner
+from stream_dp.jobs.spark import ENGINES
 from stream_dp.jobs.steps import Site, prepare
 
 _COMMANDS = "command line"
@@ -88,7 +89,10 @@ def _site(request: JobRequest, job: Job) -> tuple[Settings, Site]:
     ):
         settings = replace(job, stream="none").load()
         return settings, Site(
-            settings.kafka_address, create_topics=settings.create_topics, unmetered=settings.unmetered
+            settings.kafka_address,
+            create_topics=settings.create_topics,
+            unmetered=settings.unmetered,
+            engine=ENGINES[job.engine](),
         )
     settings = job.load()
     return settings, Site(
@@ -98,6 +102,7 @@ def _site(request: JobRequest, job: Job) -> tuple[Settings, Site]:
         create_topics=settings.create_topics,
         unmetered=settings.unmetered,
         mapping=settings.mapping,
+        engine=ENGINES[job.engine](),
     )
 
 

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from stream_dp.batch.baskets import Baskets, Share, Weighing
-from stream_dp.privacy.one_shot_noise import OneShotNoise
+from stream_dp.batch.baskets import Baskets, Marks, Share, Weighing
 
 Integers = NDArray[np.int64]
 
@@ -35,7 +34,7 @@ class Counted(ABC):
         self,
         items_per_user: int,
         share: Share,
-        noise: OneShotNoise,
+        marks: Marks,
         stage: int = 0,
         released: NDArray[np.bool_] | None = None,
     ) -> Integers:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stream_dp.batch.baskets import (
     Baskets,
-    KnownBy,
+    Marks,
     Share,
     Weighing,
     baskets,
@@ -23,7 +23,6 @@ from stream_dp.events.event import LONGEST_LABEL, BadRecord, Event, decode_event
 from stream_dp.jobs.counted import Counted, as_labels
 from stream_dp.jobs.request import Unit
 from stream_dp.jobs.stored_rows import USER_SHIFT, NoRoom, StoredRows
-from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 Integers = NDArray[np.int64]
 
@@ -42,7 +41,7 @@ _ROWS_IN_MEMORY = 1 << 24
 """From so many rows on they are stored in files."""
 
 
-class _ByName:
+class ByName:
     """`KnownBy` the names of users and items; users without a name by where their rows stand.
 
     The bits are the first 64 of a hash of the name.  Whoever makes names whose bits agree makes samples alike, of which
@@ -62,9 +61,13 @@ class _ByName:
         """See `KnownBy.items`."""
         return self._bits_of_labels[numbers]
 
-    def renamed(self, labels: pa.LargeBinaryArray) -> "_ByName":
+    def names(self, numbers: Integers) -> pa.LargeBinaryArray | None:
+        """The names of these users; None where users have none."""
+        return None if isinstance(self._users, _Places) else self._users.take(pa.array(numbers))
+
+    def renamed(self, labels: pa.LargeBinaryArray) -> "ByName":
         """The same users, and items of these labels."""
-        return _ByName(self._users, labels)
+        return ByName(self._users, labels)
 
     @cached_property
     def _bits_of_labels(self) -> Integers:
@@ -93,7 +96,7 @@ class Rows(Counted):
     labels: pa.LargeBinaryArray
     stored: StoredRows | None = None
     ranks: Integers | None = None
-    known_by: KnownBy | None = None
+    known_by: ByName | None = None
 
     def __len__(self) -> int:
         return len(self.items) if self.stored is None else len(self.stored)
@@ -125,14 +128,14 @@ class Rows(Counted):
         self,
         items_per_user: int,
         share: Share,
-        noise: OneShotNoise,
+        marks: Marks,
         stage: int = 0,
         released: NDArray[np.bool_] | None = None,
     ) -> Integers:
         """See `Weighing.weights`."""
         sums = np.zeros(len(self.labels), np.int64)
         for part in self.parts():
-            sums += part.baskets().weights(items_per_user, share, noise, stage, released)
+            sums += part.baskets().weights(items_per_user, share, marks, stage, released)
         return sums
 
     def counts(self) -> Integers:
@@ -145,7 +148,7 @@ class Rows(Counted):
     def restricted(self, bins: list[str]) -> "Rows":
         """See `Counted.restricted`."""
         places, labels = self.places(bins), as_labels(bins)
-        known_by = self.known_by.renamed(labels) if isinstance(self.known_by, _ByName) else None
+        known_by = self.known_by.renamed(labels) if self.known_by is not None else None
         if self.ranks is not None:
             ranks = np.append(places, -1)[self.ranks]
             return Rows(self.users, self.items, labels, self.stored, ranks, known_by)
@@ -174,13 +177,14 @@ class _Places:
 
 @dataclass
 class RowCollector:
-    """Takes chunks of rows as a reader meets them; what it leaves out it counts.  Both numbers are PRIVATE.
+    """Takes chunks of rows as a reader meets them; what it leaves out it counts.  These numbers are PRIVATE.
 
     Memory grows with the names of users and items, and not with the rows.
     """
 
     without_user: int = 0
     malformed: int = 0
+    added: int = 0
     _units: int = 0
     _places: _Places = field(default_factory=_Places)
     _waiting: int = 0
@@ -202,6 +206,7 @@ class RowCollector:
             self._users.append(users if numbered else _encoded(users))
             self._items.append(_encoded(items))
             self._waiting += len(items)
+            self.added += len(items)
             if self._waiting >= _ROWS_AT_ONCE:
                 self._number()
 
@@ -245,7 +250,7 @@ class RowCollector:
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
         labels = labels.take(pa.array(order))
-        known_by = _ByName(self._user_names.names if len(self._user_names.names) else self._places, labels)
+        known_by = ByName(self._places if self._units else self._user_names.names, labels)
         if self._stored is not None:
             nothing = np.empty(0, np.int64)
             return Rows(nothing, nothing, labels, self._stored, ranks, known_by)

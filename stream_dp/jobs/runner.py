@@ -119,7 +119,7 @@ class JobRunner:
             self._check(request.id)
             self.store.report(request.id, "charging")
             pay(prepared, charge_id, plan.key, ledger, asked)
-            result = compute(prepared, self._site.kafka, plan.key, cost, self._progress(request.id))
+            result = compute(prepared, self._site, plan.key, cost, self._progress(request.id))
             self._check(request.id)
         except JobCancelled:
             result = of_request(request, "cancelled")

@@ -6,7 +6,7 @@ read; from then on nothing in the data makes the job fail, unless it outgrows me
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -18,12 +18,12 @@ from stream_dp.config.events_section import EventsSection
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.registry import Registered, Registry, not_registered
 from stream_dp.jobs.calibrated import Calibrated
-from stream_dp.jobs.file_rows import Progress, RowFile, digest_of, find_file, locate, read_file
+from stream_dp.jobs.engine import Engine, ThisProcess
+from stream_dp.jobs.file_rows import Progress, RowFile, digest_of, find_file, locate
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest, Source, Unit
 from stream_dp.jobs.result import JobResult, ResultCost, done
-from stream_dp.jobs.rows import RowCollector
-from stream_dp.jobs.topic_rows import TopicRange, find_again, find_range, mapping_of, read_topic
+from stream_dp.jobs.topic_rows import TopicRange, find_again, find_range, mapping_of
 from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.keyed_noise import key_check, subkey
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -40,6 +40,7 @@ class Site:
     """Where jobs run.  `events` is the stream's topic, if there is a stream, and `data_source` what its settings say.
 
     `mapping`: how the settings say that the records of `events` are read.
+    `engine`: where rows are read and counted.
     `files`: whether files may be read; where a `folder` is given, only from below it.  `create_topics`: whether the
     journal of a ledger is made where it is not there.  `unmetered`: whether sources without a budget may be charged.
     """
@@ -52,6 +53,7 @@ class Site:
     create_topics: bool = True
     unmetered: bool = False
     mapping: EventsSection | None = None
+    engine: Engine = field(default_factory=ThisProcess)
 
     def ledger(self, redis: Redis, source: str) -> JournaledLedger:
         """The ledger of a data source, with its journal.  Raises `LedgerRefused`."""
@@ -143,6 +145,7 @@ def prepare(
     open, when the job was asked for the first time.
     """
     calibrated = calibrate(request, chosen)
+    site.engine.check(request.mechanism, calibrated)
     source = request.source
     place: TopicRange | RowFile
     if source.file is None:
@@ -262,33 +265,28 @@ def _digest(request: JobRequest, key: bytes) -> str:
     return blake2b(f"{request.digest} {key_check(key)}".encode(), digest_size=16).hexdigest()
 
 
-def compute(prepared: Prepared, kafka: Kafka, key: bytes, cost: ResultCost, progress: Progress) -> JobResult:
+def compute(prepared: Prepared, site: Site, key: bytes, cost: ResultCost, progress: Progress) -> JobResult:
     """Read the source and run the mechanism with noise from `key`, which serves this job alone.
 
     Raises KafkaError, `BadRequest` where a file is not the one that was registered any more, and whatever `progress`
     raises.
     """
     request, place = prepared.request, prepared.place
-    collector = RowCollector()
-    if isinstance(place, TopicRange):
-        read_topic(kafka, place, prepared.unit, collector, progress)
-    else:
-        read_file(place, prepared.unit, collector, progress)
-        if place.state != prepared.file_state:
-            raise BadRequest(
-                f"the file {request.source.file!r} was written while it was read, so nothing is released; what was "
-                "charged stays charged"
-            )
-    rows = collector.rows()
+    rows, seen = site.engine.rows(place, prepared.unit, site.kafka, progress)
+    noise = OneShotNoise(subkey(key, b"job " + request.digest.encode()))
+    found = prepared.calibrated.run(rows, noise)
+    if isinstance(place, RowFile) and place.state != prepared.file_state:
+        raise BadRequest(
+            f"the file {request.source.file!r} was written while it was read, so nothing is released; what was "
+            "charged stays charged"
+        )
     logger.info(
         "job %s: %d rows, and left out %d without a user and %d malformed ones (private numbers)",
         request.id,
-        len(rows),
-        collector.without_user,
-        collector.malformed,
+        seen.rows,
+        seen.without_user,
+        seen.malformed,
     )
-    noise = OneShotNoise(subkey(key, b"job " + request.digest.encode()))
-    found = prepared.calibrated.run(rows, noise)
     labels = prepared.calibrated.bins or []
     names = [labels[item] for item in found.items] if labels else rows.names(found.items)
     result = done(request, prepared.calibrated, cost, found, names)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,6 +19,28 @@ from stream_dp.jobs.request import BadRequest, Source, Unit, time_in
 from stream_dp.jobs.rows import RowCollector
 from stream_dp.kafka import log
 from stream_dp.privacy.vector import Vector
+
+PIECE_RECORDS = 1 << 17
+"""So many offsets of a partition are a piece: what can be read alone."""
+
+
+class Stretch(NamedTuple):
+    """The offsets from `first` to before `end` of a partition; its pieces are numbered from `piece` on."""
+
+    piece: int
+    partition: int
+    first: int
+    end: int
+
+    def piece_of(self, record: Any) -> int:
+        """The number of the piece in which a record stands."""
+        return self.piece + (int(record.offset) - self.first) // PIECE_RECORDS
+
+    @property
+    def pieces(self) -> Iterator["Stretch"]:
+        """Each of its pieces by itself."""
+        for number, first in enumerate(range(self.first, self.end, PIECE_RECORDS), self.piece):
+            yield Stretch(number, self.partition, first, min(first + PIECE_RECORDS, self.end))
 
 
 @dataclass(frozen=True)
@@ -42,6 +66,14 @@ class TopicRange:
     def records(self) -> int:
         """How many offsets it spans."""
         return sum(self.ends) - sum(self.firsts)
+
+    @property
+    def stretches(self) -> Iterator[Stretch]:
+        """What is read of each partition."""
+        piece = 0
+        for number, first, end in self.partitions:
+            yield Stretch(piece, number, first, end)
+            piece += -(-(end - first) // PIECE_RECORDS)
 
     @property
     def partitions(self) -> Iterator[tuple[int, int, int]]:
@@ -86,16 +118,31 @@ def read_topic(
     kafka: Kafka, chosen: TopicRange, unit: Unit, collector: RowCollector, progress: Progress
 ) -> None:
     """Add the records of a range to `collector`, partition by partition.  Raises KafkaError, a time-out included."""
-    decode = None if chosen.mapping is None else decoder_of(chosen.mapping)
     before = 0
-    for number, first, end in chosen.partitions:
-        for reached, batch in log.read_batches(kafka, chosen.topic, first, end, number):
+    for stretch in chosen.stretches:
+        for reached in read_stretch(kafka, chosen, stretch, unit, collector):
+            progress(before + reached - stretch.first, chosen.records)
+        before += stretch.end - stretch.first
+
+
+def read_stretch(
+    kafka: Kafka, chosen: TopicRange, stretch: Stretch, unit: Unit, collector: RowCollector
+) -> Iterator[int]:
+    """Add the records of a stretch of `chosen` to `collector`; gives the offsets that are reached."""
+    decode = None if chosen.mapping is None else decoder_of(chosen.mapping)
+    piece = -1
+    for reached, batch in log.read_batches(
+        kafka, chosen.topic, stretch.first, stretch.end, stretch.partition
+    ):
+        for number, records in groupby(batch, stretch.piece_of):
+            if number != piece:
+                collector.begin(number)
+                piece = number
             if decode is None:
-                collector.add_events([record.value for record in batch], unit)
+                collector.add_events([record.value for record in records], unit)
             else:
-                collector.add_events([Record.of(record) for record in batch], unit, decode)
-            progress(before + reached - first, chosen.records)
-        before += end - first
+                collector.add_events([Record.of(record) for record in records], unit, decode)
+        yield reached
 
 
 def _held(kafka: Kafka, topic: str) -> list[log.Offsets]:

@@ -19,8 +19,9 @@ from stream_dp.jobs.calibrated import (
     check_guarantee,
     check_sizes,
 )
+from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.request import Protects
-from stream_dp.jobs.rows import SEPARATOR, Rows
+from stream_dp.jobs.rows import SEPARATOR
 from stream_dp.jobs.shares import DOWN
 from stream_dp.privacy.accounting import zcdp_rho
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -42,7 +43,7 @@ def calibrate_stable_votes(
     rho = zcdp_rho(epsilon, delta / 2) / queries * DOWN
     parameters = LabelVotes(rho, delta / 2 / queries * DOWN, k, queries, protect)
 
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         votes, counts = _by_example(rows, examples), rows.counts()
         width = max(map(len, votes), default=0)
         tallies = np.zeros((queries, width), np.int64)
@@ -68,7 +69,7 @@ def calibrate_argmax_votes(
     parameters = ArgmaxVotes(each, len(bins), queries, protect)
     names = [vote(example, label) for example, label in product(examples, bins)]
 
-    def run(rows: Rows, noise: OneShotNoise) -> Outcome:
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         tallies = rows.restricted(names).counts().reshape(queries, len(bins))
         chosen = argmax_votes(tallies, parameters, noise)
         return Outcome(np.arange(queries) * len(bins) + chosen)
@@ -87,7 +88,7 @@ def columns_of(votes: Sequence[str]) -> tuple[list[str], list[str]]:
     return [example for example, _, _ in pairs], [label for _, _, label in pairs]
 
 
-def _by_example(rows: Rows, examples: list[str]) -> list[Integers]:
+def _by_example(rows: Counted, examples: list[str]) -> list[Integers]:
     """For each example the items that are votes about it, by rising number."""
     found: dict[str, list[int]] = {example: [] for example in examples}
     for number, name in enumerate(rows.labels.to_pylist()):

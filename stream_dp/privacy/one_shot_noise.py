@@ -34,6 +34,7 @@ and b = 1, and then the larger true count comes first.
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import lru_cache
 
@@ -138,17 +139,14 @@ class OneShotNoise:
         `stage` tells the samples of successive rounds apart.  Marks are independent whatever the numbers are, so the
         numbers of users need not stay with them, nor those of items; see `order`.
         """
-        return self._hash(b"one-shot sample %d" % stage, users, items)[:, 0]
+        return self.sampler(stage).sample_marks(stage, users, items)
+
+    def sampler(self, stage: int) -> "Sampler":
+        """What draws the samples of one round."""
+        return Sampler(subkey(self._key, b"one-shot sample %d" % stage))
 
     def _hash(self, purpose: bytes, first: Integers, second: Integers) -> NDArray[np.uint64]:
-        """AES-256 of each pair under a key of its own, as words of shape (pairs, 2)."""
-        encryptor = Cipher(algorithms.AES(subkey(self._key, purpose)), modes.ECB()).encryptor()
-        blocks = np.empty((len(first), 2), np.dtype("<i8"))
-        blocks[:, 0] = first
-        blocks[:, 1] = second
-        if not len(blocks):
-            return np.empty((0, 2), np.uint64)
-        return np.frombuffer(encryptor.update(blocks.data.cast("B")), _WORD).reshape(-1, 2)
+        return _blocks(subkey(self._key, purpose), first, second)
 
     def _geometric(self, digits: NDArray[np.uint64], size: int) -> Integers:
         """`size` draws of G, P(G >= n) = exp(-n / scale), digit by digit; time does not depend on the values."""
@@ -159,6 +157,28 @@ class OneShotNoise:
             digit = (first < high) | ((first == high) & (second < low))
             values |= digit.astype(np.int64) << place
         return values
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """What a sample needs of a run's randomness: a key that tells nothing of other draws, for other machines too."""
+
+    key: bytes
+
+    def sample_marks(self, stage: int, users: Integers, items: Integers) -> NDArray[np.uint64]:
+        """See `OneShotNoise.sample_marks`; the key is that of one stage."""
+        return _blocks(self.key, users, items)[:, 0]
+
+
+def _blocks(key: bytes, first: Integers, second: Integers) -> NDArray[np.uint64]:
+    """AES-256 of each pair, as words of shape (pairs, 2)."""
+    encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+    blocks = np.empty((len(first), 2), np.dtype("<i8"))
+    blocks[:, 0] = first
+    blocks[:, 1] = second
+    if not len(blocks):
+        return np.empty((0, 2), np.uint64)
+    return np.frombuffer(encryptor.update(blocks.data.cast("B")), _WORD).reshape(-1, 2)
 
 
 def _unit(words: NDArray[np.uint64]) -> Floats:

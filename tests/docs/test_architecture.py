@@ -53,6 +53,7 @@ OF_NO_FOLDER = {
     "docs": "documents and schemas",
     "deploy": "the chart and the units that run it as a service",
     "fuzz": "the decoders, guided by coverage",
+    "spark": "jobs on Apache Spark",
     "vectors": "expected values from elsewhere",
     "apache_kafka": "starts a Kafka",
     "kafka_connect": "starts Kafka Connect",

@@ -131,8 +131,9 @@ def expected(place: Place, result: JobResult, request: dict[str, Any]) -> JobRes
     assert plan is not None
     assert result.cost is not None
     settings = place.settings
-    prepared = prepare(decoded, Site(settings.kafka, settings.events))
-    return compute(prepared, settings.kafka, plan.key, result.cost, lambda done, total: None)
+    site = Site(settings.kafka, settings.events)
+    prepared = prepare(decoded, site)
+    return compute(prepared, site, plan.key, result.cost, lambda done, total: None)
 
 
 def test_killed_at_every_step_a_job_is_charged_once_and_releases_one_result(place: Place) -> None:
