@@ -15,9 +15,13 @@ export function drawMovers(pin) {
   const falling = moves.filter((label) => recent.moves.get(label) < 0).slice(0, MOST);
   list($("rising"), rising, "▲", "rising", pin);
   list($("falling"), falling, "▼", "falling", pin);
-  const when = isKnown ? `in the ${inWords(recent.window)}, beside the time of that length before` : "";
-  put($("movers-note"), !isKnown ? "There are not yet two windows to compare."
-    : moves.length ? `More than noise explains, ${when}.` : `Nothing rose or fell by more than noise explains, ${when}.`);
+  put($("movers-note"), isKnown ? note(inWords(recent.window), moves.length > 0) : "There are not yet two windows to compare.");
+}
+
+/* What the numbers are. */
+function note(window, isAnything) {
+  return isAnything ? `Counts of the ${window}. They differ from those of the time of that length before by more than noise explains.`
+    : `Nothing rose or fell in the ${window} by more than noise explains, beside the time of that length before.`;
 }
 
 function list(target, labels, mark, word, pin) {

@@ -1,17 +1,19 @@
-/* Light, dark, or what the system asks for. */
+/* Light, dark, or what the system asks for, or in a notebook its own theme. */
 
 import { $ } from "./dom.js";
 import { remember, remembered } from "./memory.js";
 
 const THEMES = ["system", "light", "dark"];
+const around = document.documentElement.dataset.theme;
 
 function known() {
   return THEMES.find((each) => each === remembered("theme", "system")) || "system";
 }
 
 function setTheme(theme) {
-  if (theme === "system") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
+  const drawn = theme === "system" ? around : theme;
+  if (drawn) document.documentElement.dataset.theme = drawn;
+  else delete document.documentElement.dataset.theme;
   $("theme").textContent = `Theme: ${theme}`;
   remember("theme", theme);
 }

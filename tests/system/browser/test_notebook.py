@@ -10,6 +10,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 import stream_dp
+from tests.dashboard.chromium import prefer
 from tests.dashboard.page import expected_rows, rows, shown_rows, text, wait_for, wait_for_round
 from tests.dashboard.running import PATIENCE
 from tests.example_releases import release
@@ -85,6 +86,20 @@ def test_it_begins_in_the_past_and_a_second_cell_shows_it_too(stream: Stream, br
         browser.execute_script("away(); again()")
         enter(browser)
         wait_for_round(browser, 7)
+
+
+@pytest.mark.parametrize(("light", "theme"), [("false", "dark"), ("true", "light")])
+def test_it_has_the_theme_of_jupyterlab(stream: Stream, browser: Chrome, light: str, theme: str) -> None:
+    write(stream, release(1, {"tea": 400}))
+    prefer(browser, "light" if theme == "dark" else "dark")
+    with chart(browser, stream):
+        browser.switch_to.default_content()
+        browser.execute_script(f"document.body.dataset.jpThemeLight = '{light}'; away(); again()")
+        enter(browser)
+        wait_for_round(browser, 1)
+        assert browser.execute_script("return document.documentElement.dataset.theme") == theme
+        drawn = "return getComputedStyle(document.body).colorScheme"
+        assert browser.execute_script(drawn) == theme
 
 
 def test_the_page_sees_nothing_of_the_notebook(stream: Stream, browser: Chrome) -> None:

@@ -56,7 +56,10 @@ def test_what_rises_stands_beside_it_and_a_click_shows_it_over_time(
     wait_for_round(browser, 30)
     wait_for(browser, lambda: text(browser, "rising") == "▲milk rising, 1,500")
     assert text(browser, "falling") == ""
-    assert text(browser, "movers-note").startswith("More than noise explains, in the last 5 minutes, ")
+    assert text(browser, "movers-note") == (
+        "Counts of the last 5 minutes. They differ from those of the time of that length before by more than noise "
+        "explains."
+    )
     browser.find_element(By.CSS_SELECTOR, "#rising button").click()
     assert text(browser, "legend") == "milk"
 
