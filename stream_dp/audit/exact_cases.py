@@ -167,9 +167,9 @@ class KeepsTrueCounts(RunningHistogram):
         tau: NDArray[np.int32],
         heads: Sequence[bytes],
     ) -> ReleasedBlock:
-        rows = np.flatnonzero(self._counts[: len(self._labels)] >= tau[0])
+        rows = np.flatnonzero(self._counts[: len(self._seen)] >= tau[0])
         self._keep(rows, np.full(len(rows), rounds[0]))
-        self._visible.include(rows, self._labels)
+        self._visible.include(rows, self._seen.texts)
         return super()._release(rounds, noisy, tau, heads)
 
 

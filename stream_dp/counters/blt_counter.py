@@ -70,7 +70,7 @@ class BltCounter:
     def _grow(self, labels: int) -> None:
         """Room for that many labels; the new ones have no noise yet."""
         if labels > self._high.shape[1]:
-            room = np.zeros((2, self._law.size, labels + labels // 2))
+            room = np.zeros((2, self._law.size, labels + labels // 8))
             room[0, :, : self.labels] = self._high[:, : self.labels]
             room[1, :, : self.labels] = self._low[:, : self.labels]
             self._high, self._low = room

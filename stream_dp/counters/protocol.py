@@ -187,9 +187,9 @@ class RunningCounter(CalibratedCounter, frozen=True, omit_defaults=True):
 
 
 def grown(cells: NDArray[Any], size: int) -> NDArray[Any]:
-    """`cells` with room for at least `size` rows, half more than asked so that growth costs little on average."""
+    """`cells` with room for at least `size` rows, an eighth more than asked so that growth costs little on average."""
     if size <= len(cells):
         return cells
-    larger = np.zeros((size + size // 2, *cells.shape[1:]), cells.dtype)
+    larger = np.zeros((size + size // 8, *cells.shape[1:]), cells.dtype)
     larger[: len(cells)] = cells
     return larger

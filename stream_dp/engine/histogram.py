@@ -7,15 +7,17 @@ is cut into blocks.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress, filterfalse
+from itertools import chain, compress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import CalibratedCounter, Column, CounterState, Hits, grown
+from stream_dp.engine.label_texts import LabelTexts
 from stream_dp.engine.noise_table import BlockState, PrunedTable, Pruning, WholeTable
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
 from stream_dp.engine.round_chain import chain_heads
+from stream_dp.engine.seen_labels import SeenLabels
 from stream_dp.engine.sorting import sorted_by_count
 from stream_dp.engine.visible_labels import VisibleLabels, hide_below, hide_until
 from stream_dp.errors import StreamDpError
@@ -41,7 +43,7 @@ class HistogramState:
     """
 
     history: bytes
-    labels: list[str]
+    labels: Sequence[str]
     counts: NDArray[np.int32]
     counter: CounterState
     block: BlockState | None = None
@@ -57,7 +59,11 @@ class HistogramState:
         """
         since = np.ones(len(labels), np.int32) if shown and len(labels) else None
         return cls(
-            EMPTY_HISTORY, list(labels), np.zeros(len(labels), np.int32), CounterState(), shown_since=since
+            EMPTY_HISTORY,
+            LabelTexts(labels),
+            np.zeros(len(labels), np.int32),
+            CounterState(),
+            shown_since=since,
         )
 
     @property
@@ -98,15 +104,13 @@ class RunningHistogram:
         self._noise = noise
         self._table = PrunedTable(mechanism, noise, pruning) if pruning else WholeTable(mechanism, noise)
         self._history = EMPTY_HISTORY
-        self._labels: list[str] = []
-        self._rows: dict[str, int] = {}
-        self._ids = np.empty((0, 2), np.uint64)
+        self._seen = SeenLabels(noise)
         self._counts = np.empty(0, np.int32)
         self._visible = VisibleLabels()
         self._shown_since = np.empty(0, np.int32) if mechanism.shown == "kept" else None
         self._newest_shown = 0
         if state is not None and earlier is not None and earlier._begins(state.labels, noise):
-            self._labels, self._rows, self._ids = earlier._labels, earlier._rows, earlier._ids
+            self._seen = earlier._seen
         if state is not None:
             self._restore(state)
 
@@ -169,15 +173,14 @@ class RunningHistogram:
         Raises `HorizonReached` before anything is changed when the epoch has no room for all of them.
         """
         self._check_room(len(rounds))
-        first, known = self.round + 1, len(self._labels)
+        first, known = self.round + 1, len(self._seen)
         heads = self._histories(rounds) if histories is None else histories
         admitted = list(chain.from_iterable(rounds))
         steps = np.repeat(np.arange(len(rounds)), np.fromiter(map(len, rounds), np.int64, len(rounds)))
-        if new := dict.fromkeys(filterfalse(self._rows.__contains__, admitted)):
-            self._register([*new])
-        rows = np.fromiter(map(self._rows.__getitem__, admitted), np.int64, len(admitted))
+        rows = self._seen.rows_of(admitted)
+        self._make_room()
 
-        labels = len(self._labels)
+        labels = len(self._seen)
         first_seen = np.zeros(labels - known, np.int64)
         late = np.flatnonzero(rows >= known)[::-1]  # backwards: the first round is written last, and stays
         first_seen[rows[late] - known] = first + steps[late]
@@ -185,7 +188,7 @@ class RunningHistogram:
         if wanted is not None:
             numbers = numbers[wanted]
         noisy = self._table.advance(
-            self._ids[:labels], self._counts[:labels], heads, Hits(first + steps, rows), first_seen, numbers
+            self._seen.ids, self._counts[:labels], heads, Hits(first + steps, rows), first_seen, numbers
         )
         np.add.at(self._counts, rows, 1)
         if heads:
@@ -197,22 +200,24 @@ class RunningHistogram:
     def last_release(self) -> ReleasedBlock:
         """What the last round releases, or would if every round were released: it follows from the state alone."""
         numbers = np.array([self.round])
-        noisy = self._table.current(self._counts[: len(self._labels)])
+        noisy = self._table.current(self._counts[: len(self._seen)])
         return self._release(numbers, noisy[np.newaxis], self.mechanism.taus(numbers), [self._history])
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next event."""
-        labels = len(self._labels)
+        labels = len(self._seen)
         since = None if self._shown_since is None else self._shown_since[:labels]
-        return HistogramState(self._history, self._labels, self._counts[:labels], *self._table.state(), since)
+        counts = self._counts[:labels]
+        return HistogramState(self._history, self._seen.texts, counts, *self._table.state(), since)
 
     def _begins(self, labels: Sequence[str], noise: KeyedNoise) -> bool:
         """Whether the labels that are known here are the first ones of these, and their ids those of this noise."""
         same_ids = np.array_equal(self._noise.label_ids([b""]), noise.label_ids([b""]))
-        return same_ids and self._labels == labels[: len(self._labels)]
+        return same_ids and self._seen.texts.begins(LabelTexts.of(labels))
 
     def _restore(self, state: HistogramState) -> None:
-        self._register(state.labels[len(self._labels) :])
+        self._seen.extend(state.labels, len(self._seen))
+        self._make_room()
         self._counts[: len(state.labels)] = state.counts
         self._history = state.history
         if state.shown_since is not None:
@@ -221,23 +226,15 @@ class RunningHistogram:
             self._shown_since[: len(state.labels)] = state.shown_since
             self._newest_shown = int(state.shown_since.max(initial=0))
             shown = np.flatnonzero(state.shown_since)
-            self._visible.include(shown, self._labels)
+            self._visible.include(shown, self._seen.texts)
             self._table.keep(shown)
         self._table.restore(state.counter, state.block, len(state.labels))
 
-    def _register(self, labels: Sequence[str]) -> None:
-        known = len(self._labels)
-        size = known + len(labels)
-        ids = self._noise.label_ids(label.encode() for label in labels)
-        self._rows.update(zip(labels, range(known, size), strict=True))
-        self._labels.extend(labels)
-        self._ids = grown(self._ids, size)
-        self._ids[known:size] = ids
-        self._counts = grown(self._counts, size)
-        self._counts[known:size] = 0
+    def _make_room(self) -> None:
+        """For what is kept of each label that has been seen by now."""
+        self._counts = grown(self._counts, len(self._seen))
         if self._shown_since is not None:
-            self._shown_since = grown(self._shown_since, size)
-            self._shown_since[known:size] = 0
+            self._shown_since = grown(self._shown_since, len(self._seen))
 
     def _check_room(self, rounds: int) -> None:
         if rounds > self.rounds_left:
@@ -310,7 +307,7 @@ class RunningHistogram:
             shown = np.flatnonzero(np.any(reaches, axis=0))
             if len(shown):
                 self._keep(table.rows_of(shown), rounds[np.argmax(reaches[:, shown], axis=0)])
-                visible.include(table.rows_of(shown), self._labels)
+                visible.include(table.rows_of(shown), self._seen.texts)
             columns = table.columns_of(visible.rows)
             drawn = np.flatnonzero(columns >= 0)
         places = np.arange(len(drawn))

@@ -123,7 +123,7 @@ class PrunedTable:
         self._noisy_at_start: NDArray[np.int32] | None = None  # known where the last block's end has told it
         self._rows = _NONE  # of the active labels
         self._kept = _NONE  # rows of labels that are always active
-        self._columns = np.empty(0, np.int64)  # of a label's row: its column among the active ones, or -1
+        self._columns = np.empty(0, np.int32)  # of a label's row: its column among the active ones, or -1
 
     @property
     def round(self) -> int:
@@ -159,7 +159,7 @@ class PrunedTable:
 
     def columns_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `WholeTable.columns_of`."""
-        return rows if self._all else self._columns[rows]
+        return rows if self._all else self._columns[rows].astype(np.int64)
 
     def advance(
         self,
@@ -179,7 +179,7 @@ class PrunedTable:
         at_the_last = self._at_the_last
         if len(ids) > self._everyone.labels:
             self._add_labels(ids, active)
-        columns = self._columns[hits.rows]
+        columns = self._columns[hits.rows].astype(np.int64)
         mine = Hits(hits.rounds[columns >= 0], columns[columns >= 0])
         noisy = active.advance(ids[self._rows], histories, mine, _NONE, _unless_all(numbers, histories))
         self._histories += histories
@@ -202,7 +202,7 @@ class PrunedTable:
     def restore(self, state: CounterState, block: BlockState | None, labels: int) -> None:
         """Go on from `state` and `block`, which hold `labels` labels."""
         self._everyone.restore(state, labels)
-        self._columns = np.full(labels, -1)
+        self._columns = np.full(labels, -1, np.int32)
         if block is not None:
             active = self._everyone.subset(_NONE)
             active.restore(block.counter, len(block.rows))

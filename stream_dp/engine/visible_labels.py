@@ -1,5 +1,7 @@
 """Which labels a process has released so far, and which cells of a block of rounds it must not show."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,13 +36,14 @@ class VisibleLabels:
         self.labels = np.empty(0, object)
         self._included = np.empty(0, bool)
 
-    def include(self, rows: NDArray[np.int64], labels: list[str]) -> None:
+    def include(self, rows: NDArray[np.int64], labels: Sequence[str]) -> None:
         """Add `rows`, positions in `labels`."""
         self._included = grown(self._included, len(labels))
         new = rows[~self._included[rows]]
         if not len(new):
             return
         self._included[new] = True
-        ordered = sorted([*self.rows.tolist(), *new.tolist()], key=labels.__getitem__)
-        self.rows = np.array(ordered, np.int64)
-        self.labels = np.array([labels[row] for row in ordered], object)
+        texts = [*self.labels.tolist(), *map(labels.__getitem__, new.tolist())]
+        order = sorted(range(len(texts)), key=texts.__getitem__)
+        self.rows = np.concatenate([self.rows, new])[order]
+        self.labels = np.array(texts, object)[order]

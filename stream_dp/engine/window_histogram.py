@@ -8,7 +8,7 @@ counter runs through the same heads once more.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, filterfalse
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from stream_dp.engine.histogram import HistogramState, rounds_at_once
 from stream_dp.engine.noise_table import add_counts
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
 from stream_dp.engine.round_chain import chain_heads
+from stream_dp.engine.seen_labels import SeenLabels
 from stream_dp.engine.sorting import sorted_by_count
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
@@ -125,9 +126,7 @@ class WindowHistogram:
         self._window = mechanism.window
         self._block = -1
         self._first = 0  # the block that has none before it, as far as is known here
-        self._labels: list[str] = []
-        self._rows: dict[str, int] = {}
-        self._ids = np.empty((0, 2), np.uint64)
+        self._seen = SeenLabels(noise)
         self._until = (
             _NONE  # by row, the round up to which it is shown by what has passed so far; 0 if by nothing
         )
@@ -144,7 +143,8 @@ class WindowHistogram:
         after it on, what is released is right; before that, the windows lack the rounds of the block before.
         """
         self._block, self._first = number - 1, number
-        self._register(carried)
+        self._seen.extend(carried)
+        self._until = grown(self._until, len(carried))
         self._until[: len(carried)] = self.round + 1
 
     @property
@@ -206,11 +206,11 @@ class WindowHistogram:
 
         The arrays are the live ones: copy or write them before the next event.
         """
-        tested = np.zeros(len(self._labels), np.int32)
+        tested = np.zeros(len(self._seen), np.int32)
         tested[self._tested.rows] = 1
         number, version = self.round, max(0, self._block)  # before the first round there is no block
         columns = [
-            Column("until", number, self._until[: len(self._labels)]),
+            Column("until", number, self._until[: len(self._seen)]),
             Column("tested", number, tested),
         ]
         kept = {
@@ -223,38 +223,29 @@ class WindowHistogram:
         }
         return HistogramState(
             self.history,
-            self._labels,
-            np.zeros(len(self._labels), np.int32),
+            self._seen.texts,
+            np.zeros(len(self._seen), np.int32),
             CounterState(number, columns),
             recent=[Column(name, version, cells) for name, cells in kept.items()],
             labels_version=version,
         )
 
     def _restore(self, state: HistogramState) -> None:
-        self._register(state.labels)
+        self._seen.extend(state.labels)
         cells = {column.name: column.cells for column in (*state.counter.columns, *state.recent)}
-        self._until[: len(state.labels)] = cells["until"]
+        self._until = cells["until"].copy()
         self._block = (state.round - 1) // self._window
         self._this, self._last = (
             _Block(_heads(cells[f"{name}:heads"]), [cells[f"{name}:hits"].reshape(-1, 3)])
             for name in ("this", "last")
         )
         self._tested.skip_to(self._place, self._this.heads)
-        self._tested.add(np.flatnonzero(cells["tested"]), self._ids, self._this)
+        self._tested.add(np.flatnonzero(cells["tested"]), self._seen.ids, self._this)
         self._shown = _Shown(self.mechanism, self._noise, self._block == 0)
         self._shown.skip_to(self._place, self._last)
         first = self._block * self._window + 1
-        shown = np.flatnonzero(self._until[: len(self._labels)] >= first)
-        self._shown.add(shown, self._ids, self._labels, self._last)
-
-    def _register(self, labels: Sequence[str]) -> None:
-        known, size = len(self._labels), len(self._labels) + len(labels)
-        self._rows.update(zip(labels, range(known, size), strict=True))
-        self._labels.extend(labels)
-        self._ids = grown(self._ids, size)
-        self._ids[known:size] = self._noise.label_ids(label.encode() for label in labels)
-        self._until = grown(self._until, size)
-        self._until[known:size] = 0
+        shown = np.flatnonzero(self._until[: len(self._seen)] >= first)
+        self._shown.add(shown, self._seen, self._last)
 
     def _begin_block(self) -> None:
         """Forget what is not shown and has no event in the last block, and what happened before that one.
@@ -264,26 +255,23 @@ class WindowHistogram:
         first = self.round + 1
         ended = self._tested
         self._last, self._this, self._block = self._this, _Block(), self._block + 1
-        until, hits = self._until[: len(self._labels)], self._last.all_hits
+        until, hits = self._until[: len(self._seen)], self._last.all_hits
         kept = until >= first
         kept[hits[:, 1]] = True
-        ordered = sorted(np.flatnonzero(kept).tolist(), key=self._labels.__getitem__)
-        rows, self._rows = np.array(ordered, np.int64), {}
-        labels, self._labels = [self._labels[row] for row in ordered], []
-        until, ids = np.where(until[rows] >= first, until[rows], 0), self._ids[rows]
-        self._ids, self._until = ids[:0], until[:0]
-        self._register(labels)
-        self._until[: len(rows)] = until
+        texts = list(self._seen.texts)
+        rows = np.array(sorted(np.flatnonzero(kept).tolist(), key=texts.__getitem__), np.int64)
+        self._seen = self._seen.only(rows)
+        self._until = until = np.where(until[rows] >= first, until[rows], 0)
         places = np.empty(len(kept), np.int64)
         places[rows] = np.arange(len(rows))
         self._last.hits = [np.column_stack([hits[:, 0], places[hits[:, 1]], hits[:, 2]])]
         carried = np.flatnonzero(until >= first)
         self._tested = _Cells(self.mechanism, self._noise)
-        self._tested.add(carried, self._ids, self._this)
+        self._tested.add(carried, self._seen.ids, self._this)
         is_first = self._block == self._first
         self._shown = _Shown(self.mechanism, self._noise, is_first)
         ends = None if is_first else ended.current()[ended.columns_of(rows[carried])]
-        self._shown.add(carried, self._ids, self._labels, self._last, ends)
+        self._shown.add(carried, self._seen, self._last, ends)
 
     def _observe(
         self, rounds: Sequence[Sequence[str]], heads: Sequence[bytes], wanted: NDArray[np.bool_]
@@ -292,14 +280,13 @@ class WindowHistogram:
         first, place = self.round + 1, self._place + 1
         admitted = list(chain.from_iterable(rounds))
         steps = np.repeat(np.arange(len(rounds)), np.fromiter(map(len, rounds), np.int64, len(rounds)))
-        if new := dict.fromkeys(filterfalse(self._rows.__contains__, admitted)):
-            self._register([*new])
-        rows = np.fromiter(map(self._rows.__getitem__, admitted), np.int64, len(admitted))
+        rows = self._seen.rows_of(admitted)
+        self._until = grown(self._until, len(self._seen))
         self._note(rows, place + steps)
         began = self._begin_tests(rows, steps)
 
         numbers = np.arange(first, first + len(rounds))
-        noisy = self._tested.advance(self._ids, heads, Hits(place + steps, rows))
+        noisy = self._tested.advance(self._seen.ids, heads, Hits(place + steps, rows))
         passed = noisy >= self.mechanism.taus(numbers)[:, np.newaxis]
         passed[:, -len(began) :] &= (np.arange(len(rounds))[:, np.newaxis] >= began) if len(began) else True
         until = np.where(passed, (numbers + self._window - 1)[:, np.newaxis], 0)
@@ -311,9 +298,9 @@ class WindowHistogram:
         known = self._shown.rows
         columns = np.flatnonzero(shown.any(axis=0))
         fresh = np.setdiff1d(self._tested.rows[columns], known, assume_unique=True)
-        self._shown.add(fresh, self._ids, self._labels, self._last)
+        self._shown.add(fresh, self._seen, self._last)
         columns = self._tested.columns_of(self._shown.rows)
-        correction = self._shown.advance(self._ids, len(rounds), self._last)
+        correction = self._shown.advance(self._seen.ids, len(rounds), self._last)
         self._this.heads += heads
         windows = noisy[:, columns] + correction
         released = [head for head, is_wanted in zip(heads, wanted.tolist(), strict=True) if is_wanted]
@@ -321,7 +308,7 @@ class WindowHistogram:
 
     def _note(self, rows: NDArray[np.int64], places: NDArray[np.int64]) -> None:
         """Remember what the places of this block held."""
-        size = len(self._labels)
+        size = len(self._seen)
         pairs, times = np.unique(places * size + rows, return_counts=True)
         self._this.hits.append(np.column_stack([pairs // max(1, size), pairs % max(1, size), times]))
 
@@ -329,7 +316,7 @@ class WindowHistogram:
         """Test the labels that are hit for the first time in this block; returns from which step on, for each."""
         late = self._tested.columns_of(rows) < 0
         fresh, places = np.unique(rows[late], return_index=True)
-        self._tested.add(fresh, self._ids, _Block(self._this.heads))
+        self._tested.add(fresh, self._seen.ids, _Block(self._this.heads))
         return steps[late][places]
 
     def _release(
@@ -370,8 +357,7 @@ class _Shown:
     def add(
         self,
         rows: NDArray[np.int64],
-        ids: NDArray[np.uint64],
-        labels: Sequence[str],
+        seen: SeenLabels,
         last: _Block,
         ends: NDArray[np.int32] | None = None,
     ) -> None:
@@ -379,15 +365,15 @@ class _Shown:
         if not len(rows):
             return
         if self._late is not None:
-            self._late.add(rows, ids, last)
+            self._late.add(rows, seen.ids, last)
             if ends is None:
                 at_end = _Cells(self._mechanism, self._noise)
                 at_end.skip_to(len(last.heads), last.heads)
-                at_end.add(rows, ids, last)
+                at_end.add(rows, seen.ids, last)
                 ends = at_end.current()
             self._ends = np.concatenate([self._ends, ends])
         self.rows = np.concatenate([self.rows, rows])
-        texts = [labels[row] for row in self.rows.tolist()]
+        texts = [seen.texts[row] for row in self.rows.tolist()]
         order = np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
         self.ranks = np.empty(len(texts), np.int64)
         self.ranks[order] = np.arange(len(texts))

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import Column, CounterState
 from stream_dp.engine.histogram import HistogramState
+from stream_dp.engine.label_texts import LabelTexts
 from stream_dp.engine.noise_table import BlockState
 from stream_dp.store.checkpoint_records import (
     ACTIVE_ROWS,
@@ -24,10 +24,10 @@ from stream_dp.store.checkpoint_records import (
 from stream_dp.store.seals import Seal, Seals
 
 
-def label_pieces(labels: list[bytes]) -> Iterator[tuple[str, bytes]]:
-    """What labels are sealed as: their text one after the other, and where each of them ends."""
-    yield "labels", b"".join(labels)
-    yield "lengths of labels", np.fromiter(map(len, labels), "<u4", len(labels)).tobytes()
+def label_pieces(labels: LabelTexts, start: int = 0) -> Iterator[tuple[str, bytes]]:
+    """What labels from `start` on are sealed as: their text one after the other, and how long each of them is."""
+    yield "labels", labels.text(start, len(labels))
+    yield "lengths of labels", labels.lengths(start, len(labels)).astype("<u4").tobytes()
 
 
 def first_seal(seals: Seals, nonce: bytes, column: ColumnMeta) -> Seal:
@@ -35,12 +35,14 @@ def first_seal(seals: Seals, nonce: bytes, column: ColumnMeta) -> Seal:
     return seals.of(column.name, nonce, column.version, column.dtype)
 
 
-def decode_labels(labels: list[bytes]) -> list[str]:
-    """The labels as text.  Raises `StateDamaged`."""
+def add_labels(labels: LabelTexts, texts: list[bytes]) -> None:
+    """Append what should be UTF-8.  Raises `StateDamaged`."""
     try:
-        return [label.decode() for label in labels]
+        for text in texts:
+            text.decode()
     except UnicodeDecodeError:
         raise damaged("labels") from None
+    labels.extend(texts)
 
 
 def meta_of(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int, topics: dict[str, str]) -> Meta:
@@ -66,7 +68,7 @@ def meta_of(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int, topi
     )
 
 
-def state_of(meta: Meta, labels: list[str], cells: Mapping[str, NDArray[Any]]) -> HistogramState:
+def state_of(meta: Meta, labels: LabelTexts, cells: Mapping[str, NDArray[Any]]) -> HistogramState:
     """The histogram that the meta record describes and these cells fill."""
     found = {
         column.name: Column(column.name.partition(":")[2], column.version, cells[column.name])

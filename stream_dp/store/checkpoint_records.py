@@ -57,10 +57,10 @@ class ColumnMeta(msgspec.Struct, frozen=True):
         return np.dtype(self.dtype).itemsize
 
     def unpacked(self, packed: bytes) -> NDArray[Any]:
-        """The cells.  Raises `StateDamaged` where these are not as many."""
+        """The cells, which may not be written to.  Raises `StateDamaged` where these are not as many."""
         if len(packed) != self.rows * self.row_bytes:
             raise damaged(self.name)
-        return np.frombuffer(packed, self.dtype).astype(np.dtype(self.dtype).newbyteorder("="))
+        return np.frombuffer(packed, self.dtype).astype(np.dtype(self.dtype).newbyteorder("="), copy=False)
 
 
 def counts_meta(labels: int) -> ColumnMeta:

@@ -34,10 +34,11 @@ from redis import Redis
 from redis.client import Pipeline as Transaction
 from redis.exceptions import WatchError
 
+from stream_dp.engine.label_texts import AT_ONCE, LabelTexts
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.store.checkpoint_columns import (
+    add_labels,
     columns_of,
-    decode_labels,
     first_seal,
     label_pieces,
     meta_of,
@@ -72,7 +73,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_LABELS_PER_COMMAND = 10_000
 _LARGEST_PIECE = 1 << 24  # bytes of pairs in one element of their list
 
 
@@ -103,7 +103,7 @@ class KnownLabels:
     """The labels of a checkpoint that was loaded, and their seals: a later one of the epoch begins with them."""
 
     nonce: bytes
-    labels: list[str]
+    labels: LabelTexts
     seals: dict[str, Seal]
 
 
@@ -113,7 +113,7 @@ class PreparedCheckpoint:
 
     meta: Meta
     packed_meta: bytes
-    new_labels: list[bytes]
+    new_labels: LabelTexts
     new_pairs: bytes
     writes: list[_Write]
     dead_columns: set[str]
@@ -216,8 +216,9 @@ class CheckpointStore:
 
     def known_labels(self, checkpoint: Checkpoint) -> KnownLabels:
         """The labels of the checkpoint that was loaded last, and their seals."""
-        seals = {name: self._held.seals[name] for name, _ in label_pieces([])}
-        return KnownLabels(checkpoint.epoch.nonce, checkpoint.state.labels, seals)
+        labels = LabelTexts.of(checkpoint.state.labels)
+        seals = {name: self._held.seals[name] for name, _ in label_pieces(LabelTexts())}
+        return KnownLabels(checkpoint.epoch.nonce, labels, seals)
 
     def check_unread(self) -> None:
         """Read the labels that `load` has not.  Raises `StateDamaged` where Redis holds others."""
@@ -225,36 +226,59 @@ class CheckpointStore:
         if known is None:
             return
         assert self._seals is not None
-        with damage_of("labels"):
-            labels: Any = self._redis.lrange(self._key("labels"), 0, len(known.labels) - 1)
+        labels = LabelTexts()
+        self._read_labels(labels, len(known.labels))
         for name, piece in label_pieces(labels):
             if self._seals.of(name, known.nonce).followed_by(piece).digest != known.seals[name].digest:
                 raise damaged("labels")
 
+    def _read_labels(self, labels: LabelTexts, end: int) -> None:
+        """Append labels up to place `end`, as far as Redis holds them."""
+        with damage_of("labels"):
+            for first in range(len(labels), end, AT_ONCE):
+                part: Any = self._redis.lrange(self._key("labels"), first, min(first + AT_ONCE, end) - 1)
+                add_labels(labels, part)
+
     def _load(self, seals: Seals, check: str, known: KnownLabels | None) -> Checkpoint | None:
-        with self._redis.pipeline(transaction=True) as transaction, damage_of("meta"):
-            transaction.watch(self._key("meta"))
-            packed: Any = transaction.get(self._key("meta"))
+        """See `load`.  Raises `WatchError` where a checkpoint came between.
+
+        Labels are only added to, mostly, so nearly all of them are read before the transaction, a few at a time.
+        """
+        with damage_of("meta"):
+            first: Any = self._redis.get(self._key("meta"))
+        if first is None:
+            return None
+        begun, _ = unpack_meta(first, seals, check)
+        if known is not None and known.nonce != begun.epoch.nonce:
+            known = None
+        labels = known.labels.since(0) if known is not None else LabelTexts()
+        there = len(labels)
+        self._read_labels(labels, begun.labels)
+        with self._redis.pipeline(transaction=True) as transaction:
+            with damage_of("meta"):
+                transaction.watch(self._key("meta"))
+                packed: Any = transaction.get(self._key("meta"))
             if packed is None:
                 return None
             meta, digests = unpack_meta(packed, seals, check)
+            if (meta.epoch.nonce, meta.labels_version) != (begun.epoch.nonce, begun.labels_version):
+                raise WatchError("the labels of this checkpoint are others")
             columns = {column.name: column for column in (counts_meta(meta.labels), *meta.columns)}
-            if known is not None and known.nonce != meta.epoch.nonce:
-                known = None
             transaction.multi()
-            transaction.lrange(self._key("labels"), len(known.labels) if known else 0, -1)
+            transaction.lrange(self._key("labels"), len(labels), -1)
             transaction.lrange(self._key("pairs"), 0, -1)
             for name in columns:
                 transaction.get(self._key(name))
             names = "labels", "pairs", *columns
-            labels, pieces, *cells = map(sound, names, transaction.execute(raise_on_error=False))
+            rest, pieces, *cells = map(sound, names, transaction.execute(raise_on_error=False))
+        add_labels(labels, rest)
         pairs = b"".join(pieces)
         found = {name: column or b"" for name, column in zip(columns, cells, strict=True)}
         nonce = meta.epoch.nonce
         before = known.seals if known else {}
         held = {
             name: before.get(name, seals.of(name, nonce)).followed_by(piece)
-            for name, piece in (*label_pieces(labels), ("pairs", pairs))
+            for name, piece in (*label_pieces(labels, there), ("pairs", pairs))
         } | {
             name: first_seal(seals, nonce, column).followed_by(found[name])
             for name, column in columns.items()
@@ -266,12 +290,11 @@ class CheckpointStore:
             return self._load(seals, check, None)
         if wrong:
             raise damaged(*wrong)
-        first = known.labels if known else []
-        if (len(first) + len(labels), len(pairs)) != (meta.labels, meta.pairs):
+        if (len(labels), len(pairs)) != (meta.labels, meta.pairs):
             raise damaged("labels", "pairs")
         self._held, self._unread = _Held(packed, meta, held), known
         read = {name: column.unpacked(found[name]) for name, column in columns.items()}
-        state = state_of(meta, first + decode_labels(labels), read)
+        state = state_of(meta, labels, read)
         return Checkpoint(
             meta.epoch,
             state,
@@ -340,7 +363,7 @@ class CheckpointStore:
             writes.append(_Write(column.name, start * column.row_bytes, cells, seal))
         forgets = before.meta is not None and before.meta.labels_version != state.labels_version
         there = before.meta.labels if before.meta is not None and not forgets else 0
-        new_labels = [label.encode() for label in state.labels[there:]]
+        new_labels = LabelTexts.of(state.labels).since(there)
         forgets_pairs = before.meta is not None and _day(before.meta) != _day(checkpoint)
         pairs_there = before.meta.pairs if before.meta is not None and not forgets_pairs else 0
         new_pairs = bytes(checkpoint.pairs[pairs_there:])
@@ -377,8 +400,8 @@ class CheckpointStore:
             transaction.delete(self._key("labels"))
         if prepared.forgets_pairs:
             transaction.delete(self._key("pairs"))
-        for start in range(0, len(prepared.new_labels), _LABELS_PER_COMMAND):
-            transaction.rpush(self._key("labels"), *prepared.new_labels[start : start + _LABELS_PER_COMMAND])
+        for part in prepared.new_labels.encoded(0, len(prepared.new_labels)):
+            transaction.rpush(self._key("labels"), *part)
         for start in range(0, len(prepared.new_pairs), _LARGEST_PIECE):
             transaction.rpush(self._key("pairs"), prepared.new_pairs[start : start + _LARGEST_PIECE])
         for write in prepared.writes:

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from redis import Redis
 
+from stream_dp.engine.label_texts import LabelTexts
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, KnownLabels, StateDamaged
 from tests.store.test_checkpoints import KEY
@@ -80,7 +81,9 @@ def test_labels_that_are_known_otherwise_are_read(redis: Redis, known: KnownLabe
     expected = start(redis).state.labels
     others = [
         KnownLabels(
-            known.nonce, known.labels[::-1], {n: s.followed_by(b"x") for n, s in known.seals.items()}
+            known.nonce,
+            LabelTexts(known.labels[::-1]),
+            {n: s.followed_by(b"x") for n, s in known.seals.items()},
         ),
         KnownLabels(bytes(16), known.labels, known.seals),
     ]

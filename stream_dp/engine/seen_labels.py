@@ -1,0 +1,129 @@
+"""Which labels have been seen, and the row of each: packed text, 128-bit identities, and an index of 4 bytes a slot.
+
+The index is a table of rows with open addressing.  A label is looked for from the slot that the second word of its
+identity names, slot by slot up to an empty one.  Identities are keyed, so nobody without the noise key can choose
+labels that come near each other there.  (The first word says which shard a label belongs to: the labels of a shard have
+much of it in common.)  Two labels are the same if their text is: a collision costs a step more and merges nothing.
+"""
+
+from collections.abc import Sequence
+from itertools import filterfalse
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.counters.protocol import grown
+from stream_dp.engine.label_texts import LabelTexts
+from stream_dp.privacy.keyed_noise import KeyedNoise
+
+MOST_RECENT = 1 << 16
+"""So many labels are kept as objects, too."""
+
+_FULLEST = 0.75  # of the slots: beyond it the chains become long
+_FEWEST_SLOTS = 1 << 6
+_ROWS_AT_ONCE = 1 << 16
+_EMPTY = -1
+
+
+class SeenLabels:
+    """The labels of one epoch, in the order in which they came: a label's place among them is its row.
+
+    `texts` has their text and `ids` their identities under `noise`, uint64 of shape (labels, 2).  Labels that were met
+    lately are also kept as objects, at most `most_recent` of them, because most events bring those.
+    """
+
+    def __init__(self, noise: KeyedNoise, most_recent: int = MOST_RECENT) -> None:
+        self.texts = LabelTexts()
+        self._noise = noise
+        self._ids = np.empty((0, 2), np.uint64)
+        self._slots = np.full(_FEWEST_SLOTS, _EMPTY, np.int32)
+        self._recent: dict[str, int] = {}
+        self._most_recent = most_recent
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def ids(self) -> NDArray[np.uint64]:
+        """See the class.  A view of what grows: ask again after labels were added."""
+        return self._ids[: len(self.texts)]
+
+    def rows_of(self, labels: Sequence[str]) -> NDArray[np.int64]:
+        """The row of each of these labels, int64; those that were never seen are added, in the order given."""
+        recent = self._recent
+        if others := dict.fromkeys(filterfalse(recent.__contains__, labels)):
+            recent.update(zip(others, self._look_up([*others]).tolist(), strict=True))
+        rows = np.fromiter(map(recent.__getitem__, labels), np.int64, len(labels))
+        if len(recent) > self._most_recent:
+            recent.clear()
+        return rows
+
+    def extend(self, labels: Sequence[str], start: int = 0) -> None:
+        """Add those from place `start` on, which were never seen and differ.  Raises ValueError for any others."""
+        texts = LabelTexts.of(labels)
+        for part in texts.encoded(start, len(texts)):
+            ids = self._noise.label_ids(part)
+            if np.any(self._find(ids, part) != _EMPTY) or len({*part}) < len(part):
+                raise ValueError("a label is there twice")
+            self._add(part, ids)
+
+    def only(self, rows: NDArray[np.int64]) -> "SeenLabels":
+        """Those in `rows` alone."""
+        part = SeenLabels(self._noise)
+        part._add(self.texts.take(rows), self._ids[rows])
+        return part
+
+    def _look_up(self, labels: list[str]) -> NDArray[np.int64]:
+        """The rows of labels, all of them different; those that were never seen are added."""
+        texts = [label.encode() for label in labels]
+        ids = self._noise.label_ids(texts)
+        rows = self._find(ids, texts)
+        new = np.flatnonzero(rows == _EMPTY)
+        if len(new):
+            rows[new] = np.arange(len(self), len(self) + len(new))
+            self._add([texts[place] for place in new.tolist()], ids[new])
+        return rows
+
+    def _find(self, ids: NDArray[np.uint64], texts: Sequence[bytes]) -> NDArray[np.int64]:
+        """The rows of labels, `_EMPTY` for one that was never seen."""
+        rows = np.full(len(ids), _EMPTY, np.int64)
+        open_, slots = np.arange(len(ids)), self._homes(ids)
+        while len(open_):
+            found = self._slots[slots]
+            there = found != _EMPTY
+            open_, slots, found = open_[there], slots[there], found[there]
+            alike = np.flatnonzero(self._ids[found, 0] == ids[open_, 0])
+            known = self.texts.take(found[alike])
+            same = [texts[place] == text for place, text in zip(open_[alike].tolist(), known, strict=True)]
+            alike = alike[np.array(same, bool)]
+            rows[open_[alike]] = found[alike]
+            others = np.ones(len(open_), bool)
+            others[alike] = False
+            open_, slots = open_[others], slots[others] + 1 & len(self._slots) - 1
+        return rows
+
+    def _add(self, texts: Sequence[bytes], ids: NDArray[np.uint64]) -> None:
+        """Append labels that are not there."""
+        known, size = len(self), len(self) + len(texts)
+        self.texts.extend(texts)
+        self._ids = grown(self._ids, size)
+        self._ids[known:size] = ids
+        if size > _FULLEST * len(self._slots):
+            slots = len(self._slots)
+            while size > _FULLEST * slots:
+                slots *= 2
+            self._slots, known = np.full(slots, _EMPTY, np.int32), 0
+        for start in range(known, size, _ROWS_AT_ONCE):
+            self._place(np.arange(start, min(start + _ROWS_AT_ONCE, size)))
+
+    def _place(self, rows: NDArray[np.int64]) -> None:
+        """Put rows into the first empty slots from their homes on: of several that meet in one, one stays."""
+        slots = self._homes(self._ids[rows])
+        while len(rows):
+            empty = self._slots[slots] == _EMPTY
+            self._slots[slots[empty]] = rows[empty]
+            left = self._slots[slots] != rows
+            rows, slots = rows[left], slots[left] + 1 & len(self._slots) - 1
+
+    def _homes(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+        return (ids[:, 1] & np.uint64(len(self._slots) - 1)).astype(np.int64)
