@@ -22,6 +22,7 @@ NAMES = (
     "charts",
     "notebook",
     "pruning",
+    "labels",
     "checkpoint",
     "scaling",
     "sizes",

@@ -1,0 +1,184 @@
+"""Memory for labels that were seen and are not shown: bytes a label, the peak of a recovery, and ten million of them.
+
+Each figure comes from a worker's pipeline in a process of its own, and checkpoints go to a real Redis.
+"""
+
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter, process_time
+
+import msgspec
+import numpy as np
+from redis import Redis
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.pruning import BLOCK_ROUNDS
+from stream_dp.config.settings import Settings
+from stream_dp.dev import redis_server
+from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.histogram import RunningHistogram
+from stream_dp.events.event import LONGEST_LABEL
+from stream_dp.events.record import Record
+from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
+
+VISIBLE = 5_000
+FEW = 200_000
+MANY, MOST = 1_000_000, 10_000_000
+_PER_EVENT = 1_000
+_ROUNDS, _AT_ONCE, _ITEMS = 8 * BLOCK_ROUNDS, 500, 4
+_KEY = bytes(range(32))
+_SETTINGS = Settings(
+    stream="labels",
+    epsilon=30.0,
+    horizon=2**20 - 1,
+    items_per_event=_PER_EVENT,
+    pruning_rounds=BLOCK_ROUNDS,
+    release="every-100",
+)
+
+KINDS = {
+    "a page of a shop": "https://shop.example/article/{:09d}",
+    "the same but for the last bytes": "x" * 91 + "{:09d}",
+    "the longest": "x" * (LONGEST_LABEL - 9) + "{:09d}",
+}
+
+
+class Told(msgspec.Struct):
+    """What a process found, in bytes resident.
+
+    `few`: with the first `FEW` labels, which take a share of what does not grow with them.  `after`: with all of them,
+    when some rounds were counted; `peak`: the most until then, and `checkpoint_peak` with a checkpoint after it.
+    `rounds_per_second` are of processor time, `seconds` those of a start.
+    """
+
+    few: float
+    after: float
+    peak: float
+    checkpoint_peak: float
+    rounds_per_second: float
+    seconds: float = 0.0
+
+
+def main(console: Console) -> None:
+    """Print memory for a million labels of each kind, its recovery, and ten million labels of a shop."""
+    table = Table(
+        *("labels", "text of each", "beside it", "worker, MB", "Redis, MB", "recovery, MB", "seconds"),
+        title=f"{MANY:,} labels",
+    )
+    for kind, names in KINDS.items():
+        with tempfile.TemporaryDirectory() as folder, redis_server.running(Path(folder)) as server:
+            filled = _told("fill", server.url, MANY, kind)
+            with Redis.from_url(server.url) as redis:
+                redis_bytes = int(redis.info("memory")["used_memory"])
+            recovered = _told("recover", server.url, MANY, kind)
+        text = len(names.format(0))
+        table.add_row(
+            kind,
+            f"{text:,} bytes",
+            f"{(filled.after - filled.few) / (MANY - FEW) - text:.0f} bytes",
+            f"{filled.after / 1e6:,.0f}",
+            f"{redis_bytes / 1e6:,.0f}",
+            f"{(recovered.peak - recovered.after) / 1e6:+,.0f}",
+            f"{recovered.seconds:.1f}",
+        )
+    console.print(table)
+    console.print(
+        "Recovery: the most that a start takes above what the worker holds when it has counted some rounds."
+    )
+    with tempfile.TemporaryDirectory() as folder, redis_server.running(Path(folder)) as server:
+        many = _told("fill", server.url, MOST, next(iter(KINDS)))
+    console.print(
+        f"{MOST:,} labels, {VISIBLE:,} visible: {many.after / 1e6:,.0f} MB, at most {many.peak / 1e6:,.0f} MB while "
+        f"they come and {many.checkpoint_peak / 1e6:,.0f} MB with checkpoints; {many.rounds_per_second:,.0f} rounds "
+        "per processor second"
+    )
+
+
+def _told(*arguments: object) -> Told:
+    command = [sys.executable, "-m", "benchmarks.labels", *map(str, arguments)]
+    return msgspec.json.decode(subprocess.run(command, check=True, capture_output=True).stdout, type=Told)
+
+
+def _resident() -> float:
+    status = Path("/proc/self/status").read_text()
+    return 1024.0 * int(status.partition("VmRSS:")[2].split()[0])
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+
+
+def _event(pipeline: Pipeline, items: list[str], at: int = 0) -> Record:
+    return Record(pipeline.position.next_offset + at, 1, None, msgspec.json.encode({"items": items}))
+
+
+def _save(store: CheckpointStore, pipeline: Pipeline) -> None:
+    state = pipeline.histogram.state()
+    place = pipeline.position, 0, key_check(_KEY), pipeline.intake.pairs
+    store.commit(store.prepare(Checkpoint(pipeline.epoch, state, *place)))
+
+
+def _rounds(pipeline: Pipeline, names: str, labels: int) -> float:
+    """Count events of some visible labels and one of all; returns the rounds done in a processor second."""
+    rng, seconds = np.random.default_rng(0), 0.0
+    for _ in range(0, _ROUNDS, _AT_ONCE):
+        popular = rng.integers(0, VISIBLE, (_AT_ONCE, _ITEMS - 1)).tolist()
+        others = rng.integers(0, labels, _AT_ONCE).tolist()
+        records = [
+            _event(pipeline, [names.format(i) for i in (*some, other)], at)
+            for at, (some, other) in enumerate(zip(popular, others, strict=True))
+        ]
+        began = process_time()
+        pipeline.process(records)
+        seconds += process_time() - began
+    return _ROUNDS / seconds
+
+
+def _fill(url: str, labels: int, kind: str) -> Told:
+    """Count labels up to so many, with a checkpoint now and then, and then rounds of events."""
+    names, epoch = KINDS[kind], Epoch.open(_SETTINGS, 1, 0)
+    pipeline = Pipeline(epoch, _KEY, _SETTINGS.events)
+    few = 0.0
+    with Redis.from_url(url) as redis:
+        store = CheckpointStore(redis, _SETTINGS.stream)
+        store.take_over()
+        store.load(_KEY)
+        for start in range(0, labels, _PER_EVENT):
+            items = [names.format(number) for number in range(start, start + _PER_EVENT)]
+            if start == FEW:
+                few = _resident()
+            pipeline.process([_event(pipeline, items)])
+            if start % 500_000 == 0:
+                _save(store, pipeline)
+        assert isinstance(pipeline.histogram, RunningHistogram)
+        raised = 10 * epoch.mechanism.tau(epoch.mechanism.horizon)
+        pipeline.histogram._counts[:VISIBLE] += raised  # in place of as many events
+        rounds_per_second = _rounds(pipeline, names, labels)
+        peak, after = _peak(), _resident()
+        _save(store, pipeline)
+    return Told(few, after, peak, _peak(), rounds_per_second)
+
+
+def _recover(url: str, labels: int, kind: str) -> Told:
+    """Go on from the checkpoint."""
+    with Redis.from_url(url) as redis:
+        began = perf_counter()
+        checkpoint = CheckpointStore(redis, _SETTINGS.stream).load(_KEY)
+        assert checkpoint is not None
+        place = checkpoint.position, checkpoint.state
+        pipeline = Pipeline(checkpoint.epoch, _KEY, _SETTINGS.events, *place)
+        del checkpoint, place
+        seconds = perf_counter() - began
+    rounds_per_second = _rounds(pipeline, KINDS[kind], labels)
+    return Told(0.0, _resident(), _peak(), _peak(), rounds_per_second, seconds)
+
+
+if __name__ == "__main__":
+    run = {"fill": _fill, "recover": _recover}[sys.argv[1]]
+    sys.stdout.buffer.write(msgspec.json.encode(run(sys.argv[2], int(sys.argv[3]), sys.argv[4])))
