@@ -18,6 +18,7 @@ NAMES = (
     "jobs",
     "large_files",
     "defaults",
+    "unions",
     "dashboard",
     "charts",
     "notebook",

@@ -83,7 +83,7 @@ COMMANDS = {
     ),
     "dashboard": Entry(
         "dashboard:dashboard",
-        "Show a stream's running histogram on a live web page, until stopped with Ctrl-C.",
+        "Show running histograms on a live web page, until stopped with Ctrl-C.",
         "dashboard",
     ),
     "calibrate": Entry(

@@ -44,7 +44,8 @@ def calibrate_stable_votes(
     parameters = LabelVotes(rho, delta / 2 / queries * DOWN, k, queries, protect)
 
     def run(rows: Counted, noise: OneShotNoise) -> Outcome:
-        votes, counts = _by_example(rows, examples), rows.counts()
+        counts = rows.counts()  # on Spark the labels are those of the last counts
+        votes = _by_example(rows, examples)
         width = max(map(len, votes), default=0)
         tallies = np.zeros((queries, width), np.int64)
         for tally, mine in zip(tallies, votes, strict=True):
