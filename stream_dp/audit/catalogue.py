@@ -8,11 +8,20 @@ from stream_dp.audit import (
     running_pairs,
     set_union_pairs,
     top_k_pairs,
+    user_day_pairs,
     user_unit_pairs,
 )
 from stream_dp.audit.examine import Finding, Pair, examine
 
-_SOURCES = (running_pairs, histogram_pairs, top_k_pairs, set_union_pairs, user_unit_pairs, controls)
+_SOURCES = (
+    running_pairs,
+    histogram_pairs,
+    top_k_pairs,
+    set_union_pairs,
+    user_unit_pairs,
+    user_day_pairs,
+    controls,
+)
 
 
 def pairs(mechanisms: Sequence[str] = ()) -> list[Pair]:

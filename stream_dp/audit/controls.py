@@ -9,11 +9,12 @@ import math
 from collections import OrderedDict
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from msgspec import structs
 
+from stream_dp.audit import user_day_pairs
 from stream_dp.audit.bounds import Views
 from stream_dp.audit.examine import LARGER, Pair
 from stream_dp.audit.running_pairs import NAME, Neighbours, open_blt, open_releases, open_table
@@ -47,6 +48,7 @@ def pairs() -> list[Pair]:
         posters_greedy(),
         shared_filter(),
         bounded_per_event(),
+        forgotten_at_restarts(),
     ]
 
 
@@ -278,3 +280,10 @@ def bounded_per_event() -> Pair:
         ]
 
     return admitted_by(admission, "BROKEN: a user is bounded event by event", ALONE, control=True)
+
+
+def forgotten_at_restarts() -> Pair:
+    """A worker that restarts does not know what users have brought on this day."""
+    forgetful = partial(user_day_pairs.admitted, restarts=True)
+    name = "BROKEN: a restart forgets what users have brought on this day"
+    return user_day_pairs.admitted_by(forgetful, name, user_day_pairs.ALWAYS, 1, control=True)

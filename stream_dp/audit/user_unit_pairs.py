@@ -74,7 +74,7 @@ def epoch(items_per_user: int, rounds: str) -> Epoch:
 def admitted(stream: Stream, items_per_user: int = 1, rounds: str = "per-event") -> list[list[int]]:
     """What each round admits, by the intake of a worker; an event of a negative user is an empty one."""
     records = [
-        Record(offset, 0, None, _value(user, items) if user >= 0 else None)
+        Record(offset, 0, None, event_value(user, items) if user >= 0 else None)
         for offset, (user, items) in enumerate(stream)
     ]
     intake = Intake(epoch(items_per_user, rounds), bytes(32), "audit.events")
@@ -82,7 +82,8 @@ def admitted(stream: Stream, items_per_user: int = 1, rounds: str = "per-event")
     return [[int(label) for label in labels] for labels in closed.admitted]
 
 
-def _value(user: int, items: Sequence[int]) -> bytes:
+def event_value(user: int, items: Sequence[int]) -> bytes:
+    """An event in our own format."""
     return msgspec.json.encode({"items": [str(item) for item in items], "user": str(user)})
 
 
