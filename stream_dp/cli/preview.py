@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import Progress
@@ -23,6 +24,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.counters import MECHANISMS, WINDOW
 from stream_dp.counters.calibration import Guarantee
 from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.known_labels import read_list
 from stream_dp.planning.comparison import calibrate_each
 from stream_dp.planning.preview import PublicLog, Seen, decoded, run, seen, throw_away_noise
@@ -61,6 +63,14 @@ def preview(
             metavar="L,...", help="The horizons to try; without it, the least 2^k - 1 that holds the log."
         ),
     ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="ROUNDS",
+            help="Instead of a horizon: counts of the last so many rounds, for ever (mechanism window).",
+        ),
+    ] = None,
     items_per_event: Annotated[
         str,
         typer.Option(
@@ -96,6 +106,8 @@ def preview(
 
       stream-dp preview --events flights.jsonl --public --mechanism blt --epsilon 0.5,1,2 --runs 10
 
+      stream-dp preview --events flights.jsonl --public --window 1000
+
       stream-dp preview --topic orders --settings stream.toml --public
 
       stream-dp preview --events flights.jsonl --public --known-labels airports.txt
@@ -113,13 +125,16 @@ def preview(
     horizons = None if horizon is None else _numbers(horizon, int, "--horizon")
     if (events is None) == (topic is None):
         raise Mistake("say what to preview: either a file, with --events, or a topic, with --topic")
+    _check_window(mechanism, window, horizons, unit, shown, known_labels)
     log = _log(events, topic, settings, kafka, unit, hidden=as_json)
     if not log.counts:
         what = f"the topic {topic!r}" if topic else f"the file {str(events)!r}"
         needed = "items and users" if unit == "user" else "items"
         raise Mistake(f"{what} holds no events that count: give a log with {needed}")
+    if window is not None:
+        mechanism, horizons = WINDOW, [window]
     horizons = horizons or [2 ** len(log.events).bit_length() - 1]
-    if min(horizons) < len(log.events):
+    if window is None and min(horizons) < len(log.events):
         raise Mistake(
             f"the log holds {len(log.events)} events, but a horizon of {min(horizons)} ends before: raise --horizon"
         )
@@ -127,13 +142,47 @@ def preview(
         mechanism, unit, delta, list(product(epsilons, horizons, limits)), shown
     )
     known = read_list(None if known_labels is None else str(known_labels)).labels
-    seen = _run(log, [noise for noise, _ in candidates], runs, known, hidden=as_json)
-    report = _report(log, candidates, seen)
-    report |= {"delta": delta, "shown": shown, "known": len(known), "runs": runs, "refused": refused}
+    shown_of = _run(log, [noise for noise, _ in candidates], runs, known, hidden=as_json)
+    report = _report(log, candidates, shown_of)
+    report |= {
+        "delta": delta,
+        "shown": shown if window is None else WINDOW,
+        "known": len(known),
+        "runs": runs,
+        "refused": refused,
+    }
     if as_json:
         typer.echo(json.dumps(report))
     else:
         _print(report)
+
+
+def _check_window(
+    mechanism: str | None,
+    window: int | None,
+    horizons: list[int] | None,
+    unit: Unit,
+    shown: str,
+    known_labels: Path | None,
+) -> None:
+    """Refuse what windows have no use for, and days, which no file tells."""
+    if unit == "user-day":
+        raise Mistake("a preview knows no days: give it the log of one day, with --unit user")
+    if window is None:
+        if mechanism is not None and WINDOW in mechanism.split(","):
+            raise Mistake("the mechanism window counts the last rounds: say how many, such as --window 60")
+        return
+    if mechanism not in (None, WINDOW):
+        raise Mistake(f"--window is for the mechanism window: leave --window or --mechanism {mechanism} out")
+    others = {
+        "--horizon": horizons is not None,
+        "--shown": shown != _DEFAULTS["shown"],
+        "--known-labels": known_labels is not None,
+    }
+    if wrong := [name for name, given in others.items() if given]:
+        raise Mistake(f"windows have no use for {wrong[0]}: leave it out, or --window")
+    if unit == "user":
+        raise Mistake("a user would be in every window that is ever shown: leave --unit user or --window out")
 
 
 def _log(
@@ -170,11 +219,6 @@ def _calibrated(
 ) -> "tuple[list[Calibrated], list[str]]":
     """Every mechanism under every setting (epsilon, horizon, items of an event), and why some refuse theirs."""
     chosen = MECHANISMS if names is None else [name.strip() for name in names.split(",")]
-    if WINDOW in chosen:
-        raise Mistake(
-            "preview compares what is shown of a whole log, and windows show the last rounds of it: try "
-            "`stream-dp calibrate --window 60`"
-        )
     candidates, refused = [], list[str]()
     try:
         for epsilon, horizon, items_per_event in settings:
@@ -183,7 +227,7 @@ def _calibrated(
             refused += why.values()
     except ValueError as error:
         raise Mistake(str(error)) from None
-    for name in set(chosen) - set(MECHANISMS):
+    for name in set(chosen) - {*MECHANISMS, WINDOW}:
         raise Mistake(f"mechanism must be one of {', '.join(MECHANISMS)}, not {name!r}")
     return candidates, refused
 
@@ -195,7 +239,7 @@ def _run(
         task = bar.add_task("Running", total=len(mechanisms) * runs * len(log.events))
         return [
             seen(
-                log,
+                log.last(each.window) if isinstance(each, WindowMechanism) else log,
                 [
                     run(log, each, throw_away_noise(), partial(bar.advance, task), known=known)
                     for _ in range(runs)
@@ -217,7 +261,7 @@ def _report(log: "PublicLog", candidates: "list[Calibrated]", seen: "list[Seen]"
             {
                 "mechanism": noise.name,
                 "epsilon": guarantee.epsilon,
-                "horizon": noise.horizon,
+                **_length(noise),
                 "items_per_event": noise.items_per_event,
                 **asdict(each),
             }
@@ -226,9 +270,20 @@ def _report(log: "PublicLog", candidates: "list[Calibrated]", seen: "list[Seen]"
     }
 
 
+def _length(noise: CalibratedCounter) -> dict[str, Any]:
+    """How many rounds it counts, and of windows the highest sd and what it costs for ever."""
+    if not isinstance(noise, WindowMechanism):
+        return {"horizon": noise.horizon}
+    rounds = np.arange(1, 2 * noise.window + 1)
+    return {"window": noise.window, "sd": float(np.max(noise.sds(rounds))), "rho": noise.rho}
+
+
 _SETTINGS: dict[str, tuple[str, str]] = {
     "epsilon": ("epsilon", "g"),
     "horizon": ("horizon", ","),
+    "window": ("window", ","),
+    "sd": ("sd", ".1f"),
+    "rho": ("rho", ".4g"),
     "items_per_event": ("items", ","),
 }
 
@@ -250,7 +305,9 @@ def _print(report: dict[str, Any]) -> None:
     """A row for every candidate; settings that all of them share stand above."""
     candidates = report["candidates"]
     values = {
-        name: [format(each[name], form) for each in candidates] for name, (_, form) in _SETTINGS.items()
+        name: [format(each[name], form) for each in candidates]
+        for name, (_, form) in _SETTINGS.items()
+        if name in candidates[0]
     }
     varied = [name for name in values if len(set(values[name])) > 1]
     shared = [f"{_SETTINGS[name][0]} {values[name][0]}" for name in values if name not in varied]
@@ -272,6 +329,11 @@ def _print(report: dict[str, Any]) -> None:
     console.print(table)
     for reason in report["refused"]:
         console.print(reason)
+    if "window" in values:
+        console.print(
+            f"\nWindows: what the last {values['window'][0]} events held is shown and compared, with noise of at most "
+            "this sd,\nand the epoch is charged its rho once, however long the stream runs."
+        )
     runs = "one run" if report["runs"] == 1 else f"{report['runs']:,} runs"
     console.print(
         f"\nFrom {runs}. seen, ever: labels shown after the last event, and in any round. top 10/50/100: how many of "

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import CalibratedCounter
-from stream_dp.engine.histogram import HistogramState, RunningHistogram
+from stream_dp.engine.counting import histogram_of
+from stream_dp.engine.histogram import HistogramState
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.events.bounding import EventBound, UserBound
@@ -78,6 +79,10 @@ class PublicLog:
         """The part of all true counts that is counted at all; the rest is beyond the limit of events, or of users."""
         return sum(map(len, self.admitted(items))) / max(1, sum(self.counts.values()))
 
+    def last(self, rounds: int) -> "PublicLog":
+        """The last so many events alone, which is what a window counts."""
+        return PublicLog.of_events(self.events[-rounds:], self.unit)
+
     def top(self, size: int) -> list[str]:
         """The most frequent labels, ties in label order; fewer where there are fewer."""
         return list(islice(self.counts, size))
@@ -127,7 +132,7 @@ def run(
     `HorizonReached` where the log has more events than the mechanism's horizon.
     """
     state = HistogramState.before_any_round(known, shown=True)
-    histogram = RunningHistogram(mechanism, noise, state, pruning)
+    histogram = histogram_of(mechanism, noise, state, pruning)
     first: dict[str, int] = {}
     sizes, shown = [], dict[str, int]()
     for block in histogram.blocks(log.admitted(mechanism.items_per_event)):

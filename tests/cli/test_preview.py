@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
 from stream_dp.counters import MECHANISMS
+from stream_dp.counters.calibration import calibrate
 from stream_dp.dev.flights import flight_events
 
 EVENTS = 1_000
@@ -142,3 +143,38 @@ def test_users_are_protected_where_that_is_the_unit(tmp_path: Path) -> None:
         )
         assert (report["unit"], report["counted"]) == (unit, {"3": 1.0})
         assert report["candidates"][0]["labels"] == labels
+
+
+def test_windows_are_compared_with_what_the_last_rounds_held(log: Path) -> None:
+    report = told(log, "--window", "400", "--epsilon", "2,16", "--items-per-event", "2")
+    strict, loose = report["candidates"]
+    assert (strict["mechanism"], strict["window"], report["shown"]) == ("window", 400, "window")
+    mechanism, _ = calibrate(16.0, 1e-6, 400, 2, "window")
+    assert (loose["sd"], loose["rho"]) == (
+        pytest.approx(max(mechanism.sd(number) for number in range(1, 801))),
+        mechanism.rho,
+    )
+    assert strict["sd"] > 3 * loose["sd"]
+    assert loose["recall"]["10"] >= strict["recall"]["10"]
+    assert loose["relative_error"] < 0.5, "of the last 400 events, not of all 1,000"
+    printed = run("--events", str(log), "--public", "--runs", "1", "--window", "400").output
+    assert "window 400" in printed
+    assert "charged its rho once" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "mistake"),
+    [
+        (("--mechanism", "window"), "say how many, such as --window 60"),
+        (("--mechanism", "blt", "--window", "60"), "leave --window or --mechanism blt out"),
+        (("--window", "60", "--horizon", "1023"), "windows have no use for --horizon"),
+        (("--window", "60", "--unit", "user"), "would be in every window"),
+        (("--unit", "user-day"), "give it the log of one day, with --unit user"),
+    ],
+)
+def test_what_windows_and_days_cannot_be_tried_with(
+    log: Path, options: tuple[str, ...], mistake: str
+) -> None:
+    result = run("--events", str(log), "--public", *options)
+    assert result.exit_code == 2
+    assert mistake in " ".join(result.output.split())
