@@ -76,6 +76,11 @@ COMMANDS = {
         "Write how often each label occurred lately, and what rises and falls, into `<stream>.windows`, until stopped.",
         "worker",
     ),
+    "rekey": Entry(
+        "shards:rekey",
+        "Copy a topic into one where each user has one partition, so that a group can read it by user.",
+        "worker",
+    ),
     "replay": Entry(
         "replay:replay",
         "Replay recorded events into a stream, each exactly once.  After a crash, run it again: it continues.",
@@ -171,6 +176,7 @@ PANELS = {
         "changes",
         "table",
         "windows",
+        "rekey",
         "replay",
     ),
     "See what it shows": ("tail", "dashboard"),

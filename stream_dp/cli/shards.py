@@ -1,4 +1,4 @@
-"""`stream-dp intake`, `stream-dp shard` and `stream-dp merge`: what a divided stream needs beside its worker."""
+"""`stream-dp intake`, `shard`, `merge` and `rekey`: what a divided stream needs beside its worker."""
 
 from stream_dp.cli import options
 from stream_dp.cli.hosting import run_worker
@@ -6,10 +6,12 @@ from stream_dp.cli.log_options import Log
 from stream_dp.config.reading import load_settings
 from stream_dp.workers.intake import IntakeWorker
 from stream_dp.workers.merge import MergeWorker
+from stream_dp.workers.rekey import Rekeyer
 from stream_dp.workers.shard import ShardWorker
 from topologies.host import WorkerService
 from topologies.intake import create_app as intake_app
 from topologies.merge import create_app as merging_app
+from topologies.rekey import create_app as rekeying_app
 from topologies.shard import create_app as sharding_app
 
 
@@ -67,3 +69,28 @@ def merge(
     """
     service = WorkerService(MergeWorker(load_settings(settings, stream=stream, kafka=kafka)))
     run_worker(merging_app(service), service, log)
+
+
+@options.grouped
+def rekey(
+    settings: options.SettingsFile = None,
+    stream: options.Stream = None,
+    kafka: options.Kafka = None,
+    *,
+    log: Log,
+) -> None:
+    """Copy a topic into one where each user has one partition, so that a group can read it by user.
+
+    It copies the topic that the setting source names into the stream's events topic, each record exactly once, until
+    stopped with Ctrl-C or SIGTERM. Start it again at any time: it continues. The partition is computed from the user
+    that [events] finds. The stream spends the budget of its source, and every epoch is charged on all of it, for good.
+    The copy is made with as many partitions as the source; for another number, make it before.
+
+    [bold]Examples[/]
+
+      stream-dp rekey --settings stream.toml
+
+      stream-dp rekey --settings stream.toml --kafka broker:9092 --json
+    """
+    service = WorkerService(Rekeyer(load_settings(settings, stream=stream, kafka=kafka)))
+    run_worker(rekeying_app(service), service, log)

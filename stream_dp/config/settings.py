@@ -273,6 +273,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return f"{self.stream}.barriers"
 
     @property
+    def rekeyed(self) -> str:
+        """The topic that tells how far `stream-dp rekey` has copied the data source into the events topic.  PRIVATE."""
+        return f"{self.stream}.rekeyed"
+
+    @property
     def data_source(self) -> str:
         """Whose budget is charged: the events topic, unless the events are derived from another source."""
         return self.source or self.events

@@ -85,6 +85,16 @@ def intake(settings: Settings) -> list[Right]:
     )
 
 
+def rekey(settings: Settings) -> list[Right]:
+    """What `stream-dp rekey` needs beside its transactional id."""
+    return (
+        _topic(settings.data_source, "READ")
+        + _topic(settings.events, "READ", "WRITE")
+        + _topic(settings.rekeyed, "READ", "WRITE")
+        + _made(settings, settings.events, settings.rekeyed)
+    )
+
+
 def shard(settings: Settings) -> list[Right]:
     """What `stream-dp shard` needs."""
     return (

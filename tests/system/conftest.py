@@ -41,6 +41,7 @@ Of other files it leaves out the tests that are marked `same_on_any_broker`.
 APACHE_ALONE = {
     "test_database": "Kafka Connect and PostgreSQL are there where Apache Kafka is",
     "test_registry": "so is the schema registry",
+    "test_rekey": "the embedded broker has no transactions",
     "test_rights": "the embedded broker lets everybody do everything",
     "test_ten_minutes": "so are the registry, Kafka Connect and PostgreSQL",
 }

@@ -14,7 +14,7 @@ from stream_dp.pipeline import coordinator, partition_intake, sequencer
 from stream_dp.sinks import sending
 from stream_dp.sinks.frames import FramesSink
 from stream_dp.store.checkpoints import CheckpointStore
-from stream_dp.workers import group, heads_reader, intake, owned_shard
+from stream_dp.workers import group, heads_reader, intake, owned_shard, rekey
 from stream_dp.workers import histogram as worker
 from stream_dp.workers import merge as merge_worker
 from stream_dp.workers import shard as shard_worker
@@ -25,6 +25,7 @@ ROLES = {
     "shard": shard_worker.ShardWorker,
     "intake": intake.IntakeWorker,
     "merge": merge_worker.MergeWorker,
+    "rekey": rekey.Rekeyer,
 }
 _OF_ALL: dict[str, tuple[Any, str]] = {
     "take over": (CheckpointStore, "take_over"),
@@ -64,13 +65,19 @@ STEPS: dict[str, dict[str, tuple[Any, str]]] = {
         "wait for the broker": (sending.InFlight, "settle"),
         "hear that the broker has it": (sending, "offset_after"),
     },
+    "rekey": {
+        "read how far it is": (rekey.Rekeyer, "_copied_by_now"),
+        "copy": (rekey.Rekeyer, "_copy"),
+        "hand a record to the producer": (AIOKafkaProducer, "send"),
+        "commit": (AIOKafkaProducer, "commit_transaction"),
+    },
     "merge": {
         "find where to go on": (merge_worker, "_go_on"),
         "merge": (merge_worker, "_next_batch"),
         "hear that the broker has it": (sending, "offset_after"),
     },
 }
-"""The steps of a sequencer's life, of a shard's and of a merge's, by name: the owner and the name of what does them."""
+"""The steps of the lives of all parts of a divided stream, by name: the owner and the name of what does them."""
 
 
 def run_role(

@@ -16,6 +16,7 @@ import pytest
 
 from stream_dp.config.events_section import EventsSection
 from stream_dp.epochs.journal import EpochJournal
+from stream_dp.kafka import log
 from stream_dp.pipeline.partition_frames import PartitionFrame, decode_head, decode_of_shard, encode
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
@@ -28,7 +29,7 @@ from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.soak import kills
 from tests.system.streams import ended, event, some_events, wait_until, wake_up
 from tests.system.ticking import open_epoch
-from tests.system.worker_process import Kill, Pause
+from tests.system.worker_process import Delay, Kill, Pause
 
 PARTITIONS = 12
 KILLED = -signal.SIGKILL
@@ -170,6 +171,24 @@ def test_members_stay_a_few_rounds_before_the_worker(grouped: MakeStream) -> Non
         assert in_order == list(range(1, 32))
 
 
+def test_a_member_that_is_a_hundred_times_slower_holds_up_the_others_and_fills_nothing(
+    grouped: MakeStream,
+) -> None:
+    """In the order of the heads, none is further than it may be before the partition that is last."""
+    with grouped() as stream:
+        open_epoch(stream)
+        roles = "worker", "shard", "merge", "intake"
+        slow = stream.run_in_role("intake", Delay("count", seconds=0.01))
+        processes = [slow, *[stream.run_in_role(role) for role in roles]]
+        feed_rounds(stream, 1, 3 * ROUNDS_AHEAD)
+        stream.finish(3 * ROUNDS_AHEAD, *processes)
+        reached = dict.fromkeys(range(PARTITIONS), 0)
+        for record in stream.records_of(stream.settings.heads, 0):
+            head = decode_head(record.value)
+            assert head.round <= min(reached.values()) + ROUNDS_AHEAD
+            reached[head.partition] = max(head.round, reached[head.partition])
+
+
 def test_a_partition_that_is_added_joins_at_the_next_barrier(grouped: MakeStream) -> None:
     with grouped(partitions=3) as stream:
         open_epoch(stream)
@@ -261,6 +280,22 @@ def test_members_read_by_the_schemas_of_a_registry_which_may_be_away(grouped: Ma
                 state = checkpoint.state
                 counts |= dict(zip(state.labels, state.counts.tolist(), strict=True))
             assert counts == {"tea": 180, "milk": 80}
+
+
+@pytest.mark.same_on_any_broker
+def test_a_broker_without_transactions_is_refused_where_a_topic_is_to_be_copied(
+    grouped: MakeStream, topic_prefix: str
+) -> None:
+    """The embedded one has none; test_rekey.py copies on Apache Kafka."""
+    by_user: dict[str, Any] = {
+        "unit": "user",
+        "items_per_user": 3,
+        "mapping": EventsSection(partitioner="murmur2"),
+    }
+    with grouped(partitions=3, source=f"{topic_prefix}-orders", **by_user) as stream:
+        log.create_topics(stream.settings.kafka, stream.settings.data_source, partitions=3)
+        assert ended(stream.run_in_role("rekey")) == 2
+        assert "has no transactions, so use Apache Kafka" in stream.logged()
 
 
 def test_one_partition_is_no_work_for_a_group(grouped: MakeStream) -> None:

@@ -1,0 +1,140 @@
+"""Copying a topic by user, on Apache Kafka: each record once, whoever is killed, and a group reads the copy."""
+
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from stream_dp.config.events_section import EventsSection
+from stream_dp.events.event import BadRecord, decode_event
+from stream_dp.events.user_partitions import partition_rule
+from stream_dp.kafka import log
+from stream_dp.workers.rekey import SOURCE_HEADER
+from tests.system.shard_process import STEPS
+from tests.system.sharded import ShardedStream, sharded_stream
+from tests.system.streams import ended, some_events, wait_until, wake_up
+from tests.system.test_group_intake import KILLED, is_stopped
+from tests.system.ticking import open_epoch
+from tests.system.worker_process import Kill, Pause
+
+SOURCES, COPIES = 4, 3
+BY_USER: dict[str, Any] = {
+    "rounds": "ticks",
+    "write_barriers": False,
+    "intake": "group",
+    "unit": "user",
+    "items_per_user": 3,
+    "mapping": EventsSection(partitioner="murmur2"),
+}
+Copy = tuple[int, int, int, bytes | None]
+"""The partition of a copy, the partition and the offset of what it is a copy of, and its value."""
+
+
+@pytest.fixture
+def settings(topic_prefix: str) -> dict[str, Any]:
+    return {**BY_USER, "partitions": COPIES, "source": f"{topic_prefix}-orders"}
+
+
+def produce(stream: ShardedStream, seed: int) -> None:
+    """Events by whatever key, and what is no event, into all partitions of the source."""
+    rng = random.Random(seed)
+    with KafkaProducer(bootstrap_servers=stream.settings.kafka) as producer:
+        for value in [*some_events(40, seed=seed, users=20), b"{}", b"no event", b""]:
+            key = rng.choice([None, b"any"]) if value is not None else b"any"
+            producer.send(stream.settings.data_source, value, key, partition=rng.randrange(SOURCES))
+
+
+def originals(stream: ShardedStream) -> list[tuple[int, int]]:
+    """Partition and offset of all records of the source."""
+    held = log.offsets_of_all(stream.settings.kafka, stream.settings.data_source)
+    return [(number, offset) for number, each in enumerate(held) for offset in range(each.end)]
+
+
+def copies(stream: ShardedStream) -> list[Copy]:
+    """The committed records of the copy, in order within each partition."""
+    settings, found = stream.settings, list[Copy]()
+    with KafkaConsumer(
+        bootstrap_servers=settings.kafka, isolation_level="read_committed", enable_auto_commit=False
+    ) as reader:
+        for number, held in enumerate(log.offsets_of_all(settings.kafka, settings.events)):
+            place = TopicPartition(settings.events, number)
+            reader.assign([place])
+            reader.seek(place, 0)
+            while reader.position(place) < held.end:
+                for record in reader.poll(500).get(place, []):
+                    [told] = [value for name, value in record.headers if name == SOURCE_HEADER]
+                    partition, _, offset = told.decode().partition(":")
+                    found.append((number, int(partition), int(offset), record.value))
+    return found
+
+
+def check_copied(stream: ShardedStream) -> None:
+    """Each record once, in order, and where its user belongs."""
+    found, rule = copies(stream), partition_rule("murmur2", COPIES)
+    assert sorted((partition, offset) for _, partition, offset, _ in found) == originals(stream)
+    for number in range(COPIES):
+        for source in range(SOURCES):
+            order = [offset for copy, partition, offset, _ in found if (copy, partition) == (number, source)]
+            assert order == sorted(order)
+    users = list[tuple[int, str]]()
+    for number, *_, value in found:
+        with suppress(BadRecord):
+            user = decode_event(value).user
+            users += [(number, user)] if user is not None else []
+    assert len(users) > len(found) / 2
+    assert all(rule(user) == number for number, user in users)
+
+
+def test_killed_at_every_step_it_copies_each_record_once_and_a_group_reads_the_copy(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2, **settings) as stream:
+        log.create_topics(kafka, stream.settings.data_source, partitions=SOURCES)
+        open_epoch(stream)
+        seed = 0
+        for step in STEPS["rekey"]:
+            for after in (False, True):
+                produce(stream, seed := seed + 1)
+                assert ended(stream.run_in_role("rekey", Kill(step, 1, after))) == KILLED, stream.logged()
+        copying = stream.run_in_role("rekey")
+        wait_until(lambda: len(copies(stream)) >= len(originals(stream)), stream.logged)
+        check_copied(stream)
+        stream.close_rounds(1_000)
+        roles = "worker", "shard", "merge", "intake", "intake"
+        stream.finish(1, copying, *[stream.run_in_role(role) for role in roles])
+        assert not any(
+            "does not stand in the partition" in str(each) for each in stream.dead_letters(at_least=1)
+        )
+
+
+def test_one_that_slept_is_fenced_off_and_writes_nothing_twice(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2, **settings) as stream:
+        log.create_topics(kafka, stream.settings.data_source, partitions=SOURCES)
+        produce(stream, 1)
+        zombie = stream.run_in_role("rekey", Pause("commit"))
+        wait_until(lambda: is_stopped(zombie), lambda: "it does not sleep")
+        successor = stream.run_in_role("rekey")
+        wait_until(lambda: len(copies(stream)) >= len(originals(stream)), stream.logged)
+        wake_up(zombie)
+        assert ended(zombie) == 2, stream.logged()
+        assert "has taken over" in stream.logged()
+        produce(stream, 2)
+        wait_until(lambda: len(copies(stream)) >= len(originals(stream)), stream.logged)
+        successor.terminate()
+        assert ended(successor) == 0, stream.logged()
+        check_copied(stream)
+
+
+def test_it_refuses_where_nothing_tells_how_far_it_is(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2, **settings) as stream:
+        log.create_topics(kafka, stream.settings.data_source, partitions=SOURCES)
+        stream.feed([b"{}"])
+        assert ended(stream.run_in_role("rekey")) == 2
+        assert "does not tell how far" in stream.logged()
