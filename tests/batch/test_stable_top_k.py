@@ -170,6 +170,20 @@ def test_ranks_are_chosen_from_least_on() -> None:
             Ranks(5, least)
 
 
+def test_a_range_or_a_penalty_finds_the_large_set_that_a_free_choice_passes_over() -> None:
+    """Counts as public logs have them: they fall most at the very top, and clearly again far below."""
+    counts = np.array([round(10_000 / rank) for rank in range(1, 61)] + [20] * 100)
+    sizes = {
+        name: {len(stable_top_k(counts, StableTopK(0.5, 1e-6, ranks), noise(run)).items) for run in range(5)}
+        for name, ranks in {
+            "free": Ranks(100),
+            "range": Ranks(100, least=50),
+            "penalty": Ranks(100, penalty=200.0, around=60),
+        }.items()
+    }
+    assert sizes == {"free": {1}, "range": {60}, "penalty": {60}}
+
+
 def test_a_penalty_prefers_ranks_near_a_public_one() -> None:
     source, trials = noise(22), 6_000
     counts = np.array([90, 40, 38, 31, 30])  # gaps 50, 2, 7, 1
