@@ -66,6 +66,18 @@ def test_a_tile_holds_its_text_on_every_screen_and_a_wide_one_is_used(
     assert browser.execute_script(used) > 0.95
 
 
+def test_on_a_phone_what_rises_stands_before_the_ranking(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    write(stream, release(1, many(30)))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 1)
+    size(browser, 390, 844)
+    tops = "return ['chart', 'movers', 'ranking'].map(id => document.getElementById(id).getBoundingClientRect().top)"
+    found = browser.execute_script(tops)
+    assert found == sorted(found)
+
+
 def test_the_past_has_one_clock_and_knows_nothing_of_what_came_later(
     dashboard: Running, stream: Stream, browser: Chrome
 ) -> None:
