@@ -1,0 +1,237 @@
+"""Windows whose log is gone but for the last three blocks: state and releases come back, and nothing wrong does."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from stream_dp.engine.epoch import EpochRefused
+from stream_dp.events.record import Record
+from stream_dp.releases.release import Release, decode_release
+from stream_dp.verification.rebuild import rebuild, verify_epoch
+from stream_dp.verification.republish import republish
+from stream_dp.verification.verify import Verdict
+from tests.system.epoch_steps import lose_state, state_keys
+from tests.system.sharded import ShardedStream, sharded_stream
+from tests.system.streams import Stream, small_stream
+from tests.system.test_barriers import fed_in_transactions
+from tests.system.test_window import WINDOW, drifting, ends_after, forget
+from tests.system.ticking import open_epoch
+from tests.system.worker_process import Kill
+
+ROUNDS = 100
+FIRST = ((ROUNDS - 1) // WINDOW - 2) * WINDOW + 1
+"""The first round of the block with which restoring begins."""
+
+OWN = {"mechanism": "window", "window": WINDOW, "epsilon": 8.0, "delta": 0.2, "items_per_event": 2}
+
+
+@pytest.fixture
+def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+    with small_stream(
+        kafka, redis_url, topic_prefix, tmp_path, checkpoint_rounds=7, batch_rounds=5, **OWN
+    ) as stream:
+        yield stream
+
+
+def restored(stream: Stream) -> None:
+    """Rebuild, and compare what Redis holds then with what it held before."""
+    before, position = state_keys(stream), stream.checkpoint().position
+    lose_state(stream)
+    with stream.redis() as redis:
+        assert rebuild(stream.settings, redis).position == position
+    after = state_keys(stream)
+    assert before.keys() == after.keys()
+    assert {name for name in before if before[name] != after[name]} <= {b"meta"}, "it counts the checkpoints"
+
+
+def altered(stream: Stream, place: int, release: Release) -> None:
+    """Let another release stand in a place of the releases topic."""
+    records = stream.releases()
+    records[place] = records[place]._replace(value=msgspec.json.encode(release))
+    stream.rewrite(stream.settings.releases, records)
+
+
+def test_lost_state_is_rebuilt_bit_for_bit_and_goes_on_over_kills(stream: Stream) -> None:
+    stream.feed(drifting(0, ROUNDS))
+    assert stream.run(until_round=ROUNDS) == 0
+    events = stream.events()
+    forget(stream, 0, FIRST - 1)
+    restored(stream)
+    stream.feed(drifting(ROUNDS, ROUNDS + 40))
+    assert stream.run(Kill("write a checkpoint", 2, after=True)) == -signal.SIGKILL, stream.logged()
+    assert stream.run(until_round=ROUNDS + 40) == 0
+    later = stream.events()[ROUNDS:]
+    stream.rewrite(stream.settings.events, [*events, *later])
+    stream.check_everything()
+
+
+def test_the_log_after_transactions_is_rebuilt_too(stream: Stream) -> None:
+    """Their marks take offsets; the embedded broker has none, so there the offsets have no gaps."""
+    values = [value for value in drifting(0, ROUNDS) if value is not None]
+    fed_in_transactions(stream, [(value, True) for value in values])
+    assert stream.run(until_round=ROUNDS) == 0
+    events = stream.events()
+    forget(stream, 0, events[FIRST - 1].offset)
+    restored(stream)
+
+
+def test_edits_before_these_blocks_change_nothing_and_later_ones_are_refused(stream: Stream) -> None:
+    stream.feed(drifting(0, ROUNDS))
+    assert stream.run(until_round=ROUNDS) == 0
+    events, keys = stream.events(), state_keys(stream)
+    with stream.redis() as redis:
+        for offset in (FIRST - 1, FIRST + WINDOW, ROUNDS - 1):
+            edited = [*events]
+            edited[offset] = events[offset]._replace(value=b'{"items": ["another"]}')
+            stream.rewrite(stream.settings.events, edited)
+            with pytest.raises(EpochRefused, match="do not give what was released"):
+                rebuild(stream.settings, redis, replace=True)
+            assert verify_epoch(stream.settings, redis).certificate.verdict is Verdict.EDITED
+        assert keys == state_keys(stream)
+        edited = [*events]
+        edited[FIRST - 2] = events[FIRST - 2]._replace(value=b'{"items": ["another"]}')
+        stream.rewrite(stream.settings.events, edited)
+        with pytest.raises(EpochRefused, match="do not give what was released"):
+            rebuild(stream.settings, redis, replace=True, whole=True)
+    restored(stream)
+
+
+def test_changed_releases_are_refused_and_missing_ones_cost_the_whole_log(stream: Stream) -> None:
+    stream.feed(drifting(0, ROUNDS))
+    assert stream.run(until_round=ROUNDS) == 0
+    events, records, keys = stream.events(), stream.releases(), state_keys(stream)
+    found = [decode_release(record.value or b"") for record in records]
+    shown = next(place for place in range(FIRST + WINDOW, ROUNDS) if found[place].labels)
+    with stream.redis() as redis:
+        for place, change in (
+            (FIRST, {"ts": "2020-01-01T00:00:00.000Z"}),
+            (FIRST, {"tag": "0" * 32}),
+            (shown, {"counts": [count + 1 for count in found[shown].counts]}),
+        ):
+            altered(stream, place, replace(found[place], **change))
+            with pytest.raises(EpochRefused):
+                rebuild(stream.settings, redis, replace=True)
+            stream.rewrite(stream.settings.releases, records)
+        stream.rewrite(stream.settings.releases, [*records[: FIRST + 3], *records[FIRST + 4 :]])
+        forget(stream, 0, FIRST - 1)
+        with pytest.raises(EpochRefused):
+            rebuild(stream.settings, redis, replace=True)
+        assert keys == state_keys(stream)
+        stream.rewrite(stream.settings.events, events)
+    restored(stream)
+
+
+def test_labels_that_the_first_block_is_said_to_take_over_are_never_believed_against_releases(
+    stream: Stream,
+) -> None:
+    """The log before is gone, so nothing proves them: the state is refused, or the same."""
+    stream.feed(drifting(0, ROUNDS))
+    assert stream.run(until_round=ROUNDS) == 0
+    forget(stream, 0, FIRST - 1)
+    first = decode_release(stream.releases()[FIRST - 1].value or b"")
+    for labels in ([], ["never seen"], [*first.labels, "lately 0"]):
+        altered(stream, FIRST - 1, replace(first, labels=labels, counts=[9] * len(labels)))
+        keys = stream.redis_keys()
+        try:
+            restored(stream)
+        except EpochRefused:
+            stream.restore_keys(keys)
+
+
+def test_a_flipped_bit_in_redis_is_rebuilt_from_the_last_blocks(stream: Stream) -> None:
+    stream.feed(drifting(0, ROUNDS))
+    assert stream.run(until_round=ROUNDS) == 0
+    forget(stream, 0, FIRST - 1)
+    before, name = state_keys(stream), f"stream_dp:{{{stream.settings.stream}}}:meta"
+    with stream.redis() as redis:
+        packed = bytearray(redis.get(name) or b"")  # type: ignore[arg-type]
+        packed[len(packed) // 2] ^= 1
+        redis.set(name, bytes(packed))
+        rebuild(stream.settings, redis, replace=True)
+    after = state_keys(stream)
+    assert {name for name in before if before[name] != after[name]} <= {b"meta"}
+
+
+@pytest.mark.parametrize("left", [ROUNDS - 1, ROUNDS - WINDOW - 3])
+def test_lost_releases_are_written_again_from_the_last_blocks(stream: Stream, left: int) -> None:
+    """The blocks are counted from the releases that are left."""
+    stream.feed(drifting(0, ROUNDS))
+    assert stream.run(until_round=ROUNDS) == 0
+    records = stream.releases()
+    stream.rewrite(stream.settings.releases, records[:left])
+    forget(stream, 0, ((left - 1) // WINDOW - 2) * WINDOW)
+    with stream.redis() as redis:
+        [written] = republish(stream.settings, redis)
+        assert written.rounds == [*range(left + 1, ROUNDS + 1)]
+        assert values(stream.releases()) == values(records)
+        assert republish(stream.settings, redis) == []
+        with pytest.raises(EpochRefused):
+            republish(stream.settings, redis, to=f"{stream.settings.stream}.all")
+
+
+def test_nothing_is_written_over_another_log(stream: Stream) -> None:
+    stream.feed(drifting(0, ROUNDS))
+    assert stream.run(until_round=ROUNDS) == 0
+    records, events = stream.releases(), stream.events()
+    stream.rewrite(stream.settings.releases, records[:-5])
+    for offset in (FIRST, ROUNDS - 2):  # the last is among what would be written
+        edited = [*events]
+        edited[offset] = events[offset]._replace(value=b'{"items": ["another"]}')
+        stream.rewrite(stream.settings.events, edited)
+        with stream.redis() as redis, pytest.raises(EpochRefused, match="nothing was written"):
+            republish(stream.settings, redis)
+    assert values(stream.releases()) == values(records[:-5])
+
+
+def values(records: list[Record]) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+def test_windows_of_ticks_are_rebuilt_from_the_barriers_of_the_last_blocks(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    own = {**OWN, "window": 5, "rounds": "ticks", "write_barriers": False}
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, partitions=2, **own) as stream:
+        open_epoch(stream)
+        for number in range(1, 43):
+            stream.spread(drifting(5 * number, 5 * number + 5), 2)
+            stream.close_rounds(1_000 * number)
+        assert stream.run(until_round=42) == 0
+        for partition in (0, 1):
+            forget(stream, partition, ends_after(stream, 30)[partition])
+        restored(stream)
+
+
+def test_windows_in_shards_are_verified_rebuilt_and_written_again(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2, **OWN) as stream:
+        stream.feed(drifting(0, ROUNDS))
+        run_all(stream, ROUNDS)
+        records, events = stream.releases(), stream.events()
+        with stream.redis() as redis:
+            forget(stream, 0, FIRST - 1)
+            found = verify_epoch(stream.settings, redis).certificate
+            assert (found.verdict, found.first_round) == (Verdict.IDENTICAL, FIRST + WINDOW)
+            missing = [*records[: FIRST + 2], *records[FIRST + 3 :]]
+            stream.rewrite(stream.settings.releases, missing)
+            found = verify_epoch(stream.settings, redis).certificate
+            assert (found.verdict, found.missing) == (Verdict.RELEASES_INCOMPLETE, 1)
+            stream.rewrite(stream.settings.events, events)
+            topic = f"{stream.settings.stream}.all"
+            [written] = republish(stream.settings, redis, to=topic)
+            assert written.rounds == [*range(1, ROUNDS + 1)]
+            assert values(stream._read(topic)) == values(records)
+            stream.rewrite(stream.settings.releases, records)
+            rebuild(stream.settings, redis, replace=True)
+        stream.feed(drifting(ROUNDS, ROUNDS + 20))
+        run_all(stream, ROUNDS + 20)
+
+
+def run_all(stream: ShardedStream, rounds: int) -> None:
+    """Start the processes of a stream in shards, wait until its rounds are released, stop them, and compare."""
+    stream.finish(rounds, *(stream.run_in_role(role) for role in ("worker", "shard", "merge")))
