@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from stream_dp.counters.calibration import calibrate
+from stream_dp.operations.watch import Watch
+from stream_dp.privacy.accounting import gaussian_epsilon
 from stream_dp.privacy.composition import Room
 from stream_dp.privacy.loss import Loss, gaussian, pure
 from stream_dp.store.ledger import (
@@ -159,6 +161,30 @@ def test_a_ledger_has_one_unit(redis: Redis) -> None:
     ledger.charge(charge("c", 0.01, unit="user", first_offset=100, end_offset=None))
     with pytest.raises(BudgetExceeded, match="for users there is left rho"):
         ledger.charge(charge("d", 0.02, unit="user", first_offset=900, end_offset=901))
+
+
+def test_days_of_two_zones_are_never_in_one_ledger_and_the_metric_tells_what_every_day_has_left(
+    redis: Redis,
+) -> None:
+    ledger = Ledger(redis, SOURCE)
+    ledger.set_budget(1.0, 1e-6, "user-day")
+    for name, first, end in (("a", 0, 10), ("b", 10, 20)):  # days that no two charges share
+        of_days = {"unit": "user-day", "zone": "Europe/Berlin", "first_offset": first, "end_offset": end}
+        ledger.charge(charge(name, 0.01, **of_days))
+    for unit, zone, told in (
+        ("user-day", "UTC", 'set time_zone = "Europe/Berlin" instead of "UTC"'),
+        ("event", "", "use the unit user-day instead of event"),
+    ):
+        with pytest.raises(UnitMismatch, match=told):
+            ledger.charge(charge("c", unit=unit, zone=zone))
+    watch = Watch("shop", SOURCE)
+    watch.read_budget(redis, (10**6,))  # offsets, which are no days
+    assert watch.facts.budget is not None
+    left = ledger.room()
+    assert left is not None
+    assert watch.facts.budget.left_rho == left.rho
+    alone = gaussian_epsilon(0.01, 1e-6)
+    assert watch.facts.budget.spent_epsilon <= alone * 1.2, "of one day, not of both"
 
 
 def test_a_budget_is_never_set_below_what_is_spent(ledger: Ledger, redis: Redis) -> None:

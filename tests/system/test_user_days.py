@@ -7,15 +7,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from stream_dp.cli.checklist.budget import room_in_budget
 from stream_dp.config.days import days_of
 from stream_dp.config.times import milliseconds
+from stream_dp.jobs.request import BadRequest, JobRequest, decode_request
+from stream_dp.jobs.steps import Site, prepare
 from stream_dp.store.ledger import Ledger
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.resume import NewEpoch
 from tests.system.epoch_steps import charges, releases
+from tests.system.job_place import COUNTS
 from tests.system.streams import Stream, ended, small_stream
 from tests.system.ticking import open_epoch
 from tests.system.worker_process import Kill
@@ -147,6 +152,19 @@ def test_days_are_never_mixed_with_another_unit_or_another_zone(make: MakeStream
         open_epoch(stream)
         [charge] = charges(stream)
         assert charge.zone == ZONE
+        with stream.redis() as redis:
+            [same] = room_in_budget(stream.settings, redis)
+            assert (same.state, "has room for an epoch" in same.detail) == ("ok", True), same
+            [other] = room_in_budget(
+                msgspec.structs.replace(stream.settings, unit="user", time_zone="UTC"), redis
+            )
+            assert (other.state, "counts per user-day" in other.detail) == ("failed", True), other
+        stream.feed([brought("u", "tea")])
+        asked = {name: value for name, value in COUNTS.items() if name != "unit"}
+        request = decode_request(msgspec.json.encode({"v": 1, "id": "j", **asked}))
+        assert isinstance(request, JobRequest)
+        with pytest.raises(BadRequest, match="counts per user and day, and a job reads many days"):
+            prepare(request, Site(stream.settings.kafka_address, stream.settings.events))
         told = stream.refusal(unit="user", time_zone="UTC")
         assert "unit is user-day in the epoch and user in the settings" in told
         assert "time_zone is Europe/Berlin in the epoch and UTC in the settings" in stream.refusal(
