@@ -93,10 +93,11 @@ def main(console: Console) -> None:
     )
     with tempfile.TemporaryDirectory() as folder, redis_server.running(Path(folder)) as server:
         many = _told("fill", server.url, MOST, next(iter(KINDS)))
+        again = _told("recover", server.url, MOST, next(iter(KINDS)))
     console.print(
         f"{MOST:,} labels, {VISIBLE:,} visible: {many.after / 1e6:,.0f} MB, at most {many.peak / 1e6:,.0f} MB while "
         f"they come and {many.checkpoint_peak / 1e6:,.0f} MB with checkpoints; {many.rounds_per_second:,.0f} rounds "
-        "per processor second"
+        f"per processor second; a recovery takes {(again.peak - again.after) / 1e6:+,.0f} MB"
     )
 
 
