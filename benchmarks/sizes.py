@@ -18,7 +18,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.dev.flights import flight_events
 from stream_dp.dev.servers import embedded
 from stream_dp.kafka import log
-from stream_dp.planning.plan import Costs, Workload, plan
+from stream_dp.planning.plan import MEASURED, Costs, Workload, plan
 from stream_dp.planning.release_sizes import size_text
 from stream_dp.releases.release import decode_release
 from stream_dp.workers.histogram import Worker
@@ -42,7 +42,7 @@ CASES = (
 )
 LIVE_SECONDS = 8
 _LENGTH_AT, _RECORDS_AT, _HEAD = 8, 57, 61
-_ANY = Costs(0, 0, 0, 0, 0, 0, 0, 0)
+_ANY = Costs(*[0] * len(MEASURED))
 
 
 def main(console: Console) -> None:

@@ -4,10 +4,11 @@ The model is `FORMULAS`, with S shards, P partitions, E events and R rounds a se
 labels of L bytes, V of them visible, pruning blocks of B rounds, compression to the share C, and the `Costs` by their
 names.
 
-Visible labels are drawn for, sorted, encoded and compressed in every round; idle ones are looked at once a block.  A
+Visible labels are drawn for, sorted, encoded and compressed in every round; idle ones are looked at once a block, or
+drawn for in every round where a group reads the events, because its rounds end by ticks and nothing can be pruned.  A
 process may be busy for `UTILISATION` of the time at most, so that it catches up after a restart.
-`benchmarks/scaling.py` holds the model against 64 shards that do the work, and `benchmarks/sizes.py` against what a
-live stream writes.
+`benchmarks/scaling.py` and `benchmarks/cluster.py` hold the model against shards and members that do the work, and
+`benchmarks/sizes.py` against what a live stream writes.
 """
 
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.events.record import Record
 from stream_dp.pipeline.frames import encode_frame
+from stream_dp.pipeline.partition_frames import FRAME_VERSION, PartitionFrame, decode_of_shard, encode
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.planning.release_sizes import (
     DAY_SECONDS,
@@ -40,6 +42,8 @@ FORMULAS = {
     "sequencer": "E * decode + R * (sequence + S * frame)",
     "a shard": "R * (round + (V * (visible + compress * (release_per_label + L)) + N / B * idle + k * item) / S)",
     "a group": "E * decode + R * P * (sequence + S * frame)",
+    "its shards": "R * (round + (V * (visible + compress * (release_per_label + L)) + N * drawn + "
+    "k * (unpack + item)) / S)",
     "memory of a shard": "process_bytes + N / S * (memory_per_label + L)",
     "Redis": "N * (redis_per_label + L)",
     "Kafka, events": "E * (i * (L + 3) + 80)",
@@ -66,6 +70,9 @@ _MEASURED_LABELS = 200_000
 _MEASURED_VISIBLE = 5_000
 _MEASURED_EVENTS = 10_000
 _COMPRESSED_LABELS = 1_000
+_APART = 7919  # labels of one round lie so far apart in memory, as those of people do
+_ROUNDS_DRAWN = 8  # as many nodes end in them as in any eight
+_LABELS_OF_A_FRAME, _FRAMES_OF_A_ROUND = 128, 64
 _REPEATS = 15  # the least of so many is taken: whatever else the machine does can only add to it
 
 
@@ -103,7 +110,9 @@ class Costs:
     round: float
     visible: float
     idle: float
+    drawn: float
     item: float
+    unpack: float
     compress: float
     process_bytes: float = 150e6
     memory_per_label: float = 220.0
@@ -113,7 +122,7 @@ class Costs:
     row: float = 160.0
 
 
-MEASURED = ("decode", "sequence", "frame", "round", "visible", "idle", "item", "compress")
+MEASURED = ("decode", "sequence", "frame", "round", "visible", "idle", "drawn", "item", "unpack", "compress")
 """The costs that `measure_costs` measures; the others are fixed."""
 
 
@@ -129,6 +138,7 @@ class Plan:
     sequencer_busy: float
     shard_busy: float
     group_busy: float
+    group_shard_busy: float
     shard_memory: float
     redis: float
     events_bandwidth: float
@@ -167,6 +177,13 @@ def shard_busy(work: Workload, costs: Costs, shards: int) -> float:
     return work.rounds_per_second * (costs.round + divided / shards)
 
 
+def shard_of_group_busy(work: Workload, costs: Costs, shards: int) -> float:
+    """The share of one processor that each shard behind a group needs: rounds end by ticks, so nothing is pruned."""
+    idle = work.labels * (costs.drawn - costs.idle / PRUNING_ROUNDS)
+    unpacked = work.items_per_event * work.events_per_round * costs.unpack
+    return shard_busy(work, costs, shards) + work.rounds_per_second * (idle + unpacked) / shards
+
+
 def plan(work: Workload, costs: Costs) -> Plan:
     """The fewest shards that keep every process below `UTILISATION`, and what comes with them."""
     shards = next((n for n in range(1, MOST_SHARDS + 1) if _fits(work, costs, n)), None)
@@ -181,6 +198,7 @@ def plan(work: Workload, costs: Costs) -> Plan:
         sequencer_busy=sequencer_busy(work, costs, counted),
         shard_busy=shard_busy(work, costs, counted),
         group_busy=group_busy(work, costs, counted),
+        group_shard_busy=shard_of_group_busy(work, costs, counted),
         shard_memory=costs.process_bytes
         + work.labels / counted * (costs.memory_per_label + work.label_bytes),
         redis=work.labels * (costs.redis_per_label + work.label_bytes),
@@ -231,7 +249,7 @@ def _limits(work: Workload, costs: Costs, shards: int | None, a_day: Growth) -> 
 
 def _group_instead(work: Workload, costs: Costs) -> str:
     """What a group would need; nothing where none would do."""
-    fitting = (n for n in range(1, MOST_SHARDS + 1) if shard_busy(work, costs, n) <= UTILISATION)
+    fitting = (n for n in range(1, MOST_SHARDS + 1) if shard_of_group_busy(work, costs, n) <= UTILISATION)
     shards = next(fitting, None)
     if shards is None or (members := members_needed(work, costs, shards)) > work.partitions:
         return ""
@@ -249,20 +267,24 @@ def measure_costs(
     found: list[float] = []
     for labels, visible, items in (
         (64, 0, 1),
-        (64, 0, 33),
         (_MEASURED_VISIBLE, _MEASURED_VISIBLE, 1),
         (_MEASURED_LABELS, 0, 1),
+        (_MEASURED_LABELS, 0, 33),
     ):
         found.append(_seconds_per_round(calibrated, guarantee, labels, visible, items))
         progress()
-    bare, with_items, with_visible, with_idle = found
+    bare, with_visible, with_idle, with_items = found
+    drawn = _seconds_per_label_drawn(calibrated)
+    progress()
     decode = _seconds_per_event(1, 100)
     one_shard = _seconds_per_event(1, 1)
     many_shards = _seconds_per_event(33, 1)
     progress()
     compress = _seconds_per_byte(compression)
     progress()
-    item = max(0.0, with_items - bare) / 32
+    unpack = _seconds_per_label_of_a_frame()
+    progress()
+    item = max(0.0, with_items - with_idle) / 32
     return Costs(
         decode=decode,
         sequence=max(0.0, one_shard - decode),
@@ -270,12 +292,14 @@ def measure_costs(
         round=max(0.0, bare - item),
         visible=max(0.0, with_visible - bare) / _MEASURED_VISIBLE,
         idle=max(0.0, with_idle - bare) * PRUNING_ROUNDS / _MEASURED_LABELS,
+        drawn=drawn,
         item=item,
+        unpack=unpack,
         compress=compress,
     )
 
 
-MEASUREMENTS = 6
+MEASUREMENTS = 8
 """How often `measure_costs` reports progress."""
 
 
@@ -288,7 +312,7 @@ def _seconds_per_round(
     state = far_along(mechanism, noise, names, visible)
     histogram = RunningHistogram(mechanism, noise, state, Pruning(PRUNING_ROUNDS))
     encoder = ReleaseEncoder("plan", 1, _NONCE, mechanism, guarantee)
-    rounds = [[names[(i * items + j) % labels] for j in range(items)] for i in range(PRUNING_ROUNDS)]
+    rounds = [[names[(i * items + j) * _APART % labels] for j in range(items)] for i in range(PRUNING_ROUNDS)]
     taken = []
     for _ in range(1 + _REPEATS):
         started = process_time()
@@ -296,6 +320,20 @@ def _seconds_per_round(
             encoder.encode(block, range(len(block.sizes)))
         taken.append(process_time() - started)
     return min(taken[1:]) / PRUNING_ROUNDS
+
+
+def _seconds_per_label_drawn(mechanism: CalibratedCounter) -> float:
+    """Processor seconds of an idle label in a round that comes alone and is not pruned."""
+    noise = KeyedNoise(_KEY, "plan", _NONCE)
+    names = [f"label {i:010d}" for i in range(_MEASURED_LABELS)]
+    histogram = RunningHistogram(mechanism, noise, far_along(mechanism, noise, names, 0))
+    taken = []
+    for _ in range(1 + _REPEATS):
+        started = process_time()
+        for _ in range(_ROUNDS_DRAWN):
+            list(histogram.blocks([[names[0]]]))
+        taken.append(process_time() - started)
+    return min(taken[1:]) / (_ROUNDS_DRAWN * _MEASURED_LABELS)
 
 
 def _seconds_per_event(shards: int, events_per_round: int) -> float:
@@ -326,3 +364,17 @@ def _seconds_per_byte(compression: str) -> float:
         stored_bytes(values, compression, len(values))
         taken.append(process_time() - started)
     return min(taken) / sum(map(len, values))
+
+
+def _seconds_per_label_of_a_frame() -> float:
+    """Processor seconds of reading a label, and how often it was admitted, out of a frame of a partition."""
+    labels = [f"label {i:010d}" for i in range(_LABELS_OF_A_FRAME)]
+    frame = PartitionFrame(FRAME_VERSION, 1, _NONCE, 0, 1, 0, 1, 1, 1, _NONCE, labels, [1] * len(labels))
+    values = [encode(frame)] * _FRAMES_OF_A_ROUND
+    taken = []
+    for _ in range(_REPEATS):
+        started = process_time()
+        frames = [decode_of_shard(value) for value in values]
+        taken.append(process_time() - started)
+        del frames
+    return min(taken) / (_LABELS_OF_A_FRAME * _FRAMES_OF_A_ROUND)

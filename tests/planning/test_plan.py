@@ -24,7 +24,8 @@ from stream_dp.planning.plan import (
 from stream_dp.planning.release_sizes import compressed_share, sample_releases
 
 COSTS = Costs(
-    decode=7e-6, sequence=6e-6, frame=2e-8, round=1e-5, visible=4e-8, idle=2e-8, item=5e-7, compress=3e-9
+    decode=7e-6, sequence=6e-6, frame=2e-8, round=1e-5, visible=4e-8,
+    idle=2e-8, drawn=3e-8, item=5e-7, unpack=2e-7, compress=3e-9,
 )  # fmt: skip
 WORK = Workload(labels=100_000, visible=1_000, events_per_second=1_000.0, horizon=2**23)
 
@@ -75,7 +76,8 @@ def test_the_plan_is_what_the_formulas_say(shards: int) -> None:
         said["a group"] += work.rounds_per_second * 12 * COSTS.frame
     assert list(said.values()) == pytest.approx(
         [
-            *(found.sequencer_busy, found.shard_busy, found.group_busy, found.shard_memory, found.redis),
+            *(found.sequencer_busy, found.shard_busy, found.group_busy),
+            *(found.group_shard_busy, found.shard_memory, found.redis),
             *(
                 found.events_bandwidth,
                 found.frames_bandwidth,
@@ -150,6 +152,8 @@ def test_costs_are_those_of_the_work_that_is_measured(monkeypatch: pytest.Monkey
     monkeypatch.setattr("stream_dp.planning.plan._seconds_per_round", of_a_round)
     monkeypatch.setattr("stream_dp.planning.plan._seconds_per_event", of_an_event)
     monkeypatch.setattr("stream_dp.planning.plan._seconds_per_byte", lambda _: COSTS.compress)
+    monkeypatch.setattr("stream_dp.planning.plan._seconds_per_label_drawn", lambda _: COSTS.drawn)
+    monkeypatch.setattr("stream_dp.planning.plan._seconds_per_label_of_a_frame", lambda: COSTS.unpack)
     # Not exactly: 64 idle labels are in every measurement, and visible ones are examined as idle ones are.
     assert asdict(measure_costs()) == pytest.approx(asdict(COSTS), rel=1e-2)
 
@@ -163,7 +167,16 @@ def test_work_is_measured_in_seconds_of_the_processor(monkeypatch: pytest.Monkey
     packed = sum(map(len, sample_releases(1_000, 16)))
     found = measure_costs(progress=lambda: steps.append(None))
     assert found == Costs(
-        1 / 50, sequence=0, frame=0, round=1 / 256, visible=0, idle=0, item=0, compress=1 / packed
+        1 / 50,
+        sequence=0,
+        frame=0,
+        round=1 / 256,
+        visible=0,
+        idle=0,
+        drawn=1 / 2400,
+        item=0,
+        unpack=1 / 8192,
+        compress=1 / packed,
     )
     assert len(steps) == MEASUREMENTS
 
