@@ -15,7 +15,8 @@ from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import embedded
 from tests.dashboard.chromium import chromium
 from tests.dashboard.shop import an_hour
-from tests.system.streams import Stream, wait_until
+from tests.system.streams import Stream
+from tests.system.waiting import wait_until
 
 RUNS = 7
 _CELL = """

@@ -7,7 +7,7 @@ from selenium.webdriver import Chrome
 
 from stream_dp.releases.estimates.intervals import whole_intervals
 from stream_dp.releases.release import Release
-from tests.system.streams import wait_until
+from tests.system.waiting import wait_until
 
 _ROWS = """
 return [...document.querySelectorAll("#rows tr")].map(row => ({

@@ -25,7 +25,7 @@ from stream_dp.dashboard import archive, reader
 from stream_dp.events.record import Record
 from stream_dp.releases.release import Release
 from tests.apache_kafka.server import free_ports
-from tests.system.streams import GIVE_UP_SECONDS
+from tests.system.waiting import GIVE_UP_SECONDS
 from tests.system.worker_process import PROCESSES
 
 PROCESSES.set_forkserver_preload(

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import stream_dp.dashboard
-from tests.system.streams import GIVE_UP_SECONDS
+from tests.system.waiting import GIVE_UP_SECONDS
 
 PRIVATE = (
     "redis",

@@ -29,7 +29,7 @@ from stream_dp.operations.operator_metrics import OperatorMetrics
 from stream_dp.releases.subscribe import subscribe
 from tests.apache_kafka.server import free_ports
 from tests.docs.commands import parse
-from tests.system.streams import GIVE_UP_SECONDS, wait_until
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 helm = pytest.importorskip("helm_python", reason="make chart installs what renders the chart")
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="make chart installs it")

@@ -19,7 +19,8 @@ from rich.progress import track
 from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import embedded
 from tests.dashboard.shop import an_hour
-from tests.system.streams import GIVE_UP_SECONDS, Stream
+from tests.system.streams import Stream
+from tests.system.waiting import GIVE_UP_SECONDS
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 NAMES = tuple(sorted(file.stem for file in FOLDER.glob("*.ipynb")))

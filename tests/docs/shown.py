@@ -13,7 +13,7 @@ from kafka import KafkaConsumer
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
-from tests.system.streams import GIVE_UP_SECONDS, wait_until
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)

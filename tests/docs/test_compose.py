@@ -40,7 +40,7 @@ from stream_dp.kafka import log
 from stream_dp.releases.release import decode_release
 from tests.apache_kafka import server as apache_kafka
 from tests.docs.commands import NoSuchCommandLine, parse
-from tests.system.streams import GIVE_UP_SECONDS, wait_until
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"

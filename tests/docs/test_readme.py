@@ -24,7 +24,7 @@ from stream_dp.dev.servers import embedded
 from stream_dp.privacy.keyed_noise import MOST_CELLS
 from tests.docs.commands import NoSuchCommandLine, commands, parse_line
 from tests.docs.shown import BLOCK, ROOT, await_topic, blocks, run_line, running, running_line
-from tests.system.streams import GIVE_UP_SECONDS
+from tests.system.waiting import GIVE_UP_SECONDS
 
 README = (ROOT / "README.md").read_text()
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -15,7 +15,7 @@ from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.pipeline.shard import Shard
 from stream_dp.releases.release import decode_release
-from tests.system.streams import some_events
+from tests.system.example_events import some_events
 
 KEY = bytes(range(32))
 ROUNDS = 110

@@ -18,7 +18,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.operations.ports import Ports
 from tests.apache_kafka.server import free_ports
 from tests.operations.test_metrics import EVENTS, OPERATIONS, TOKEN, expressions, worked
-from tests.system.streams import wait_until
+from tests.system.waiting import wait_until
 
 PROMETHEUS = shutil.which("prometheus")
 pytestmark = pytest.mark.skipif(

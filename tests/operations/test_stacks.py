@@ -10,7 +10,7 @@ import pytest
 
 from tests import stacks
 from tests.stacks import Stillness
-from tests.system.streams import GIVE_UP_SECONDS
+from tests.system.waiting import GIVE_UP_SECONDS
 
 PROGRAM = """
 import asyncio, sys, threading

@@ -30,7 +30,7 @@ from stream_dp.pipeline.partition_intake import PartitionIntake
 from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
 from stream_dp.pipeline.shard import Shard
 from tests.pipeline.pieces import KEY, TOPIC, Topics, epoch, release
-from tests.system.streams import some_events
+from tests.system.example_events import some_events
 
 SHARDS, ROUNDS = 3, 12
 

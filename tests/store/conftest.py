@@ -8,7 +8,7 @@ from redis import Redis
 from stream_dp.dev import redis_server
 from stream_dp.store.ledger import Ledger
 from tests.store.charges import SOURCE
-from tests.system.streams import GIVE_UP_SECONDS
+from tests.system.waiting import GIVE_UP_SECONDS
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ from stream_dp.store.checkpoints import (
 from stream_dp.store.fence import Fenced
 from tests import redis_contents
 from tests.nodes import live_nodes
-from tests.system.streams import some_events
+from tests.system.example_events import some_events
 
 SETTINGS = Settings(stream="s", epsilon=30.0, horizon=1023, items_per_event=3)
 KEY = bytes(range(32))

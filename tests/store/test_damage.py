@@ -21,7 +21,7 @@ from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing, St
 from stream_dp.store.noise_key import NoKey, noise_key
 from tests import redis_contents
 from tests.store.test_checkpoints import KEY
-from tests.system.streams import some_events
+from tests.system.example_events import some_events
 
 PREFIX = "stream_dp:{s}:"
 KINDS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ from redis.client import PubSub
 from stream_dp.dev import redis_server
 from stream_dp.store import lease as lease_module
 from stream_dp.store.lease import Lease
-from tests.system.streams import wait_until
+from tests.system.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

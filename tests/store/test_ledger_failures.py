@@ -26,7 +26,7 @@ from stream_dp.store.ledger import (
 )
 from tests import redis_contents
 from tests.store.charges import SOURCE, charge, total
-from tests.system.streams import GIVE_UP_SECONDS, wait_until
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 from tests.system.worker_process import PROCESSES
 
 CHARGES = f"stream_dp:{{{SOURCE}}}:charges"

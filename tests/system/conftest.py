@@ -13,8 +13,9 @@ from stream_dp.dev import redis_server
 from stream_dp.dev.servers import BrokerProcess, Servers, embedded, start_broker
 from stream_dp.kafka import clients
 from tests.apache_kafka.server import Broker, apache_kafka, free_ports
+from tests.system.broker_clients import leave
 from tests.system.partitioned import PARTITIONS
-from tests.system.streams import Stream, leave, small_stream
+from tests.system.streams import Stream, small_stream
 from tests.system.ticking import TICKS, MakeStream
 
 HERE = Path(__file__).parent

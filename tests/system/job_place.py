@@ -24,7 +24,8 @@ from stream_dp.store.ledger import Ledger
 from stream_dp.store.pay_what_you_get import left
 from tests.real_events import real_records
 from tests.shared import RETAIL
-from tests.system.streams import GIVE_UP_SECONDS, _all_records, wait_until
+from tests.system.broker_clients import all_records
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 UNIT: Unit = "user" if RETAIL.exists() else "event"  # flights have no user
 TOP: dict[str, Any] = {
@@ -107,7 +108,7 @@ class Place:
 
     def published(self) -> list[bytes]:
         return [
-            each.value or b"" for each in _all_records(self.settings.kafka, f"{self.settings.stream}.results")
+            each.value or b"" for each in all_records(self.settings.kafka, f"{self.settings.stream}.results")
         ]
 
     def results(self, at_least: int) -> list[JobResult]:

@@ -1,6 +1,7 @@
 """Streams over a topic with several partitions: what is fed to them, and how many rounds that makes."""
 
-from tests.system.streams import Stream, some_events
+from tests.system.example_events import some_events
+from tests.system.streams import Stream
 
 PARTITIONS = 3
 KINDS = ["ticks", "per-event", "every-3"]

@@ -15,7 +15,8 @@ from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from tests.system.shard_process import run_role
-from tests.system.streams import AnyWorker, Stream, as_values, ended, wait_until
+from tests.system.streams import AnyWorker, Stream, as_values, ended
+from tests.system.waiting import wait_until
 from tests.system.worker_process import PROCESSES, Interruption
 
 SESSION_MILLISECONDS = 2_000

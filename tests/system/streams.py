@@ -4,9 +4,7 @@ Expected releases come from driving the pipeline in this process with the key an
 checkpoint, no broker and no restart takes part in them.
 """
 
-import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -21,8 +19,7 @@ from typing import Any, Union
 
 import msgspec
 import numpy as np
-from confluent_kafka import Producer
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient
 from kafka.consumer.fetcher import ConsumerRecord
 from redis import Redis
 
@@ -41,10 +38,10 @@ from stream_dp.releases.release import decode_release
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from stream_dp.workers.resume import NewEpoch
 from tests import redis_contents
-from tests.stacks import Stillness
+from tests.system.broker_clients import all_records, end_of, new_producer, producer_of
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 from tests.system.worker_process import PROCESSES, Interruption, run_worker
 
-GIVE_UP_SECONDS = 120.0
 Part = tuple[int, int]
 AnyWorker = Union[BaseProcess, "subprocess.Popen[bytes]"]
 
@@ -94,7 +91,7 @@ class Stream:
 
         This client can send what others cannot: a record without key and value.
         """
-        producer, failed = _producer(self.settings.kafka), []
+        producer, failed = producer_of(self.settings.kafka), []
 
         def delivered(error: object, _: object) -> None:
             if error is not None:
@@ -116,7 +113,7 @@ class Stream:
     def rewrite(self, topic: str, records: Sequence[Record], **configs: str) -> None:
         """Delete the topic and make it again with these records from offset 0 on; they are kept whatever their age."""
         # The old one would go on counting where the old topic ended, or make the topic itself when it looks for it.
-        _producers.pop(self.settings.kafka, None)
+        new_producer(self.settings.kafka)
         with KafkaAdminClient(bootstrap_servers=self.settings.kafka) as admin:
             admin.delete_topics([topic])
             wait_until(lambda: topic not in admin.list_topics(), lambda: f"{topic} is not deleted")
@@ -197,14 +194,14 @@ class Stream:
         return self._read(self.settings.releases)
 
     def _read(self, topic: str, partition: int = 0) -> list[Record]:
-        return [Record.of(record) for record in _all_records(self.settings.kafka, topic, partition=partition)]
+        return [Record.of(record) for record in all_records(self.settings.kafka, topic, partition=partition)]
 
     def dead_letters(self, at_least: int) -> list[DeadLetterRecord]:
         """The dead-letter topic with its headers, once it holds `at_least` records."""
         records: list[ConsumerRecord] = []
 
         def enough() -> bool:
-            records[:] = _all_records(self.settings.kafka, self.settings.dead_letters)
+            records[:] = all_records(self.settings.kafka, self.settings.dead_letters)
             return len(records) >= at_least
 
         wait_until(enough, lambda: f"{len(records)} dead letters instead of {at_least}")
@@ -228,7 +225,7 @@ class Stream:
 
     def last_round(self) -> int:
         """That of the record at the end of the releases topic; 0 where there is none."""
-        held = _all_records(self.settings.kafka, self.settings.releases, last_only=True)
+        held = all_records(self.settings.kafka, self.settings.releases, last_only=True)
         return max(map(_round, held), default=0)
 
     def wait_until_round(self, round_number: int, worker: AnyWorker | None = None) -> None:
@@ -238,7 +235,7 @@ class Stream:
         def further() -> bool:
             nonlocal last, end
             over, before = worker is not None and status_of(worker) is not None, last
-            now = _end(self.settings.kafka, self.settings.releases)
+            now = end_of(self.settings.kafka, self.settings.releases)
             if now != end:
                 last, end = max(last, self.last_round()), now
             assert last >= round_number or not over, (
@@ -331,7 +328,7 @@ class Stream:
                 lambda: len(admin.describe_topics([topic])[0]["partitions"]) == wanted,
                 lambda: f"{topic} gets no partition",
             )
-        _producers.pop(self.settings.kafka, None)  # the old one would hear of it only later
+        new_producer(self.settings.kafka)  # the old one would hear of it only later
 
     def ends(self) -> list[int]:
         """Where each partition of the events topic ends."""
@@ -462,71 +459,6 @@ def ended(worker: AnyWorker) -> int:
     return status
 
 
-def wait_until(condition: Callable[[], bool], otherwise: Callable[[], str]) -> None:
-    """Return once `condition()`; the test fails with what `otherwise` says if that takes far too long."""
-    deadline, stillness = time.monotonic() + GIVE_UP_SECONDS, Stillness(otherwise)
-    while not condition():
-        assert time.monotonic() < deadline, otherwise()
-        stillness.look()
-        time.sleep(0.02)
-
-
-_producers: dict[str, Producer] = {}
-_readers: dict[str, KafkaConsumer] = {}
-
-
-def leave(kafka: str) -> None:
-    """Close what this process keeps for a broker that goes: it would look for the broker until the last test ends."""
-    _producers.pop(kafka, None)
-    reader = _readers.pop(kafka, None)
-    if reader is not None:
-        reader.close()
-
-
-def _producer(kafka: str) -> Producer:
-    """One for all tests, because the first record of an idempotent one, which keeps the order, waits half a second."""
-    options = {
-        "enable.idempotence": True,
-        "linger.ms": 1,
-        "message.max.bytes": 2_000_000,
-        "log_level": 0,
-    }
-    if kafka not in _producers:
-        _producers[kafka] = Producer({"bootstrap.servers": kafka, **options})
-    return _producers[kafka]
-
-
-def _reader(kafka: str) -> KafkaConsumer:
-    """One for all tests: connecting takes longer than reading."""
-    if kafka not in _readers:
-        _readers[kafka] = log.read_only_consumer(kafka, auto_offset_reset="none", retry_backoff_ms=10)
-    return _readers[kafka]
-
-
-def _end(kafka: str, topic: str) -> int:
-    """Where the first partition of the topic ends at this moment: one request, where reading takes four."""
-    reader, place = _reader(kafka), TopicPartition(topic, 0)
-    reader.assign([place])
-    return int(reader.end_offsets([place])[place])
-
-
-def _all_records(kafka: str, topic: str, last_only: bool = False, partition: int = 0) -> list[ConsumerRecord]:
-    """What a partition of the topic holds at this moment."""
-    reader, place = _reader(kafka), TopicPartition(topic, partition)
-    reader.assign([place])
-    first = reader.beginning_offsets([place])[place]
-    end = reader.end_offsets([place])[place]
-    reader.seek(place, max(first, end - 1) if last_only else first)
-    found: list[ConsumerRecord] = []
-    deadline = time.monotonic() + GIVE_UP_SECONDS
-    while reader.position(place) < end:
-        assert time.monotonic() < deadline, f"{topic} cannot be read to its end"
-        found += reader.poll(100).get(place, [])
-    offsets = [record.offset for record in found]
-    assert offsets == sorted(set(offsets)), f"{topic} was read out of order: {offsets}"
-    return found
-
-
 @contextmanager
 def small_stream(kafka: str, redis_url: str, name: str, folder: Path, **changed: Any) -> Iterator[Stream]:
     """A stream of small batches and frequent checkpoints: a short one takes every step many times.
@@ -549,25 +481,3 @@ def small_stream(kafka: str, redis_url: str, name: str, folder: Path, **changed:
         yield stream
     finally:
         stream.stop_all()
-
-
-def event(*items: str) -> bytes:
-    """The bytes of a valid event."""
-    return json.dumps({"items": items}).encode()
-
-
-def some_events(count: int, seed: int, users: int = 0) -> list[bytes | None]:
-    """Events over a few frequent and many rare labels; one in twenty is no valid event.
-
-    Where there are `users`, each event is one of theirs, and one in twenty nobody's.
-    """
-    rng = random.Random(seed)
-    labels = ["tea", "milk", "päron", "梨", *(f"rare {number}" for number in range(60))]
-    weights = [30, 20, 10, 10, *[1] * 60]
-    events: list[bytes | None] = []
-    for _ in range(count):
-        good = event(*rng.choices(labels, weights, k=rng.randint(1, 5)))
-        if users and rng.random() < 0.95:
-            good = good[:-1] + b', "user": "user %d"}' % rng.randrange(users)
-        events.append(good if rng.random() < 0.95 else rng.choice([None, b"", good[:-2], b'{"items": []}']))
-    return events

@@ -16,7 +16,9 @@ from stream_dp.verification.rebuild import verify_epoch
 from stream_dp.verification.verify import Verdict
 from tests.dev.batches import batch, crc_again
 from tests.dev.line import Line
-from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, event, small_stream, some_events
+from tests.system.example_events import event, some_events
+from tests.system.streams import Stream, ended, small_stream
+from tests.system.waiting import GIVE_UP_SECONDS
 
 LARGEST_RECORD = (
     1_048_588 - 100

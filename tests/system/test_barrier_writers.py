@@ -18,8 +18,10 @@ from stream_dp.barriers.writer import BarrierWriter, _Connection
 from stream_dp.events.barrier_chain import decode_barrier
 from stream_dp.events.record import Record
 from stream_dp.kafka.log import LogRefused
-from tests.system.streams import AnyWorker, Stream, ended, event, some_events, wait_until
+from tests.system.example_events import event, some_events
+from tests.system.streams import AnyWorker, Stream, ended
 from tests.system.ticking import MakeStream, open_epoch, times, vars_of
+from tests.system.waiting import wait_until
 
 KILLED, REFUSED = -signal.SIGKILL, 2
 

@@ -19,8 +19,9 @@ from stream_dp.kafka.consuming import batch_consumer
 from stream_dp.verification.rebuild import verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.events_reader import EventsReader, ends_of
+from tests.system.example_events import event, some_events
 from tests.system.sharded import sharded_stream
-from tests.system.streams import Stream, ended, event, some_events
+from tests.system.streams import Stream, ended
 from tests.system.ticking import MakeStream, open_epoch, times
 
 

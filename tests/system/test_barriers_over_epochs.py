@@ -14,7 +14,8 @@ from stream_dp.store.ledger import Ledger
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.resume import NewEpoch
-from tests.system.streams import Stream, ended, event, some_events
+from tests.system.example_events import event, some_events
+from tests.system.streams import Stream, ended
 from tests.system.ticking import MakeStream, open_epoch, times
 
 

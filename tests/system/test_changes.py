@@ -15,7 +15,9 @@ from stream_dp.releases.changes import Change, ChangesWriter
 from stream_dp.releases.release import decode_release
 from stream_dp.workers.resume import NewEpoch
 from tests.releases.test_changes import applied
-from tests.system.streams import Stream, ended, small_stream, some_events, wait_until
+from tests.system.example_events import some_events
+from tests.system.streams import Stream, ended, small_stream
+from tests.system.waiting import wait_until
 
 
 def written(stream: Stream) -> list[Change]:

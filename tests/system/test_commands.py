@@ -29,7 +29,7 @@ from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from stream_dp.store.ledger import Ledger, LedgerRefused
 from stream_dp.store.noise_key import noise_key
 from tests.example_releases import release
-from tests.system.streams import GIVE_UP_SECONDS
+from tests.system.waiting import GIVE_UP_SECONDS
 
 COUNTS = {"a": 400, "b": 300, "c": 200}
 

@@ -10,7 +10,9 @@ from kafka import KafkaConsumer
 from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
 from stream_dp.sinks.sending import batches, producer
-from tests.system.streams import GIVE_UP_SECONDS, small_stream, some_events
+from tests.system.example_events import some_events
+from tests.system.streams import small_stream
+from tests.system.waiting import GIVE_UP_SECONDS
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 

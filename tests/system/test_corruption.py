@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.system.damage import flip, holds_bits
+from tests.system.example_events import some_events
 from tests.system.soak import flips
-from tests.system.streams import Stream, ended, small_stream, some_events, status_of, wait_until
+from tests.system.streams import Stream, ended, small_stream, status_of
+from tests.system.waiting import wait_until
 
 BEGUN_WITH = 40
 

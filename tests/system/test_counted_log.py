@@ -14,7 +14,7 @@ from stream_dp.kafka.log import LogRefused
 from stream_dp.pipeline.pipeline import Position
 from stream_dp.workers import counted_log
 from stream_dp.workers.counted_log import CountedLog
-from tests.system.streams import GIVE_UP_SECONDS
+from tests.system.waiting import GIVE_UP_SECONDS
 
 PARTITIONS = 5
 EMPTY = 3  # a partition without records

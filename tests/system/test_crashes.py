@@ -12,13 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.example_events import some_events
 from tests.system.soak import kills
-from tests.system.streams import (
-    Stream,
-    ended,
-    small_stream,
-    some_events,
-)
+from tests.system.streams import Stream, ended, small_stream
 from tests.system.worker_process import STEPS, Kill
 
 KILLED = -signal.SIGKILL

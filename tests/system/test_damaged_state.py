@@ -17,9 +17,10 @@ from stream_dp.workers.owned_shard import OwnedShard
 from stream_dp.workers.resume import NewEpoch, resume
 from tests import redis_contents
 from tests.format_3 import LEFT, put_back
+from tests.system.example_events import event, some_events
 from tests.system.old_stream import old_stream
 from tests.system.sharded import ShardedStream, sharded_stream
-from tests.system.streams import Stream, event, small_stream, some_events
+from tests.system.streams import Stream, small_stream
 
 ROUNDS = 40
 # Far above what noise could hide, and not the same.

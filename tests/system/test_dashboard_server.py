@@ -31,7 +31,8 @@ from tests.dashboard.viewer import Viewer
 from tests.example_releases import release
 from tests.releases.topic_in_memory import parts_of
 from tests.system.conftest import KafkaOfOneTest
-from tests.system.streams import GIVE_UP_SECONDS, Stream, small_stream, wait_until
+from tests.system.streams import Stream, small_stream
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 VIEWERS = 100
 

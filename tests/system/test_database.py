@@ -21,7 +21,9 @@ from tests.docs.shown import ROOT, blocks
 from tests.example_releases import release
 from tests.kafka_connect.worker import ConnectWorker, kafka_connect
 from tests.postgresql import Database, postgresql
-from tests.system.streams import Stream, ended, small_stream, some_events, wait_until
+from tests.system.example_events import some_events
+from tests.system.streams import Stream, ended, small_stream
+from tests.system.waiting import wait_until
 
 TIME = 1_769_860_800_000
 [CONNECTOR] = blocks((ROOT / "docs" / "clients.md").read_text(), "properties")

@@ -22,8 +22,10 @@ from kafka.admin import (
 from stream_dp.kafka import log
 from stream_dp.sinks import sending
 from stream_dp.sinks.dead_letters import why_unwritable
-from tests.system.streams import Stream, ended, event, small_stream, some_events, wait_until
+from tests.system.example_events import event, some_events
+from tests.system.streams import Stream, ended, small_stream
 from tests.system.test_bad_input import is_bad
+from tests.system.waiting import wait_until
 from tests.system.worker_process import PROCESSES, run_worker
 
 

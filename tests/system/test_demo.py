@@ -22,7 +22,7 @@ from stream_dp.cli import app
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.dev.flights import flight_events
-from tests.system.streams import GIVE_UP_SECONDS, wait_until
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 DEMO = [sys.executable, "-m", "stream_dp.cli", "demo"]
 

@@ -19,7 +19,7 @@ from stream_dp.cli import app
 from stream_dp.dev import redis_server, servers
 from stream_dp.dev.child_process import birth_of, is_free, stop_by_id
 from tests.apache_kafka.server import free_ports
-from tests.system.streams import GIVE_UP_SECONDS, wait_until
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 
 def run(command: str, folder: Path, *options: str) -> Result:

@@ -11,7 +11,8 @@ from stream_dp.cli import app
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.kafka import log
 from stream_dp.store.ledger import Ledger
-from tests.system.streams import Stream, event, small_stream
+from tests.system.example_events import event
+from tests.system.streams import Stream, small_stream
 
 
 @pytest.fixture

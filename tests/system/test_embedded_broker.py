@@ -29,7 +29,7 @@ from stream_dp.dev.servers import BrokerProcess, embedded, start_broker
 from stream_dp.kafka.clients import admin_client
 from tests.dev.batches import batch
 from tests.dev.line import GIVE_UP_SECONDS, Line, fetch_request, values
-from tests.system.streams import wait_until
+from tests.system.waiting import wait_until
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from stream_dp.dev import redis_server
 from stream_dp.dev.child_process import ServerFailed, birth_of, stop_by_id
 from stream_dp.dev.servers import embedded
 from stream_dp.store.noise_key import noise_key
-from tests.system.streams import wait_until
+from tests.system.waiting import wait_until
 
 STARTER = """
     import sys, time

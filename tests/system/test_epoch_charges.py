@@ -19,7 +19,8 @@ from stream_dp.store.ledger import Ledger
 from stream_dp.store.noise_key import noise_key
 from stream_dp.workers.resume import NewEpoch, take_over
 from tests.system.epoch_steps import REFUSED, charges, releases, run_epoch
-from tests.system.streams import Stream, ended, event, small_stream, some_events
+from tests.system.example_events import event, some_events
+from tests.system.streams import Stream, ended, small_stream
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from stream_dp.privacy.composition import Charge
 from stream_dp.releases.release import decode_release
 from stream_dp.store.ledger import Ledger
 from stream_dp.workers.resume import NewEpoch
-from tests.system.streams import Stream, ended, small_stream, some_events
+from tests.system.example_events import some_events
+from tests.system.streams import Stream, ended, small_stream
 
 ROUNDS = ("per-event", "every-4")
 RELEASED, SINCE = 40, 13

@@ -20,7 +20,8 @@ from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.resume import NewEpoch, take_over
 from tests.system.epoch_steps import REFUSED, charges, lose_state, releases, run_epoch
-from tests.system.streams import Stream, ended, event, small_stream, some_events, wake_up
+from tests.system.example_events import event, some_events
+from tests.system.streams import Stream, ended, small_stream, wake_up
 from tests.system.worker_process import Kill, Pause
 
 

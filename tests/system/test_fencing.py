@@ -6,16 +6,9 @@ from pathlib import Path
 import pytest
 
 from stream_dp.releases.release import decode_release
-from tests.system.streams import (
-    AnyWorker,
-    Stream,
-    ended,
-    small_stream,
-    some_events,
-    status_of,
-    wait_until,
-    wake_up,
-)
+from tests.system.example_events import some_events
+from tests.system.streams import AnyWorker, Stream, ended, small_stream, status_of, wake_up
+from tests.system.waiting import wait_until
 from tests.system.worker_process import Kill, Pause
 
 REFUSED = 2

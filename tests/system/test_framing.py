@@ -5,8 +5,9 @@ from pathlib import Path
 
 from stream_dp.events.record import Record
 from tests.system.batch_headers import Batch, batches_of
+from tests.system.example_events import event, some_events
 from tests.system.sharded import sharded_stream
-from tests.system.streams import Stream, ended, event, small_stream, some_events
+from tests.system.streams import Stream, ended, small_stream
 
 BACKLOG, DIFFERING, ROUNDS_AT_ONCE = 3_000, 777, 100
 SETTINGS = {"horizon": 4095, "batch_rounds": ROUNDS_AT_ONCE, "checkpoint_rounds": 1_000}

@@ -24,11 +24,13 @@ from stream_dp.workers.intake import ROUNDS_AHEAD
 from stream_dp.workers.resume import NewEpoch
 from tests.schema_registry.front import front, scripted
 from tests.schema_registry.orders import FIRST, LATER, avro
+from tests.system.example_events import event, some_events
 from tests.system.shard_process import STEPS
 from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.soak import kills
-from tests.system.streams import ended, event, some_events, wait_until, wake_up
+from tests.system.streams import ended, wake_up
 from tests.system.ticking import open_epoch
+from tests.system.waiting import wait_until
 from tests.system.worker_process import Delay, Kill, Pause
 
 PARTITIONS = 12

@@ -39,7 +39,7 @@ from tests.system.job_place import (
     job_place,
     marks_of,
 )
-from tests.system.streams import GIVE_UP_SECONDS, wait_until
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 from tests.system.worker_process import Kill
 from topologies import set_union, top_k
 

@@ -16,7 +16,7 @@ from stream_dp.jobs.store import Plan
 from stream_dp.kafka.clients import consumer_client
 from stream_dp.store.ledger import Ledger
 from tests.system.job_place import Place
-from tests.system.streams import GIVE_UP_SECONDS
+from tests.system.waiting import GIVE_UP_SECONDS
 
 ALL_OF_IT: dict[str, Any] = {
     "job": "histogram",

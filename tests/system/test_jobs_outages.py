@@ -15,7 +15,7 @@ from stream_dp.kafka import log
 from stream_dp.kafka.clients import admin_client
 from stream_dp.store.ledger import Ledger
 from tests.system.job_place import TOP, UNION, Place
-from tests.system.streams import wait_until
+from tests.system.waiting import wait_until
 
 
 @pytest.fixture

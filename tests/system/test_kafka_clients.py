@@ -27,7 +27,7 @@ from kafka.errors import (
 from stream_dp.kafka import clients, consuming
 from stream_dp.sinks import sending
 from tests.system.conftest import KafkaOfOneTest
-from tests.system.streams import GIVE_UP_SECONDS, wait_until
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 
 def read_all(address: str, topic: str, count: int) -> list[bytes]:

@@ -14,8 +14,10 @@ from stream_dp.releases.release import Release, decode_release
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.republish import republish
 from stream_dp.verification.verify import Verdict
+from tests.system.example_events import some_events
 from tests.system.sharded import sharded_stream
-from tests.system.streams import Stream, ended, small_stream, some_events, wait_until
+from tests.system.streams import Stream, ended, small_stream
+from tests.system.waiting import wait_until
 from tests.system.worker_process import Kill
 
 HORIZON = 15

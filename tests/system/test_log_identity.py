@@ -17,7 +17,8 @@ from kafka import KafkaAdminClient, TopicPartition
 from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
 from stream_dp.workers.resume import NewEpoch
-from tests.system.streams import Stream, ended, event, small_stream, some_events
+from tests.system.example_events import event, some_events
+from tests.system.streams import Stream, ended, small_stream
 from tests.system.worker_process import Kill
 
 CHECKPOINT, PUBLISHED, EVENTS = 24, 48, 60

@@ -12,7 +12,8 @@ from stream_dp.events.record import Record
 from stream_dp.releases.lookup import release_at
 from stream_dp.releases.release import decode_release
 from stream_dp.verification.republish import republish
-from tests.system.streams import Stream, event, small_stream
+from tests.system.example_events import event
+from tests.system.streams import Stream, small_stream
 
 NOON = datetime(2001, 2, 3, 12, tzinfo=UTC)
 ROUNDS = 30

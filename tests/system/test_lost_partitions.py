@@ -15,8 +15,9 @@ from stream_dp.verification.republish import republish
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.resume import NewEpoch
 from tests.dashboard.running import running
+from tests.system.example_events import event, some_events
 from tests.system.partitioned import KINDS, PARTITIONS, feed_segments, rounds
-from tests.system.streams import Stream, ended, event, some_events
+from tests.system.streams import Stream, ended
 from tests.system.ticking import MakeStream, open_epoch
 
 SEGMENTS, MORE = 5, 2

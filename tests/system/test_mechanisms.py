@@ -9,7 +9,8 @@ from stream_dp.counters import MECHANISMS
 from stream_dp.releases.release import decode_release
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
-from tests.system.streams import small_stream, some_events
+from tests.system.example_events import some_events
+from tests.system.streams import small_stream
 from tests.system.worker_process import Kill
 
 KILLS = (

@@ -24,16 +24,9 @@ from stream_dp.workers.histogram import Worker
 from tests.apache_kafka.server import free_ports
 from tests.operations.test_metrics import OPEN_NAMES, TOKEN, names
 from tests.system.conftest import EmbeddedKafka
-from tests.system.streams import (
-    GIVE_UP_SECONDS,
-    Stream,
-    as_values,
-    ended,
-    event,
-    small_stream,
-    some_events,
-    wait_until,
-)
+from tests.system.example_events import event, some_events
+from tests.system.streams import Stream, as_values, ended, small_stream
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 Plant = Callable[[Worker], None]
 

@@ -22,8 +22,10 @@ from stream_dp.epochs.registry import TOPIC as REGISTRY
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from tests.system.batch_headers import batches_of
+from tests.system.example_events import event, some_events
 from tests.system.sharded import sharded_stream
-from tests.system.streams import Stream, ended, event, small_stream, some_events, wait_until
+from tests.system.streams import Stream, ended, small_stream
+from tests.system.waiting import wait_until
 
 BACKLOG, DIFFERING, EVENTS_OF_A_BARRIER = 1_200, 777, 100
 COVERED = {"labels", "counts", "since", "totals", "known", "tag"}

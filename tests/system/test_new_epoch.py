@@ -36,8 +36,10 @@ from stream_dp.workers import session
 from stream_dp.workers.histogram import Worker
 from stream_dp.workers.resume import NewEpoch, Resumed, open_next, resume
 from tests import redis_contents
+from tests.system.example_events import some_events
 from tests.system.sharded import sharded_stream
-from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, small_stream, some_events, wait_until
+from tests.system.streams import Stream, ended, small_stream
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 from tests.system.worker_process import Kill
 
 REFUSED = 2

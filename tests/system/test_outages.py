@@ -17,8 +17,9 @@ from stream_dp.sinks import sending
 from stream_dp.workers import histogram as worker
 from stream_dp.workers import session
 from tests.system.conftest import KafkaOfOneTest
+from tests.system.example_events import some_events
 from tests.system.own_redis import own_redis_server
-from tests.system.streams import Stream, ended, small_stream, some_events, wake_up
+from tests.system.streams import Stream, ended, small_stream, wake_up
 from tests.system.worker_process import PROCESSES, Interruption, Pause, run_worker
 
 

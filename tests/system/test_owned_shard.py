@@ -23,8 +23,10 @@ from stream_dp.sinks.sending import Addressed, InFlight, producer
 from stream_dp.workers.owned_shard import OwnedShard
 from stream_dp.workers.resume import NewEpoch
 from stream_dp.workers.stream_topics import prepare_topics_of_shards
+from tests.system.example_events import some_events
 from tests.system.sharded import ShardedStream, sharded_stream
-from tests.system.streams import ended, some_events, wait_until
+from tests.system.streams import ended
+from tests.system.waiting import wait_until
 
 SAVED, RELEASED, HANDED_OUT = 10, 20, 30
 """Rounds of the first epoch: up to the shard's checkpoint, released by it, and in its frames."""

@@ -13,10 +13,11 @@ from stream_dp.events.barrier_chain import decode_barrier
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.resume import NewEpoch
+from tests.system.example_events import event, some_events
 from tests.system.partitioned import KINDS, PARTITIONS, feed_segments, rounds
 from tests.system.sharded import sharded_stream
 from tests.system.soak import kills
-from tests.system.streams import ended, event, some_events
+from tests.system.streams import ended
 from tests.system.ticking import MakeStream, open_epoch
 from tests.system.worker_process import Kill
 

@@ -20,8 +20,9 @@ from stream_dp.jobs.result import JobResult, decode_result, whole
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import admin_client
 from tests.dashboard.running import running
+from tests.system.broker_clients import all_records
 from tests.system.job_place import TOP, UNIT, Place, job_place
-from tests.system.streams import _all_records, wait_until
+from tests.system.waiting import wait_until
 
 LARGE = ["--mechanism", "sips", "--epsilon", "8", "--unit", "event"]
 
@@ -64,7 +65,7 @@ def test_a_result_is_published_once_however_often_it_is_asked_for(place: Place) 
     again = command(*words)
     assert released(again) == result
     assert f"{place.settings.results} held this result already" in again.stderr
-    [record] = _all_records(place.settings.kafka, place.settings.results)
+    [record] = all_records(place.settings.kafka, place.settings.results)
     assert (record.key, decode_result(record.value or b"")) == (own(place, "may").encode(), result)
     assert result.ts == iso_timestamp(record.timestamp)
     assert len(place.charges()) == 1

@@ -11,7 +11,8 @@ from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.resume import NewEpoch
 from tests.system.epoch_steps import charges, lose_state, run_epoch, state_keys
-from tests.system.streams import Stream, small_stream, some_events
+from tests.system.example_events import some_events
+from tests.system.streams import Stream, small_stream
 
 
 @pytest.fixture

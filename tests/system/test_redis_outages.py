@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from redis import Redis
 
 from stream_dp.operations import retry
+from tests.system.example_events import some_events
 from tests.system.own_redis import PASSWORD, OwnRedis, own_redis_server
-from tests.system.streams import Stream, ended, small_stream, some_events
+from tests.system.streams import Stream, ended, small_stream
 from tests.system.test_outages import check_that_it_goes_on
 from tests.system.worker_process import PROCESSES, run_worker
 

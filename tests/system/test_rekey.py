@@ -13,11 +13,13 @@ from stream_dp.events.event import BadRecord, decode_event
 from stream_dp.events.user_partitions import partition_rule
 from stream_dp.kafka import log
 from stream_dp.workers.rekey import SOURCE_HEADER
+from tests.system.example_events import some_events
 from tests.system.shard_process import STEPS
 from tests.system.sharded import ShardedStream, sharded_stream
-from tests.system.streams import ended, some_events, wait_until, wake_up
+from tests.system.streams import ended, wake_up
 from tests.system.test_group_intake import KILLED, is_stopped
 from tests.system.ticking import open_epoch
+from tests.system.waiting import wait_until
 from tests.system.worker_process import Kill, Pause
 
 SOURCES, COPIES = 4, 3

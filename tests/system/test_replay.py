@@ -22,7 +22,9 @@ from stream_dp.events.record import Record
 from stream_dp.jobs.file_rows import digest_of
 from stream_dp.kafka import log
 from stream_dp.store.ledger import Ledger
-from tests.system.streams import Stream, ended, event, small_stream, wait_until
+from tests.system.example_events import event
+from tests.system.streams import Stream, ended, small_stream
+from tests.system.waiting import wait_until
 
 NOON = 1_769_860_800_000
 New = Callable[..., AbstractContextManager[Stream]]

@@ -16,7 +16,9 @@ from stream_dp.cli import app
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.replay.source import TopicSource
-from tests.system.streams import Stream, event, small_stream, wait_until
+from tests.system.example_events import event
+from tests.system.streams import Stream, small_stream
+from tests.system.waiting import wait_until
 
 NOON = 1_769_860_800_000
 PARTITIONS = 3

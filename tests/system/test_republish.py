@@ -16,7 +16,8 @@ from stream_dp.verification.rebuild import rebuild
 from stream_dp.verification.republish import republish
 from stream_dp.workers.resume import NewEpoch
 from tests.system.batch_headers import Batch, batches_of
-from tests.system.streams import Stream, ended, event, small_stream, some_events
+from tests.system.example_events import event, some_events
+from tests.system.streams import Stream, ended, small_stream
 from tests.system.test_verify_commands import run
 
 ROUNDS, MORE = 40, 10

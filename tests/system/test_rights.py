@@ -32,7 +32,8 @@ from tests.apache_kafka.server import free_ports
 from tests.example_releases import release
 from tests.system.forked_program import start
 from tests.system.sharded import ShardedStream
-from tests.system.streams import as_values, ended, status_of, wait_until
+from tests.system.streams import as_values, ended, status_of
+from tests.system.waiting import wait_until
 
 PORT, _ = free_ports()
 SECRET = "PASSWORD_OF_THE_TEST"

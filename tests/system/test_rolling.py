@@ -31,16 +31,9 @@ from stream_dp.verification.verify import Verdict
 from stream_dp.workers.histogram import Worker
 from stream_dp.workers.resume import NewEpoch, take_over
 from tests.dashboard.running import Running, running
-from tests.system.streams import (
-    GIVE_UP_SECONDS,
-    Stream,
-    ended,
-    event,
-    small_stream,
-    some_events,
-    wait_until,
-    wake_up,
-)
+from tests.system.example_events import event, some_events
+from tests.system.streams import Stream, ended, small_stream, wake_up
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 from tests.system.worker_process import Kill, Pause
 
 REFUSED = 2

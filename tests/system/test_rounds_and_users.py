@@ -17,7 +17,8 @@ from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.histogram import Worker
 from stream_dp.workers.resume import NewEpoch
-from tests.system.streams import Stream, ended, small_stream, some_events
+from tests.system.example_events import some_events
+from tests.system.streams import Stream, ended, small_stream
 from tests.system.ticking import NO_MORE, rounds_of_the_log
 from tests.system.worker_process import Kill
 

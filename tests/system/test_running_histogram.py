@@ -30,15 +30,9 @@ from tests.docs.schemas import schema
 from tests.nodes import live_nodes
 from tests.real_events import INVOICES, real_records
 from tests.system import forked_program
-from tests.system.streams import (
-    GIVE_UP_SECONDS,
-    Stream,
-    as_values,
-    ended,
-    event,
-    small_stream,
-    some_events,
-)
+from tests.system.example_events import event, some_events
+from tests.system.streams import Stream, as_values, ended, small_stream
+from tests.system.waiting import GIVE_UP_SECONDS
 
 HORIZON = 32_767
 ITEMS_PER_EVENT = 4

@@ -13,7 +13,9 @@ from kafka import KafkaAdminClient, TopicPartition
 from stream_dp.config.settings import Settings
 from stream_dp.events.record import Record
 from stream_dp.workers import counted_log, session
-from tests.system.streams import GIVE_UP_SECONDS, Stream, ended, small_stream, some_events, wake_up
+from tests.system.example_events import some_events
+from tests.system.streams import Stream, ended, small_stream, wake_up
+from tests.system.waiting import GIVE_UP_SECONDS
 from tests.system.worker_process import PROCESSES, run_worker
 
 REFUSED = 2

@@ -22,8 +22,9 @@ from stream_dp.privacy.keyed_noise import subkey
 from stream_dp.store.noise_key import noise_key
 from tests.apache_kafka.server import free_ports
 from tests.system import forked_program
+from tests.system.example_events import some_events
 from tests.system.leaks import LOUD, leaks
-from tests.system.streams import Stream, as_values, ended, small_stream, some_events
+from tests.system.streams import Stream, as_values, ended, small_stream
 
 CLI = ("-c", "from stream_dp.cli import main; main()")
 PASSWORD, WRONG_PASSWORD, KAFKA_PASSWORD = "gr33n/t:a#leaf", "bl@ck/t:a#leaf", "o0long+t/a=leaf"

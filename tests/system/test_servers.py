@@ -16,7 +16,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import TopicAlreadyExistsError
 
 from tests.system.conftest import KafkaOfOneTest
-from tests.system.streams import GIVE_UP_SECONDS
+from tests.system.waiting import GIVE_UP_SECONDS
 
 Record = tuple[bytes | None, bytes | None]
 

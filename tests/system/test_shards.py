@@ -25,9 +25,11 @@ from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.workers.resume import NewEpoch
 from stream_dp.workers.shard import ShardWorker
 from stream_dp.workers.stream_topics import prepare_topics_of_shards
+from tests.system.example_events import some_events
 from tests.system.shard_process import STEPS
 from tests.system.sharded import SESSION_MILLISECONDS, ShardedStream, sharded_stream
-from tests.system.streams import ended, some_events, wait_until, wake_up
+from tests.system.streams import ended, wake_up
+from tests.system.waiting import wait_until
 from tests.system.worker_process import Delay, Kill, Pause
 
 REFUSED = 2

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.system.damage import flip
+from tests.system.example_events import some_events
 from tests.system.sharded import sharded_stream
-from tests.system.streams import Stream, ended, small_stream, some_events, status_of, wake_up
+from tests.system.streams import Stream, ended, small_stream, status_of, wake_up
 from tests.system.ticking import NO_MORE, rounds_of_the_log
 from tests.system.worker_process import Kill, Pause
 

@@ -21,7 +21,8 @@ from stream_dp.verification.republish import republish
 from stream_dp.workers.resume import resume
 from stream_dp.workers.standby import Rehearsed, Standby
 from tests.system.damage import flip
-from tests.system.streams import Stream, small_stream, some_events
+from tests.system.example_events import some_events
+from tests.system.streams import Stream, small_stream
 
 
 @pytest.fixture

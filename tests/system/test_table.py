@@ -27,7 +27,9 @@ from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.workers.resume import NewEpoch
 from stream_dp.workers.table import TableWriter, corrections, keep_table
 from tests.example_releases import release
-from tests.system.streams import Stream, as_values, ended, small_stream, some_events, wait_until
+from tests.system.example_events import some_events
+from tests.system.streams import Stream, as_values, ended, small_stream
+from tests.system.waiting import wait_until
 
 TIME = 1_769_860_800_000
 

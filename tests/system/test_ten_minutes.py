@@ -20,8 +20,8 @@ from tests.docs.shown import ROOT, blocks, run_line, running_line
 from tests.kafka_connect.worker import kafka_connect
 from tests.postgresql import Database, postgresql
 from tests.schema_registry.server import Registry
-from tests.system.streams import wait_until
 from tests.system.test_database import connector
+from tests.system.waiting import wait_until
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 WAY = PAGE[PAGE.index("## You have a topic") : PAGE.index("## Without a topic of your own")]

@@ -11,7 +11,8 @@ from stream_dp.cli import app
 from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
 from stream_dp.kafka.time_limits import time_warnings
-from tests.system.streams import Stream, event, small_stream
+from tests.system.example_events import event
+from tests.system.streams import Stream, small_stream
 
 DAY = 86_400_000
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"

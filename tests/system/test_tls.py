@@ -22,9 +22,10 @@ from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
 from stream_dp.releases.release import decode_release
 from tests.system.certificates import Authority
+from tests.system.example_events import event
 from tests.system.forked_program import start
 from tests.system.leaks import LOUD, leaks
-from tests.system.streams import GIVE_UP_SECONDS, as_values, ended, event, status_of, wait_until
+from tests.system.streams import as_values, ended, status_of
 from tests.system.tls_servers import (
     PASSWORD,
     USER,
@@ -33,6 +34,7 @@ from tests.system.tls_servers import (
     redis_behind_relay,
     redis_with_tls,
 )
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 EVENTS = 40
 SECRET = "PASSWORD_OF_THE_TEST"

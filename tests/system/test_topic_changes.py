@@ -10,10 +10,12 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from stream_dp.kafka.clients import admin_client
 from tests.apache_kafka.server import free_ports
 from tests.operations.test_metrics import TOKEN
+from tests.system.example_events import some_events
 from tests.system.sharded import ShardedStream, sharded_stream
-from tests.system.streams import Stream, ended, small_stream, some_events, wait_until, wake_up
+from tests.system.streams import Stream, ended, small_stream, wake_up
 from tests.system.test_metrics import get
 from tests.system.test_running_log import asleep
+from tests.system.waiting import wait_until
 
 REFUSED = 2
 Change = Callable[[Stream, str], None]

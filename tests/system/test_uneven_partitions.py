@@ -18,9 +18,11 @@ from stream_dp.config.events_section import EventsSection
 from stream_dp.kafka import clients, log
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
+from tests.system.example_events import event, some_events
 from tests.system.partitioned import KINDS, PARTITIONS
-from tests.system.streams import Stream, ended, event, small_stream, some_events, wait_until
+from tests.system.streams import Stream, ended, small_stream
 from tests.system.ticking import MakeStream, open_epoch
+from tests.system.waiting import wait_until
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
 from stream_dp.events.record import Record
-from tests.system.streams import Stream, event, small_stream, some_events
+from tests.system.example_events import event, some_events
+from tests.system.streams import Stream, small_stream
 
 WORDS = ("item", "tea", "milk", "rare")
 

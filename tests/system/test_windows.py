@@ -16,7 +16,8 @@ from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.releases.window_lookup import FALSE_DISCOVERIES, find_window
 from stream_dp.releases.window_record import record_of
 from stream_dp.releases.windows import Span, Windows
-from tests.system.streams import Stream, event, small_stream
+from tests.system.example_events import event
+from tests.system.streams import Stream, small_stream
 
 ROUNDS = 120
 SECOND = 1_000

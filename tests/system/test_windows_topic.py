@@ -19,7 +19,9 @@ from stream_dp.releases.window_record import WindowRecord, cut_to_fit
 from stream_dp.workers.windows import WindowsWriter
 from tests.docs.schemas import schema
 from tests.example_releases import release
-from tests.system.streams import Stream, ended, small_stream, some_events, wait_until
+from tests.system.example_events import some_events
+from tests.system.streams import Stream, ended, small_stream
+from tests.system.waiting import wait_until
 
 NOON = 1_769_860_800_000
 SECOND = 1_000

@@ -29,7 +29,8 @@ from tests.dashboard.page import (
 from tests.dashboard.running import Running, running
 from tests.example_releases import carrying_on, release
 from tests.system.browser.published import write
-from tests.system.streams import Stream, event, small_stream, some_events
+from tests.system.example_events import event, some_events
+from tests.system.streams import Stream, small_stream
 
 HOSTILE = [
     "<img src=x onerror=window.hacked=1>",
