@@ -11,10 +11,10 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.counters import MECHANISMS
+from stream_dp.counters import MECHANISMS, WINDOW
 from stream_dp.counters.calibration import LARGEST_HORIZON
+from stream_dp.counters.window import LARGEST_WINDOW
 from stream_dp.planning.plan import (
-    FORMULAS,
     MEASURED,
     MEASUREMENTS,
     MOST_SHARDS,
@@ -26,6 +26,8 @@ from stream_dp.planning.plan import (
 )
 from stream_dp.planning.plan import plan as planned
 from stream_dp.planning.release_sizes import CODECS
+
+_DEFAULT = "binary"
 
 
 def plan(
@@ -39,7 +41,7 @@ def plan(
     events_per_round: Annotated[int, typer.Option(min=1, help="Events that close a round.")] = 1,
     items_per_event: Annotated[int, typer.Option(min=1, help="Items of an event that are counted.")] = 4,
     label_bytes: Annotated[int, typer.Option(min=1, help="Bytes of an average label in UTF-8.")] = 16,
-    mechanism: Annotated[str, typer.Option(metavar="NAME", help="The counter.")] = "binary",
+    mechanism: Annotated[str, typer.Option(metavar="NAME", help="The counter.")] = _DEFAULT,
     compression: Annotated[
         str, typer.Option(metavar="CODEC", help="Of the releases: zstd, gzip, snappy, lz4 or none.")
     ] = "zstd",
@@ -47,6 +49,15 @@ def plan(
     partitions: Annotated[
         int, typer.Option(min=1, help="Partitions of the events topic, for a group that reads them.")
     ] = 12,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="ROUNDS",
+            help="Instead of a horizon: counts of the last so many rounds, for ever (mechanism window). Labels are "
+            "those of two windows.",
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Estimate what a stream of a given size needs, by timing the work on this machine for a few seconds.
@@ -59,11 +70,19 @@ def plan(
 
       stream-dp plan --labels 1000 --events-per-second 1000 --compression none --replicas 1
 
+      stream-dp plan --labels 100000 --events-per-second 1000 --window 60
+
       stream-dp plan --labels 10000000 --events-per-second 100000 --horizon 16777215 --events-per-round 1000
     """
     if compression not in CODECS:
         raise Mistake(f"compression must be one of {', '.join(CODECS)}, not {compression!r}")
-    if mechanism not in MECHANISMS:
+    if mechanism == WINDOW and window is None:
+        raise Mistake("the mechanism window counts the last rounds: say how many, such as --window 60")
+    if window is not None and mechanism not in (_DEFAULT, WINDOW):
+        raise Mistake(f"--window is for the mechanism window: leave --window or --mechanism {mechanism} out")
+    if window is not None and window > LARGEST_WINDOW:
+        raise Mistake(f"a window has at most {LARGEST_WINDOW:,} rounds: let a round hold more events instead")
+    if window is None and mechanism not in MECHANISMS:
         raise Mistake(f"mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism!r}")
     if horizon > LARGEST_HORIZON:
         raise Mistake(f"horizon must be at most {LARGEST_HORIZON:,}: let a round hold more events instead")
@@ -81,13 +100,19 @@ def plan(
         compression,
         replicas,
         partitions,
+        window or 0,
     )
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("measuring this machine", total=MEASUREMENTS)
-        costs = measure_costs(mechanism, compression, lambda: progress.advance(task))
+        costs = measure_costs(mechanism, compression, lambda: progress.advance(task), work.window)
     found = planned(work, costs)
     if as_json:
-        told = {"workload": asdict(work), "formulas": FORMULAS, "costs": asdict(costs), "plan": asdict(found)}
+        told = {
+            "workload": asdict(work),
+            "formulas": work.formulas,
+            "costs": asdict(costs),
+            "plan": asdict(found),
+        }
         typer.echo(json.dumps(told))
     else:
         _print(work, costs, found)
@@ -109,7 +134,7 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
         ("Kafka, releases", _bandwidth(found.releases_bandwidth)),
         ("releases on disk", str(found.releases_a_day)),
         ("table, if written", str(found.table_a_day)),
-        ("an epoch lasts", _duration(found.epoch_seconds)),
+        ("an epoch lasts", "for ever" if found.epoch_seconds is None else _duration(found.epoch_seconds)),
     ]
     for name, value in rows:
         table.add_row(f"[bold]{name}[/]", value)
@@ -119,14 +144,14 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
     console.print(
         "\nThe formulas, in processor seconds a second, bytes, bytes a second, and bytes a day of one replica:"
     )
-    for name, formula in FORMULAS.items():
+    for name, formula in work.formulas.items():
         console.print(f"[bold]{name:<24}[/] {formula}")
     console.print(
         f"\nHere S = {found.shards or MOST_SHARDS:,} shards, P = {work.partitions:,} partitions, "
         f"E = {work.events_per_second:,.10g} events and "
         f"R = {work.rounds_per_second:,.10g} rounds a second, i = {work.items_per_event:,} items an event and "
         f"k = {work.items_per_event * work.events_per_round:,} a round, N = {work.labels:,} labels of "
-        f"L = {work.label_bytes:,} bytes, V = {work.visible:,} of them visible, B = {PRUNING_ROUNDS} rounds a block, "
+        f"L = {work.label_bytes:,} bytes, V = {work.visible:,} of them visible, {_block(work)}, "
         f"and {work.compression} leaves the share C = {found.compressed:.2g} of the releases."
     )
     measured = ", ".join(f"{name} {getattr(costs, name) * 1e6:.3g}" for name in MEASURED)
@@ -135,6 +160,10 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
         f"{name} {value:,.10g}" for name, value in asdict(costs).items() if name not in MEASURED
     )
     console.print(f"Fixed, in bytes: {fixed}.")
+
+
+def _block(work: Workload) -> str:
+    return f"W = {work.window:,} rounds a window" if work.window else f"B = {PRUNING_ROUNDS} rounds a block"
 
 
 def _bandwidth(bytes_per_second: float) -> str:

@@ -5,7 +5,8 @@ labels of L bytes, V of them visible, pruning blocks of B rounds, compression to
 names.
 
 Visible labels are drawn for, sorted, encoded and compressed in every round; idle ones are looked at once a block, or
-drawn for in every round where a group reads the events, because its rounds end by ticks and nothing can be pruned.  A
+drawn for in every round where a group reads the events, because its rounds end by ticks and nothing can be pruned.
+Windows draw in every round for each label with an event in the block, and twice for each that is shown.  A
 process may be busy for `UTILISATION` of the time at most, so that it catches up after a restart.
 `benchmarks/scaling.py` and `benchmarks/cluster.py` hold the model against shards and members that do the work, and
 `benchmarks/sizes.py` against what a live stream writes.
@@ -35,6 +36,7 @@ from stream_dp.planning.release_sizes import (
     sample_releases,
     stored_bytes,
 )
+from stream_dp.planning.window_costs import measure_window_costs
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 from stream_dp.releases.encoder import ReleaseEncoder
 
@@ -61,10 +63,24 @@ Only the releases' line knows compression.
 The table is as `stream-dp table` writes it once a second, before Kafka compacts it to V rows.
 """
 
+WINDOW_FORMULAS = FORMULAS | {
+    "a shard": "R * (round + (V * (visible + compress * (release_per_label + L)) + (N - V) * drawn + k * item) / S)",
+    "its shards": "R * (round + (V * (visible + compress * (release_per_label + L)) + (N - V) * drawn + "
+    "k * (unpack + item)) / S)",
+    "memory of a shard": "process_bytes + (N * (memory_per_tested + L) + V * memory_per_shown + 2 * W * k * 72) / S",
+    "Redis": "N * (redis_per_label + L) + 2 * W * (k * 24 + S * 32)",
+}
+"""The same for windows of W rounds, whose N labels have an event in the last two blocks or are shown."""
+
 UTILISATION = 0.8
 PRUNING_ROUNDS = 256
 MOST_SHARDS = 1_024
 
+_HIT_BYTES, _STORED_HIT, _STORED_HEAD = (
+    72,
+    24,
+    32,
+)  # of windows: a label of a round, and the head of its chain
 _KEY, _NONCE = bytes(KEY_BYTES), bytes(NONCE_BYTES)
 _MEASURED_LABELS = 200_000
 _MEASURED_VISIBLE = 5_000
@@ -80,7 +96,8 @@ _REPEATS = 15  # the least of so many is taken: whatever else the machine does c
 class Workload:
     """What a stream is: `label_bytes` of the average label in UTF-8, `visible` labels above the threshold.
 
-    `replicas`: how many brokers keep each release.
+    `replicas`: how many brokers keep each release.  `window`: the rounds that a release counts, for ever, or 0 for a
+    running histogram.
     """
 
     labels: int
@@ -93,6 +110,12 @@ class Workload:
     compression: str = "zstd"
     replicas: int = REPLICAS
     partitions: int = 12
+    window: int = 0
+
+    @property
+    def formulas(self) -> dict[str, str]:
+        """The model, by what is computed."""
+        return WINDOW_FORMULAS if self.window else FORMULAS
 
     @property
     def rounds_per_second(self) -> float:
@@ -116,6 +139,8 @@ class Costs:
     compress: float
     process_bytes: float = 150e6
     memory_per_label: float = 220.0
+    memory_per_tested: float = 600.0
+    memory_per_shown: float = 200.0
     redis_per_label: float = 80.0
     release_per_label: float = 9.0
     release: float = 400.0
@@ -148,7 +173,7 @@ class Plan:
     compressed: float
     releases_a_day: Growth
     table_a_day: Growth
-    epoch_seconds: float
+    epoch_seconds: float | None
     limits: list[str]
 
 
@@ -173,13 +198,16 @@ def shard_busy(work: Workload, costs: Costs, shards: int) -> float:
     """The share of one processor that each shard needs."""
     items = work.items_per_event * work.events_per_round
     visible = costs.visible + costs.compress * (costs.release_per_label + work.label_bytes)
-    divided = work.visible * visible + work.labels / PRUNING_ROUNDS * costs.idle + items * costs.item
+    unseen = work.labels / PRUNING_ROUNDS * costs.idle
+    if work.window:
+        unseen = (work.labels - work.visible) * costs.drawn
+    divided = work.visible * visible + unseen + items * costs.item
     return work.rounds_per_second * (costs.round + divided / shards)
 
 
 def shard_of_group_busy(work: Workload, costs: Costs, shards: int) -> float:
     """The share of one processor that each shard behind a group needs: rounds end by ticks, so nothing is pruned."""
-    idle = work.labels * (costs.drawn - costs.idle / PRUNING_ROUNDS)
+    idle = 0.0 if work.window else work.labels * (costs.drawn - costs.idle / PRUNING_ROUNDS)
     unpacked = work.items_per_event * work.events_per_round * costs.unpack
     return shard_busy(work, costs, shards) + work.rounds_per_second * (idle + unpacked) / shards
 
@@ -189,6 +217,7 @@ def plan(work: Workload, costs: Costs) -> Plan:
     shards = next((n for n in range(1, MOST_SHARDS + 1) if _fits(work, costs, n)), None)
     counted = shards or MOST_SHARDS
     rounds, items = work.rounds_per_second, work.items_per_event * work.events_per_second
+    items_per_round = work.items_per_event * work.events_per_round
     compressed = compressed_share(work.visible, work.label_bytes, rounds, work.compression)
     release = costs.release + work.visible * (costs.release_per_label + work.label_bytes)
     a_day = Growth(DAY_SECONDS * compressed * rounds * release, work.replicas)
@@ -199,9 +228,9 @@ def plan(work: Workload, costs: Costs) -> Plan:
         shard_busy=shard_busy(work, costs, counted),
         group_busy=group_busy(work, costs, counted),
         group_shard_busy=shard_of_group_busy(work, costs, counted),
-        shard_memory=costs.process_bytes
-        + work.labels / counted * (costs.memory_per_label + work.label_bytes),
-        redis=work.labels * (costs.redis_per_label + work.label_bytes),
+        shard_memory=costs.process_bytes + _memory_of_labels(work, costs) / counted,
+        redis=work.labels * (costs.redis_per_label + work.label_bytes)
+        + 2 * work.window * (items_per_round * _STORED_HIT + counted * _STORED_HEAD),
         events_bandwidth=items * (work.label_bytes + 3) + work.events_per_second * 80,
         frames_bandwidth=frames,
         group_bandwidth=rounds * work.partitions * (counted * 72 + 196) + items * (work.label_bytes + 2),
@@ -212,9 +241,17 @@ def plan(work: Workload, costs: Costs) -> Plan:
         table_a_day=Growth(
             DAY_SECONDS * min(rounds, 1.0) * work.visible * (costs.row + 2 * work.label_bytes), work.replicas
         ),
-        epoch_seconds=work.horizon / rounds,
+        epoch_seconds=None if work.window else work.horizon / rounds,
         limits=_limits(work, costs, shards, a_day),
     )
+
+
+def _memory_of_labels(work: Workload, costs: Costs) -> float:
+    if not work.window:
+        return work.labels * (costs.memory_per_label + work.label_bytes)
+    hits = 2 * work.window * work.items_per_event * work.events_per_round
+    tested = work.labels * (costs.memory_per_tested + work.label_bytes)
+    return tested + work.visible * costs.memory_per_shown + hits * _HIT_BYTES
 
 
 def _fits(work: Workload, costs: Costs, shards: int) -> bool:
@@ -237,7 +274,7 @@ def _limits(work: Workload, costs: Costs, shards: int | None, a_day: Growth) -> 
                 f"{work.rounds_per_second:,.0f} rounds a second are too many for any number of shards: let a round "
                 'hold more events (rounds = "every-N"), which makes releases rarer and counts more accurate.'
             )
-    if work.horizon / work.rounds_per_second < 3_600:
+    if not work.window and work.horizon / work.rounds_per_second < 3_600:
         found.append(
             f"The horizon of {work.horizon:,} rounds lasts {work.horizon / work.rounds_per_second:,.0f} seconds: "
             "raise it, or let a round hold more events."
@@ -260,9 +297,41 @@ def _group_instead(work: Workload, costs: Costs) -> str:
 
 
 def measure_costs(
-    mechanism: str = "binary", compression: str = "zstd", progress: Callable[[], None] = lambda: None
+    mechanism: str = "binary",
+    compression: str = "zstd",
+    progress: Callable[[], None] = lambda: None,
+    window: int = 0,
 ) -> Costs:
-    """What the work costs here and now, in some seconds; `progress` is called after each of `MEASUREMENTS` steps."""
+    """What the work costs here and now, in some seconds; `progress` is called after each of `MEASUREMENTS` steps.
+
+    With `window`, of windows of so many rounds instead of the mechanism of this name; no label is `idle` then.
+    """
+    of_rounds = _measure_windows(window, progress) if window else _measure_running(mechanism, progress)
+    decode = _seconds_per_event(1, 100)
+    one_shard = _seconds_per_event(1, 1)
+    many_shards = _seconds_per_event(33, 1)
+    progress()
+    compress = _seconds_per_byte(compression)
+    progress()
+    unpack = _seconds_per_label_of_a_frame()
+    progress()
+    return Costs(
+        decode=decode,
+        sequence=max(0.0, one_shard - decode),
+        frame=max(0.0, many_shards - one_shard) / 32,
+        unpack=unpack,
+        compress=compress,
+        **of_rounds,
+    )
+
+
+def _measure_windows(window: int, progress: Callable[[], None]) -> dict[str, float]:
+    found = measure_window_costs(window, progress)
+    progress()
+    return {"idle": 0.0, **found._asdict()}
+
+
+def _measure_running(mechanism: str, progress: Callable[[], None]) -> dict[str, float]:
     calibrated, guarantee = calibrate(1.0, 1e-6, 2**20 - 1, 4, mechanism)
     found: list[float] = []
     for labels, visible, items in (
@@ -276,27 +345,14 @@ def measure_costs(
     bare, with_visible, with_idle, with_items = found
     drawn = _seconds_per_label_drawn(calibrated)
     progress()
-    decode = _seconds_per_event(1, 100)
-    one_shard = _seconds_per_event(1, 1)
-    many_shards = _seconds_per_event(33, 1)
-    progress()
-    compress = _seconds_per_byte(compression)
-    progress()
-    unpack = _seconds_per_label_of_a_frame()
-    progress()
     item = max(0.0, with_items - with_idle) / 32
-    return Costs(
-        decode=decode,
-        sequence=max(0.0, one_shard - decode),
-        frame=max(0.0, many_shards - one_shard) / 32,
-        round=max(0.0, bare - item),
-        visible=max(0.0, with_visible - bare) / _MEASURED_VISIBLE,
-        idle=max(0.0, with_idle - bare) * PRUNING_ROUNDS / _MEASURED_LABELS,
-        drawn=drawn,
-        item=item,
-        unpack=unpack,
-        compress=compress,
-    )
+    return {
+        "round": max(0.0, bare - item),
+        "visible": max(0.0, with_visible - bare) / _MEASURED_VISIBLE,
+        "idle": max(0.0, with_idle - bare) * PRUNING_ROUNDS / _MEASURED_LABELS,
+        "drawn": drawn,
+        "item": item,
+    }
 
 
 MEASUREMENTS = 8

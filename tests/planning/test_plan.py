@@ -2,18 +2,25 @@
 
 import json
 import re
+import tracemalloc
 from dataclasses import asdict, replace
 from itertools import count
+from math import ceil
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
+from stream_dp.counters.calibration import calibrate
+from stream_dp.counters.window import WindowMechanism
+from stream_dp.engine.released_block import ReleasedBlock
+from stream_dp.engine.window_histogram import WindowHistogram
 from stream_dp.planning.plan import (
     FORMULAS,
     MEASUREMENTS,
     UTILISATION,
+    WINDOW_FORMULAS,
     Costs,
     Workload,
     measure_costs,
@@ -22,6 +29,8 @@ from stream_dp.planning.plan import (
     shard_busy,
 )
 from stream_dp.planning.release_sizes import compressed_share, sample_releases
+from stream_dp.planning.window_costs import measure_window_costs, seconds_per_round
+from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 
 COSTS = Costs(
     decode=7e-6, sequence=6e-6, frame=2e-8, round=1e-5, visible=4e-8,
@@ -54,9 +63,11 @@ def test_one_worker_that_has_time_for_both_is_enough() -> None:
     assert found.redis == 100_000 * 96
 
 
+@pytest.mark.parametrize("window", [0, 60])
 @pytest.mark.parametrize("shards", [1, 8])
-def test_the_plan_is_what_the_formulas_say(shards: int) -> None:
-    work = Workload(10_000_000, 2_000, 40_000.0 if shards > 1 else 400.0, 500, 3, 2**24, 21)
+def test_the_plan_is_what_the_formulas_say(shards: int, window: int) -> None:
+    labels = 100_000 if window else 10_000_000
+    work = Workload(labels, 2_000, 40_000.0 if shards > 1 else 400.0, 500, 3, 2**24, 21, window=window)
     found = plan(work, replace(COSTS, visible=4e-6) if shards > 1 else COSTS)
     assert (found.shards or 0) > 1 if shards > 1 else found.shards == 1
     costs = asdict(replace(COSTS, visible=4e-6)) if shards > 1 else asdict(COSTS) | {"frame": 0.0}
@@ -68,9 +79,9 @@ def test_the_plan_is_what_the_formulas_say(shards: int) -> None:
         "i": 3,
         "k": 1_500,
     }
-    names = costs | size | {"N": work.labels, "V": work.visible, "L": 21, "B": 256}
+    names = costs | size | {"N": work.labels, "V": work.visible, "L": 21, "B": 256, "W": window}
     names["C"] = compressed_share(2_000, 21, work.rounds_per_second, "zstd")
-    said = {name: eval(formula, {}, names) for name, formula in FORMULAS.items()}
+    said = {name: eval(formula, {}, names) for name, formula in work.formulas.items()}
     if shards == 1:
         said["Kafka, frames"] = 0
         said["a group"] += work.rounds_per_second * 12 * COSTS.frame
@@ -95,9 +106,16 @@ def test_the_page_and_the_command_show_the_formulas(monkeypatch: pytest.MonkeyPa
     told = CliRunner().invoke(app, ["plan", "--labels", "50000", "--events-per-second", "500"])
     assert told.exit_code == 0, told.output
     page = (Path(__file__).parents[2] / "docs/scaling.md").read_text()
-    for formula in FORMULAS.values():
-        assert formula in told.stdout
-        assert formula in page
+    of_windows = CliRunner().invoke(
+        app, ["plan", "--labels", "50000", "--events-per-second", "500", "--window", "60"]
+    )
+    assert of_windows.exit_code == 0, of_windows.output
+    for formulas, output in ((FORMULAS, told.stdout), (WINDOW_FORMULAS, of_windows.stdout)):
+        for formula in formulas.values():
+            assert formula in output
+            assert formula in page
+    assert "W = 60 rounds a window" in of_windows.stdout
+    assert "for ever" in of_windows.stdout
     assert "E = 500 events and R = 500 rounds" in told.stdout
     assert "decode 7, sequence 6, frame 0.02, round 10, visible 0.04" in told.stdout
     assert "compress 0.003" in told.stdout
@@ -158,6 +176,91 @@ def test_costs_are_those_of_the_work_that_is_measured(monkeypatch: pytest.Monkey
     assert asdict(measure_costs()) == pytest.approx(asdict(COSTS), rel=1e-2)
 
 
+def test_a_plan_of_windows_has_no_horizon_and_each_label_costs_what_it_does_there() -> None:
+    work = replace(WORK, events_per_round=100, window=60, horizon=10)
+    found = plan(work, COSTS)
+    assert found.epoch_seconds is None
+    assert not any("horizon" in sentence for sentence in found.limits)
+    compressing = 3e-9 * (9 + 16)
+    of_a_round = 1e-5 + 1_000 * (4e-8 + compressing) + 99_000 * 3e-8 + 400 * 5e-7
+    assert shard_busy(work, COSTS, 1) == pytest.approx(10 * of_a_round)
+    assert found.shard_memory == 150e6 + 100_000 * 616 + 1_000 * 200 + 2 * 60 * 400 * 72
+    assert found.redis == 100_000 * 96 + 2 * 60 * (400 * 24 + 32)
+
+
+@pytest.mark.parametrize("window", [1, 60, 10_000])
+def test_costs_of_windows_are_those_of_the_work_that_is_measured(
+    monkeypatch: pytest.MonkeyPatch, window: int
+) -> None:
+    """Taken apart again where every piece of work takes as long as the model says."""
+
+    def of_a_round(
+        mechanism: WindowMechanism, guarantee: object, labels: int, shown: int, items: int
+    ) -> float:
+        assert labels <= items * mechanism.window or shown, (
+            "who is not shown is tested for an event of the block"
+        )
+        tested = labels - shown
+        return COSTS.round + shown * COSTS.visible + tested * COSTS.drawn + items * COSTS.item
+
+    monkeypatch.setattr("stream_dp.planning.window_costs.seconds_per_round", of_a_round)
+    steps = list[None]()
+    found = measure_window_costs(window, lambda: steps.append(None))
+    # In a block of one round every label that is tested has an item.
+    drawn = COSTS.drawn if window > 1 else 0.0
+    assert tuple(found) == pytest.approx(
+        (COSTS.round, COSTS.visible, drawn, COSTS.item + COSTS.drawn - drawn), rel=1e-3
+    )
+    assert len(steps) == 4
+
+
+@pytest.mark.parametrize("shown", [0, 7])
+def test_rounds_of_windows_are_measured_with_as_many_labels_shown_as_it_says(
+    monkeypatch: pytest.MonkeyPatch, shown: int
+) -> None:
+    """By a clock that goes on by a second whenever it is read: all rounds of some blocks take one then."""
+    clock, sizes = count(), set[int]()
+
+    class Encoder:
+        def __init__(self, *_: object) -> None: ...
+
+        def encode(self, block: ReleasedBlock, _: object) -> None:
+            sizes.update(block.sizes.tolist())
+
+    monkeypatch.setattr("stream_dp.planning.window_costs.process_time", lambda: float(next(clock)))
+    monkeypatch.setattr("stream_dp.planning.window_costs.ReleaseEncoder", Encoder)
+    mechanism, guarantee = calibrate(1.0, 1e-6, 60, 4, "window")
+    assert isinstance(mechanism, WindowMechanism)
+    assert seconds_per_round(mechanism, guarantee, 40, shown, 1) == 1 / 180
+    assert sizes == {shown}
+
+
+@pytest.mark.parametrize("shown", [0, 20_000])
+def test_windows_take_at_most_the_memory_of_the_plan(shown: int) -> None:
+    mechanism, _ = calibrate(1.0, 1e-6, 60, 4, "window")
+    assert isinstance(mechanism, WindowMechanism)
+    names = [f"label {i:010d}" for i in range(20_000)]
+    noise = KeyedNoise(bytes(KEY_BYTES), "memory", bytes(NONCE_BYTES))
+    first = WindowHistogram(mechanism, noise)
+    for _ in first.blocks([[], names] + [[]] * 58):
+        pass
+    state = first.state()
+    next(column.cells for column in state.counter.columns if column.name == "until")[:shown] = 2**62
+    tracemalloc.start()
+    try:
+        histogram = WindowHistogram(mechanism, noise, state)
+        for _ in range(3):
+            for block in histogram.blocks([names[place::60] for place in range(60)]):
+                assert len(block.labels) >= shown
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    items = ceil(len(names) / 60)
+    work = Workload(20_000, shown, 1.0 * items, items, 1, label_bytes=16, window=60)
+    planned = plan(work, COSTS).shard_memory - COSTS.process_bytes
+    assert planned / 2 < most < planned
+
+
 def test_work_is_measured_in_seconds_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that goes on by a second whenever it is read: 256 rounds take one then, and so do 50 events."""
     clock, steps = count(), list[None]()
@@ -200,6 +303,9 @@ def test_the_command_prints_the_plan_as_json(monkeypatch: pytest.MonkeyPatch) ->
         (["--visible", "200"], "lower --visible"),
         (["--compression", "zip"], "compression must be one of none, gzip"),
         (["--horizon", "99999999"], "let a round hold more events"),
+        (["--mechanism", "window"], "such as --window 60"),
+        (["--mechanism", "blt", "--window", "60"], "leave --window or --mechanism blt out"),
+        (["--window", "70000"], "a window has at most 65,536 rounds"),
     ],
 )
 def test_mistakes_are_sentences(options: list[str], told: str) -> None:
