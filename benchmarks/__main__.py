@@ -20,6 +20,7 @@ NAMES = (
     "large_files",
     "defaults",
     "unions",
+    "stable_sets",
     "dashboard",
     "charts",
     "notebook",

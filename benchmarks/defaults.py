@@ -51,6 +51,7 @@ _UNIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "count-gaussian": {"items_per_user": _ITEMS},
     "count": {"items_per_user": _ITEMS},
     "greedy": {"tokens": (1, 4, 16), "alpha": (3.0, 5.0)},
+    "greedy-transfer": {"frequencies": ({},), "tokens": (1, 4, 16), "alpha": (3.0, 5.0)},
 }
 _TOPS: dict[str, dict[str, tuple[Any, ...]]] = {
     "gumbel": {"kbar": _RANKS},

@@ -120,8 +120,9 @@ def _jobs() -> Iterator[OneShotCase]:
         for name in (mechanism, *gaussian):
             yield _job("set-union", name, _MANY, 2.0, 0.02, items_per_user=2)
     yield _job("set-union", "greedy", _MANY, 2.0, 0.02, tokens=3)
-    public = {"a": 1, "b": 3, "c": 2}
-    yield _job("set-union", "greedy-transfer", _MANY, 2.0, 0.02, tokens=3, frequencies=public)
+    frequencies: tuple[dict[str, int], ...] = ({"a": 1, "b": 3, "c": 2}, {})
+    for public in frequencies:
+        yield _job("set-union", "greedy-transfer", _MANY, 2.0, 0.02, tokens=3, frequencies=public)
 
 
 def _laws() -> Iterator[OneShotCase]:
