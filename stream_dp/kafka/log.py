@@ -141,8 +141,10 @@ def describe(kafka: Kafka, topic: str, *settings: str) -> Described | None:
             raise NotPermitted(Right("topic", topic, "DESCRIBE"))
         if told["error_code"] == UnknownTopicOrPartitionError.errno:
             return None
+        if not settings:
+            return Described(len(told["partitions"]), {})
         rights = told["authorized_operations"]
-        if settings and rights and "DESCRIBE_CONFIGS" not in rights:
+        if rights and "DESCRIBE_CONFIGS" not in rights:
             raise NotPermitted(Right("topic", topic, "DESCRIBE_CONFIGS"))
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(settings))
         found = admin.describe_configs([resource], config_filter="all")["topic"][topic]

@@ -152,3 +152,14 @@ def jobs_worker(settings: Settings, jobs: Iterable[str]) -> list[Right]:
         + _topic(settings.ledger, *_LOG)
         + [group]
     )
+
+
+def one_shot(settings: Settings) -> list[Right]:
+    """What `stream-dp histogram` and its like need to read the stream's events and to publish their result."""
+    return (
+        _topic(settings.events, "READ", "DESCRIBE_CONFIGS")
+        + _topic(SOURCES, "READ")
+        + _topic(settings.ledger, *_LOG)
+        + _topic(settings.results, "READ", "WRITE")
+        + _made(settings, settings.ledger, settings.results)
+    )

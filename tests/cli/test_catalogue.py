@@ -22,5 +22,6 @@ def test_the_list_shows_every_command_and_a_wrong_one_is_told() -> None:
     shown = CliRunner().invoke(app, ["--help"]).output
     assert [name for name in COMMANDS if f" {name} " not in shown] == []
     assert sorted(name for names in PANELS.values() for name in names) == sorted(COMMANDS)
+    assert [group for group in PANELS if f"─ {group} ─" not in shown] == []
     wrong = CliRunner().invoke(app, ["wrker"])
     assert (wrong.exit_code, "No such command 'wrker'" in wrong.output) == (2, True)

@@ -57,6 +57,7 @@ def _roles(settings: Settings) -> dict[str, list[Right]]:
         "dashboard": roles.dashboard(settings),
         "subscriber": roles.subscriber(settings),
         "jobs": roles.jobs_worker(settings, JOBS),
+        "one-shot": roles.one_shot(settings),
     }
 
 
