@@ -48,6 +48,40 @@ def test_given_noise_gives_the_expected_levels_cost_and_thresholds(case: dict[st
     assert report["tau"]["max"] == max(case["tau"].values())
 
 
+def test_windows_have_no_horizon_and_tell_their_noise_and_thresholds() -> None:
+    words = ("--window", "12", "--epsilon", "2", "--delta", "1e-6", "--items-per-event", "3")
+    report = told(*words, mechanism="window")
+    mechanism, _ = calibrate(2, 1e-6, 12, 3, "window")
+    rounds = range(13, 25)
+    for value, values in (
+        ("sd", list(map(mechanism.sd, rounds))),
+        ("tau", list(map(mechanism.tau, rounds))),
+    ):
+        assert report[value]["max"] == pytest.approx(max(values))
+        assert report[value]["mean"] == pytest.approx(mean(values))
+    assert report["mechanism"] == "window"
+    assert "horizon" not in report
+    assert told(*words, mechanism=None) == report
+    printed = run(*words).stdout
+    assert "12 rounds, for ever" in printed
+    assert f"{report['sd']['mean']:.2f} on average, at most {report['sd']['max']:.2f}" in printed
+    assert f"{report['tau']['mean']:.1f} on average, at most {report['tau']['max']}" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--mechanism", "window"), "such as --window 60"),
+        (("--mechanism", "blt", "--window", "60"), "leave --window or --mechanism blt out"),
+        (("--window", "60", "--plot", "windows.png"), "leave --window or --plot out"),
+    ],
+)
+def test_what_windows_cannot_be_combined_with_is_told(options: tuple[str, ...], sentence: str) -> None:
+    found = run(*options)
+    assert found.exit_code == 2
+    assert sentence in " ".join(found.stderr.split())
+
+
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("horizon", [1, 2, 6, 100, 1023, 1024])
 def test_means_and_maxima_are_over_all_rounds(name: str, horizon: int) -> None:
