@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -124,18 +126,26 @@ def test_aborted_records_and_the_marks_of_transactions_hold_no_round_up(by_hand:
             assert verify_epoch(stream.settings, client).certificate.verdict is Verdict.IDENTICAL
 
 
-def fed_in_transactions(stream: Stream, values: list[tuple[bytes, bool]]) -> bool:
-    """Append events, each in a transaction that is committed or not; false where the broker has none."""
+def fed_in_transactions(
+    stream: Stream, values: Sequence[tuple[bytes, bool]], times: Sequence[int] | None = None
+) -> bool:
+    """Append events, each in a transaction that is committed or not; false where the broker has none.
+
+    `times`: their timestamps, in milliseconds since 1970; now, where they are left out.
+    """
     own = stream.settings
     producer = Producer({"bootstrap.servers": own.kafka, "transactional.id": own.stream, "log_level": 0})
     try:
         producer.init_transactions(60)
     except KafkaException:
-        stream.feed([value for value, _ in values])
+        now = time.time_ns() // 1_000_000
+        at = [now] * len(values) if times is None else times
+        records = [Record(0, ts, None, value) for (value, _), ts in zip(values, at, strict=True)]
+        stream.write(own.events, records)
         return False
-    for value, is_committed in values:
+    for number, (value, is_committed) in enumerate(values):
         producer.begin_transaction()
-        producer.produce(own.events, value)
+        producer.produce(own.events, value, timestamp=0 if times is None else times[number])
         producer.flush(60)
         (producer.commit_transaction if is_committed else producer.abort_transaction)(60)
     return True
