@@ -63,6 +63,10 @@ class Barrier(msgspec.Struct, frozen=True):
         """The end of this round in every partition that existed then."""
         return ends_of(self.offsets)
 
+    def end_of(self, partition: int) -> int:
+        """The end of this round in one partition: 0 where that came later."""
+        return self.offsets.get(str(partition), 0)
+
 
 def beginning(chain: str, next_offset: int, *starts: int) -> Barrier:
     """Where a chain begins: at `next_offset` of the barriers topic, when partitions are counted from `starts` on."""

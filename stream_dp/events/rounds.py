@@ -104,7 +104,7 @@ class RoundCutter:
                 break
             if isinstance(part, Records):
                 offsets += [0] * (part.partition + 1 - len(offsets))
-                if fresh := _fresh(part, offsets[part.partition]):
+                if fresh := fresh_from(part, offsets[part.partition]):
                     offsets[part.partition] = fresh.offsets[-1] + 1
                     self._runs.append(fresh)
             elif part.number > known:
@@ -142,7 +142,7 @@ class RoundCutter:
         return Round(runs, offsets[0], closed, self.barrier, tuple(offsets[1:]))
 
 
-def _fresh(records: Records, offset: int) -> Records | None:
+def fresh_from(records: Records, offset: int) -> Records | None:
     """The records from `offset` on, each with a higher offset than the one before it; None if there are none."""
     if records.ascends_from(offset):
         return records

@@ -12,17 +12,13 @@ from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.release_schedule import NEVER
 from stream_dp.engine.round_chain import Parts
 from stream_dp.events.barrier_chain import Barrier
-from stream_dp.events.bounding import Bound, EventBound, UserBound
 from stream_dp.events.dead_letter import DeadLetter
-from stream_dp.events.event import BadRecord
 from stream_dp.events.log_digest import NOTHING, LogDigest, LogDigester
-from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.merged_log import LogPart
-from stream_dp.events.record import Record
 from stream_dp.events.records import Records
 from stream_dp.events.rounds import Round, RoundCutter, events_of
 from stream_dp.events.schema_book import SchemaBook
-from stream_dp.pipeline.counted_days import CountedDays
+from stream_dp.pipeline.admission import Admission
 from stream_dp.privacy.vector import Vector
 
 
@@ -93,7 +89,7 @@ class Intake:
         schemas: SchemaBook | None = None,
     ) -> None:
         self.position = position or Position.at_start_of(epoch)
-        self._bound = _bound(epoch, key, pairs)
+        self._admission = Admission(epoch, key, topic, self.position.barrier, pairs, schemas)
         self._cutter = RoundCutter(
             events_of(epoch.privacy["rounds"]),
             self.position.next_offset,
@@ -101,15 +97,13 @@ class Intake:
             self.position.further,
         )
         self._digester = LogDigester(key, epoch.reads_headers)
-        self.schemas = schemas if schemas is not None else SchemaBook(key, epoch.nonce)
-        self._decode = decoder_of(epoch.mapping, self.schemas.schema)
-        if epoch.user_partitions is not None:
-            self._decode = epoch.user_partitions.checked(self._decode)
-        self._topic = topic
         self._by_barriers = events_of(epoch.privacy["rounds"]) is None
-        self._check_value, self._check_values = epoch.check_value, epoch.check_values
         self._log_rounds = epoch.log_rounds
-        self._days = CountedDays(epoch, self.position.barrier)
+
+    @property
+    def schemas(self) -> SchemaBook:
+        """Those by which records are read that name one."""
+        return self._admission.schemas
 
     @property
     def next_offset(self) -> int:
@@ -129,7 +123,7 @@ class Intake:
     @property
     def pairs(self) -> bytearray:
         """What the bound remembers at `position`: bytes that only grow on one day.  Live ones: copy what is kept."""
-        return self._bound.pairs
+        return self._admission.pairs
 
     def process(self, parts: Sequence[LogPart], most: int, before: int = 0) -> ClosedRounds:
         """Take what comes next in the log, and close at most `most` rounds.
@@ -146,7 +140,7 @@ class Intake:
                 self._take(rounds[first:end], closed)
         else:
             self._take(rounds, closed)
-        while not self._days.count_all and (left := most - len(closed.admitted)):
+        while not self._admission.counts_all and (left := most - len(closed.admitted)):
             if not (rounds := self._cutter.cut(parts, left)):
                 break
             self._take(rounds, closed)
@@ -166,20 +160,13 @@ class Intake:
         counted = closed.timestamps[-1] if closed.timestamps else self.position.closed
         self.position = Position(last.next_offset, log, counted, barrier=last.barrier, further=last.further)
 
-    def _counts(self, each: Round) -> bool:
-        """Whether the round is counted; with the first one of a day every user may bring as much again."""
-        day = self._days.day
-        counts = self._days.counts(each.closed)
-        if self._days.day != day:
-            self._bound.forget()
-        return counts
-
     def _take_single(self, rounds: Sequence[Round], log: LogDigest, closed: ClosedRounds) -> LogDigest:
         """Rounds of a log with one partition; returns the commitment to them."""
         for each in rounds:
-            if not self._counts(each):
+            if not self._admission.counts(each.closed):
                 continue
-            closed.admitted.append([*chain.from_iterable(self._admitted(run, closed) for run in each.runs)])
+            runs = (self._admission.admitted(run, closed.dead_letters) for run in each.runs)
+            closed.admitted.append([*chain.from_iterable(runs)])
             closed.timestamps.append(each.closed)
             closed.parts.append(None)
         return self._digester.extend(log, chain.from_iterable(each.records for each in rounds))
@@ -195,36 +182,14 @@ class Intake:
                 (number, Records.joined(mine) if mine else ()) for number, mine in sorted(runs.items())
             ]
             log = self._digester.extend_round(log, records)
-            if not self._counts(each):
+            if not self._admission.counts(each.closed):
                 continue
-            parts = [(number, self._admitted(mine, closed)) for number, mine in records]
+            letters = closed.dead_letters
+            parts = [(number, self._admission.admitted(mine, letters)) for number, mine in records]
             closed.admitted.append([*chain.from_iterable(labels for _, labels in parts)])
             closed.timestamps.append(each.closed)
             closed.parts.append(parts)
         return log
-
-    def _admitted(self, records: Sequence[Record], closed: ClosedRounds) -> list[str]:
-        """What is counted of records that follow each other."""
-        if isinstance(records, Records):
-            self._check_values(records)
-            try:
-                return self._bound.admit_all(self._decode.all(records))
-            except BadRecord:
-                pass  # at least one is none: those are found one by one
-        return [label for record in records for label in self._admitted_alone(record, closed)]
-
-    def _admitted_alone(self, record: Record, closed: ClosedRounds) -> list[str]:
-        """What is counted of the record; a bad one becomes a dead letter and counts as an event without items."""
-        self._check_value(record)
-        try:
-            return self._bound.admit(self._decode(record))
-        except BadRecord as reason:
-            closed.dead_letters.append(
-                DeadLetter(
-                    str(reason), self._topic, record.partition, record.offset, record.key, record.value
-                )
-            )
-            return []
 
 
 def blocks_of(before: int, rounds: int, size: int) -> Iterator[tuple[int, int]]:
@@ -238,8 +203,3 @@ def blocks_of(before: int, rounds: int, size: int) -> Iterator[tuple[int, int]]:
         end = min(rounds, start + size - (before + start) % size)
         yield start, end
         start = end
-
-
-def _bound(epoch: Epoch, key: bytes, pairs: bytes | bytearray) -> Bound:
-    items = epoch.mechanism.items_per_event
-    return EventBound(items) if epoch.guarantee.unit == "event" else UserBound(items, key, epoch.nonce, pairs)

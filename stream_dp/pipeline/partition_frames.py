@@ -32,6 +32,7 @@ FRAME_VERSION: Literal[3] = 3
 HEAD_VERSION: Literal[1] = 1
 
 _BYTES_BESIDE_LABEL = 16
+_BYTES_OF_LETTER = 4  # at most, in UTF-8
 
 
 class PartitionFrame(msgspec.Struct, frozen=True, array_like=True):
@@ -147,10 +148,9 @@ class PartitionFrameWriter:
 
     def frames(self, round_number: int, head: bytes, counts: Mapping[str, int]) -> Iterator[PartitionFrame]:
         """The frames of a round: at least one for each shard."""
-        owners = owners_of(counts, self._shards, self._noise)
         shared: list[list[str]] = [[] for _ in range(self._shards)]
-        for label in counts:
-            shared[owners[label]].append(label)
+        for label, owner in owners_of(counts, self._shards, self._noise).items():
+            shared[owner].append(label)
         for shard, mine in enumerate(shared):
             pieces = list(_pieces(mine))
             for part, labels in enumerate(pieces, 1):
@@ -172,6 +172,10 @@ class PartitionFrameWriter:
 
 def _pieces(labels: list[str]) -> Iterator[list[str]]:
     """The labels in pieces that each fit into a frame; one piece where there are none."""
+    most = _BYTES_OF_LETTER * sum(map(len, labels)) + _BYTES_BESIDE_LABEL * len(labels)
+    if most <= LARGEST_FRAME:  # spare the look at each of them
+        yield labels
+        return
     piece: list[str] = []
     size = 0
     for label in labels:

@@ -16,10 +16,13 @@ from stream_dp.engine.histogram import HistogramState
 from stream_dp.engine.round_chain import head_before
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.dead_letter import DeadLetter
-from stream_dp.events.merged_log import LogPart
+from stream_dp.events.log_digest import LogDigester
+from stream_dp.events.record import Record
 from stream_dp.events.records import Records
+from stream_dp.events.rounds import fresh_from
 from stream_dp.events.schema_book import SchemaBook
-from stream_dp.pipeline.intake import Intake, Position
+from stream_dp.pipeline.admission import Admission
+from stream_dp.pipeline.intake import Position
 from stream_dp.pipeline.partition_frames import (
     HEAD_VERSION,
     PartitionFrame,
@@ -27,6 +30,7 @@ from stream_dp.pipeline.partition_frames import (
     PartitionHead,
 )
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
+from stream_dp.privacy.vector import at, larger
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,17 @@ class PartitionIntake:
     ) -> None:
         assert epoch.after_barrier is not None, "only rounds of barriers are read by many"
         self.epoch, self.number = epoch, number
-        self.intake = Intake(epoch, key, topic, position, pairs, schemas)
+        begun = position or Position.at_start_of(epoch)
+        assert begun.barrier is not None
+        self.barrier = begun.barrier
+        """The one that closed the last round, or the one before the epoch's first."""
+        self.next_offset = at(begun.offsets, number)
+        """The first offset of the partition that has not been counted."""
+        self._begun, self._closed = begun.offsets, begun.closed
+        last = begun.log.lasts[number] if number < len(begun.log.lasts) else b""
+        self._log = replace(begun.log, last=last, further=())  # of this partition alone
+        self._admission = Admission(epoch, key, topic, begun.barrier, pairs, schemas)
+        self._digester = LogDigester(key, epoch.reads_headers)
         self._noise = epoch.noise(key)
         self._head = state.history if state is not None else EMPTY_HISTORY
         self.round = state.round if state is not None else 0
@@ -73,14 +87,16 @@ class PartitionIntake:
     @property
     def position(self) -> Position:
         """How far the partition has been counted; of other partitions it says where the last barrier stood."""
-        return self.intake.position
+        first, *further = larger(self._begun, self.barrier.ends)
+        before = [b""] * self.number if self._log.last else []
+        last, *lasts = [*before, self._log.last]
+        log = replace(self._log, last=last, further=tuple(lasts))
+        return Position(first, log, self._closed, barrier=self.barrier, further=tuple(further))
 
     @property
-    def barrier(self) -> Barrier:
-        """The one that closed the last round, or the one before the epoch's first."""
-        barrier = self.position.barrier
-        assert barrier is not None
-        return barrier
+    def pairs(self) -> bytearray:
+        """What the bound remembers; see `Intake`."""
+        return self._admission.pairs
 
     @property
     def passed(self) -> int:
@@ -103,21 +119,21 @@ class PartitionIntake:
         """
         if barrier.number != self.barrier.number + 1:
             raise ValueError(f"barrier {barrier.number} does not follow barrier {self.barrier.number}")
-        counted = self.intake.position.log
-        self.intake.position = replace(self.intake.position, log=counted.begun_anew)  # this round's alone
-        log_parts: list[LogPart] = [*records, barrier]
-        closed = self.intake.process(log_parts, 1)
-        if self.number >= len(barrier.offsets):
-            self.round += len(closed.parts)
-            return None
-        log = self.position.log
-        frames = list[PartitionFrame]()
-        for parts in closed.parts:
+        columns = self._fresh(records)
+        self.barrier = barrier
+        self.next_offset = max(self.next_offset, barrier.end_of(self.number))
+        part = [self._digester.of_part(self.number, columns)] if columns else []
+        in_log = [each._replace(partition=0) for each in part]  # the only one that this log knows
+        self._log = self._digester.extend_joint(self._log.begun_anew, in_log)
+        joined = self.number < len(barrier.offsets)
+        frames, letters = list[PartitionFrame](), list[DeadLetter]()
+        if self._admission.counts(barrier.due):
             self.round += 1
-            admitted = dict(parts or ())[self.number]
-            before = head_before(self._head, self.round, self.epoch.mechanism.chain_rounds)
-            self._head = self._noise.extend_partition(before, self.round, self.number, admitted)
-            frames = list(self._writer.frames(self.round, self._head, Counter(admitted)))
+            self._closed = barrier.due
+            if joined:
+                frames = self._count(self._admission.admitted(columns, letters))
+        if not joined:
+            return None
         head = PartitionHead(
             HEAD_VERSION,
             self.epoch.number,
@@ -126,8 +142,24 @@ class PartitionIntake:
             self.passed,
             barrier.digest,
             self._head,
-            log.records,
-            log.contents if log.records else b"",
-            log.lasts[self.number] if log.records else b"",
+            len(columns),
+            part[0].digest if part else b"",
+            part[0].last if part else b"",
         )
-        return PartOfRound(frames, head, closed.dead_letters, closed.records)
+        return PartOfRound(frames, head, letters, len(columns))
+
+    def _fresh(self, records: Sequence[Records]) -> Sequence[Record]:
+        """The records that have not been counted."""
+        runs = list[Records]()
+        for each in records:
+            if fresh := fresh_from(each, self.next_offset):
+                self.next_offset = fresh.offsets[-1] + 1
+                runs.append(fresh)
+        return Records.joined(runs) if runs else ()
+
+    def _count(self, admitted: Sequence[str]) -> list[PartitionFrame]:
+        """Extend the chain by a round that admitted these labels; returns its frames."""
+        counts = Counter(admitted)
+        before = head_before(self._head, self.round, self.epoch.mechanism.chain_rounds)
+        self._head = self._noise.extend_partition(before, self.round, self.number, counts)
+        return list(self._writer.frames(self.round, self._head, counts))

@@ -80,7 +80,7 @@ class KeyedNoise:
     def label_ids(self, labels: Iterable[bytes]) -> NDArray[np.uint64]:
         """128-bit identities of `labels`, uint64 of shape (n, 2)."""
         key = self._id_key
-        packed = b"".join(blake2b(label, key=key, digest_size=_BLOCK_BYTES).digest() for label in labels)
+        packed = b"".join([blake2b(label, key=key, digest_size=_BLOCK_BYTES).digest() for label in labels])
         return np.frombuffer(packed, _WORD).reshape(-1, 2)
 
     def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
@@ -99,16 +99,19 @@ class KeyedNoise:
         return extended.digest()
 
     def extend_partition(
-        self, head: bytes, round_number: int, partition: int, admitted: Iterable[str]
+        self, head: bytes, round_number: int, partition: int, admitted: Iterable[str] | Counter[str]
     ) -> bytes:
         """The head of a partition after `round_number`, which admitted these labels of it, from the one before.
 
-        Each label enters once, with how often it was admitted, in the order of `extend_history`.
+        They may be counted already.  Each label enters once, with how often it was admitted, in the order of
+        `extend_history`.
         """
         extended = self._partition_hash.copy()
-        extended.update(head + _PLACE.pack(round_number, partition))
-        for label, times in sorted(Counter(admitted).items()):
-            extended.update(_framed(label) + _LENGTH.pack(times))
+        counts = admitted if isinstance(admitted, Counter) else Counter(admitted)
+        pack = _LENGTH.pack
+        ordered = [(label.encode(), counts[label]) for label in sorted(counts)]
+        framed = [pack(len(text)) + text + pack(times) for text, times in ordered]
+        extended.update(b"".join((head, _PLACE.pack(round_number, partition), *framed)))
         return extended.digest()
 
     def join_history(self, history: bytes, round_number: int, heads: Sequence[tuple[int, bytes]]) -> bytes:

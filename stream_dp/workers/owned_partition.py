@@ -23,7 +23,6 @@ from stream_dp.events.records import Records
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.kafka import log
 from stream_dp.pipeline.partition_intake import PartitionIntake, PartOfRound
-from stream_dp.privacy.vector import at
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, PreparedCheckpoint, StateDamaged
 from stream_dp.workers.counted_log import check_partition
 
@@ -68,7 +67,7 @@ class OwnedPartition:
         held = log.offsets(settings.kafka_address, settings.events, number)
         digester = LogDigester(key, opened.epoch.reads_headers)
         check_partition(settings, found or self._checkpoint(), digester, number, held)
-        self.reached = at(self.intake.position.offsets, number)
+        self.reached = self.intake.next_offset
         self._records: deque[Records] = deque()
         self._barriers: deque[Barrier] = deque()
         self._saved = (self.intake.passed, time.monotonic())
@@ -101,7 +100,7 @@ class OwnedPartition:
     @property
     def counted(self) -> int:
         """The offset up to which it is counted."""
-        return at(self.intake.position.offsets, self.number)
+        return self.intake.next_offset
 
     @property
     def waiting_barriers(self) -> int:
@@ -121,7 +120,7 @@ class OwnedPartition:
         """
         if not self._barriers:
             return sys.maxsize if sum(map(len, self._records)) < _RECORDS_AHEAD else self.reached
-        ends = [at(each.ends, self.number) for each in self._within(most)]
+        ends = [each.end_of(self.number) for each in self._within(most)]
         enough = self.counted + _RECORDS_AHEAD
         return max([self.reached, *ends[:1], *(end for end in ends if end <= enough)])
 
@@ -136,7 +135,7 @@ class OwnedPartition:
     def close(self, most: int) -> Iterator[PartOfRound]:
         """Close the rounds of barriers up to number `most` of the epoch of which everything has been read."""
         while self._barriers and not self.intake.finished and self.intake.passed < most:
-            end = at(self._barriers[0].ends, self.number)
+            end = self._barriers[0].end_of(self.number)
             if self.reached < end:
                 return
             part = self.intake.close(self._barriers.popleft(), list(taken_before(self._records, end)))
@@ -171,5 +170,5 @@ class OwnedPartition:
     def _checkpoint(self) -> Checkpoint:
         intake = self.intake
         return Checkpoint(
-            intake.epoch, intake.state(), intake.position, 0, self._opened.key_check, intake.intake.pairs
+            intake.epoch, intake.state(), intake.position, 0, self._opened.key_check, intake.pairs
         )

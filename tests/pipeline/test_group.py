@@ -180,7 +180,7 @@ def compare_at_any_pace(
 
 
 def _saved(intake: PartitionIntake) -> tuple[Position, HistogramState, bytes]:
-    return intake.position, intake.state(), bytes(intake.intake.pairs)
+    return intake.position, intake.state(), bytes(intake.pairs)
 
 
 @pytest.mark.parametrize("members", [1, 3, 12])
@@ -202,12 +202,12 @@ def test_users_are_bounded_by_the_member_that_owns_their_partition() -> None:
     for barrier in group.barriers:
         for number, intake in enumerate(intakes):
             group.count(intake, barrier)
-            place = KEY, TOPIC, number, SHARDS, intake.position, intake.state(), intake.intake.pairs
+            place = KEY, TOPIC, number, SHARDS, intake.position, intake.state(), intake.pairs
             intakes[number] = PartitionIntake(of, *place)
     group.seal()
     pipeline, expected = whole(of, entries)
     assert group.released() == expected
-    assert len(pipeline.intake.pairs) == sum(len(intake.intake.pairs) for intake in intakes) > 0
+    assert len(pipeline.intake.pairs) == sum(len(intake.pairs) for intake in intakes) > 0
     rule = partition_rule("murmur2", 2)
     rules = {f"user {number}": rule(f"user {number}") for number in range(20)}
     assert {*rules.values()} == {0, 1}
