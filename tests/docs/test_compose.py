@@ -449,7 +449,7 @@ def test_the_profile_group_reads_on_its_own_commands(guarded_redis: str, tmp_pat
     """As many of each as the file says; every health check passes, and events in 12 partitions become releases."""
     broker = start_broker(tmp_path / "kafka")
     page = (ROOT / "docs" / "operations" / "intake.md").read_text()
-    [settings] = re.findall(r"```toml\n(stream = .*?)```", page, flags=re.DOTALL)
+    settings = re.findall(r"```toml\n(stream = .*?)```", page, flags=re.DOTALL)[0]  # later: of a copied topic
     (tmp_path / "stream.toml").write_text(settings)
     reachable = {"STREAM_DP_KAFKA": broker.address, "STREAM_DP_REDIS": guarded_redis}
     try:
