@@ -1,10 +1,11 @@
 """What the commands of one-shot jobs share: how an option is declared, and the options that all of them take."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
@@ -47,6 +48,14 @@ Plot = Annotated[Path | None, showing(metavar="FILE.png", help="Draw the counts.
 @dataclass(frozen=True)
 class Job(options.Servers):
     """The options of every job: what to guarantee, what to read, and whether to run at all."""
+
+    called: ClassVar[Mapping[str, str]] = {
+        "k": "-k",
+        "source.user": "--user-column",
+        "source.item": "--item-column",
+        "source.name": "--source",
+    }
+    """What the command calls fields of a request; other options have their names."""
 
     epsilon: Epsilon = 1.0
     delta: Annotated[
@@ -161,6 +170,12 @@ class Job(options.Servers):
 class VotesJob(Job):
     """The options of a job on votes, whose rows name an example besides."""
 
+    called: ClassVar[Mapping[str, str]] = {
+        **Job.called,
+        "source.query": "--query-column",
+        "bins": "--labels",
+    }
+
     query_column: Annotated[
         str | None,
         reading(metavar="NAME", help="Column of the examples in the file.", show_default="query"),
@@ -174,22 +189,11 @@ class VotesJob(Job):
         return {"user": "teacher", "item": "label", "query": self.query_column or "query"} | found
 
 
-_OPTIONS = {
-    "source.query": "--query-column",
-    "bins": "--labels",
-    "k": "-k",
-    "source.user": "--user-column",
-    "source.item": "--item-column",
-    "source.name": "--source",
-}
-"""What the command calls fields of a request; other options have their names."""
-
-
-def in_options(refused: BadRequest) -> str:
+def in_options(refused: BadRequest, job: Job) -> str:
     """Why the request was refused, with the options of the command instead of its fields."""
     told = str(refused)
     for field in sorted(set(refused.fields) - {""}, key=len, reverse=True):
-        option = _OPTIONS.get(field, f"--{field.removeprefix('source.').replace('_', '-')}")
+        option = job.called.get(field, f"--{field.removeprefix('source.').replace('_', '-')}")
         told = re.sub(rf"(?<![\w'.-]){re.escape(field)}(?![\w'-])", option, told, count=1)
     return told
 

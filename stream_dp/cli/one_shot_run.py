@@ -54,10 +54,10 @@ def run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
         if job.output is not None:
             check_output(job.output, only_a_rank=request.mechanism.startswith("gap"))
         if job.dry_run:
-            view.show_cost(request, calibrated, _forecast(request, settings, site), job.as_json)
+            view.show_cost(request, calibrated, _forecast(request, settings, site, job), job.as_json)
             return
     except BadRequest as refused:
-        raise Mistake(in_options(refused)) from None
+        raise Mistake(in_options(refused, job)) from None
     _require_servers(settings)
     result = _answer(_bound(request, site), settings, site, job)
     if job.output is not None:
@@ -111,14 +111,14 @@ def _require_servers(settings: Settings) -> None:
     require_kafka(settings.kafka)
 
 
-def _forecast(request: JobRequest, settings: Settings, site: Site) -> Forecast | str:
+def _forecast(request: JobRequest, settings: Settings, site: Site, job: Job) -> Forecast | str:
     """What the charge would meet; where that cannot be looked up, the reason."""
     try:
         _require_servers(settings)
         with redis_client(settings.redis_address) as redis:
             return forecast(prepare(request, site), site, redis)
     except BadRequest as refused:
-        return in_options(refused)
+        return in_options(refused, job)
     except Mistake as unknown:
         return str(unknown)
 

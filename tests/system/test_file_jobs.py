@@ -11,7 +11,7 @@ from redis import Redis
 from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
-from stream_dp.jobs import steps
+from stream_dp.jobs import engine
 from stream_dp.jobs.file_rows import read_file
 from stream_dp.jobs.result import decode_result
 from stream_dp.store.ledger import Ledger
@@ -137,7 +137,7 @@ def test_a_dry_run_needs_no_server_and_reads_nothing(tmp_path: Path) -> None:
             ["set-union", "--file", "no.csv", "--source", "x", "--mechanism", "greedi"],
             "did you mean 'greedy'",
         ),
-        (["histogram", "--file", "no.csv", "--source", "x", "--mechanism", "known"], "needs bins"),
+        (["histogram", "--file", "no.csv", "--source", "x", "--mechanism", "known"], "needs --bins"),
         (["histogram", "--file", "no.csv", "--source", "x", "--epsilon", "0"], "epsilon"),
     ],
 )
@@ -199,7 +199,7 @@ def test_a_file_that_is_written_while_it_is_read_releases_nothing(
         own_file.write_bytes(own_file.read_bytes())
         os.utime(own_file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    monkeypatch.setattr(steps, "read_file", swapped)
+    monkeypatch.setattr(engine, "read_file", swapped)
     told = command("top-k", *words, "--unmetered", "--json")
     assert (told.exit_code, told.stdout) == (2, "")
     assert "was written while it was read" in " ".join(told.stderr.split())
