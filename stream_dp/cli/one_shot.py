@@ -83,7 +83,6 @@ def top_k(
 
       stream-dp top-k --stream shop --mechanism pay-what-you-get --budget anna --marks 200 --queries 20 -k 10
     """
-    mechanism = mechanism or default_mechanism("top-k", k)
     delta = None if mechanism == "gap" else job.delta
     asked = {
         "delta": delta,
@@ -104,12 +103,13 @@ def top_k(
 def set_union(
     *,
     mechanism: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="sips, policy, policy-gaussian, weighted, weighted-gaussian, count, count-gaussian, greedy or "
-            "greedy-transfer."
+            "greedy-transfer.",
+            show_default=default_mechanism("set-union"),
         ),
-    ] = "policy-gaussian",
+    ] = None,
     items_per_user: ItemsPerUser = None,
     alpha: Annotated[
         float | None,
@@ -156,8 +156,12 @@ def set_union(
 def histogram(
     *,
     mechanism: Annotated[
-        str, typer.Option(help="laplace, gaussian; for public bins known or sparse-vector.")
-    ] = "gaussian",
+        str | None,
+        typer.Option(
+            help="laplace, gaussian; for public bins known or sparse-vector.",
+            show_default=default_mechanism("histogram"),
+        ),
+    ] = None,
     items_per_user: ItemsPerUser = None,
     bins: Annotated[
         Path | None,
@@ -192,9 +196,12 @@ def histogram(
 def label_votes(
     *,
     mechanism: Annotated[
-        Literal["stable", "argmax"],
-        typer.Option(help="stable: up to -k labels, or none. argmax: one of --labels."),
-    ] = "stable",
+        Literal["stable", "argmax"] | None,
+        typer.Option(
+            help="stable: up to -k labels, or none. argmax: one of --labels.",
+            show_default=default_mechanism("label-votes"),
+        ),
+    ] = None,
     examples: Annotated[
         Path,
         reading(metavar="FILE", help="The PUBLIC examples that get labels, one a line."),
@@ -230,7 +237,7 @@ def label_votes(
     """
     asked = {
         "delta": job.delta,
-        "k": (k or 1) if mechanism == "stable" else k,
+        "k": k if mechanism == "argmax" else k or 1,
         "protect": protect,
         "examples": _lines(examples),
         "bins": None if labels is None else _lines(labels),

@@ -23,6 +23,7 @@ from stream_dp.cli.result_files import check_output, write_result
 from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import clock
+from stream_dp.jobs.defaults import default_mechanism
 from stream_dp.jobs.forecast import Forecast, forecast
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.publishing import check_place, publish
@@ -37,14 +38,17 @@ _COMMANDS = "command line"
 
 
 def run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
-    """Run the job of these fields with the options that all jobs take."""
+    """Run the job of these fields with the options that all jobs take; a `mechanism` of None is chosen."""
     asked = {"id": job.id or f"command-{secrets.token_hex(8)}", "epsilon": job.epsilon, "unit": job.unit}
+    asked["mechanism"] = default_mechanism(fields["job"], fields.get("k") or 1)
     asked |= {name: value for name, value in fields.items() if value is not None}
     try:
         request = request_from(asked | {"source": job.source_field()})
         assert isinstance(request, JobRequest)
-        calibrated = calibrate(request)
         settings, site = _site(request, job)
+        if fields["mechanism"] is None and job.id is not None and not job.dry_run:
+            request = _as_admitted(request, settings, site)
+        calibrated = calibrate(request)
         if plot is not None and not calibrated.releases_counts:
             raise Mistake(
                 f"the mechanism {request.mechanism} releases no counts to plot: choose one that does, such as gaussian"
@@ -68,6 +72,13 @@ def run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
         view.show_result(output(), result)
     if plot is not None:
         view.draw(result, plot)
+
+
+def _as_admitted(request: JobRequest, settings: Settings, site: Site) -> JobRequest:
+    """The request with the mechanism that its job began with, where another version chose it."""
+    _require_servers(settings)
+    with redis_client(settings.redis_address) as redis:
+        return JobRunner(site, redis, _COMMANDS).as_admitted(_bound(request, site))
 
 
 def _bound(request: JobRequest, site: Site) -> JobRequest:

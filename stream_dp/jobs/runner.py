@@ -20,7 +20,7 @@ from redis import Redis
 from stream_dp.config.times import iso_timestamp
 from stream_dp.errors import StreamDpError
 from stream_dp.jobs.file_rows import Progress
-from stream_dp.jobs.mechanisms import calibrate
+from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest
 from stream_dp.jobs.result import JobResult, cost_of, of_request, whole
 from stream_dp.jobs.steps import (
@@ -68,6 +68,15 @@ class JobRunner:
         self._stream = stream
         self._interrupt = interrupt
         self._report = report
+
+    def as_admitted(self, request: JobRequest) -> JobRequest:
+        """The request with the mechanism that its job was admitted with, for somebody who named none.
+
+        Another version may choose another mechanism. All else must be as it was then: the digest tells.
+        """
+        plan = self.store.plan(request.id)
+        tries = (msgspec.structs.replace(request, mechanism=name) for name in MECHANISMS[request.job])
+        return next((each for each in tries if plan is not None and each.digest == plan.digest), request)
 
     def answer(self, request: JobRequest, asked: int) -> list[bytes]:
         """The parts of the result to publish; `asked` is the time of the request, in milliseconds.
