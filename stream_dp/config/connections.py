@@ -133,6 +133,9 @@ def redis_client(address: RedisAddress, **options: Any) -> "Redis":
     """A client; `options` are those of redis-py.  Nothing is connected yet.  Raises `SettingsError`."""
     from redis import Redis
 
+    from stream_dp.config.redis_commands import UncopiedValues
+
+    options["command_packer"] = UncopiedValues()
     if address.password is not None:
         options["password"] = read_secret("password for Redis", address.password)
     if address.url.startswith("rediss://"):

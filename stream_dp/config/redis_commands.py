@@ -1,0 +1,26 @@
+"""How commands are packed for Redis: large values are sent from where they are."""
+
+from typing import Any, cast
+
+from redis.connection import HiredisRespSerializer
+
+LARGE = 1 << 16
+"""So many bytes are a large value."""
+
+_NOTHING = b"$0\r\n\r\n"  # an empty value at the end of a command
+
+
+class UncopiedValues(HiredisRespSerializer):
+    """The same bytes as redis-py sends, but for a large value at the end of a command, which hiredis would copy.
+
+    All commands of a transaction are packed before the first is sent, so copies of a checkpoint would be as large as
+    the checkpoint.
+    """
+
+    def pack(self, *args: Any) -> list[bytes]:
+        """The pieces of one command."""
+        value, nothing = args[-1], cast(Any, b"")
+        if not isinstance(value, bytes) or len(value) < LARGE:
+            return super().pack(*args)
+        begun = b"".join(super().pack(*args[:-1], nothing)).removesuffix(_NOTHING)
+        return [begun + b"$%d\r\n" % len(value), value, b"\r\n"]
