@@ -16,8 +16,11 @@ from stream_dp.counters.protocol import grown
 from stream_dp.engine.label_texts import LabelTexts
 from stream_dp.privacy.keyed_noise import KeyedNoise
 
-MOST_RECENT = 1 << 16
+MOST_RECENT = 1 << 18
 """So many labels are kept as objects, too."""
+
+MOST_CHARACTERS = 1 << 24
+"""So many characters these labels have together at most, so that nobody can fill memory with long ones."""
 
 _FULLEST = 0.75  # of the slots: beyond it the chains become long
 _FEWEST_SLOTS = 1 << 6
@@ -29,7 +32,8 @@ class SeenLabels:
     """The labels of one epoch, in the order in which they came: a label's place among them is its row.
 
     `texts` has their text and `ids` their identities under `noise`, uint64 of shape (labels, 2).  Labels that were met
-    lately are also kept as objects, at most `most_recent` of them, because most events bring those.
+    lately are also kept as objects, because most events bring those: at most `most_recent` of them, of at most
+    `MOST_CHARACTERS`.
     """
 
     def __init__(self, noise: KeyedNoise, most_recent: int = MOST_RECENT) -> None:
@@ -39,6 +43,7 @@ class SeenLabels:
         self._slots = np.full(_FEWEST_SLOTS, _EMPTY, np.int32)
         self._recent: dict[str, int] = {}
         self._most_recent = most_recent
+        self._characters = 0  # of the recent ones
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -53,9 +58,11 @@ class SeenLabels:
         recent = self._recent
         if others := dict.fromkeys(filterfalse(recent.__contains__, labels)):
             recent.update(zip(others, self._look_up([*others]).tolist(), strict=True))
+            self._characters += sum(map(len, others))
         rows = np.fromiter(map(recent.__getitem__, labels), np.int64, len(labels))
-        if len(recent) > self._most_recent:
+        if len(recent) > self._most_recent or self._characters > MOST_CHARACTERS:
             recent.clear()
+            self._characters = 0
         return rows
 
     def extend(self, labels: Sequence[str], start: int = 0) -> None:

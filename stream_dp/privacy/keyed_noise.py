@@ -63,14 +63,14 @@ class KeyedNoise:
             raise ValueError(f"the noise key must hold {KEY_BYTES} bytes, not {len(key)}")
         if len(nonce) != NONCE_BYTES:
             raise ValueError(f"an epoch's nonce must hold {NONCE_BYTES} bytes, not {len(nonce)}")
-        self._id_key = subkey(key, b"label id")
         self._encryptor = Cipher(algorithms.AES(subkey(key, b"bits")), modes.ECB()).encryptor()
         self._tweaks = np.empty(_CELLS_AT_ONCE, _PAIR)  # reused: fresh pages cost more than the noise
         self._block = np.empty(2 * _CELLS_AT_ONCE, _WORD)
         self._bits = bytearray((_CELLS_AT_ONCE + 1) * _BLOCK_BYTES)
         name = stream.encode()
         context = b"%d %d " % (NOISE_VERSION, len(name)) + name + nonce
-        # Copied for every round: a hash that has taken its key already is half as long.
+        # Copied for every label and round: a hash that has taken its key already is half as long.
+        self._id_hash = blake2b(key=subkey(key, b"label id"), digest_size=_BLOCK_BYTES)
         self._tweak_hash = blake2b(context, key=subkey(key, b"tweak"), digest_size=_BLOCK_BYTES)
         size = len(EMPTY_HISTORY)
         self._history_hash = blake2b(key=subkey(key, b"history"), digest_size=size)
@@ -79,9 +79,12 @@ class KeyedNoise:
 
     def label_ids(self, labels: Iterable[bytes]) -> NDArray[np.uint64]:
         """128-bit identities of `labels`, uint64 of shape (n, 2)."""
-        key = self._id_key
-        packed = b"".join([blake2b(label, key=key, digest_size=_BLOCK_BYTES).digest() for label in labels])
-        return np.frombuffer(packed, _WORD).reshape(-1, 2)
+        keyed, digests = self._id_hash.copy, []
+        for label in labels:
+            digest = keyed()
+            digest.update(label)
+            digests.append(digest.digest())
+        return np.frombuffer(b"".join(digests), _WORD).reshape(-1, 2)
 
     def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
         """The 16 bytes that `round_number` and `lane` mix into every label's draw; `history` is H_round."""
