@@ -9,14 +9,15 @@ import sys
 import tempfile
 from pathlib import Path
 from time import perf_counter, process_time
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from redis import Redis
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.pruning import BLOCK_ROUNDS
+from stream_dp.config.connections import RedisAddress, redis_client
 from stream_dp.config.settings import Settings
 from stream_dp.dev import redis_server
 from stream_dp.engine.epoch import Epoch
@@ -28,8 +29,8 @@ from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 
 VISIBLE = 5_000
-FEW = 200_000
-MANY, MOST = 1_000_000, 10_000_000
+MOST = 10_000_000
+_FEW = 5
 _PER_EVENT = 1_000
 _ROUNDS, _AT_ONCE, _ITEMS = 8 * BLOCK_ROUNDS, 500, 4
 _KEY = bytes(range(32))
@@ -42,18 +43,27 @@ _SETTINGS = Settings(
     release="every-100",
 )
 
+
+class Kind(NamedTuple):
+    """Labels made of a number each, and how many of them to count."""
+
+    names: str
+    labels: int
+
+
 KINDS = {
-    "a page of a shop": "https://shop.example/article/{:09d}",
-    "the same but for the last bytes": "x" * 91 + "{:09d}",
-    "the longest": "x" * (LONGEST_LABEL - 9) + "{:09d}",
+    "a page of a shop": Kind("https://shop.example/article/{:09d}", 1_000_000),
+    "the same but for the last bytes": Kind("x" * 91 + "{:09d}", 1_000_000),
+    "the longest": Kind("x" * (LONGEST_LABEL - 9) + "{:09d}", 100_000),
 }
 
 
 class Told(msgspec.Struct):
     """What a process found, in bytes resident.
 
-    `few`: with the first `FEW` labels, which take a share of what does not grow with them.  `after`: with all of them,
-    when some rounds were counted; `peak`: the most until then, and `checkpoint_peak` with a checkpoint after it.
+    `few`: with as many labels as one of `_FEW` parts has, which take a share of what does not grow with them.  `after`:
+    with all of them, when some rounds were counted; `peak`: the most until then, and `checkpoint_peak` with a
+    checkpoint after it.
     `rounds_per_second` are of processor time, `seconds` those of a start.
     """
 
@@ -66,26 +76,29 @@ class Told(msgspec.Struct):
 
 
 def main(console: Console) -> None:
-    """Print memory for a million labels of each kind, its recovery, and ten million labels of a shop."""
+    """Print memory for labels of each kind, their recovery, and ten million labels of a shop."""
     table = Table(
-        *("labels", "text of each", "beside it", "worker, MB", "Redis, MB", "recovery, MB", "seconds"),
-        title=f"{MANY:,} labels",
+        *("labels", "number", "text of each", "beside it", "worker, MB", "with checkpoints, MB", "Redis, MB"),
+        *("recovery, MB", "seconds", "rounds per processor second"),
     )
-    for kind, names in KINDS.items():
+    for kind, (names, labels) in KINDS.items():
         with tempfile.TemporaryDirectory() as folder, redis_server.running(Path(folder)) as server:
-            filled = _told("fill", server.url, MANY, kind)
-            with Redis.from_url(server.url) as redis:
+            filled = _told("fill", server.url, labels, kind)
+            with redis_client(RedisAddress(server.url)) as redis:
                 redis_bytes = int(redis.info("memory")["used_memory"])
-            recovered = _told("recover", server.url, MANY, kind)
+            recovered = _told("recover", server.url, labels, kind)
         text = len(names.format(0))
         table.add_row(
             kind,
+            f"{labels:,}",
             f"{text:,} bytes",
-            f"{(filled.after - filled.few) / (MANY - FEW) - text:.0f} bytes",
+            f"{(filled.after - filled.few) / (labels - labels // _FEW) - text:.0f} bytes",
             f"{filled.after / 1e6:,.0f}",
+            f"{filled.checkpoint_peak / 1e6:,.0f}",
             f"{redis_bytes / 1e6:,.0f}",
             f"{(recovered.peak - recovered.after) / 1e6:+,.0f}",
             f"{recovered.seconds:.1f}",
+            f"{filled.rounds_per_second:,.0f}",
         )
     console.print(table)
     console.print(
@@ -143,16 +156,16 @@ def _rounds(pipeline: Pipeline, names: str, labels: int) -> float:
 
 def _fill(url: str, labels: int, kind: str) -> Told:
     """Count labels up to so many, with a checkpoint now and then, and then rounds of events."""
-    names, epoch = KINDS[kind], Epoch.open(_SETTINGS, 1, 0)
+    names, epoch = KINDS[kind].names, Epoch.open(_SETTINGS, 1, 0)
     pipeline = Pipeline(epoch, _KEY, _SETTINGS.events)
     few = 0.0
-    with Redis.from_url(url) as redis:
+    with redis_client(RedisAddress(url)) as redis:
         store = CheckpointStore(redis, _SETTINGS.stream)
         store.take_over()
         store.load(_KEY)
         for start in range(0, labels, _PER_EVENT):
             items = [names.format(number) for number in range(start, start + _PER_EVENT)]
-            if start == FEW:
+            if start == labels // _FEW:
                 few = _resident()
             pipeline.process([_event(pipeline, items)])
             if start % 500_000 == 0:
@@ -168,7 +181,7 @@ def _fill(url: str, labels: int, kind: str) -> Told:
 
 def _recover(url: str, labels: int, kind: str) -> Told:
     """Go on from the checkpoint."""
-    with Redis.from_url(url) as redis:
+    with redis_client(RedisAddress(url)) as redis:
         began = perf_counter()
         checkpoint = CheckpointStore(redis, _SETTINGS.stream).load(_KEY)
         assert checkpoint is not None
@@ -176,7 +189,7 @@ def _recover(url: str, labels: int, kind: str) -> Told:
         pipeline = Pipeline(checkpoint.epoch, _KEY, _SETTINGS.events, *place)
         del checkpoint, place
         seconds = perf_counter() - began
-    rounds_per_second = _rounds(pipeline, KINDS[kind], labels)
+    rounds_per_second = _rounds(pipeline, KINDS[kind].names, labels)
     return Told(0.0, _resident(), _peak(), _peak(), rounds_per_second, seconds)
 
 
