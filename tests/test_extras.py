@@ -99,7 +99,7 @@ assert missing == {
     ("Smoother", "estimates]'"), ("Window", "estimates]'"),
     *((name, "local]'") for name in ("Answer", "Calibration", "Histogram", "HorizonReached", "KeyFileRefused")),
     ("watch", "notebook]'"), ("what_if", "notebook]'"),
-    *((name, "local]'") for name in ("calibrate", "histogram", "run", "set_union", "top_k")),
+    *((name, "local]'") for name in ("calibrate", "histogram", "label_votes", "run", "set_union", "top_k")),
 }, missing
 """
     assert set(run(program, NOT_THE_CLIENTS + ONLY_POSIX).split()) >= CLIENT
@@ -220,6 +220,7 @@ def test_the_wheel_says_what_it_needs_and_holds_what_it_uses(wheel: zipfile.ZipF
         "core",
         "worker",
         "jobs",
+        "spark",
         "plot",
         "demo",
         "all",

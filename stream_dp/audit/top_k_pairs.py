@@ -19,6 +19,7 @@ from stream_dp.batch.gumbel_top_k import (
 )
 from stream_dp.batch.label_votes import LabelVotes, Unit, label_votes
 from stream_dp.batch.largest_gap import GaussianGap, LargestGap, Ranks, largest_gap, largest_gap_gaussian
+from stream_dp.batch.ptr_top_k import GaussianPtr, LaplacePtr, ptr_top_k
 from stream_dp.batch.result import BatchResult
 from stream_dp.batch.stable_top_k import StableFixedK, StableTopK, stable_fixed_k, stable_top_k
 from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK, gaussian_top_k, laplace_top_k
@@ -113,12 +114,16 @@ def _gaps() -> list[Pair]:
 
 def _stable() -> list[Pair]:
     adaptive, fixed = StableTopK(1.0, DELTA, Ranks(2)), StableFixedK(1.0, DELTA, 1, 2)
+    laplace, gaussian = LaplacePtr(1.0, DELTA, 1), GaussianPtr(1.0, DELTA, 1)
 
     def set_of(counts: NDArray[np.int64], noise: OneShotNoise) -> list[int]:
         return [unordered(stable_top_k(counts, adaptive, noise))]
 
     def k_of(counts: NDArray[np.int64], noise: OneShotNoise) -> list[int]:
         return [ordered(stable_fixed_k(counts, fixed, noise))]
+
+    def tested(parameters: LaplacePtr | GaussianPtr) -> Run:
+        return lambda counts, noise: [ordered(ptr_top_k(counts, parameters, noise))]
 
     situations = (
         ("a gap that grows from 1", [4, 3, 0], [5, 3, 0]),
@@ -127,10 +132,12 @@ def _stable() -> list[Pair]:
         ("a user who changes the order", [3, 3], [3, 4]),
     )
     return [
-        single(mechanism, name, claimed(cost), run, ("items",), smaller, larger, runs)
-        for mechanism, cost, run, runs in (
-            ("stable-top-k", adaptive.cost, set_of, _RUNS),
-            ("stable-fixed-k", fixed.cost, k_of, 16_000),
+        single(mechanism, name + noise, claimed(cost), run, ("items",), smaller, larger, runs)
+        for mechanism, noise, cost, run, runs in (
+            ("stable-top-k", "", adaptive.cost, set_of, _RUNS),
+            ("stable-fixed-k", "", fixed.cost, k_of, 16_000),
+            ("ptr-top-k", ", Laplace noise", laplace.cost, tested(laplace), 16_000),
+            ("ptr-top-k", ", Gaussian noise", gaussian.cost, tested(gaussian), 16_000),
         )
         for name, smaller, larger in situations
     ]
