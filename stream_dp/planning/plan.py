@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from math import ceil
 from time import process_time
 
+import numpy as np
+
 from stream_dp.config.settings import Settings
 from stream_dp.counters.calibration import Guarantee, calibrate
 from stream_dp.counters.protocol import CalibratedCounter
@@ -86,7 +88,7 @@ _MEASURED_LABELS = 200_000
 _MEASURED_VISIBLE = 5_000
 _MEASURED_EVENTS = 10_000
 _COMPRESSED_LABELS = 1_000
-_APART = 7919  # labels of one round lie so far apart in memory, as those of people do
+_APART = 7919  # labels of one round lie so far apart in memory, and none of them was met lately
 _ROUNDS_DRAWN = 8  # as many nodes end in them as in any eight
 _LABELS_OF_A_FRAME, _FRAMES_OF_A_ROUND = 128, 64
 _REPEATS = 15  # the least of so many is taken: whatever else the machine does can only add to it
@@ -368,9 +370,12 @@ def _seconds_per_round(
     state = far_along(mechanism, noise, names, visible)
     histogram = RunningHistogram(mechanism, noise, state, Pruning(PRUNING_ROUNDS))
     encoder = ReleaseEncoder("plan", 1, _NONCE, mechanism, guarantee)
-    rounds = [[names[(i * items + j) * _APART % labels] for j in range(items)] for i in range(PRUNING_ROUNDS)]
     taken = []
-    for _ in range(1 + _REPEATS):
+    for turn in range(1 + _REPEATS):
+        places = (
+            np.arange(turn * PRUNING_ROUNDS * items, (turn + 1) * PRUNING_ROUNDS * items) * _APART % labels
+        )
+        rounds = [[names[place] for place in each] for each in places.reshape(PRUNING_ROUNDS, items).tolist()]
         started = process_time()
         for block in histogram.blocks(rounds):
             encoder.encode(block, range(len(block.sizes)))
