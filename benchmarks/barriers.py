@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.measure import processor_seconds
 from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import embedded
 from stream_dp.kafka import log
@@ -18,7 +19,6 @@ from tests.apache_kafka.server import KafkaUnavailableError, apache_kafka
 
 PARTITIONS = 1, 200
 SECONDS = 60
-_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def main(console: Console) -> None:
@@ -46,9 +46,9 @@ def _measure(console: Console, broker: str, kafka: str, redis_url: str) -> None:
         log.create_topics(kafka, settings.releases, settings.barriers)
         with ExitStack() as running:
             writer = _writer_of(_started(settings, running))
-            first, began, worked = _barriers(settings), time.perf_counter(), _worked(writer)
+            first, began, worked = _barriers(settings), time.perf_counter(), processor_seconds(writer)
             time.sleep(SECONDS)
-            seconds, worked = time.perf_counter() - began, _worked(writer) - worked
+            seconds, worked = time.perf_counter() - began, processor_seconds(writer) - worked
             written = _barriers(settings) - first
         table.add_row(f"{partitions}", f"{written}", f"{seconds:.0f}", f"{worked / seconds:.2%}")
     console.print(table)
@@ -80,9 +80,3 @@ def _writer_of(worker: int) -> int:
 
 def _barriers(settings: Settings) -> int:
     return log.offsets(settings.kafka, settings.barriers).end
-
-
-def _worked(pid: int) -> float:
-    """For how many seconds a process has used the processor."""
-    told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(told[11]) + int(told[12])) / _TICKS_A_SECOND

@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.measure import processor_seconds
 from stream_dp.barriers.key import barrier_key
 from stream_dp.config.connections import redis_client
 from stream_dp.config.reading import load_settings
@@ -35,7 +36,6 @@ ROUNDS, EVENTS_A_ROUND = 20, 60_000
 MEMBERS = 1, 2
 TURNS = 3
 BACKLOG = "bench-backlog"
-_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def main(console: Console) -> None:
@@ -124,20 +124,14 @@ def _run(
         own = [start("intake") for _ in range(members)]
         _wait_until_owned(settings)
         events = ROUNDS * EVENTS_A_ROUND
-        before = [sum(map(_worked, pids)) for pids in (own, others)]
+        before = [sum(map(processor_seconds, pids)) for pids in (own, others)]
         began = time.perf_counter()
         _write_barriers(settings, vectors)
         _wait_until_released(settings)
         seconds = time.perf_counter() - began
-        worked = [sum(map(_worked, pids)) for pids in (own, others)]
+        worked = [sum(map(processor_seconds, pids)) for pids in (own, others)]
         mine, rest = [(now - then) / events * 1e6 for now, then in zip(worked, before, strict=True)]
         return events / seconds, mine, rest
-
-
-def _worked(pid: int) -> float:
-    """For how many seconds a process has used the processor."""
-    told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(told[11]) + int(told[12])) / _TICKS_A_SECOND
 
 
 def _wait_until_owned(settings: Settings) -> None:

@@ -1,6 +1,8 @@
 """How every benchmark measures: contestants take turns, so that a slow moment of the machine hits them all."""
 
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -17,3 +19,13 @@ def take_turns(
             if turn:
                 seconds[name].append(clock() - start)
     return {name: median(times) for name, times in seconds.items()}
+
+
+def processor_seconds(pid: int) -> float:
+    """For how many seconds a process has used the processor; 0 where Linux does not tell."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    user, system = told.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -21,6 +21,7 @@ from redis import Redis
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.measure import processor_seconds
 from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import embedded
 from stream_dp.kafka import log
@@ -148,7 +149,7 @@ def _outage(settings: Settings, folder: Path, standby: bool) -> Outage:
             killed = time.perf_counter()
             if not standby:
                 workers.append(_start(settings, told))
-            worked = _worked(workers[1]) if standby else 0.0
+            worked = processor_seconds(workers[1].pid) if standby else 0.0
             seen: dict[str, float] = {}
             reading = Thread(target=_note_lines, args=(told, seen))
             reading.start()
@@ -157,7 +158,7 @@ def _outage(settings: Settings, folder: Path, standby: bool) -> Outage:
             consumer.seek_to_end(partition)
             consumer.position(partition)
             _await(lambda: bool(consumer.poll(10)))
-            released, worked = time.perf_counter(), _worked(workers[1]) - worked
+            released, worked = time.perf_counter(), processor_seconds(workers[1].pid) - worked
             reading.join()
             noticed, started = (seen.get(line, killed) - killed for line in _LINES)
             return Outage(noticed, started, released - killed, worked)
@@ -165,16 +166,6 @@ def _outage(settings: Settings, folder: Path, standby: bool) -> Outage:
         for worker in workers:
             worker.kill()
             worker.wait()
-
-
-def _worked(worker: "subprocess.Popen[bytes]") -> float:
-    """Seconds that the processor has worked for it; 0 where Linux does not tell."""
-    try:
-        told = Path(f"/proc/{worker.pid}/stat").read_text()
-    except OSError:
-        return 0.0
-    user, system = told.rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _load() -> str:

@@ -1,5 +1,6 @@
 """From (user, item) rows to what each user holds: repeats counted, users separated, all by one sort."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -36,6 +37,7 @@ class Weighing(Protocol):
         """Items are numbered 0 .. item_count - 1."""
         ...
 
+    @abstractmethod
     def weights(
         self,
         items_per_user: int,

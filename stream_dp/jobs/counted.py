@@ -7,12 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from stream_dp.batch.baskets import Baskets, Marks, Share, Weighing
+from stream_dp.batch.baskets import Baskets, Weighing
 
 Integers = NDArray[np.int64]
 
 
-class Counted(ABC):
+class Counted(Weighing, ABC):
     """Rows whose items are numbered by their sorted labels (bytes), so that their order stays when a user goes away.
 
     `labels`: UTF-8 as Arrow large_binary, of shape (items,).
@@ -30,19 +30,8 @@ class Counted(ABC):
         """How many distinct users hold each item, int64 of shape (items,)."""
 
     @abstractmethod
-    def weights(
-        self,
-        items_per_user: int,
-        share: Share,
-        marks: Marks,
-        stage: int = 0,
-        released: NDArray[np.bool_] | None = None,
-    ) -> Integers:
-        """See `Weighing.weights`."""
-
-    @abstractmethod
     def weighing(self) -> Weighing:
-        """The same for a mechanism that asks for weights several times."""
+        """These rows for a mechanism that asks for weights several times."""
 
     @abstractmethod
     def baskets(self) -> Baskets:
