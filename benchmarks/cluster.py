@@ -26,7 +26,8 @@ from stream_dp.pipeline.intake import Position
 from stream_dp.pipeline.partition_frames import decode_of_shard, encode
 from stream_dp.pipeline.partition_intake import PartitionIntake
 from stream_dp.pipeline.shard import Shard
-from stream_dp.planning.plan import Workload, group_busy, measure_costs, shard_of_group_busy
+from stream_dp.planning.costs import measure_costs
+from stream_dp.planning.plan import Workload, group_busy, shard_of_group_busy
 from stream_dp.planning.release_sizes import far_along, stored_bytes
 from stream_dp.privacy.keyed_noise import KEY_BYTES
 

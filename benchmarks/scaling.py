@@ -12,7 +12,8 @@ from stream_dp.pipeline.frames import Frame, decode_frame, encode_frame, shards_
 from stream_dp.pipeline.intake import Position
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.pipeline.shard import Shard
-from stream_dp.planning.plan import PRUNING_ROUNDS, Workload, measure_costs, sequencer_busy, shard_busy
+from stream_dp.planning.costs import PRUNING_ROUNDS, measure_costs
+from stream_dp.planning.plan import Workload, sequencer_busy, shard_busy
 from stream_dp.planning.release_sizes import far_along, stored_bytes
 from stream_dp.privacy.keyed_noise import KEY_BYTES
 

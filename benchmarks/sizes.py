@@ -18,7 +18,8 @@ from stream_dp.config.settings import Settings
 from stream_dp.dev.flights import flight_events
 from stream_dp.dev.servers import embedded
 from stream_dp.kafka import log
-from stream_dp.planning.plan import MEASURED, Costs, Workload, plan
+from stream_dp.planning.costs import MEASURED, Costs
+from stream_dp.planning.plan import Workload, plan
 from stream_dp.planning.release_sizes import size_text
 from stream_dp.releases.release import decode_release
 from stream_dp.workers.histogram import Worker

@@ -14,16 +14,8 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.counters import MECHANISMS, WINDOW
 from stream_dp.counters.calibration import LARGEST_HORIZON
 from stream_dp.counters.window import LARGEST_WINDOW
-from stream_dp.planning.plan import (
-    MEASURED,
-    MEASUREMENTS,
-    MOST_SHARDS,
-    PRUNING_ROUNDS,
-    Costs,
-    Plan,
-    Workload,
-    measure_costs,
-)
+from stream_dp.planning.costs import MEASURED, MEASUREMENTS, PRUNING_ROUNDS, Costs, measure_costs
+from stream_dp.planning.plan import MOST_SHARDS, Plan, Workload
 from stream_dp.planning.plan import plan as planned
 from stream_dp.planning.release_sizes import CODECS
 

@@ -16,14 +16,12 @@ from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.engine.window_histogram import WindowHistogram
+from stream_dp.planning.costs import MEASUREMENTS, Costs, measure_costs
 from stream_dp.planning.plan import (
     FORMULAS,
-    MEASUREMENTS,
     UTILISATION,
     WINDOW_FORMULAS,
-    Costs,
     Workload,
-    measure_costs,
     plan,
     sequencer_busy,
     shard_busy,
@@ -167,11 +165,11 @@ def test_costs_are_those_of_the_work_that_is_measured(monkeypatch: pytest.Monkey
         closing = COSTS.sequence + (shards - 1) * COSTS.frame
         return COSTS.decode + (closing if events_per_round == 1 else 0)
 
-    monkeypatch.setattr("stream_dp.planning.plan._seconds_per_round", of_a_round)
-    monkeypatch.setattr("stream_dp.planning.plan._seconds_per_event", of_an_event)
-    monkeypatch.setattr("stream_dp.planning.plan._seconds_per_byte", lambda _: COSTS.compress)
-    monkeypatch.setattr("stream_dp.planning.plan._seconds_per_label_drawn", lambda _: COSTS.drawn)
-    monkeypatch.setattr("stream_dp.planning.plan._seconds_per_label_of_a_frame", lambda: COSTS.unpack)
+    monkeypatch.setattr("stream_dp.planning.costs._seconds_per_round", of_a_round)
+    monkeypatch.setattr("stream_dp.planning.costs._seconds_per_event", of_an_event)
+    monkeypatch.setattr("stream_dp.planning.costs._seconds_per_byte", lambda _: COSTS.compress)
+    monkeypatch.setattr("stream_dp.planning.costs._seconds_per_label_drawn", lambda _: COSTS.drawn)
+    monkeypatch.setattr("stream_dp.planning.costs._seconds_per_label_of_a_frame", lambda: COSTS.unpack)
     # Not exactly: 64 idle labels are in every measurement, and visible ones are examined as idle ones are.
     assert asdict(measure_costs()) == pytest.approx(asdict(COSTS), rel=1e-2)
 
@@ -264,9 +262,9 @@ def test_windows_take_at_most_the_memory_of_the_plan(shown: int) -> None:
 def test_work_is_measured_in_seconds_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that goes on by a second whenever it is read: 256 rounds take one then, and so do 50 events."""
     clock, steps = count(), list[None]()
-    monkeypatch.setattr("stream_dp.planning.plan.process_time", lambda: float(next(clock)))
+    monkeypatch.setattr("stream_dp.planning.costs.process_time", lambda: float(next(clock)))
     for name, number in (("EVENTS", 50), ("VISIBLE", 20), ("LABELS", 300)):
-        monkeypatch.setattr(f"stream_dp.planning.plan._MEASURED_{name}", number)
+        monkeypatch.setattr(f"stream_dp.planning.costs._MEASURED_{name}", number)
     packed = sum(map(len, sample_releases(1_000, 16)))
     found = measure_costs(progress=lambda: steps.append(None))
     assert found == Costs(
