@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     known_labels: Annotated[str, msgspec.Meta(pattern=r"^file:.+$")] | None = None
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
-    intake: Literal["worker", "group"] = "worker"
+    intake: Literal["worker", "group", "counts"] = "worker"
     shards: _Shards = 0
 
     mapping: EventsSection | None = msgspec.field(default=None, name="events")
@@ -122,7 +122,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 "[events] says in which partition a user's events stand, which decides nothing where the privacy unit "
                 'is the event: leave partitioner out, or set unit = "user"'
             )
-        if self.intake == "group":
+        if self.is_divided:
             self._check_group()
 
     def _check_days(self) -> None:
@@ -150,12 +150,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.rounds != "ticks":
             raise SettingsError(
                 f'a group reads partitions apart, and barriers say where their rounds end: set rounds = "ticks" '
-                f'instead of "{self.rounds}", or leave intake = "group" out'
+                f'instead of "{self.rounds}", or leave intake = "{self.intake}" out'
             )
         if not self.shards:
             raise SettingsError(
                 "a group hands on what it reads to shards: set shards to their number, 1 or more, or leave "
-                'intake = "group" out'
+                f'intake = "{self.intake}" out'
+            )
+        if self.intake == "counts" and self.unit != "event":
+            raise SettingsError(
+                f'nobody can tell from counts whose events they are: intake = "counts" takes unit = "event", not '
+                f'"{self.unit}"'
             )
         if self.unit != "event" and (self.mapping is None or self.mapping.partitioner is None):
             raise SettingsError(
@@ -261,6 +266,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def shard_releases(self) -> str:
         """The topic of what each shard releases, a partition each; merged, it makes up `releases`."""
         return f"{self.stream}.shards"
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether members of a group hand partitions on, which the worker only seals."""
+        return self.intake != "worker"
+
+    @property
+    def counts(self) -> str:
+        """The topic into which another engine writes what it has counted.  Holds labels: inside the trust boundary."""
+        return f"{self.stream}.counts"
+
+    @property
+    def read_by_members(self) -> str:
+        """The topic whose partitions members of the intake divide among themselves."""
+        return self.counts if self.intake == "counts" else self.events
 
     @property
     def epochs(self) -> str:

@@ -119,5 +119,5 @@ def sharding_now(settings: Settings) -> Sharding:
     """The number of shards, and where the partitions of the frames topic and, if it is used, the heads topic end."""
     kafka = settings.kafka_address
     ends = [log.offsets(kafka, settings.frames, shard).end for shard in range(settings.shards)]
-    heads = log.offsets(kafka, settings.heads).end if settings.intake == "group" else None
+    heads = log.offsets(kafka, settings.heads).end if settings.is_divided else None
     return Sharding(settings.shards, ends, heads)

@@ -40,7 +40,7 @@ def worker(settings: Settings, partitions: int = 1) -> list[Right]:
     else:
         topics += [settings.releases]
         needed += _topic(settings.releases, *_LOG)
-    if settings.intake == "group":
+    if settings.is_divided:
         topics += [settings.heads]
         needed += _topic(settings.heads, *_LOG)
     if settings.rounds == TICKS or partitions > 1:
@@ -72,8 +72,13 @@ def barriers_writer(settings: Settings) -> list[Right]:
 def intake(settings: Settings) -> list[Right]:
     """What `stream-dp intake` needs, but for dead letters."""
     names_schemas = settings.mapping is not None and settings.mapping.names_schemas
+    reads = _topic(settings.events, "READ", "DESCRIBE_CONFIGS")
+    if settings.intake == "counts":
+        names_schemas = False
+        reads = _topic(settings.events, "DESCRIBE", "DESCRIBE_CONFIGS")
+        reads += _topic(settings.counts, "READ", "DESCRIBE_CONFIGS") + _made(settings, settings.counts)
     return (
-        _topic(settings.events, "READ", "DESCRIBE_CONFIGS")
+        reads
         + _topic(settings.barriers, "READ", "DESCRIBE_CONFIGS")
         + _topic(settings.epochs, "READ")
         + _topic(settings.frames, "WRITE", "DESCRIBE_CONFIGS")
@@ -82,6 +87,13 @@ def intake(settings: Settings) -> list[Right]:
         + _topic(settings.shard_releases, "DESCRIBE", "DESCRIBE_CONFIGS")
         + _group(settings, "intake")
         + _made(settings, settings.frames, settings.shard_releases, settings.heads)
+    )
+
+
+def engine(settings: Settings) -> list[Right]:
+    """What another engine needs that counts in place of the intake."""
+    return (
+        _topic(settings.events, "READ") + _topic(settings.barriers, "READ") + _topic(settings.counts, "WRITE")
     )
 
 

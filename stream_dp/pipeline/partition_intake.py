@@ -16,7 +16,7 @@ from stream_dp.engine.histogram import HistogramState
 from stream_dp.engine.round_chain import head_before
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.dead_letter import DeadLetter
-from stream_dp.events.log_digest import LogDigester
+from stream_dp.events.log_digest import LogDigester, PartDigest
 from stream_dp.events.record import Record
 from stream_dp.events.records import Records
 from stream_dp.events.rounds import fresh_from
@@ -44,6 +44,53 @@ class PartOfRound:
     head: PartitionHead
     dead_letters: Sequence[DeadLetter]
     records: int
+
+
+class PartitionChain:
+    """The hash chain of partition `number`, after the round of `state` or at the epoch's beginning."""
+
+    def __init__(
+        self, epoch: Epoch, key: bytes, number: int, shards: int, state: HistogramState | None = None
+    ) -> None:
+        self.round = state.round if state is not None else 0
+        self._epoch, self._number, self._noise = epoch, number, epoch.noise(key)
+        self._head = state.history if state is not None else EMPTY_HISTORY
+        self._writer = PartitionFrameWriter(epoch.number, epoch.nonce, number, shards, self._noise)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the horizon is reached."""
+        return self.round == self._epoch.mechanism.horizon
+
+    def state(self) -> HistogramState:
+        """The round and the head, and no label."""
+        return HistogramState(self._head, [], np.empty(0, np.int32), CounterState(self.round))
+
+    def extend(self, counts: Counter[str]) -> list[PartitionFrame]:
+        """Go on by a round that brings these labels, each so often; returns its frames."""
+        self.round += 1
+        before = head_before(self._head, self.round, self._epoch.mechanism.chain_rounds)
+        self._head = self._noise.extend_partition(before, self.round, self._number, counts)
+        return list(self._writer.frames(self.round, self._head, counts))
+
+    def pass_over(self) -> None:
+        """Go on by a round that does not name the partition: it joins later."""
+        self.round += 1
+
+    def told(self, passed: int, barrier: Barrier, part: PartDigest | None = None) -> PartitionHead:
+        """The head after `barrier`, the epoch's barrier number `passed`; `part`: what the round holds of the log."""
+        return PartitionHead(
+            HEAD_VERSION,
+            self._epoch.number,
+            self._epoch.nonce,
+            self._number,
+            passed,
+            barrier.digest,
+            self._head,
+            part.records if part is not None else 0,
+            part.digest if part is not None else b"",
+            part.last if part is not None else b"",
+        )
 
 
 class PartitionIntake:
@@ -78,11 +125,8 @@ class PartitionIntake:
         self._log = replace(begun.log, last=last, further=())  # of this partition alone
         self._admission = Admission(epoch, key, topic, begun.barrier, pairs, schemas)
         self._digester = LogDigester(key, epoch.reads_headers)
-        self._noise = epoch.noise(key)
-        self._head = state.history if state is not None else EMPTY_HISTORY
-        self.round = state.round if state is not None else 0
         self._first = epoch.after_barrier.number
-        self._writer = PartitionFrameWriter(epoch.number, epoch.nonce, number, shards, self._noise)
+        self._chain = PartitionChain(epoch, key, number, shards, state)
 
     @property
     def position(self) -> Position:
@@ -99,6 +143,11 @@ class PartitionIntake:
         return self._admission.pairs
 
     @property
+    def round(self) -> int:
+        """How many rounds have been counted."""
+        return self._chain.round
+
+    @property
     def passed(self) -> int:
         """How many barriers have closed a round so far; `round` is how many of those are counted."""
         return self.barrier.number - self._first
@@ -106,11 +155,11 @@ class PartitionIntake:
     @property
     def finished(self) -> bool:
         """Whether the horizon is reached: what follows belongs to another epoch."""
-        return self.round == self.epoch.mechanism.horizon
+        return self._chain.finished
 
     def state(self) -> HistogramState:
         """What is kept of it beside its position: the head of its hash chain, and no label."""
-        return HistogramState(self._head, [], np.empty(0, np.int32), CounterState(self.round))
+        return self._chain.state()
 
     def close(self, barrier: Barrier, records: Sequence[Records]) -> PartOfRound | None:
         """The partition's part of the round that `barrier`, the next one, closes; `records` are all of it, in order.
@@ -122,31 +171,20 @@ class PartitionIntake:
         columns = self._fresh(records)
         self.barrier = barrier
         self.next_offset = max(self.next_offset, barrier.end_of(self.number))
-        part = [self._digester.of_part(self.number, columns)] if columns else []
-        in_log = [each._replace(partition=0) for each in part]  # the only one that this log knows
+        part = self._digester.of_part(self.number, columns) if columns else None
+        in_log = [part._replace(partition=0)] if part is not None else []  # the only one that this log knows
         self._log = self._digester.extend_joint(self._log.begun_anew, in_log)
         joined = self.number < len(barrier.offsets)
         frames, letters = list[PartitionFrame](), list[DeadLetter]()
         if self._admission.counts(barrier.due):
-            self.round += 1
             self._closed = barrier.due
             if joined:
-                frames = self._count(self._admission.admitted(columns, letters))
+                frames = self._chain.extend(Counter(self._admission.admitted(columns, letters)))
+            else:
+                self._chain.pass_over()
         if not joined:
             return None
-        head = PartitionHead(
-            HEAD_VERSION,
-            self.epoch.number,
-            self.epoch.nonce,
-            self.number,
-            self.passed,
-            barrier.digest,
-            self._head,
-            len(columns),
-            part[0].digest if part else b"",
-            part[0].last if part else b"",
-        )
-        return PartOfRound(frames, head, letters, len(columns))
+        return PartOfRound(frames, self._chain.told(self.passed, barrier, part), letters, len(columns))
 
     def _fresh(self, records: Sequence[Records]) -> Sequence[Record]:
         """The records that have not been counted."""
@@ -156,10 +194,3 @@ class PartitionIntake:
                 self.next_offset = fresh.offsets[-1] + 1
                 runs.append(fresh)
         return Records.joined(runs) if runs else ()
-
-    def _count(self, admitted: Sequence[str]) -> list[PartitionFrame]:
-        """Extend the chain by a round that admitted these labels; returns its frames."""
-        counts = Counter(admitted)
-        before = head_before(self._head, self.round, self.epoch.mechanism.chain_rounds)
-        self._head = self._noise.extend_partition(before, self.round, self.number, counts)
-        return list(self._writer.frames(self.round, self._head, counts))

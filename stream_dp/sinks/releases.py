@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 from aiokafka import AIOKafkaProducer
@@ -167,7 +167,7 @@ class ReleasesSink:
 
 def sink_of(settings: Settings) -> Sink:
     """Where a worker writes with these settings; see `divided_as` for an epoch that was opened with others."""
-    if settings.intake == "group":
+    if settings.is_divided:
         return SealsSink(settings)
     return FramesSink(settings) if settings.shards else ReleasesSink(settings)
 
@@ -177,4 +177,5 @@ def divided_as(settings: Settings, checkpoint: Checkpoint) -> Settings:
     sharding = checkpoint.sharding
     grouped = sharding is not None and sharding.heads is not None
     shards = sharding.shards if sharding is not None else 0
-    return msgspec.structs.replace(settings, shards=shards, intake="group" if grouped else "worker")
+    divided: Literal["group", "counts"] = "counts" if settings.intake == "counts" else "group"
+    return msgspec.structs.replace(settings, shards=shards, intake=divided if grouped else "worker")

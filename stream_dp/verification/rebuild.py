@@ -287,7 +287,7 @@ def _forget_shards(settings: Settings, redis: Redis, key: bytes) -> None:
 def _forget_partitions(settings: Settings, redis: Redis, key: bytes) -> None:
     """Let the members of the intake count every partition again, which gives the same frames."""
     partitions = log.partitions_of(settings.kafka_address, settings.events)
-    for number in range(partitions if settings.intake == "group" else 0):
+    for number in range(partitions if settings.is_divided else 0):
         store = CheckpointStore(redis, state_of_partition(settings, number))
         store.take_over()
         store.start_over(key)
@@ -306,7 +306,7 @@ def _start_of_sequencer(settings: Settings, recorded: RecordedEpoch, releases_of
         Position.at_start_of(epoch),
         releases_offset,
         key_check(recorded.key),
-        sharding=Sharding(settings.shards, [0] * settings.shards, 0 if settings.intake == "group" else None),
+        sharding=Sharding(settings.shards, [0] * settings.shards, 0 if settings.is_divided else None),
     )
 
 

@@ -122,7 +122,7 @@ class Worker:
             *_TOPICS,
             *schemas,
             *(("frames",) if self.settings.shards else ()),
-            *(("heads",) if self.settings.intake == "group" else ()),
+            *(("heads",) if self.settings.is_divided else ()),
         )
         try:
             await topics.guard(self._resume_and_work(topics), self.watch)

@@ -1,4 +1,6 @@
-"""A process that reads events: a member of one Kafka consumer group, which divides the partitions among its members.
+"""A process that reads events, or what another engine counted of them: a member of one Kafka consumer group.
+
+The group divides the partitions among its members.
 
 It follows the barriers, decodes, maps and bounds the events of its partitions, and writes for each barrier and
 partition a frame to each shard; when the broker has them, a head.  The worker seals the round when all heads are there.
@@ -41,9 +43,13 @@ from stream_dp.sinks.sending import Addressed, InFlight, batches, producer, stop
 from stream_dp.store.fence import Fenced
 from stream_dp.store.noise_key import noise_key
 from stream_dp.workers.group import ends_of, membership
-from stream_dp.workers.owned_partition import OwnedPartition
+from stream_dp.workers.owned_partition import OwnedPartition, take_over
 from stream_dp.workers.schemas import SchemaSettler, settler_of
-from stream_dp.workers.stream_topics import prepare_topics_of_group, prepare_topics_of_shards
+from stream_dp.workers.stream_topics import (
+    prepare_counts_topic,
+    prepare_topics_of_group,
+    prepare_topics_of_shards,
+)
 from stream_dp.workers.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
@@ -64,9 +70,10 @@ class IntakeWorker:
 
     def __init__(self, settings: Settings) -> None:
         """Raises `SettingsError`; nothing is connected yet."""
-        if settings.intake != "group":
+        if not settings.is_divided:
             raise SettingsError(
-                'the stream\'s worker reads all events itself: set intake = "group", for the worker too'
+                'the stream\'s worker reads all events itself: set intake = "group", for the worker too, or "counts" '
+                "if another engine counts them"
             )
         self.settings = settings
         self._stopping = asyncio.Event()
@@ -92,10 +99,19 @@ class IntakeWorker:
 
     async def _attempt(self) -> None:
         mapping = self.settings.mapping
-        schemas = ("schemas",) if mapping is not None and mapping.names_schemas else ()
-        ours = "events", "barriers", "epochs", "frames", "heads", *schemas, "dead_letters"
+        counts = self.settings.intake == "counts"
+        schemas = ("schemas",) if mapping is not None and mapping.names_schemas and not counts else ()
+        ours = (
+            "counts" if counts else "events",
+            "barriers",
+            "epochs",
+            "frames",
+            "heads",
+            *schemas,
+            "dead_letters",
+        )
         topics = TopicWatch(self.settings, *ours)
-        topics.may_grow(self.settings.events)
+        topics.may_grow(self.settings.read_by_members)
         topics.for_readers(self.settings.epochs)
         try:
             await topics.guard(self._work(topics), self.watch)
@@ -120,6 +136,8 @@ class IntakeWorker:
     def _prepare_topics(self) -> None:
         prepare_topics_of_shards(self.settings)
         prepare_topics_of_group(self.settings)
+        if self.settings.intake == "counts":
+            prepare_counts_topic(self.settings)
         prepare_dead_letters(self.settings)
 
 
@@ -200,7 +218,7 @@ class _Member(ConsumerRebalanceListener):
         try:
             await self._producer.start()
             await self._feed.reader.start()
-            self._consumer.subscribe([self._settings.events], listener=self)
+            self._consumer.subscribe([self._settings.read_by_members], listener=self)
             with self._watch.progress.waiting("group-assignment"):
                 await self._consumer.start()
         except BaseException:
@@ -304,7 +322,7 @@ class _Member(ConsumerRebalanceListener):
             return {}
 
     def _place(self, number: int) -> TopicPartition:
-        return TopicPartition(self._settings.events, number)
+        return TopicPartition(self._settings.read_by_members, number)
 
     async def _hand_on(self, parts: list[PartOfRound]) -> None:
         """Send the frames and, when the broker has all of them, the heads."""
@@ -359,7 +377,7 @@ class _Member(ConsumerRebalanceListener):
                 owned = None
         if owned is None:
             place = self._settings, self._redis, number, opened, self._key, self._schemas
-            owned = await asyncio.to_thread(OwnedPartition, *place, self._topics.identities)
+            owned = await asyncio.to_thread(take_over, *place, self._topics.identities)
         del self._to_open[number]
         self._owned[number] = owned
         self._consumer.seek(self._place(number), owned.reached)
@@ -421,7 +439,8 @@ class _Member(ConsumerRebalanceListener):
         if self._settler is not None:
             self._settler.close()
         self._schemas, self._named = SchemaBook(self._key, last.epoch.nonce), set()
-        self._settler = settler_of(settings, last.epoch, self._schemas, self._watch)
+        if settings.intake != "counts":  # the engine has read by schemas
+            self._settler = settler_of(settings, last.epoch, self._schemas, self._watch)
         if self._settler is not None:
             await asyncio.to_thread(self._settler.begin)
         self._epoch = last

@@ -1,4 +1,4 @@
-"""A partition of the events topic in the hands of one member of the intake: its state, its fence, what is read of it.
+"""A partition in the hands of one member of the intake: its state, its fence, what is read of it.
 
 Nothing that it writes depends on who owns it, so a member that slept can only say again what its successor says.  The
 fence in Redis keeps it from saving.  And its state may always be thrown away: the partition is then counted again from
@@ -8,8 +8,10 @@ the epoch's beginning, which gives the same frames.
 import logging
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from redis import Redis
 
@@ -17,31 +19,39 @@ from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.journal import EpochOpened
 from stream_dp.events.barrier_chain import Barrier
-from stream_dp.events.log_digest import LogDigester
+from stream_dp.events.log_digest import LogDigester, offset_of
 from stream_dp.events.merged_log import taken_before
 from stream_dp.events.records import Records
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.kafka import log
+from stream_dp.pipeline.partition_counts import PartitionCounts
 from stream_dp.pipeline.partition_intake import PartitionIntake, PartOfRound
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, PreparedCheckpoint, StateDamaged
-from stream_dp.workers.counted_log import check_partition
+from stream_dp.workers.counted_log import another_log, check_partition
 
 logger = logging.getLogger(__name__)
 
 _RECORDS_AHEAD = 20_000
 """Most records that are read behind the next barrier, or behind the last one that is known."""
 
+_BYTES_AHEAD = 8 << 20
+"""About so many bytes of counts are read ahead of their barriers."""
+
 
 def state_of_partition(settings: Settings, number: int) -> str:
     """Under which name Redis keeps what a member knows of a partition."""
-    return f"{settings.stream}/intake/{number}"
+    kind = "counts" if settings.intake == "counts" else "intake"
+    return f"{settings.stream}/{kind}/{number}"
 
 
-class OwnedPartition:
+class OwnedPartition(ABC):
     """Partition `number`, taken over when this is made, which reads Redis and Kafka.  Raises a `Refused`.
 
-    `reached` is where to read on.
+    `reached` is where to read on in the topic that members divide.
     """
+
+    intake: PartitionIntake | PartitionCounts
+    reached: int
 
     def __init__(
         self,
@@ -61,16 +71,13 @@ class OwnedPartition:
         self._store.take_over()
         found = self._loaded()
         self._is_new = found is None
-        position, state, pairs = (found.position, found.state, found.pairs) if found else (None, None, b"")
-        whose = opened.epoch, key, settings.events, number, settings.shards
-        self.intake = PartitionIntake(*whose, position, state, pairs, schemas)
-        held = log.offsets(settings.kafka_address, settings.events, number)
-        digester = LogDigester(key, opened.epoch.reads_headers)
-        check_partition(settings, found or self._checkpoint(), digester, number, held)
-        self.reached = self.intake.next_offset
-        self._records: deque[Records] = deque()
         self._barriers: deque[Barrier] = deque()
+        self._begin(found, schemas)
         self._saved = (self.intake.passed, time.monotonic())
+
+    @abstractmethod
+    def _begin(self, found: Checkpoint | None, schemas: SchemaBook | None) -> None:
+        """Make `intake` as the checkpoint has it, once what was counted is seen to be there still."""
 
     def _loaded(self) -> Checkpoint | None:
         """What Redis holds of this epoch; what cannot be read is counted again."""
@@ -98,9 +105,9 @@ class OwnedPartition:
         return self._barriers[-1] if self._barriers else self.intake.barrier
 
     @property
+    @abstractmethod
     def counted(self) -> int:
         """The offset up to which it is counted."""
-        return self.intake.next_offset
 
     @property
     def waiting_barriers(self) -> int:
@@ -112,35 +119,31 @@ class OwnedPartition:
         if barrier.number == self.last_barrier.number + 1:
             self._barriers.append(barrier)
 
+    @abstractmethod
     def wanted(self, most: int) -> int:
         """The offset up to which to read on, where barriers up to number `most` may close
         rounds; `reached` where nothing is to be.
-
-        That is what the next barrier closes, and what those behind it close as far as that is not too much.
         """
-        if not self._barriers:
-            return sys.maxsize if sum(map(len, self._records)) < _RECORDS_AHEAD else self.reached
-        ends = [each.end_of(self.number) for each in self._within(most)]
-        enough = self.counted + _RECORDS_AHEAD
-        return max([self.reached, *ends[:1], *(end for end in ends if end <= enough)])
 
-    def _within(self, most: int) -> Sequence[Barrier]:
-        return [each for place, each in enumerate(self._barriers, self.intake.passed + 1) if place <= most]
-
+    @abstractmethod
     def add(self, records: Sequence[Records], reached: int) -> None:
-        """The next events; everything before the offset `reached` has been read with them."""
-        self._records.extend(records)
-        self.reached = max(self.reached, reached)
+        """The next records; everything before the offset `reached` has been read with them."""
 
     def close(self, most: int) -> Iterator[PartOfRound]:
         """Close the rounds of barriers up to number `most` of the epoch of which everything has been read."""
         while self._barriers and not self.intake.finished and self.intake.passed < most:
-            end = self._barriers[0].end_of(self.number)
-            if self.reached < end:
+            if not self._has(self._barriers[0]):
                 return
-            part = self.intake.close(self._barriers.popleft(), list(taken_before(self._records, end)))
+            part = self._close(self._barriers.popleft())
             if part is not None:
                 yield part
+
+    @abstractmethod
+    def _has(self, barrier: Barrier) -> bool:
+        """Whether everything has been read that the next barrier closes."""
+
+    @abstractmethod
+    def _close(self, barrier: Barrier) -> PartOfRound | None: ...
 
     @property
     def checkpoint_due(self) -> bool:
@@ -172,3 +175,103 @@ class OwnedPartition:
         return Checkpoint(
             intake.epoch, intake.state(), intake.position, 0, self._opened.key_check, intake.pairs
         )
+
+
+class OwnedEvents(OwnedPartition):
+    """A partition of the events topic."""
+
+    intake: PartitionIntake
+
+    def _begin(self, found: Checkpoint | None, schemas: SchemaBook | None) -> None:
+        settings, epoch, number = self._settings, self._opened.epoch, self.number
+        position, state, pairs = (found.position, found.state, found.pairs) if found else (None, None, b"")
+        whose = epoch, self._key, settings.events, number, settings.shards
+        self.intake = PartitionIntake(*whose, position, state, pairs, schemas)
+        held = log.offsets(settings.kafka_address, settings.events, number)
+        digester = LogDigester(self._key, epoch.reads_headers)
+        check_partition(settings, found or self._checkpoint(), digester, number, held)
+        self.reached = self.counted
+        self._records: deque[Records] = deque()
+
+    @property
+    def counted(self) -> int:
+        """See `OwnedPartition.counted`."""
+        return self.intake.next_offset
+
+    def wanted(self, most: int) -> int:
+        """What the next barrier closes, and what those behind it close as far as that is not too much."""
+        if not self._barriers:
+            return sys.maxsize if sum(map(len, self._records)) < _RECORDS_AHEAD else self.reached
+        ends = [each.end_of(self.number) for each in self._within(most)]
+        enough = self.counted + _RECORDS_AHEAD
+        return max([self.reached, *ends[:1], *(end for end in ends if end <= enough)])
+
+    def _within(self, most: int) -> Sequence[Barrier]:
+        return [each for place, each in enumerate(self._barriers, self.intake.passed + 1) if place <= most]
+
+    def add(self, records: Sequence[Records], reached: int) -> None:
+        """See `OwnedPartition.add`."""
+        self._records.extend(records)
+        self.reached = max(self.reached, reached)
+
+    def _has(self, barrier: Barrier) -> bool:
+        return self.reached >= barrier.end_of(self.number)
+
+    def _close(self, barrier: Barrier) -> PartOfRound | None:
+        records = taken_before(self._records, barrier.end_of(self.number))
+        return self.intake.close(barrier, list(records))
+
+
+class OwnedCounts(OwnedPartition):
+    """A partition of the counts topic, of the same number as the one of the events topic that was counted."""
+
+    intake: PartitionCounts
+
+    def _begin(self, found: Checkpoint | None, schemas: SchemaBook | None) -> None:
+        settings, epoch, number = self._settings, self._opened.epoch, self.number
+        whose = epoch, self._key, settings.counts, number, settings.shards
+        place = (found.position, found.state) if found else (None, None)
+        self.intake = PartitionCounts(*whose, *place)
+        held = log.offsets(settings.kafka_address, settings.counts, number)
+        self.reached = held.first
+        last = self.intake.last
+        offset = offset_of(last)
+        if offset is not None:
+            again = settings.kafka_address, settings.counts, offset, offset + 1, number
+            records = list(log.read(*again)) if offset in held else []
+            if [LogDigester(self._key).in_place(record) for record in records] != [last]:
+                raise another_log(settings.counts, offset, number)
+            self.reached = offset
+        elif held.first:
+            raise log.LogRefused(
+                f"the topic {settings.counts!r} has lost its first records before they were counted: keep them for "
+                "ever, and let the engine write them again"
+            )
+
+    @property
+    def counted(self) -> int:
+        """See `OwnedPartition.counted`: what waits for its barrier is read."""
+        return self.reached
+
+    def wanted(self, most: int) -> int:
+        """All that comes, unless much waits and the next round is there."""
+        waits = not self._barriers or self.intake.has(self._barriers[0])
+        return self.reached if waits and self.intake.held_bytes >= _BYTES_AHEAD else sys.maxsize
+
+    def add(self, records: Sequence[Records], reached: int) -> None:
+        """See `OwnedPartition.add`.  Raises `CountsRefused`."""
+        for several in records:
+            for record in several:
+                self.intake.add(record)
+        self.reached = max(self.reached, reached)
+
+    def _has(self, barrier: Barrier) -> bool:
+        return self.intake.has(barrier)
+
+    def _close(self, barrier: Barrier) -> PartOfRound | None:
+        return self.intake.close(barrier)
+
+
+def take_over(settings: Settings, *place: Any) -> OwnedPartition:
+    """Take a partition over, of events or of counts as the settings say; `place`: see `OwnedPartition`."""
+    return (OwnedCounts if settings.intake == "counts" else OwnedEvents)(settings, *place)

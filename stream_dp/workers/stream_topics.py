@@ -38,7 +38,7 @@ def prepare_topics(settings: Settings) -> None:
     prepare_dead_letters(settings)
     if settings.shards:
         prepare_topics_of_shards(settings)
-    if settings.intake == "group":
+    if settings.is_divided:
         prepare_topics_of_group(settings)
 
 
@@ -61,11 +61,20 @@ def prepare_topics_of_group(settings: Settings) -> None:
     if partitions == 1:
         raise log.LogRefused(
             f"the topic {settings.events!r} has one partition, which one process reads: leave intake = "
-            '"group" out, or give the topic more partitions before the first epoch'
+            f'"{settings.intake}" out, or give the topic more partitions before the first epoch'
         )
     if settings.create_topics:
         log.create_topics(settings.kafka_address, settings.heads, partitions=_HEADS_PARTITIONS)
     for warning in log.check_topic(settings.kafka_address, settings.heads, 0, _HEADS_PARTITIONS):
+        logger.warning(warning)
+
+
+def prepare_counts_topic(settings: Settings) -> None:
+    """Make sure that the counts topic can serve: a partition for each of the events topic."""
+    partitions = log.partitions_of(settings.kafka_address, settings.events)
+    if settings.create_topics:
+        log.create_topics(settings.kafka_address, settings.counts, partitions=partitions)
+    for warning in log.check_topic(settings.kafka_address, settings.counts, 0, partitions):
         logger.warning(warning)
 
 

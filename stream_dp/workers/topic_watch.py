@@ -39,6 +39,7 @@ _DOUBT = {
     "schemas": "may lack schemas by which events were read",
     "frames": "may lack rounds that were handed to the shards",
     "heads": "may lack how far partitions were counted",
+    "counts": "may lack what another engine counted",
     "shard_releases": "may lack releases of shards that were sent",
     "dead_letters": "may lack dead letters",
     "table": "may lack rows",

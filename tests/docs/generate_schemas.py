@@ -15,6 +15,7 @@ import msgspec
 from stream_dp.epochs.journal import EpochEntry
 from stream_dp.epochs.registry import Registered
 from stream_dp.events.barrier_chain import BarrierRecord
+from stream_dp.events.counts_record import CountsRecord
 from stream_dp.events.event import Event
 from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.jobs.request import Cancel, JobRequest
@@ -36,6 +37,7 @@ STRUCTS: dict[str, Any] = {
     "certificate": Certificate,
     "change": Change,
     "charge": Entry,
+    "counts": CountsRecord,
     "epoch": EpochEntry,
     "event": Event,
     "release": Release,

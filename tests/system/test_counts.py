@@ -1,0 +1,132 @@
+"""A stream that another engine counts, on real servers: the same releases as of one worker that reads the events."""
+
+import json
+import random
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.events.merged_log import merged
+from stream_dp.events.record import Record
+from stream_dp.releases.release import decode_release
+from tests.pipeline.reference_engine import counted, encoded
+from tests.system.example_events import some_events
+from tests.system.sharded import ShardedStream, sharded_stream
+from tests.system.streams import ended
+from tests.system.ticking import open_epoch
+from tests.system.waiting import wait_until
+from tests.system.worker_process import Kill
+
+PARTITIONS, BOUND = 3, 3
+MakeStream = Callable[..., AbstractContextManager[ShardedStream]]
+
+
+@pytest.fixture
+def counting(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeStream:
+    """Streams that another engine counts, and whose barriers the test writes."""
+    wanted: dict[str, Any] = {"rounds": "ticks", "write_barriers": False, "intake": "counts"}
+    wanted |= {"partitions": PARTITIONS, "items_per_event": BOUND}
+    return lambda shards=2: sharded_stream(kafka, redis_url, topic_prefix, tmp_path, shards, **wanted)
+
+
+class Engine:
+    """Counts what the topics hold by now, as another engine would, and writes what it has not written yet."""
+
+    def __init__(self, stream: ShardedStream) -> None:
+        self._stream, self._written = stream, 0
+        self._first = stream.barrier()
+
+    def records(self) -> list[dict[str, Any]]:
+        stream = self._stream
+        chain = stream.chain(self._first)
+        topic = stream.settings.events
+
+        def events(partition: int) -> list[tuple[int, list[Record]]]:
+            found = stream.records_of(topic, partition)
+            return [(found[-1].offset + 1, found)] if found else []
+
+        starts = [0] * PARTITIONS
+        return list(counted(merged(chain, stream.barrier_records(), events, *starts), BOUND))
+
+    def go_on(self) -> None:
+        found = self.records()
+        for record in found[self._written :]:
+            value = Record(0, 1_000, None, encoded(record), record["partition"])
+            self._stream.write(self._stream.settings.counts, [value])
+        self._written = len(found)
+
+
+def feed_rounds(stream: ShardedStream, first: int, last: int) -> None:
+    rng = random.Random(first)
+    for number in range(first, last + 1):
+        for partition in range(PARTITIONS):
+            values = some_events(rng.randint(1, 9), seed=rng.randrange(10**6))
+            stream.feed(values, partition=partition)
+        stream.close_rounds(1_000 * number)
+
+
+def check_releases(stream: ShardedStream) -> None:
+    """They are those of one worker that reads the events itself."""
+    expected = {(each.round, each.part): each.value for each in stream.uninterrupted()[1].releases}
+    found: dict[tuple[int, int], bytes | None] = {}
+    for record in stream.releases():
+        release = decode_release(record.value or b"")
+        found[release.round, release.part] = record.value
+    assert expected
+    assert found == expected
+
+
+def test_counts_release_what_one_worker_releases_whoever_reads_them(counting: MakeStream) -> None:
+    """The first reader is killed between two checkpoints, and another one goes on."""
+    with counting() as stream:
+        open_epoch(stream)
+        killed = stream.run_in_role("intake", Kill("prepare a checkpoint", 2, after=True))
+        engine = Engine(stream)
+        others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+        wait_for_counts_topic(stream)
+        feed_rounds(stream, 1, 3)
+        engine.go_on()
+        assert ended(killed) == -signal.SIGKILL, stream.logged()
+        feed_rounds(stream, 4, 8)
+        engine.go_on()
+        others.append(stream.run_in_role("intake"))
+        stream.wait_until_round(8)
+        for process in others:
+            process.terminate()
+            assert ended(process) == 0, stream.logged()
+        check_releases(stream)
+
+
+def test_counts_that_cannot_be_stop_the_reader_with_their_place(counting: MakeStream) -> None:
+    with counting() as stream:
+        open_epoch(stream)
+        reader = stream.run_in_role("intake")
+        wait_for_counts_topic(stream)
+        feed_rounds(stream, 1, 1)
+        wrong = next(each for each in Engine(stream).records() if each["partition"] == 1)
+        wrong |= {"part": 1, "parts": 1, "counts": [{"label": "secret", "count": 10**6}]}
+        stream.append(stream.settings.counts, 1, json.dumps(wrong).encode())
+        assert ended(reader) not in (0, None)
+        said = stream.logged()
+        assert (
+            f"offset 0 of partition 1 of the topic '{stream.settings.counts}' counts a label more often"
+            in said
+        )
+        assert "secret" not in said
+        assert not stream.releases()
+
+
+def wait_for_counts_topic(stream: ShardedStream) -> None:
+    """Return when a reader has made it."""
+
+    def made() -> bool:
+        try:
+            return stream.records_of(stream.settings.counts, PARTITIONS - 1) == []
+        except Exception:
+            return False
+
+    wait_until(made, stream.logged)
