@@ -21,10 +21,11 @@ from rich.table import Table
 
 from benchmarks.measure import take_turns
 from stream_dp.dev.servers import embedded
-from stream_dp.jobs.file_rows import find_file, read_file
+from stream_dp.jobs.file_rows import read_file
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import JobRequest, request_from
 from stream_dp.jobs.rows import RowCollector
+from stream_dp.jobs.source_file import find_file
 from stream_dp.jobs.topic_rows import TopicRange, read_topic
 from stream_dp.kafka import log
 from stream_dp.privacy.one_shot_noise import OneShotNoise

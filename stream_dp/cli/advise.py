@@ -13,9 +13,10 @@ from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.jobs.comparison import Finds, Question, best
-from stream_dp.jobs.file_rows import find_file, read_file
+from stream_dp.jobs.file_rows import read_file
 from stream_dp.jobs.request import BadRequest, JobName, Source, Unit
 from stream_dp.jobs.rows import RowCollector, Rows
+from stream_dp.jobs.source_file import find_file
 
 
 def advise(

@@ -20,7 +20,7 @@ from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import iso_timestamp, parse_time
 from stream_dp.events.mapping.decoder import Decoder
-from stream_dp.jobs.file_rows import digest_of
+from stream_dp.jobs.source_file import digest_of
 from stream_dp.kafka import log
 from stream_dp.replay.replay import Held, check_held, check_partitions, held_by, missing, paced
 from stream_dp.replay.replay import replay as send_again

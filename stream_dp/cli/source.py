@@ -21,7 +21,7 @@ from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.journaled_ledger import look
 from stream_dp.epochs.registry import Kind, Registry, not_registered
-from stream_dp.jobs.file_rows import digest_of
+from stream_dp.jobs.source_file import digest_of
 
 Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="A topic of events.")]
 File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="A file, known by its content.")]

@@ -6,9 +6,10 @@ from typing import Protocol
 from stream_dp.config.connections import Kafka
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.counted import Counted
-from stream_dp.jobs.file_rows import Progress, RowFile, read_file
+from stream_dp.jobs.file_rows import read_file
 from stream_dp.jobs.request import Unit
-from stream_dp.jobs.rows import RowCollector
+from stream_dp.jobs.rows import Progress, RowCollector
+from stream_dp.jobs.source_file import RowFile
 from stream_dp.jobs.topic_rows import TopicRange, read_topic
 
 

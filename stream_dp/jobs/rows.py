@@ -26,6 +26,9 @@ from stream_dp.jobs.stored_rows import USER_SHIFT, NoRoom, StoredRows
 
 Integers = NDArray[np.int64]
 
+Progress = Callable[[int, int], None]
+"""Told how far reading is, and of how much, in bytes, offsets or rows; may raise to end it."""
+
 NAMES = pa.dictionary(pa.int32(), pa.large_binary())
 """The Arrow type of a column of names, not yet known to be UTF-8: at most 2^31 names, of any length together."""
 

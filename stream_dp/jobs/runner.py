@@ -19,10 +19,10 @@ from redis import Redis
 
 from stream_dp.config.times import iso_timestamp
 from stream_dp.errors import StreamDpError
-from stream_dp.jobs.file_rows import Progress
 from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest
 from stream_dp.jobs.result import JobResult, cost_of, of_request, whole
+from stream_dp.jobs.rows import Progress
 from stream_dp.jobs.steps import (
     Prepared,
     Site,

@@ -27,8 +27,10 @@ from stream_dp.errors import Refused, needs_extra
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.counted import Counted, Integers, as_labels, places_in
 from stream_dp.jobs.engine import Engine, Seen, ThisProcess
-from stream_dp.jobs.file_rows import Progress, RowFile, pieces_of
+from stream_dp.jobs.file_rows import pieces_of
 from stream_dp.jobs.request import BadRequest, Unit
+from stream_dp.jobs.rows import Progress
+from stream_dp.jobs.source_file import RowFile
 from stream_dp.jobs.spark_tasks import (
     PAIRS,
     WEIGHTS,

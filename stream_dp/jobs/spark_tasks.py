@@ -18,9 +18,10 @@ from stream_dp.batch.baskets import Share, sample, without
 from stream_dp.config.connections import Kafka
 from stream_dp.jobs.counted import as_labels, places_in
 from stream_dp.jobs.engine import Seen
-from stream_dp.jobs.file_rows import Piece, RowFile, read_pieces
+from stream_dp.jobs.file_rows import Piece, read_pieces
 from stream_dp.jobs.request import Unit
 from stream_dp.jobs.rows import RowCollector, Rows
+from stream_dp.jobs.source_file import RowFile
 from stream_dp.jobs.topic_rows import Stretch, TopicRange, read_stretch
 from stream_dp.privacy.one_shot_noise import Sampler
 

@@ -19,10 +19,11 @@ from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.registry import Registered, Registry, not_registered
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.engine import Engine, ThisProcess
-from stream_dp.jobs.file_rows import Progress, RowFile, digest_of, find_file, locate
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest, Source, Unit
 from stream_dp.jobs.result import JobResult, ResultCost, done
+from stream_dp.jobs.rows import Progress
+from stream_dp.jobs.source_file import RowFile, digest_of, find_file, locate
 from stream_dp.jobs.topic_rows import TopicRange, find_again, find_range, mapping_of
 from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.keyed_noise import key_check, subkey

@@ -14,9 +14,8 @@ from stream_dp.config.secret import SettingsError
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.mapping import Mapping
 from stream_dp.events.record import Record
-from stream_dp.jobs.file_rows import Progress
 from stream_dp.jobs.request import BadRequest, Source, Unit, time_in
-from stream_dp.jobs.rows import RowCollector
+from stream_dp.jobs.rows import Progress, RowCollector
 from stream_dp.kafka import log
 from stream_dp.privacy.vector import Vector
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from stream_dp.jobs.column_rows import add_batch, check_columns
 from stream_dp.jobs.defaults import default_mechanism
-from stream_dp.jobs.file_rows import add_batch, check_columns
 from stream_dp.jobs.mechanisms import calibrate, takes
 from stream_dp.jobs.request import BadRequest, JobName, JobRequest, Protects, Unit, request_from
 from stream_dp.jobs.result import guarantee

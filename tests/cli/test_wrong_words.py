@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from stream_dp.cli import app
 from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings, SettingsError
-from stream_dp.jobs.file_rows import find_file
 from stream_dp.jobs.request import BadRequest, Source
+from stream_dp.jobs.source_file import find_file
 
 _OF_MACHINES = re.compile(
     r"regex|\^\[|\\Z|\$\.|`(str|int|float|object|array|null)|Expected|source\.(user|item|name|file|topic|from|to)"

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from stream_dp.jobs import csv_rows
-from stream_dp.jobs.file_rows import find_file, read_file
+from stream_dp.jobs.file_rows import read_file
 from stream_dp.jobs.request import Source
 from stream_dp.jobs.rows import RowCollector
+from stream_dp.jobs.source_file import find_file
 from tests.jobs.test_rows import FORMATS, some_pairs
 
 

@@ -18,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.events.event import LONGEST_LABEL
-from stream_dp.jobs.file_rows import find_file, read_file
+from stream_dp.jobs.file_rows import read_file
 from stream_dp.jobs.request import BadRequest, Source
 from stream_dp.jobs.rows import RowCollector, Rows
+from stream_dp.jobs.source_file import find_file
 
 Pair = tuple[str, str]
 

@@ -19,10 +19,11 @@ from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.mapping import Mapping
 from stream_dp.events.record import Record
 from stream_dp.jobs.calibrated import Calibrated
-from stream_dp.jobs.file_rows import find_file, read_file
+from stream_dp.jobs.file_rows import read_file
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest, Source, request_from
 from stream_dp.jobs.rows import RowCollector, Rows
+from stream_dp.jobs.source_file import find_file
 from stream_dp.jobs.votes import columns_of
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 from tests.batch.evidence import noise, share_agrees

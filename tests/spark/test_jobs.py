@@ -12,9 +12,9 @@ import pytest
 
 from stream_dp.jobs import file_rows
 from stream_dp.jobs.engine import Engine, ThisProcess
-from stream_dp.jobs.file_rows import find_file
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest, Source, Unit, request_from
+from stream_dp.jobs.source_file import find_file
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'stream_dp[spark]'")

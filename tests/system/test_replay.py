@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 from stream_dp.cli import app
 from stream_dp.epochs.registry import Registry
 from stream_dp.events.record import Record
-from stream_dp.jobs.file_rows import digest_of
+from stream_dp.jobs.source_file import digest_of
 from stream_dp.kafka import log
 from stream_dp.store.ledger import Ledger
 from tests.system.example_events import event

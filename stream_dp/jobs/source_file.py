@@ -1,0 +1,183 @@
+"""The file of a source, found before anything is charged: which columns are read, and why a file is refused.
+
+JSON Lines of events, CSV (commas, semicolons or tabs between) and Parquet; the first two also as .gz.  Only the name,
+the kind and the columns of a file may be refused.
+"""
+
+import gzip
+import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Literal, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stream_dp.config.file_kinds import kind_of
+from stream_dp.jobs.column_rows import check_type, fields
+from stream_dp.jobs.csv_rows import as_utf8, csv_header
+from stream_dp.jobs.request import BadRequest, Source, Unit
+from stream_dp.jobs.rows import Progress
+
+DAMAGE = (pa.ArrowException, OSError, EOFError, UnicodeError, zlib.error)
+"""What reading a damaged file raises."""
+
+_BYTES_AT_ONCE = 1 << 20
+_SEPARATORS = (",", ";", "\t")
+_MANY = {"item": "items", "user": "users", "query": "queries"}
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """A file that can be read: its kind and the columns to read; JSON Lines have none.
+
+    `separator` is that of CSV; `query` the column of what votes are about, if they are votes.
+    """
+
+    path: Path
+    kind: Literal["jsonl", "csv", "parquet"]
+    user: str = ""
+    item: str = ""
+    separator: str = ","
+    query: str = ""
+
+    @property
+    def mark(self) -> str:
+        """What changes when the file is written again.  PRIVATE: it tells the file's size."""
+        status = self.path.stat()
+        return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
+
+    @property
+    def state(self) -> tuple[int, int, int, int]:
+        """What no change of the content leaves as it was.  PRIVATE like the mark."""
+        status = self.path.stat()
+        return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def digest_of(path: Path, progress: Progress = lambda done, total: None) -> str:
+    """SHA-256 of a file's bytes: a copy has the same, whatever its name.  Raises OSError."""
+    digest, done, total = sha256(), 0, path.stat().st_size
+    with path.open("rb") as content:
+        while chunk := content.read(_BYTES_AT_ONCE):
+            digest.update(chunk)
+            done += len(chunk)
+            progress(done, total)
+    return digest.hexdigest()
+
+
+def locate(source: Source, folder: Path | None = None) -> Path:
+    """Where the file of a source is, below `folder` where one is given; raises `BadRequest`."""
+    path = Path(source.file or "")
+    if folder is not None:
+        path = (folder / path).resolve()
+        if not path.is_relative_to(folder.resolve()):
+            raise BadRequest(f"the file {source.file!r} is outside the folder of files that jobs may read")
+    try:
+        if not path.is_file():
+            raise BadRequest(f"there is no file {source.file!r}")
+    except (OSError, ValueError) as error:
+        raise _unreadable(source, error) from None
+    return path
+
+
+def find_file(source: Source, unit: Unit, folder: Path | None = None) -> RowFile:
+    """The file of a source with the columns that are read; raises `BadRequest`."""
+    path = locate(source, folder)
+    try:
+        return _with_columns(path, source, unit)
+    except (OSError, ValueError) as error:
+        raise _unreadable(source, error) from None
+
+
+def _unreadable(source: Source, error: Exception) -> BadRequest:
+    reason = getattr(error, "strerror", None) or type(error).__name__
+    return BadRequest(f"the file {source.file!r} cannot be read: {reason}")
+
+
+def _with_columns(path: Path, source: Source, unit: Unit) -> RowFile:
+    try:
+        kind, _ = kind_of(path)
+    except ValueError as unknown:
+        raise BadRequest(str(unknown)) from None
+    if kind == "jsonl":
+        if (source.user, source.item, source.query) != (None, None, None):
+            raise BadRequest("a file of JSON Lines holds events, with user and items: leave the columns out")
+        _check_utf8(path)
+        return RowFile(path, "jsonl")
+    if kind == "csv":
+        return _csv_file(path, source, unit)
+    try:
+        schema = pq.read_schema(path)
+    except pa.ArrowException:
+        raise BadRequest(f"the file {source.file!r} is not in the format Parquet") from None
+    columns = fields(schema)
+    item, user = _chosen(source, unit, [name for name, _ in columns])
+    kinds = dict(columns)
+    check_type(item, kinds[item], may_be_list=True)
+    for name in filter(None, (user, source.query)):
+        check_type(name, kinds[name], may_be_list=False)
+    return RowFile(path, "parquet", user, item, query=source.query or "")
+
+
+def _chosen(source: Source, unit: Unit, columns: list[str]) -> tuple[str, str]:
+    """The column of items and that of users, "" where every row is a unit of its own."""
+    item = source.item or ("item" if "item" in columns else "items")
+    user = "" if unit == "event" else source.user or "user"
+    for name, kind in ((item, "item"), (user, "user"), (source.query, "query")):
+        if name and columns.count(name) != 1:
+            raise BadRequest(
+                f"the file {source.file!r} has no single column {name!r}: name the column of {_MANY[kind]} with "
+                f"--{kind}-column, or {kind} in the source of a request"
+            )
+    if item == user:
+        raise BadRequest(
+            f"{item!r} cannot be the column of items and of users at once: name another one with --item-column or "
+            "--user-column, or item or user in the source of a request"
+        )
+    if source.query in (item, user):
+        raise BadRequest(
+            f"{source.query!r} cannot be the column of queries and another one at once: name another one with "
+            "--query-column, or query in the source of a request"
+        )
+    return item, user
+
+
+def _csv_file(path: Path, source: Source, unit: Unit) -> RowFile:
+    """The columns by the first separator with which the header has those that are wanted."""
+    reasons = []
+    for separator in _SEPARATORS:
+        try:
+            item, user = _chosen(source, unit, _csv_columns(path, separator))
+        except BadRequest as refused:
+            reasons.append(refused)
+        else:
+            return RowFile(path, "csv", user, item, separator, source.query or "")
+    raise reasons[0]
+
+
+def _csv_columns(path: Path, separator: str) -> list[str]:
+    with path.open("rb") as raw:
+        try:
+            return csv_header(as_utf8(unpacked(path, raw)), separator)
+        except (EOFError, UnicodeError, zlib.error):
+            return []
+
+
+def _check_utf8(path: Path) -> None:
+    """JSON Lines in UTF-16, which their first bytes tell, would all be malformed."""
+    with path.open("rb") as raw:
+        try:
+            start = unpacked(path, raw).read(2)
+        except DAMAGE:
+            return
+    if start in (BOM_UTF16_LE, BOM_UTF16_BE):
+        raise BadRequest(
+            f"the file {str(path)!r} is in UTF-16, and JSON Lines have to be in UTF-8: convert it"
+        )
+
+
+def unpacked(path: Path, raw: IO[bytes]) -> IO[bytes]:
+    """The content of a file whose bytes are `raw`: unpacked where its name ends in .gz."""
+    return cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if path.suffix.lower() == ".gz" else raw
