@@ -1,7 +1,7 @@
-"""docker-compose.yml, the Dockerfile and stream.example.toml name what exists, and leave nothing open.
+"""docker-compose.yml and the Dockerfile name what exists, and leave nothing open.
 
 There is no container engine in continuous integration.  So the file's form is checked here, also by what Docker Compose
-loads it with, where Go can build that, and the commands of the services run against the embedded servers.
+loads it with, where Go can build that; `test_compose_services.py` runs the commands of the services.
 """
 
 import itertools
@@ -9,66 +9,33 @@ import json
 import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
-import sys
-import time
-import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from kafka import KafkaConsumer, KafkaProducer
-from redis import Redis
-from redis.exceptions import AuthenticationError, BusyLoadingError
-from redis.exceptions import ConnectionError as RedisConnectionError
 
-from stream_dp.config.events_section import EventsSection
-from stream_dp.config.reading import ENVIRONMENT_PREFIX, load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings
-from stream_dp.dev.child_process import spawn, stop_owned
-from stream_dp.dev.child_process import wait_until as wait_until_ready
 from stream_dp.dev.redis_server import server_binary
-from stream_dp.dev.servers import start_broker
-from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.jobs.request import JOBS
-from stream_dp.kafka import log
-from stream_dp.releases.release import decode_release
 from tests.apache_kafka import server as apache_kafka
 from tests.docs.commands import NoSuchCommandLine, parse
-from tests.system.waiting import GIVE_UP_SECONDS, wait_until
-
-ROOT = Path(__file__).parents[2]
-COMPOSE = ROOT / "docker-compose.yml"
-PASSWORD = "0123456789abcdef"
-SECRETS = {"REDIS_PASSWORD", "OPERATOR_TOKEN", "GRAFANA_PASSWORD"}
-TEXT = re.sub(r"^ *#.*$", "", COMPOSE.read_text(), flags=re.MULTILINE)
-FILE: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
-SERVICES: dict[str, dict[str, Any]] = FILE["services"]
-PUBLIC = ["dashboard", "table"]
-"""What reads public topics only."""
-OWN = {name: service for name, service in SERVICES.items() if "build" in service}
-OF_GROUP = "intake", "shard", "merge"
-"""What runs beside the worker where a group reads the events."""
-
-_VARIABLE = re.compile(r"\$\{([A-Z_]+)(:\?[^}]+)?[^}]*\}|\$([A-Za-z_]\w*)")
-
-
-def with_password(text: str) -> str:
-    """`text` as Compose fills it in."""
-    return _VARIABLE.sub(PASSWORD, text)
-
-
-def environment(service: str, **instead: str) -> dict[str, str]:
-    """The environment of a service, with some of its values replaced by what is reachable here."""
-    written = {name: with_password(str(value)) for name, value in SERVICES[service]["environment"].items()}
-    assert instead.keys() <= written.keys()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
-    return kept | written | instead
+from tests.docs.compose import (
+    COMPOSE,
+    FILE,
+    OF_GROUP,
+    OWN,
+    PASSWORD,
+    PUBLIC,
+    ROOT,
+    SECRETS,
+    SERVICES,
+    TEXT,
+    VARIABLE,
+    environment,
+)
 
 
 def test_there_are_servers_and_a_worker() -> None:
@@ -205,7 +172,7 @@ def test_ports_are_published_on_loopback_only() -> None:
 
 
 def test_there_is_no_default_password() -> None:
-    for variable in _VARIABLE.finditer(TEXT):
+    for variable in VARIABLE.finditer(TEXT):
         assert variable[2], f"{variable[0]} has no :? that stops Compose when it is not set"
     assert "${REDIS_PASSWORD:?" in SERVICES["redis"]["command"][2]
 
@@ -263,7 +230,7 @@ def test_compose_insists_on_every_password(
 
 
 def test_no_other_variable_is_filled_in() -> None:
-    assert {variable[1] for variable in _VARIABLE.finditer(TEXT)} == SECRETS
+    assert {variable[1] for variable in VARIABLE.finditer(TEXT)} == SECRETS
 
 
 def test_the_head_of_the_file_makes_every_secret() -> None:
@@ -278,28 +245,6 @@ def test_the_head_of_the_file_makes_every_secret() -> None:
     found = dict(line.split("=") for line in made.stdout.splitlines())
     assert found.keys() == SECRETS
     assert all(len(secret) == 64 for secret in found.values())
-
-
-def test_the_example_settings_show_every_setting_with_its_default() -> None:
-    text = (ROOT / "stream.example.toml").read_text()
-    shown = tomllib.loads(re.sub(r"^# (?=[a-z_]+ = )", "", text, flags=re.MULTILINE))
-    defaults = Settings(stream=shown["stream"])
-    names = set(Settings.__struct_fields__) - {"mapping"}
-    assert shown == {name: getattr(defaults, name) for name in names if getattr(defaults, name) is not None}
-    examples = tomllib.loads("\n".join(re.findall(r"^#     (\w+ = .*)", text, flags=re.MULTILINE)))
-    assert names == set(shown) | set(examples)
-    values = shown | examples | {"unit": "user"}  # where items_per_user takes the place of items_per_event
-    del values["items_per_event"]
-    assert load_settings(None, {}, stream="shop", mechanism="window", window=values.pop("window")) is not None
-    assert load_settings(None, {}, **values) is not None
-    assert load_settings(ROOT / "stream.example.toml", {}) == defaults
-
-
-def test_the_example_settings_show_every_setting_of_the_section_events() -> None:
-    text = (ROOT / "stream.example.toml").read_text()
-    section = tomllib.loads("\n".join(re.findall(r"^#   (\w+ = .*)", text, flags=re.MULTILINE)))
-    assert set(section) == set(EventsSection.__struct_fields__)
-    assert load_settings(None, {}, stream="shop", events={"items": section["items"], "user": section["user"]})
 
 
 def test_the_image_copies_what_exists_and_runs_without_privileges() -> None:
@@ -317,161 +262,3 @@ def test_the_image_copies_what_exists_and_runs_without_privileges() -> None:
     assert int(user) > 0
     assert 'ENTRYPOINT ["stream-dp"]' in lines
     assert sum(line.startswith("FROM ") for line in lines) == 2
-
-
-@pytest.fixture
-def guarded_redis(tmp_path: Path) -> Iterator[str]:
-    """The address of a server that runs the very command of the `redis` service; only its place differs."""
-    program, *options = [with_password(word) for word in SERVICES["redis"]["command"]]
-    assert program == "valkey-server"
-    (port, _), folder = apache_kafka.free_ports(), tmp_path / "redis"
-    folder.mkdir()
-    here: list[str | Path] = ["--port", str(port), "--bind", "127.0.0.1", "--dir", folder]
-    process = spawn([server_binary(), *options, *here], folder / "server.log", owned=True)
-    try:
-        url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
-        wait_until_ready(lambda: _answers(url), process, folder / "server.log", "the redis service")
-        yield url
-    finally:
-        stop_owned(process)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with Redis.from_url(url) as client:
-            return bool(client.ping())
-    except (RedisConnectionError, BusyLoadingError):
-        return False
-
-
-def test_the_redis_service_wants_its_password_and_writes_before_it_answers(guarded_redis: str) -> None:
-    stranger = Redis.from_url(guarded_redis.replace(f":{PASSWORD}@", ""))
-    with stranger, pytest.raises(AuthenticationError):
-        stranger.get("stream_dp:{shop}:key")
-    with Redis.from_url(guarded_redis) as client:
-        wanted = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
-        assert client.config_get(*wanted) == wanted
-
-
-def healthy(service: str, ports: dict[str, str], folder: Path, own: dict[str, str]) -> bool:
-    """Whether the service's own health check passes, in its folder and environment, with the ports of this machine.
-
-    It is a process, which takes time from those that start, so it is left out while nobody listens, and is not begun
-    again at once.
-    """
-    kind, program, *check = OWN[service]["healthcheck"]["test"]
-    assert (kind, program) in (("CMD", "python"), ("CMD", "stream-dp"))
-    if program == "stream-dp":
-        check = ["-m", "stream_dp.cli", *check]
-    else:
-        [there] = re.findall(r"127\.0\.0\.1:(\d+)/", check[-1])
-        check[-1] = check[-1].replace(f":{there}/", f":{ports[there]}/")
-        with socket.socket() as visitor:
-            if visitor.connect_ex(("127.0.0.1", int(ports[there]))):
-                return False
-    checked = subprocess.run([sys.executable, *check], cwd=folder, env=own, capture_output=True)
-    well = checked.returncode == 0
-    time.sleep(0 if well else 0.3)
-    return well
-
-
-@contextmanager
-def started(
-    service: str, folder: Path, reachable: dict[str, str], replica: int = 1
-) -> Iterator[Callable[[], None]]:
-    """A service on its very command and environment; the addresses are those of this machine.
-
-    Gives a function that waits until the service is healthy.
-    """
-    ports: dict[str, str] = {}
-
-    def here(word: str) -> str:
-        if word in ("8080", "6066", "9464", "9465"):
-            return ports.setdefault(word, str(apache_kafka.free_ports()[0]))
-        return "127.0.0.1" if word == "0.0.0.0" else word
-
-    words = [here(word) for word in OWN[service]["command"]]
-    own = {name: here(str(value)) for name, value in SERVICES[service]["environment"].items()}
-    own |= {name: value for name, value in reachable.items() if name in own}
-    own = environment(service, **{name: with_password(value) for name, value in own.items()})
-    told = folder / f"{service}-{replica}.log"
-    with told.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "stream_dp.cli", *words],
-            cwd=folder,
-            env=own,
-            stdout=output,
-            stderr=output,
-        )
-
-    def is_well() -> bool:
-        assert process.poll() is None, told.read_text()
-        return healthy(service, ports, folder, own)
-
-    def wait() -> None:
-        wait_until(is_well, lambda: f"{service} is not healthy:\n{told.read_text()}")
-
-    try:
-        yield wait
-    finally:
-        process.terminate()
-        process.wait(GIVE_UP_SECONDS)
-    assert PASSWORD.encode() not in told.read_bytes()
-    assert b"Traceback" not in told.read_bytes()
-    assert process.returncode in (0, -signal.SIGTERM)
-
-
-def test_our_services_run_on_their_own_commands_and_environments(guarded_redis: str, tmp_path: Path) -> None:
-    """All of them at once, until every health check passes and an event has become a release."""
-    broker = start_broker(tmp_path / "kafka")
-    (tmp_path / "stream.toml").write_text((ROOT / "stream.example.toml").read_text())
-    reachable = {"STREAM_DP_KAFKA": broker.address, "STREAM_DP_REDIS": guarded_redis}
-    try:
-        with Redis.from_url(guarded_redis) as redis:
-            JournaledLedger(broker.address, redis, "shop.events").set_budget(2.0, 1e-5, "event")
-        with ExitStack() as services:
-            alone = [name for name in OWN if name not in OF_GROUP]
-            waits = [services.enter_context(started(name, tmp_path, reachable)) for name in alone]
-            for wait in waits:
-                wait()
-            with KafkaProducer(bootstrap_servers=broker.address, enable_idempotence=True) as producer:
-                producer.send("shop.events", b'{"items": ["tea"]}').get(GIVE_UP_SECONDS)
-            with KafkaConsumer(
-                "shop.releases", bootstrap_servers=broker.address, auto_offset_reset="earliest"
-            ) as consumer:
-                [[record]] = consumer.poll(int(1000 * GIVE_UP_SECONDS), max_records=1).values()
-            assert decode_release(record.value).round == 1
-    finally:
-        broker.stop()
-
-
-def test_the_profile_group_reads_on_its_own_commands(guarded_redis: str, tmp_path: Path) -> None:
-    """As many of each as the file says; every health check passes, and events in 12 partitions become releases."""
-    broker = start_broker(tmp_path / "kafka")
-    page = (ROOT / "docs" / "operations" / "intake.md").read_text()
-    settings = re.findall(r"```toml\n(stream = .*?)```", page, flags=re.DOTALL)[0]  # later: of a copied topic
-    (tmp_path / "stream.toml").write_text(settings)
-    reachable = {"STREAM_DP_KAFKA": broker.address, "STREAM_DP_REDIS": guarded_redis}
-    try:
-        with Redis.from_url(guarded_redis) as redis:
-            JournaledLedger(broker.address, redis, "shop.events").set_budget(2.0, 1e-5, "event")
-        log.create_topics(broker.address, "shop.events", partitions=12)
-        with ExitStack() as services:
-            services.enter_context(started("worker", tmp_path, reachable))()
-            waits = [
-                services.enter_context(started(name, tmp_path, reachable, replica))
-                for name in OF_GROUP
-                for replica in range(1, 1 + SERVICES[name].get("deploy", {}).get("replicas", 1))
-            ]
-            for wait in waits:
-                wait()
-            with KafkaProducer(bootstrap_servers=broker.address) as producer:
-                for partition in range(12):
-                    producer.send("shop.events", b'{"items": ["tea"]}', partition=partition)
-            with KafkaConsumer(
-                "shop.releases", bootstrap_servers=broker.address, auto_offset_reset="earliest"
-            ) as consumer:
-                [[record]] = consumer.poll(int(1000 * GIVE_UP_SECONDS), max_records=1).values()
-            assert decode_release(record.value).round == 1
-    finally:
-        broker.stop()
