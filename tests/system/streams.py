@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,10 +16,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Union
 
-import msgspec
 import numpy as np
-from kafka import KafkaAdminClient
-from kafka.consumer.fetcher import ConsumerRecord
 from redis import Redis
 
 from stream_dp.barriers.key import barrier_key
@@ -32,14 +28,14 @@ from stream_dp.events.barrier_chain import Barrier, BarrierChain, named
 from stream_dp.events.merged_log import LogEntry, merged
 from stream_dp.events.record import Record
 from stream_dp.events.rounds import events_of
-from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Output, Pipeline
 from stream_dp.releases.release import decode_release
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from stream_dp.workers.resume import NewEpoch
 from tests import redis_contents
-from tests.system.broker_clients import all_records, end_of, new_producer, producer_of
-from tests.system.waiting import GIVE_UP_SECONDS, wait_until
+from tests.system.broker_clients import end_of
+from tests.system.stream_topics import StreamTopics
+from tests.system.waiting import wait_until
 from tests.system.worker_process import PROCESSES, Interruption, run_worker
 
 Part = tuple[int, int]
@@ -47,83 +43,16 @@ AnyWorker = Union[BaseProcess, "subprocess.Popen[bytes]"]
 
 
 @dataclass
-class DeadLetterRecord:
-    """One record of the dead-letter topic with its headers."""
+class Stream(StreamTopics):
+    """The workers, the topics and the Redis keys of one stream."""
 
-    key: bytes | None
-    value: bytes | None
-    headers: dict[str, str]
-
-
-@dataclass
-class Stream:
-    """The topics and the Redis keys of one stream, with its three topics made."""
-
-    settings: Settings
     folder: Path
     workers: list[AnyWorker] = field(default_factory=list)
-    configured: set[str] = field(default_factory=set)
 
     @property
     def log_file(self) -> Path:
         """What every worker of this stream has logged."""
         return self.folder / f"{self.settings.stream}.log"
-
-    def create_topics(self, partitions: int = 1) -> None:
-        """What a worker does at its first start; here so that events can be fed before it."""
-        own = self.settings
-        log.create_topics(own.kafka, own.events, partitions=partitions)
-        log.create_topics(own.kafka, own.releases, own.dead_letters)
-
-    def feed(self, values: Sequence[bytes | None], key: bytes | None = None, partition: int = 0) -> None:
-        """Append events to a partition, and wait until the broker has them."""
-        now = time.time_ns() // 1_000_000
-        self.write(self.settings.events, [Record(0, now, key, value, partition) for value in values])
-
-    def spread(self, values: Sequence[bytes | None], partitions: int) -> None:
-        """Append events to so many partitions in turn."""
-        now = time.time_ns() // 1_000_000
-        records = [Record(0, now, None, value, number % partitions) for number, value in enumerate(values)]
-        self.write(self.settings.events, records)
-
-    def write(self, topic: str, records: Sequence[Record]) -> None:
-        """Append records with their keys, values and timestamps to their partitions.
-
-        This client can send what others cannot: a record without key and value.
-        """
-        producer, failed = producer_of(self.settings.kafka), []
-
-        def delivered(error: object, _: object) -> None:
-            if error is not None:
-                failed.append(error)
-
-        for record in records:
-            producer.produce(
-                topic,
-                record.value,
-                record.key,
-                timestamp=record.timestamp,
-                partition=record.partition,
-                headers=list(record.headers),
-                on_delivery=delivered,
-            )
-            producer.poll(0)
-        assert (producer.flush(GIVE_UP_SECONDS), failed) == (0, [])
-
-    def rewrite(self, topic: str, records: Sequence[Record], **configs: str) -> None:
-        """Delete the topic and make it again with these records from offset 0 on; they are kept whatever their age."""
-        # The old one would go on counting where the old topic ended, or make the topic itself when it looks for it.
-        new_producer(self.settings.kafka)
-        with KafkaAdminClient(bootstrap_servers=self.settings.kafka) as admin:
-            admin.delete_topics([topic])
-            wait_until(lambda: topic not in admin.list_topics(), lambda: f"{topic} is not deleted")
-            kept = {"retention.ms": "-1", **configs}
-            partitions = 1 + max((record.partition for record in records), default=0)
-            options = {"num_partitions": partitions, "replication_factor": 1, "configs": kept}
-            admin.create_topics({topic: options})
-            admin.wait_for_topics([topic], int(1000 * GIVE_UP_SECONDS))
-        self.configured = self.configured - {topic} | ({topic} if configs else set())
-        self.write(topic, records)
 
     def start(
         self,
@@ -185,33 +114,6 @@ class Stream:
         """Everything that this stream's workers have logged."""
         return self.log_file.read_text() if self.log_file.exists() else ""
 
-    def events(self, partition: int = 0) -> list[Record]:
-        """A partition of the events topic."""
-        return self._read(self.settings.events, partition)
-
-    def releases(self) -> list[Record]:
-        """The releases topic."""
-        return self._read(self.settings.releases)
-
-    def _read(self, topic: str, partition: int = 0) -> list[Record]:
-        return [Record.of(record) for record in all_records(self.settings.kafka, topic, partition=partition)]
-
-    def dead_letters(self, at_least: int) -> list[DeadLetterRecord]:
-        """The dead-letter topic with its headers, once it holds `at_least` records."""
-        records: list[ConsumerRecord] = []
-
-        def enough() -> bool:
-            records[:] = all_records(self.settings.kafka, self.settings.dead_letters)
-            return len(records) >= at_least
-
-        wait_until(enough, lambda: f"{len(records)} dead letters instead of {at_least}")
-        return [
-            DeadLetterRecord(
-                record.key, record.value, {name: value.decode() for name, value in record.headers}
-            )
-            for record in records
-        ]
-
     def wait_until(self, condition: Callable[[], bool], worker: AnyWorker) -> None:
         """Return once `condition()`; fail when `worker` ends before."""
 
@@ -222,11 +124,6 @@ class Stream:
             return found
 
         wait_until(enough, lambda: f"it takes too long:\n{self.logged()}")
-
-    def last_round(self) -> int:
-        """That of the record at the end of the releases topic; 0 where there is none."""
-        held = all_records(self.settings.kafka, self.settings.releases, last_only=True)
-        return max(map(_round, held), default=0)
 
     def wait_until_round(self, round_number: int, worker: AnyWorker | None = None) -> None:
         """Return when the release of `round_number` is in the topic; fails if the worker ends or stands still."""
@@ -318,26 +215,6 @@ class Stream:
             )
         )
 
-    def add_partition(self) -> None:
-        """Give the events topic one partition more."""
-        topic = self.settings.events
-        with KafkaAdminClient(bootstrap_servers=self.settings.kafka) as admin:
-            wanted = len(admin.describe_topics([topic])[0]["partitions"]) + 1
-            admin.create_partitions({topic: wanted})
-            wait_until(
-                lambda: len(admin.describe_topics([topic])[0]["partitions"]) == wanted,
-                lambda: f"{topic} gets no partition",
-            )
-        new_producer(self.settings.kafka)  # the old one would hear of it only later
-
-    def ends(self) -> list[int]:
-        """Where each partition of the events topic ends."""
-        return [held.end for held in log.offsets_of_all(self.settings.kafka, self.settings.events)]
-
-    def barrier_records(self) -> list[tuple[int, bytes | None]]:
-        """The barriers topic: all that anybody wrote there, with its offsets."""
-        return [(record.offset, record.value) for record in self._read(self.settings.barriers)]
-
     def barrier(self) -> Barrier:
         """The barrier that closed the last round of the checkpoint, or the one before the epoch."""
         found = self.checkpoint().position.barrier
@@ -425,14 +302,6 @@ class Stream:
         for worker in self.workers:
             worker.kill()
             ended(worker)
-
-
-def _round(record: ConsumerRecord) -> int:
-    """The round of a release; 0 for a record that is none."""
-    try:
-        return decode_release(record.value or b"").round
-    except (msgspec.DecodeError, UnicodeError):
-        return 0
 
 
 def as_values(settings: Settings) -> dict[str, Any]:
