@@ -30,13 +30,15 @@ class LabelCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CountsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Part `part` of `parts` of what `partition` of the events topic brings to the round that a barrier closes.
 
-    The barrier is number `n` of its chain and has the digest `barrier`.  `bound` is how many distinct items of an event
-    were counted at most.  It stands in the partition of the counts topic that has the same number.
+    `n` and `tag` are those of the barrier's record.  The events from the offset `first` on were counted, up to the one
+    that the barrier names.  `bound` is how many distinct items of an event were counted at most.  It stands in the
+    partition of the counts topic that has the same number.
     """
 
     partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
     n: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
-    barrier: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}\\Z")]
+    tag: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}\\Z")]
+    first: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     part: Annotated[int, msgspec.Meta(ge=1, le=MOST_PARTS)]
     parts: Annotated[int, msgspec.Meta(ge=1, le=MOST_PARTS)]
     bound: Annotated[int, msgspec.Meta(ge=1)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState
-from stream_dp.events.barrier_chain import Barrier
+from stream_dp.events.barrier_chain import Barrier, bears
 from stream_dp.events.counts_record import CountsRecord, CountsRefused, decode_counts
 from stream_dp.events.log_digest import LogDigest, LogDigester
 from stream_dp.events.record import Record
@@ -118,12 +118,13 @@ class PartitionCounts:
         self._last = record.offset, place
         if found.n <= self.barrier.number:
             return  # of a round that is closed, or before the epoch
-        held = self._held.setdefault((found.n, found.barrier), _Held())
+        held = self._held.setdefault((found.n, found.tag), _Held())
         for other, offset, _ in held.parts.values():
-            if (other.parts, other.bound) != (found.parts, found.bound):
+            if _frame_of(other) != _frame_of(found):
                 raise self._refused(
                     record.offset,
-                    f"contradicts the one at offset {offset} about the parts or the bound of barrier {found.n}",
+                    f"contradicts the one at offset {offset} about the parts, the bound or the first offset of "
+                    f"barrier {found.n}",
                 )
         known = held.parts.get(found.part)
         if known is not None:
@@ -144,8 +145,17 @@ class PartitionCounts:
 
     def has(self, barrier: Barrier) -> bool:
         """Whether all that `barrier` closes has come; nothing has to where it does not name the partition."""
-        held = self._held.get((barrier.number, barrier.digest))
-        return self.number >= len(barrier.offsets) or (held is not None and held.is_whole)
+        return self.number >= len(barrier.offsets) or self._parts_of(barrier).is_whole
+
+    def _parts_of(self, barrier: Barrier) -> _Held:
+        """What has come of the round that `barrier`, the next one, closes.
+
+        Others of its number are of barriers that do not count.
+        """
+        for (number, tag), held in self._held.items():
+            if number == barrier.number and bears(barrier, self.barrier, tag):
+                return held
+        return _Held()
 
     def close(self, barrier: Barrier) -> PartOfRound | None:
         """See `PartitionIntake.close`; `has` says that it may be called.  Raises `CountsRefused`."""
@@ -173,15 +183,22 @@ class PartitionCounts:
 
     def _checked(self, barrier: Barrier) -> Counter[str]:
         """The counts of the round, once nothing in them is impossible."""
-        most = barrier.ends[self.number] - at(self.position.offsets, self.number)
+        first = at(self.position.offsets, self.number)
+        most = barrier.end_of(self.number) - first
         bound = self.epoch.mechanism.items_per_event
         counts, total = Counter[str](), 0
-        for found, offset, _ in self._held[barrier.number, barrier.digest].parts.values():
+        for found, offset, _ in self._parts_of(barrier).parts.values():
             if found.bound != bound:
                 raise self._refused(
                     offset,
                     f"was bounded at {found.bound} items an event, and the epoch counts {bound}: set the "
                     "engine's bound to items_per_event",
+                )
+            if found.first != first:
+                raise self._refused(
+                    offset,
+                    f"was counted from offset {found.first} on, and the round begins at offset {first}: where an epoch "
+                    "begins with barriers of its own, tell the engine this offset",
                 )
             for each in found.counts:
                 if each.label in counts:
@@ -218,6 +235,11 @@ class PartitionCounts:
             f"the record at offset {offset} of partition {self.number} of the topic {self._topic!r} {why}; nothing of "
             "it is counted: repair what writes there, and then the topic, as docs/operations/counts.md says"
         )
+
+
+def _frame_of(record: CountsRecord) -> tuple[int, int, int]:
+    """What all parts must agree about."""
+    return record.parts, record.bound, record.first
 
 
 def _pairs(record: CountsRecord) -> list[tuple[str, int]]:

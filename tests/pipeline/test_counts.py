@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.engine.epoch import Epoch
-from stream_dp.events.barrier_chain import Barrier
+from stream_dp.events.barrier_chain import Barrier, BarrierChain
 from stream_dp.events.counts_record import CountsRefused
 from stream_dp.events.log_digest import offset_of
 from stream_dp.events.merged_log import LogEntry
@@ -30,10 +30,15 @@ def partition_of(of: Epoch, number: int, *place: Any) -> PartitionCounts:
     return PartitionCounts(of, KEY, COUNTS, number, SHARDS, *place)
 
 
-def by_partition(entries: Sequence[LogEntry], partitions: int) -> list[list[bytes]]:
+def chain_of(of: Epoch) -> BarrierChain:
+    assert of.after_barrier is not None
+    return BarrierChain(KEY, "s", of.after_barrier)
+
+
+def by_partition(of: Epoch, entries: Sequence[LogEntry], partitions: int) -> list[list[bytes]]:
     """The counts topic, as the reference engine writes it."""
     topic: list[list[bytes]] = [[] for _ in range(partitions)]
-    for record in counted(entries, BOUND):
+    for record in counted(entries, chain_of(of), BOUND):
         topic[record["partition"]].append(encoded(record))
     return topic
 
@@ -80,17 +85,17 @@ def check(
 def test_counts_of_another_engine_release_what_one_worker_releases(seed: int, added: int) -> None:
     of = epoch_over(3)
     entries = log_of(of, seed, added)
-    check(of, entries, by_partition(entries, 3 + added), random.Random(seed))
+    check(of, entries, by_partition(of, entries, 3 + added), random.Random(seed))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_neither_order_nor_repeats_nor_barriers_that_do_not_count_change_a_release(seed: int) -> None:
     rng, of = random.Random(seed), epoch_over(3)
     entries = log_of(of, seed)
-    topic = by_partition(entries, 3)
+    topic = by_partition(of, entries, 3)
     for values in topic:
         values += rng.sample(values, 5)
-        values += [changed(value, barrier="f" * 32) for value in rng.sample(values, 5)]
+        values += [changed(value, tag="f" * 32) for value in rng.sample(values, 5)]
         rng.shuffle(values)
     check(of, entries, topic, rng)
 
@@ -116,6 +121,11 @@ def first_barrier(of: Epoch) -> Barrier:
     return _barrier_over(of, 4, 0, 0)[0]
 
 
+def first_tag(of: Epoch) -> str:
+    barrier = first_barrier(of)
+    return str(json.loads(chain_of(of).encode(barrier.due, barrier.offsets))["tag"])
+
+
 @pytest.mark.parametrize(
     ("fields", "refusal"),
     [
@@ -136,7 +146,9 @@ def first_barrier(of: Epoch) -> Barrier:
         ({"part": 2}, "part 2 of 1"),
         ({"parts": 10**9}, "holds no counts"),
         ({"n": 0}, "holds no counts"),
-        ({"barrier": "no digest"}, "holds no counts"),
+        ({"tag": "no tag"}, "holds no counts"),
+        ({"first": -1}, "holds no counts"),
+        ({"first": 1}, "was counted from offset 1 on, and the round begins at offset 0"),
         ({"v": 2}, "holds no counts"),
         ({"note": "x" * LARGEST_VALUE}, "more than 1048576 bytes"),
     ],
@@ -146,7 +158,8 @@ def test_what_cannot_be_is_refused_at_its_place(fields: Parsed, refusal: str) ->
     good = {
         "partition": 0,
         "n": 1,
-        "barrier": first_barrier(of).digest,
+        "tag": first_tag(of),
+        "first": 0,
         "part": 1,
         "parts": 1,
         "bound": BOUND,
@@ -166,14 +179,15 @@ def test_what_is_no_record_of_counts_is_refused(value: bytes | None) -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{"counts": []}, {"bound": 2}, {"parts": 3}, {"counts": [{"label": "b", "count": 1}]}],
+    [{"counts": []}, {"bound": 2}, {"parts": 3}, {"first": 1}, {"counts": [{"label": "b", "count": 1}]}],
 )
 def test_a_repeat_that_says_something_else_is_refused(other: Parsed) -> None:
     of = epoch_over(3)
     place = {
         "partition": 0,
         "n": 1,
-        "barrier": first_barrier(of).digest,
+        "tag": first_tag(of),
+        "first": 0,
         "part": 1,
         "parts": 2,
         "bound": BOUND,
@@ -185,7 +199,7 @@ def test_a_repeat_that_says_something_else_is_refused(other: Parsed) -> None:
 
 def test_a_label_in_two_parts_is_refused() -> None:
     of = epoch_over(3)
-    place = {"partition": 0, "n": 1, "barrier": first_barrier(of).digest, "parts": 2, "bound": BOUND}
+    place = {"partition": 0, "n": 1, "tag": first_tag(of), "first": 0, "parts": 2, "bound": BOUND}
     both = [encoded({**place, "part": part, "counts": [{"label": "a", "count": 1}]}) for part in (1, 2)]
     with pytest.raises(CountsRefused, match=r"offset 8 .* a label that barrier 1 has already"):
         ending(of, *both)
@@ -194,7 +208,7 @@ def test_a_label_in_two_parts_is_refused() -> None:
 def test_what_waits_is_bounded() -> None:
     """An engine whose barriers never count fills no memory."""
     intake = partition_of(epoch_over(3), 0)
-    place = {"partition": 0, "barrier": "0" * 32, "part": 1, "parts": 2, "bound": BOUND}
+    place = {"partition": 0, "tag": "0" * 32, "first": 0, "part": 1, "parts": 2, "bound": BOUND}
     labels = [{"label": f"{number:01000}", "count": 1} for number in range(900)]
 
     def fill() -> None:

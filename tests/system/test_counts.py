@@ -50,7 +50,8 @@ class Engine:
             return [(found[-1].offset + 1, found)] if found else []
 
         starts = [0] * PARTITIONS
-        return list(counted(merged(chain, stream.barrier_records(), events, *starts), BOUND))
+        log = merged(chain, stream.barrier_records(), events, *starts)
+        return list(counted(log, stream.chain(self._first), BOUND))
 
     def go_on(self) -> None:
         found = self.records()
