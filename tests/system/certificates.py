@@ -1,4 +1,8 @@
-"""A certificate authority for one test, and what it vouches for."""
+"""A certificate authority for one test, and what it vouches for.
+
+From Python 3.13 on, a certificate is trusted only with the extensions of RFC 5280: what the key of its authority may
+sign, and whose key signed it.
+"""
 
 import datetime
 from dataclasses import dataclass
@@ -11,6 +15,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _LIFETIME = datetime.timedelta(days=2)
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True)
@@ -29,16 +44,26 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
-        constraints = x509.BasicConstraints(ca=True, path_length=0)
-        signed = _unsigned(self._name, self._name, self._key).add_extension(constraints, critical=True)
+        public = self._key.public_key()
+        certificate = (
+            _unsigned(self._name, self._name, self._key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_SIGNS_CERTIFICATES, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        )
         self.file = folder / f"{name}.pem"
-        self.file.write_bytes(_pem(signed.sign(self._key, hashes.SHA256())))
+        self.file.write_bytes(_pem(certificate.sign(self._key, hashes.SHA256())))
 
     def certify(self, name: str, address: str = "127.0.0.1") -> Certificate:
         """A certificate for whoever is at the IP `address`."""
         key = ec.generate_private_key(ec.SECP256R1())
         place = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(address))])
-        certificate = _unsigned(_named(name), self._name, key).add_extension(place, critical=False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        certificate = (
+            _unsigned(_named(name), self._name, key)
+            .add_extension(place, critical=False)
+            .add_extension(issuer, critical=False)
+        )
         cert = _pem(certificate.sign(self._key, hashes.SHA256()))
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
