@@ -1,6 +1,6 @@
 """One shard's work without its topics: frames in, its part of every round out."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
 
@@ -8,6 +8,7 @@ from stream_dp.engine.counting import histogram_of
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
+from stream_dp.engine.window_histogram import WindowHistogram
 from stream_dp.pipeline.frames import SEAL_VERSION, Frame, FrameRefused, FramesLost, shards_of
 from stream_dp.pipeline.intake import Position
 from stream_dp.pipeline.partition_frames import FramesOfPartitions, PartitionFrame
@@ -35,14 +36,23 @@ class Shard:
         self.number, self.shards = number, shards
         self._position = position or Position(0)
         noise = epoch.noise(key)
+        self._noise = noise
         if state is None:
-            owners = shards_of(noise.label_ids(label.encode() for label in known.labels), shards)
-            mine = list(compress(known.labels, owners == number))
-            state = HistogramState.before_any_round(mine, shown=True)
+            state = HistogramState.before_any_round(self._mine(known.labels), shown=True)
         self.histogram = histogram_of(epoch.mechanism, noise, state, epoch.pruning)
         self._releaser = Releaser(epoch, key, self._position.released, known, (number, shards))
         self._parts: dict[int, Frame] = {}
         self._of_partitions = FramesOfPartitions(noise, epoch.mechanism.chain_rounds)
+
+    def begin_block(self, number: int, carried: Sequence[str]) -> None:
+        """See `Pipeline.begin_block`; `carried`: those of all shards."""
+        if not isinstance(self.histogram, WindowHistogram):
+            raise ValueError("only windows can begin with a later block")
+        self.histogram.begin_block(number, self._mine(carried))
+
+    def _mine(self, labels: Sequence[str]) -> list[str]:
+        owners = shards_of(self._noise.label_ids(label.encode() for label in labels), self.shards)
+        return list(compress(labels, owners == self.number))
 
     @property
     def round(self) -> int:

@@ -25,11 +25,11 @@ from stream_dp.sinks.framing import LARGEST_BATCH, Framing, rounds_per_batch
 from stream_dp.sinks.sending import Addressed, InFlight, packed, producer, stop_producer
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.verification.block_start import BlockStart
-from stream_dp.verification.rebuild import (
+from stream_dp.verification.rebuild import compared
+from stream_dp.verification.recorded import (
     Progress,
     RecordedEpoch,
     checkpoint_of,
-    compared,
     epoch_entries,
     last_released,
     published_parts,
