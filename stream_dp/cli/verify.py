@@ -83,7 +83,7 @@ def rebuild(
     trust: over another log, the worker would use noise twice.
 
     Of a stream with `mechanism = "window"`, the log of the last three blocks is enough, if none of the releases since
-    then is missing; without shards.
+    then is missing.
 
     [bold]Examples[/]
 
