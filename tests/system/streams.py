@@ -70,9 +70,12 @@ class Stream(StreamTopics):
         return worker
 
     def start_faust(
-        self, *command: str, stdin: int | None = None, **changed: Any
+        self, *command: str, stdin: int | None = None, terminal: int | None = None, **changed: Any
     ) -> "subprocess.Popen[bytes]":
-        """The Faust app in a process of its own: `stream-dp worker`, or what `command` (after `python`) says."""
+        """The Faust app in a process of its own: `stream-dp worker`, or what `command` (after `python`) says.
+
+        What it says is logged, or shown on a terminal.
+        """
         values = {**as_values(self.settings), **changed}
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STREAM_DP_")}
         environment |= {
@@ -81,7 +84,8 @@ class Stream(StreamTopics):
             if value is not None
         }
         words = command or ("-c", "from stream_dp.cli import main; main()", "worker")
-        with self.log_file.open("ab") as output:
+        with self.log_file.open("ab") as log_file:
+            output = log_file if terminal is None else terminal
             worker = subprocess.Popen(
                 [sys.executable, *words], stdin=stdin, stdout=output, stderr=output, env=environment
             )
