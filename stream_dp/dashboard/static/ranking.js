@@ -84,7 +84,7 @@ function drawScale() {
   if (largest > scale || largest < 0.6 * scale) scale = rounded(1.06 * largest);  // stands still between, for calm
   $("table").style.setProperty("--tau-at", (tau / scale).toFixed(4));
   $("table").classList.toggle("of-window", isOfWindow());
-  put($("axis-end"), tau / scale > 0.75 ? "" : whole(scale));
+  put($("axis-end"), whole(scale));
 }
 
 const isOfWindow = () => Boolean(view.window || view.shown.release.window);

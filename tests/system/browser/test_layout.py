@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import msgspec
+import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
@@ -32,6 +33,16 @@ return [...document.querySelectorAll("#facts dd:not(.meter)")].filter(each => {
   const end = text.getBoundingClientRect();
   return end.right > tile.right - 4 || each.scrollWidth > each.clientWidth + 1;
 }).map(each => each.textContent)
+"""
+
+_THRESHOLD_AND_END = """
+const places = [".axis", "#axis-tau", "#axis-end"];
+const [axis, threshold, end] = places.map(each => document.querySelector(each).getBoundingClientRect());
+return {
+  shows: end.width > 0 && end.top < axis.bottom,
+  apart: threshold.right <= end.left,
+  inside: threshold.right <= axis.right + 1,
+}
 """
 
 
@@ -64,6 +75,45 @@ def test_a_tile_holds_its_text_on_every_screen_and_a_wide_one_is_used(
         assert browser.execute_script(_OUTSIDE_THEIR_TILE) == [], width
     used = "return document.querySelector('main').getBoundingClientRect().width / innerWidth"
     assert browser.execute_script(used) > 0.95
+
+
+@pytest.mark.parametrize("largest", [44_664, 150])
+def test_the_threshold_is_never_written_over_the_end_of_the_axis(
+    dashboard: Running, stream: Stream, browser: Chrome, largest: int
+) -> None:
+    """The column of bars is narrowest just above a change of the layout; the threshold is 112."""
+    write(stream, release(1, {"a": largest, "b": 120}))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 1)
+    found = {}
+    for width in (833, 1_060, 1_200, 1_201, 1_280, 1_800, 1_887, 1_888, 1_920, 2_560):
+        size(browser, width, 900)
+        found[width] = browser.execute_script(_THRESHOLD_AND_END)
+    assert {width: each for width, each in found.items() if each["shows"] and not each["apart"]} == {}
+    assert {width: each for width, each in found.items() if not each["inside"]} == {}
+    assert found[2_560]["shows"]
+
+
+def test_on_a_wide_screen_the_chart_reaches_its_end_and_stays_beside_the_ranking(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    write(stream, release(1, many(200)))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 1)
+
+    def chart() -> dict[str, float]:
+        place = "return document.getElementById('chart').getBoundingClientRect().toJSON()"
+        found: dict[str, float] = browser.execute_script(place)
+        return found
+
+    size(browser, 2_560, 1_300)
+    wait_for(browser, lambda: 0 <= 1_300 - chart()["bottom"] < 60)
+    drawn = "return document.querySelector('#plot canvas').getBoundingClientRect().height"
+    wait_for(browser, lambda: browser.execute_script(drawn) > 800)
+    size(browser, 2_560, 800)
+    browser.execute_script("scrollTo(0, 400)")
+    wait_for(browser, lambda: browser.execute_script("return scrollY") == 400)
+    wait_for(browser, lambda: 0 <= chart()["top"] < chart()["bottom"] <= 800)
 
 
 def test_on_a_phone_what_rises_stands_before_the_ranking(
@@ -158,7 +208,7 @@ def test_a_card_of_a_result_cuts_no_row_and_has_one_epsilon(
 def test_a_stream_that_goes_on_for_ever_has_no_end_and_is_not_complete(
     dashboard: Running, stream: Stream, browser: Chrome
 ) -> None:
-    write(stream, msgspec.structs.replace(release(7, many(3)), horizon=None, window=1_000))
+    write(stream, msgspec.structs.replace(release(7, many(3)), horizon=None, window_rounds=1_000))
     browser.get(dashboard.url)
     wait_for_round(browser, 7)
     wait_for_text(browser, "badge", "Live")
