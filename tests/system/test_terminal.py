@@ -13,6 +13,7 @@ import termios
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ class Terminal:
         os.close(self.theirs)
         os.close(self._ours)
 
-    def start(self, stream: Stream, *words: str, program: str = "", **changed: object) -> None:
+    def start(self, stream: Stream, *words: str, program: str = "", **changed: Any) -> None:
         """Run `stream-dp` with these words in it, behind the statements of `program`."""
         self._command = stream.start_faust("-c", program + _PROGRAM, *words, terminal=self.theirs, **changed)
 
