@@ -174,8 +174,8 @@ def heading(release: Release, status: str) -> RenderableType:
 
 def how_far(release: Release) -> str:
     """The round, and how many there are, or which ones are counted where there is no last one."""
-    if release.window is not None:
-        return f"round {release.round:,}, the last {release.window:,} counted"
+    if release.window_rounds is not None:
+        return f"round {release.round:,}, the last {release.window_rounds:,} counted"
     return f"round {release.round:,} of {release.horizon:,}"
 
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
 from stream_dp.dashboard.results import Result
 from stream_dp.privacy.shown import Shown
@@ -59,7 +59,7 @@ class FrameRelease(Struct, frozen=True, kw_only=True):
     nonce: str
     round: int
     horizon: int | None
-    window: int | None
+    window_rounds: int | None = field(name="window")
     ts: str
     unit: str
     mechanism: str

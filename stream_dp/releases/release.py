@@ -42,8 +42,9 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     of every count of this round.  Where `shown` is "kept", a label is shown from the first released round on in which
     its noisy count is at least that round's `tau`, whatever its count is later; where it is "each-round", only in the
     rounds in which its count is.  `horizon` is the last round of the epoch, where it has one.  Where it has none, the
-    counts are those of the last `window` rounds, `shown` is "window", and a label is shown from the first round on in
-    which it has passed `tau` (by a count of its own: counters/window.py) until so many rounds after the last one.
+    counts are those of the last `window_rounds` rounds (in JSON `window`), `shown` is "window", and a label is shown
+    from the first round on in which it has passed `tau` (by a count of its own: counters/window.py) until so many
+    rounds after the last one.
     `items_per_user` is there where the unit is the user, or a user's day; `items_per_event` is then the same number,
     because no event can bring more.
     `previous` is the round that the epoch released before, 0 if none, and `tag` shows from which log the release came
@@ -74,7 +75,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     labels: list[str]
     counts: list[int]
     horizon: int | None = None
-    window: int | None = None
+    window_rounds: int | None = msgspec.field(name="window", default=None)
     items_per_user: int | None = None
     previous: int | None = None
     tag: str | None = None
@@ -85,7 +86,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raises ValueError for columns of different lengths, and unless it has either a horizon or a window."""
-        if (self.horizon is None) == (self.window is None):
+        if (self.horizon is None) == (self.window_rounds is None):
             raise ValueError("a release has either a horizon or a window")
         if any(
             column is not None and len(column) != len(self.labels) for column in (self.since, self.totals)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
+    from stream_dp.releases.windows import Window
+
 
 class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
     """A release with all its parts: `part` and `parts` are 1, `labels` and `counts` are complete.
@@ -84,6 +86,19 @@ class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
             from stream_dp.releases.estimates.intervals import intervals
 
         return intervals(self, self.showings, confidence)
+
+    def window(self, since: "WholeRelease | None" = None) -> "Window":
+        """What happened after `since`, an earlier release of the stream: counts, their noise and 95% intervals.
+
+        Without one, since the epoch began.  It is the difference of the two releases, so it costs no privacy.
+
+        Raises ValueError where `since` is later or of another epoch, unless this epoch carries the totals of that one
+        on, and a `Refused` where the releases count the last rounds only, and are windows already.
+        """
+        with needs_extra("a window", "estimates"):
+            from stream_dp.releases.windows import window_between
+
+        return window_between(self, since)
 
     def to_arrow(self, confidence: float = 0.95) -> "pyarrow.Table":
         """A table of Arrow with a row a label, largest count first: `label`, `count`, `low` and `high`.

@@ -27,10 +27,10 @@ from stream_dp.releases.estimates.differences import (
 )
 from stream_dp.releases.estimates.showings import Showing
 from stream_dp.releases.totals import totals_of
-from stream_dp.releases.whole_release import WholeRelease
 
 if TYPE_CHECKING:
     from stream_dp.releases.subscription import Subscription
+    from stream_dp.releases.whole_release import WholeRelease
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -238,10 +238,10 @@ def window_between(release: WholeRelease, older: WholeRelease | None, complete: 
 
     Raises ValueError where the two are of different epochs, unless the newer one carries on the totals of the older.
     """
-    if release.window is not None:
+    if release.window_rounds is not None:
         raise AlreadyWindows(
-            f"the releases of {release.stream!r} count the last {release.window:,} rounds already: a window of windows "
-            "means nothing"
+            f"the releases of {release.stream!r} count the last {release.window_rounds:,} rounds already: a window of "
+            "windows means nothing"
         )
     if older is None:
         low, high = release.intervals()

@@ -113,10 +113,10 @@ def _component(kind: type[msgspec.Struct], shape: Node, notes: Node) -> Node:
         of_record = json.loads((NOTES / f"{_RECORDS[kind]}.json").read_text())["properties"]
         notes["properties"] = {
             field: of_record.get(field, {}) | notes.get("properties", {}).get(field, {})
-            for field in kind.__struct_fields__
+            for field in kind.__struct_encode_fields__
         }
     fields = msgspec.structs.fields(kind)
-    required = [field.name for field in fields if field.default is not UNSET]
+    required = [field.encode_name for field in fields if field.default is not UNSET]
     return noted(shape, notes, kind.__name__) | {"required": required}
 
 

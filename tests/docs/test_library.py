@@ -15,7 +15,12 @@ def test_the_examples_run(
     names: dict[str, object] = {}
     for example in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
         exec(compile(example, "library.md", "exec"), names)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["clicks.key", "customers.key", "shop.key"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "clicks.key",
+        "customers.key",
+        "orders.key",
+        "shop.key",
+    ]
     told = capsys.readouterr().out
     assert "'tea'" in told
     assert "count" in told

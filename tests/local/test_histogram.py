@@ -22,6 +22,7 @@ from stream_dp.engine.epoch import Epoch
 from stream_dp.events.record import Record
 from stream_dp.local.key_file import KeyFile
 from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.releases.estimates.differences import window_sd
 from stream_dp.releases.whole_release import WholeRelease
 
 LOOSE: dict[str, Any] = {"epsilon": 30.0, "delta": 1e-2, "horizon": 1023, "items_per_event": 3}
@@ -327,6 +328,30 @@ def test_a_release_becomes_a_table(key: Path) -> None:
     assert release.to_polars()["label"].to_list() == release.labels
     narrow = release.to_arrow(0.5).to_pylist()
     assert all(mine["high"] < wide["high"] for mine, wide in zip(narrow, table.to_pylist(), strict=True))
+
+
+def test_a_window_is_what_happened_after_an_earlier_release(key: Path) -> None:
+    releases = released(EVENTS, key)
+    older, newest = releases[39], releases[-1]
+    window = newest.window(older)
+    both = [label for label in newest.labels if label in older.histogram]
+    assert window.histogram == {label: newest.histogram[label] - older.histogram[label] for label in both}
+    assert window.histogram["tea"] == pytest.approx(40, abs=6 * window.sd)
+    assert (window.since, window.release, window.complete) == (older, newest, True)
+    assert window.sd == pytest.approx(window_sd(newest, older.round))
+    assert all(
+        low < count < high for low, count, high in zip(window.low, window.counts, window.high, strict=True)
+    )
+    assert newest.window().histogram == newest.histogram
+    assert newest.window().sd == newest.sd
+    with pytest.raises(ValueError, match="the older one first"):
+        older.window(newest)
+
+
+def test_there_is_no_window_between_two_streams(key: Path, tmp_path: Path) -> None:
+    other = released(EVENTS, tmp_path / "other.key")[0]
+    with pytest.raises(ValueError, match="of one epoch"):
+        released(EVENTS, key)[-1].window(other)
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def wait_until_unmetered(dashboard: Running) -> None:
 
 
 def as_dict(shown: Release | None) -> dict[str, Any]:
-    assert shown is not None
-    return {name: getattr(shown, name) for name in shown.__struct_fields__}
+    found: dict[str, Any] = msgspec.to_builtins(shown)
+    return found
 
 
 def connections(process: int | None) -> tuple[list[int], list[int]]:

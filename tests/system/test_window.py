@@ -44,7 +44,7 @@ def test_a_killed_worker_goes_on_with_the_same_windows(stream: Stream) -> None:
     assert stream.run(until_round=200) == 0
     stream.check_everything()
     releases = [decode_release(record.value or b"") for record in stream.releases()]
-    assert {(each.window, each.horizon, each.shown) for each in releases} == {(WINDOW, None, "window")}
+    assert {(each.window_rounds, each.horizon, each.shown) for each in releases} == {(WINDOW, None, "window")}
     often = [next(iter(each.labels), None) for each in releases]
     assert {f"lately {number}" for number in range(6)} <= {*often}, "each of them led for a while"
     assert "lately 0" not in releases[-1].labels, "what nobody brings any more is shown no more"
