@@ -148,6 +148,10 @@ assert missing == {
     ("watch", "notebook]'"), ("what_if", "notebook]'"),
     *((name, "local]'") for name in ("calibrate", "histogram", "label_votes", "run", "set_union", "top_k")),
 }, missing
+from typer.testing import CliRunner
+from stream_dp.cli import app
+ran = CliRunner().invoke(app, ["--help"])
+assert ran.exit_code == 0, ran.exception
 """
     assert set(run(program, NOT_THE_CLIENTS + ONLY_POSIX).split()) >= CLIENT
 

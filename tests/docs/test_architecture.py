@@ -80,3 +80,39 @@ def test_every_folder_of_the_package_has_tests_at_the_same_place() -> None:
 def test_every_folder_of_the_tests_is_one_of_the_package_or_says_what_it_is() -> None:
     strangers = {name for name in folders(ROOT / "tests") if name.partition("/")[0] not in OF_NO_FOLDER}
     assert strangers <= folders(ROOT / "stream_dp")
+
+
+LONG = 400
+ONE_IDEA = {
+    "stream_dp/store/checkpoints.py": "how a checkpoint is written and read, in one transaction each",
+    "stream_dp/verification/rebuild.py": "the releases of an epoch, computed again from what is recorded",
+    "stream_dp/workers/intake.py": "a member of the group that reads the events: what it owns, sends and saves",
+    "tests/batch/test_sequential_set_union.py": "the two unions that depend on the order of users",
+    "tests/counters/test_blt.py": "the law of the noise of one counter",
+    "tests/counters/test_honaker.py": "the law of the noise of one counter",
+    "tests/system/test_jobs.py": "a job is answered once and charged once, whatever happens",
+    "tests/system/test_rights.py": "what each role may do in Kafka",
+}
+"""The files of more lines that hold one idea all the same, and which."""
+
+
+def long_files(root: Path) -> set[str]:
+    """Our own scripts and modules of more than `LONG` lines."""
+    files = [path for suffix in ("py", "js") for path in root.glob(f"[!.]*/**/*.{suffix}")]
+    return {
+        path.relative_to(root).as_posix()
+        for path in files
+        if not {"vendor", "build"} & {*path.relative_to(root).parts}
+        and len(path.read_bytes().splitlines()) > LONG
+    }
+
+
+def test_no_long_file_holds_more_than_one_idea() -> None:
+    assert long_files(ROOT) - ONE_IDEA.keys() == set(), "part it by idea"
+
+
+def test_a_long_file_would_be_noticed(tmp_path: Path) -> None:
+    for name, lines in (("a/short.py", LONG), ("a/b/long.py", LONG + 1), ("a/vendor/theirs.js", LONG + 1)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n" * lines)
+    assert long_files(tmp_path) == {"a/b/long.py"}
