@@ -23,6 +23,15 @@ const draw = CanvasRenderingContext2D.prototype.fillText;
 CanvasRenderingContext2D.prototype.fillText = function (...all) { words.push(all[0]); return draw.apply(this, all); };
 """
 
+_WATCH_GROUND = """
+window.shaded = [];
+const fill = CanvasRenderingContext2D.prototype.fillRect;
+CanvasRenderingContext2D.prototype.fillRect = function (...all) {
+  shaded.push(this.fillStyle);
+  return fill.apply(this, all);
+};
+"""
+
 
 def legend(browser: Chrome) -> list[str]:
     found: list[str] = browser.execute_script(
@@ -117,6 +126,26 @@ def test_it_goes_back_to_the_epoch_before_and_marks_where_this_one_begins(
     of_page(browser, "past", "page.lookBack('round=4&epoch=2')")
     wait_for_round(browser, 4)
     assert (len(drawn(browser)["x"]), drawn(browser)["begins"]) == (34, [30])
+
+
+def test_where_nothing_was_released_for_long_the_ground_is_shaded(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    hour = 60 * MINUTE
+    later = [
+        msgspec.structs.replace(each, ts=iso_timestamp(NOON + hour + MINUTE * each.round))
+        for each in each_minute(stream, 11, 20)
+    ]
+    stream.write(stream.settings.releases, records(each_minute(stream, 1, 10) + later))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 20)
+    wait_for(browser, lambda: len(drawn(browser)["x"]) == 20)
+    begins = NOON / 1000 + 600
+    assert drawn(browser)["gaps"] == [[begins, begins + 3_660]]
+    browser.execute_script(_WATCH_GROUND)
+    of_page(browser, "state", "page.changed(true)")
+    ground = of_page(browser, "dom", "page.style('--track')")
+    wait_for(browser, lambda: ground in browser.execute_script("return shaded"))
 
 
 def test_a_link_restores_what_is_seen(dashboard: Running, stream: Stream, browser: Chrome) -> None:
