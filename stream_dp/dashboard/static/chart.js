@@ -125,11 +125,16 @@ function walk(event) {
   plot.setCursor({ left: plot.valToPos(shown.x[Math.max(0, Math.min(last, to))], "x"), top: 0 });
 }
 
+function redraw() {
+  plot?.redraw(false);
+}
+
 export function startChart() {
   $("plot").addEventListener("keydown", walk);
   $("plot").addEventListener("blur", () => plot?.setCursor({ left: -10, top: -10 }));
   new ResizeObserver(() => plot?.setSize(size())).observe($("plot"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot?.redraw(false));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  new MutationObserver(redraw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
 }
 
 export function drawn() {

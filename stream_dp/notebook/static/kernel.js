@@ -7,6 +7,10 @@ let asked = 0, wanted = document.documentElement.dataset.query;
 for (const link of document.querySelectorAll("[data-of-server]")) link.removeAttribute("href");  // nobody serves what it leads to
 window.addEventListener("message", ({ source, data }) => {
   if (source !== parent) return;
+  if (data.theme !== undefined) {
+    document.documentElement.dataset.theme = data.theme;  // the notebook's has been switched
+    return;
+  }
   waiting.get(data.number)?.(data);
   waiting.delete(data.number);
 });

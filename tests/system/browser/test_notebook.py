@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,15 @@ from selenium.webdriver.support.ui import Select
 
 import stream_dp
 from tests.dashboard.chromium import prefer
-from tests.dashboard.page import expected_rows, rows, shown_rows, text, wait_for, wait_for_round
+from tests.dashboard.page import (
+    expected_rows,
+    rows,
+    shown_rows,
+    text,
+    wait_for,
+    wait_for_round,
+    wait_until_drawn,
+)
 from tests.dashboard.running import PATIENCE
 from tests.example_releases import release
 from tests.notebook.host import comms, shown
@@ -100,6 +109,36 @@ def test_it_has_the_theme_of_jupyterlab(stream: Stream, browser: Chrome, light: 
         assert browser.execute_script("return document.documentElement.dataset.theme") == theme
         drawn = "return getComputedStyle(document.body).colorScheme"
         assert browser.execute_script(drawn) == theme
+
+
+def drawn_in(browser: Chrome, theme: str) -> bool:
+    return bool(browser.execute_script("return getComputedStyle(document.body).colorScheme") == theme)
+
+
+def has_changed(browser: Chrome, script: str, before: str) -> bool:
+    """What a script returns is not what it was."""
+    return bool(browser.execute_script(script) != before)
+
+
+def test_it_follows_the_theme_that_is_switched_while_it_is_open(stream: Stream, browser: Chrome) -> None:
+    """Nothing is loaded anew, and the chart is drawn in the other colours though nothing is released."""
+    write(stream, release(1, {"tea": 400}), release(2, {"tea": 420}))
+    prefer(browser, "light")
+    with chart(browser, stream):
+        wait_for_round(browser, 2)
+        wait_for(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, "#plot canvas")) == 1)
+        browser.execute_script("window.isTheSame = true")
+        picture = "return document.querySelector('#plot canvas').toDataURL()"
+        for light, theme in (("false", "dark"), ("true", "light"), ("false", "dark")):
+            wait_until_drawn(browser)
+            before = browser.execute_script(picture)
+            browser.switch_to.default_content()
+            browser.execute_script(f"document.body.dataset.jpThemeLight = '{light}'")
+            enter(browser)
+            wait_for(browser, partial(drawn_in, browser, theme))
+            wait_for(browser, partial(has_changed, browser, picture, before))
+        assert browser.execute_script("return window.isTheSame")
+        assert not browser.find_element(By.ID, "theme").is_displayed()
 
 
 def test_the_page_sees_nothing_of_the_notebook(stream: Stream, browser: Chrome) -> None:
