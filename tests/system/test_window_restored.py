@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.events.record import Record
 from stream_dp.releases.release import Release, decode_release
+from stream_dp.verification.block_place import PartitionPlaces
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.republish import republish
 from stream_dp.verification.verify import Verdict
@@ -190,6 +191,54 @@ def test_nothing_is_written_over_another_log(stream: Stream) -> None:
         with stream.redis() as redis, pytest.raises(EpochRefused, match="nothing was written"):
             republish(stream.settings, redis)
     assert values(stream.releases()) == values(records[:-5])
+
+
+def moved(events: list[Record]) -> list[Record]:
+    """A log with one more record before the last blocks, so that these begin one place later."""
+    put_in = events[0]._replace(value=b'{"items": ["put in"]}')
+    return [*events[: FIRST - 1], put_in, *events[FIRST - 1 :]]
+
+
+def test_blocks_that_somebody_moved_give_again_what_was_published_or_nothing(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a checkpoint, a gap and another record cannot be told apart before these blocks.  See guarantee.md."""
+    stream.feed(drifting(0, ROUNDS))
+    assert stream.run(until_round=ROUNDS) == 0
+    before, released = state_keys(stream), values(stream.releases())
+    attacked = moved(stream.events())
+    lose_state(stream)
+    with stream.redis() as redis:
+        for place in (
+            FIRST,
+            FIRST + WINDOW,
+            ROUNDS,
+        ):  # of the first round of these blocks, a later and the last one
+            edited = [*attacked]
+            edited[place] = edited[place]._replace(value=b'{"items": ["another"]}')
+            late = [*attacked]
+            late[place] = late[place]._replace(timestamp=late[place].timestamp + 1)
+            for log_now in (edited, late, [*attacked[:place], *attacked[place + 1 :]]):
+                stream.rewrite(stream.settings.events, log_now)
+                with pytest.raises(EpochRefused, match="nothing was rebuilt"):
+                    rebuild(stream.settings, redis)
+        assert not state_keys(stream).keys() & before.keys() - {b"key"}
+        stream.rewrite(stream.settings.events, attacked)
+        with (
+            monkeypatch.context() as patched
+        ):  # one that does not search takes the wrong place, and is refused
+            patched.setattr(PartitionPlaces, "by_releases", lambda places, rounds, _: places._least(rounds))
+            with pytest.raises(EpochRefused, match="nothing was rebuilt"):
+                rebuild(stream.settings, redis)
+        assert rebuild(stream.settings, redis).position.next_offset == ROUNDS + 1
+        after = state_keys(stream)
+        assert {name for name in before if before[name] != after[name]} <= {b"meta"}
+        assert republish(stream.settings, redis) == []
+    stream.feed(drifting(ROUNDS, ROUNDS + 10))
+    assert stream.run(until_round=ROUNDS + 10) == 0
+    again = stream.releases()
+    assert values(again)[:ROUNDS] == released, "no round that was published is released again"
+    assert [decode_release(record.value or b"").round for record in again] == [*range(1, ROUNDS + 11)]
 
 
 def values(records: list[Record]) -> list[bytes | None]:
