@@ -60,6 +60,7 @@ def test_windows_have_no_horizon_and_tell_their_noise_and_thresholds() -> None:
         assert report[value]["max"] == pytest.approx(max(values))
         assert report[value]["mean"] == pytest.approx(mean(values))
     assert report["mechanism"] == "window"
+    assert report["window"] == 12
     assert "horizon" not in report
     assert told(*words, mechanism=None) == report
     printed = run(*words).stdout
