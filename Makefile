@@ -23,7 +23,7 @@ WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-kafka chart spark coverage lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies clean
+.PHONY: help install demo test test-kafka chart spark quix coverage lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,8 +45,11 @@ test-kafka: install ## run the system tests that a broker could change against A
 chart: install .venv/.installed-chart ## render the Helm chart, compare it with the schemas of Kubernetes, and run what it runs
 	.venv/bin/python -m pytest tests/deploy/test_chart.py
 
-spark: install .venv/.installed-spark ## run jobs on Apache Spark, with the same results as in one process (needs Java 17)
+spark: install .venv/.installed-spark ## run jobs on Apache Spark, and let it count a stream, with the same results as here (needs Java 17 and Maven)
 	.venv/bin/python -m pytest tests/spark
+
+quix: install .venv/.quix ## let Quix Streams count a stream, with the same results as here (needs Java 17 and Maven)
+	.venv/bin/python -m pytest tests/quix
 
 coverage: install ## measure how much of the package the tests in one process run
 	$(PYTEST) --ignore tests/system --cov --cov-report term-missing
@@ -110,6 +113,12 @@ clean: ## remove what make and the tools made; .stream-dp (state and privacy led
 	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info >= (3, 12))'; then \
 		.venv/bin/python -m venv .venv/tensorflow && .venv/tensorflow/bin/python -m pip --quiet \
 		--disable-pip-version-check install 'tensorflow-privacy==0.9.0' 'tensorflow<2.16'; fi
+	@touch $@
+
+# Quix Streams holds confluent-kafka and pydantic at older versions, so it has an environment of its own.
+.venv/.quix: | .venv/.created
+	@.venv/bin/python -m venv .venv/quix && .venv/quix/bin/python -m pip --quiet \
+		--disable-pip-version-check install 'quixstreams==3.28.1'
 	@touch $@
 
 .venv/.created:

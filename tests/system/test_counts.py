@@ -1,7 +1,6 @@
 """A stream that another engine counts, on real servers: the same releases as of one worker that reads the events."""
 
 import json
-import random
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,25 +11,27 @@ import pytest
 
 from stream_dp.events.merged_log import merged
 from stream_dp.events.record import Record
-from stream_dp.releases.release import decode_release
 from tests.pipeline.reference_engine import counted, encoded
-from tests.system.example_events import some_events
-from tests.system.sharded import ShardedStream, sharded_stream
+from tests.system.counted_elsewhere import (
+    BOUND,
+    PARTITIONS,
+    check_releases,
+    counted_stream,
+    feed_rounds,
+    wait_for_counts_topic,
+)
+from tests.system.sharded import ShardedStream
 from tests.system.streams import ended
 from tests.system.ticking import open_epoch
-from tests.system.waiting import wait_until
 from tests.system.worker_process import Kill
 
-PARTITIONS, BOUND = 3, 3
-MakeStream = Callable[..., AbstractContextManager[ShardedStream]]
+MakeStream = Callable[[], AbstractContextManager[ShardedStream]]
 
 
 @pytest.fixture
 def counting(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeStream:
-    """Streams that another engine counts, and whose barriers the test writes."""
-    wanted: dict[str, Any] = {"rounds": "ticks", "write_barriers": False, "intake": "counts"}
-    wanted |= {"partitions": PARTITIONS, "items_per_event": BOUND}
-    return lambda shards=2: sharded_stream(kafka, redis_url, topic_prefix, tmp_path, shards, **wanted)
+    """Streams that another engine counts."""
+    return lambda: counted_stream(kafka, redis_url, topic_prefix, tmp_path)
 
 
 class Engine:
@@ -59,26 +60,6 @@ class Engine:
             value = Record(0, 1_000, None, encoded(record), record["partition"])
             self._stream.write(self._stream.settings.counts, [value])
         self._written = len(found)
-
-
-def feed_rounds(stream: ShardedStream, first: int, last: int) -> None:
-    rng = random.Random(first)
-    for number in range(first, last + 1):
-        for partition in range(PARTITIONS):
-            values = some_events(rng.randint(1, 9), seed=rng.randrange(10**6))
-            stream.feed(values, partition=partition)
-        stream.close_rounds(1_000 * number)
-
-
-def check_releases(stream: ShardedStream) -> None:
-    """They are those of one worker that reads the events itself."""
-    expected = {(each.round, each.part): each.value for each in stream.uninterrupted()[1].releases}
-    found: dict[tuple[int, int], bytes | None] = {}
-    for record in stream.releases():
-        release = decode_release(record.value or b"")
-        found[release.round, release.part] = record.value
-    assert expected
-    assert found == expected
 
 
 def test_counts_release_what_one_worker_releases_whoever_reads_them(counting: MakeStream) -> None:
@@ -119,15 +100,3 @@ def test_counts_that_cannot_be_stop_the_reader_with_their_place(counting: MakeSt
         )
         assert "secret" not in said
         assert not stream.releases()
-
-
-def wait_for_counts_topic(stream: ShardedStream) -> None:
-    """Return when a reader has made it."""
-
-    def made() -> bool:
-        try:
-            return stream.records_of(stream.settings.counts, PARTITIONS - 1) == []
-        except Exception:
-            return False
-
-    wait_until(made, stream.logged)
