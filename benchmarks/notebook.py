@@ -44,12 +44,12 @@ def main(console: Console) -> None:
             found = [_first(browser, servers.kafka) for _ in range(RUNS)]
     returned, drawn = (median(column) for column in zip(*found, strict=True))
     console.print(
-        f"the cell has run {returned:.2f} s after the import began, bars are drawn after {drawn:.2f} s"
+        f"the cell finishes {returned:.2f} s after the import began, bars are drawn after {drawn:.2f} s"
     )
 
 
 def _first(browser: Chrome, kafka: str) -> tuple[float, float]:
-    """Seconds from the import until the cell has run, and until the first bars are drawn."""
+    """Seconds from the import until the cell finishes, and until the first bars are drawn."""
     command = [sys.executable, "-c", _CELL, kafka]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as cell:
         assert cell.stdout is not None
