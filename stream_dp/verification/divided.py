@@ -4,7 +4,7 @@ With the epoch's beginning nothing is computed here: when its processes start, e
 compares it.  Of windows, the last blocks say what a shard has counted (docs/guarantee.md, "Windows without end"), so
 the state is computed here, compared with what the shards have released since, and the log before is not needed.
 
-Members of an intake that have no state go on from the worker's.
+Members of an intake count their partitions from the epoch's beginning, so all of such a stream begins there.
 """
 
 from collections.abc import Sequence

@@ -118,8 +118,7 @@ def rebuild(
         raise EpochRefused(f"epoch {recorded.epoch.number} is closed: there is nothing to rebuild")
     begin = start_of(settings, (recorded.epoch.number, 0), recorded.opened.releases_offset)
     start = None
-    reads_events = settings.intake != "counts"
-    if recorded.epoch.log_rounds and reads_events and not whole:
+    if recorded.epoch.log_rounds and not settings.is_divided and not whole:
         start = start_of_epoch(settings, recorded, _checkpoint_left(settings, redis, recorded))
     if settings.shards:
         divided = _divided(settings, recorded, begin, progress, start, trust_log)
