@@ -229,7 +229,8 @@ def _job(
     run = calibrate(request).run
 
     def law(holdings: Holdings) -> Law[Hashable]:
-        return law_of(lambda noise: _shown(run(_rows(holdings), noise)))
+        rows = _rows(holdings)
+        return law_of(lambda noise: _shown(run(rows, noise)))
 
     return OneShotCase(f"{job} {mechanism}", epsilon, delta, partial(_worst_of_leaving, law, data, epsilon))
 
@@ -243,7 +244,8 @@ def _program(
     data: Sequence[Holdings] = _CROWDS[:2],
 ) -> OneShotCase:
     def law(holdings: Holdings) -> Law[Hashable]:
-        return law_of(lambda noise: run(_rows(holdings), noise))
+        rows = _rows(holdings)
+        return law_of(lambda noise: run(rows, noise))
 
     return OneShotCase(name, epsilon, delta, partial(_worst_of_leaving, law, data, epsilon), broken)
 

@@ -27,6 +27,7 @@ Rule = Callable[[Noise, Sequence[int], Sequence[int]], list[int | None]]
 """What each round releases of the label: its noisy window, or None."""
 
 
+@cache
 def threshold(place: int, chance: Fraction) -> int:
     """The least tau that a count of 1 passes with at most this chance."""
     law: dict[int, Fraction] = defaultdict(Fraction)
