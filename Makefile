@@ -17,13 +17,12 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := .venv/bin/python -m pytest --numprocesses 6 --dist loadfile --no-loadscope-reorder \
 	--reruns 1 $(if $(STRICT),--fail-on-flaky)
 
-# Chromium is installed by .ci/run, and cannot be installed from here; everything else is tested without it too.
-WITHOUT_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
-	echo --ignore tests/system/browser)
+# What needs more than Python has a target of its own.
+ELSEWHERE := $(addprefix --ignore ,tests/system/browser tests/deploy tests/spark tests/quix)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-kafka chart spark quix coverage lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies clean
+.PHONY: help install demo test test-browser test-kafka deployment spark quix coverage lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,23 +32,27 @@ install: .venv/.installed-test ## make .venv with everything needed to run and t
 demo: .venv/.installed ## watch private histograms of real flights, with an embedded broker and Redis
 	@.venv/bin/stream-dp demo
 
-test: install ## run all tests; broker and Redis are started for you
-	@echo "All tests take about a quarter of an hour on two cores."
-	@[ -z "$(WITHOUT_BROWSER)" ] || echo "No Chromium: the dashboard's page is not tested (Debian: apt-get install chromium chromium-driver)."
+test: install ## run all tests that need nothing but Python; broker and Redis are started for you
+	@echo "These tests take about ten minutes on two cores."
 	@.venv/bin/python -m pytest --collect-only -qq >/dev/null 2>&1 || true  # compiles them once, not six times
-	$(PYTEST) $(WITHOUT_BROWSER)
+	$(PYTEST) $(ELSEWHERE)
 
 test-kafka: install ## run the system tests that a broker could change against Apache Kafka (needs Java 17, Maven, PostgreSQL and a Redis with TLS)
 	$(PYTEST) tests/system --kafka apache
 
-chart: install .venv/.installed-chart ## render the Helm chart, compare it with the schemas of Kubernetes, and run what it runs
-	.venv/bin/python -m pytest tests/deploy/test_chart.py
+test-browser: install ## run the tests of the dashboard and of the notebook's widgets in a browser (needs Chromium)
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+		{ echo "Chromium is needed (Debian: apt-get install chromium chromium-driver)." >&2; exit 1; }
+	$(PYTEST) tests/system/browser
+
+deployment: install .venv/.installed-deployment ## load the chart and the Compose file as Helm and Compose load them (needs Go), and run what the chart runs
+	$(PYTEST) tests/deploy
 
 spark: install .venv/.installed-spark ## run jobs on Apache Spark, and let it count a stream, with the same results as here (needs Java 17 and Maven)
-	.venv/bin/python -m pytest tests/spark
+	$(PYTEST) tests/spark
 
 quix: install .venv/.quix ## let Quix Streams count a stream, with the same results as here (needs Java 17 and Maven)
-	.venv/bin/python -m pytest tests/quix
+	$(PYTEST) tests/quix
 
 coverage: install ## measure how much of the package the tests in one process run
 	$(PYTEST) --ignore tests/system --cov --cov-report term-missing

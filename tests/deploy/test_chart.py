@@ -31,8 +31,8 @@ from tests.apache_kafka.server import free_ports
 from tests.docs.commands import parse
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
-helm = pytest.importorskip("helm_python", reason="make chart installs what renders the chart")
-kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="make chart installs it")
+helm = pytest.importorskip("helm_python", reason="make deployment installs what renders the chart")
+kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="make deployment installs it")
 
 CHART = Path(__file__).parents[2] / "deploy" / "chart"
 SERVERS = {"kafka": "kafka.kafka.svc:9092", "redis": "redis://redis.redis.svc:6379/0"}

@@ -51,7 +51,7 @@ OF_NO_FOLDER = {
     "system": "whole processes",
     "statistical": "mechanisms against what they promise, over many runs",
     "docs": "documents and schemas",
-    "deploy": "the chart and the units that run it as a service",
+    "deploy": "the chart, the Compose file and the units that run it as a service",
     "fuzz": "the decoders, guided by coverage",
     "spark": "jobs on Apache Spark, and what it counts of a stream",
     "quix": "what Quix Streams counts of a stream",
@@ -86,7 +86,6 @@ def test_every_folder_of_the_tests_is_one_of_the_package_or_says_what_it_is() ->
 LONG = 400
 ONE_IDEA = {
     "stream_dp/store/checkpoints.py": "how a checkpoint is written and read, in one transaction each",
-    "stream_dp/verification/rebuild.py": "the releases of an epoch, computed again from what is recorded",
     "stream_dp/workers/intake.py": "a member of the group that reads the events: what it owns, sends and saves",
     "tests/batch/test_sequential_set_union.py": "the two unions that depend on the order of users",
     "tests/counters/test_blt.py": "the law of the noise of one counter",

@@ -1,16 +1,12 @@
 """docker-compose.yml and the Dockerfile name what exists, and leave nothing open.
 
-There is no container engine in continuous integration.  So the file's form is checked here, also by what Docker Compose
-loads it with, where Go can build that; `test_compose_services.py` runs the commands of the services.
+There is no container engine in continuous integration.  So the file's form is checked here, `test_compose_services.py`
+runs the commands of the services, and `tests/deploy` loads the file as Docker Compose does.
 """
 
 import itertools
-import json
-import os
 import re
-import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -182,51 +178,6 @@ def test_images_are_the_versions_that_are_tested() -> None:
     found = subprocess.run([server_binary(), "--version"], capture_output=True, text=True, check=True).stdout
     tag = SERVICES["redis"]["image"].removeprefix("valkey/valkey:")
     assert re.search(rf"\bv={re.escape(tag)}\b", found), found
-
-
-@pytest.fixture(scope="module")
-def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Loads the file in an environment, by the library that Docker Compose of version 2 loads it with."""
-    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
-    if go is None:
-        pytest.skip("no Go, which builds what loads the file in Docker Compose (https://go.dev/dl)")
-    source, program = (
-        Path(__file__).parent / "compose_config",
-        tmp_path_factory.mktemp("go") / "compose_config",
-    )
-    fetched = subprocess.run([go, "mod", "download"], cwd=source, capture_output=True, text=True)
-    if fetched.returncode:
-        pytest.skip(f"Go cannot fetch what it needs: {fetched.stderr.strip()[-200:]}")
-    subprocess.run([go, "build", "-mod=readonly", "-o", program, "."], cwd=source, check=True)
-    kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
-
-    def load(**variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([program, COMPOSE], env=kept | variables, capture_output=True, text=True)
-
-    return load
-
-
-def test_compose_loads_the_file(load: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    whole = dict.fromkeys(SECRETS, PASSWORD)
-    by_profile = {}
-    for profile in ("", "group"):
-        loaded = load(**whole, COMPOSE_PROFILES=profile)
-        assert loaded.returncode == 0, loaded.stderr
-        by_profile[profile] = json.loads(loaded.stdout)["services"]
-    assert by_profile[""].keys() == SERVICES.keys() - set(OF_GROUP)
-    assert by_profile["group"].keys() == SERVICES.keys()
-    assert by_profile["group"]["intake"]["deploy"]["replicas"] == 3
-    assert by_profile[""]["worker"]["environment"]["STREAM_DP_OPERATOR_TOKEN"] == PASSWORD
-
-
-@pytest.mark.parametrize("name", sorted(SECRETS))
-def test_compose_insists_on_every_password(
-    load: Callable[..., subprocess.CompletedProcess[str]], name: str
-) -> None:
-    for lacking in ({}, {name: ""}):
-        refused = load(**dict.fromkeys(SECRETS - {name}, PASSWORD) | lacking)
-        assert refused.returncode == 1
-        assert f"required variable {name} is missing a value: set it in .env" in refused.stderr
 
 
 def test_no_other_variable_is_filled_in() -> None:
