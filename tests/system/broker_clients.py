@@ -1,8 +1,10 @@
 """The clients by which a test writes topics and reads them: one of a kind for each broker, kept for all tests."""
 
 import time
+from contextlib import suppress
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 
@@ -11,11 +13,13 @@ from tests.system.waiting import GIVE_UP_SECONDS
 
 _producers: dict[str, Producer] = {}
 _readers: dict[str, KafkaConsumer] = {}
+_admins: dict[str, AdminClient] = {}
 
 
 def leave(kafka: str) -> None:
     """Close what this process keeps for a broker that goes: it would look for the broker until the last test ends."""
     _producers.pop(kafka, None)
+    _admins.pop(kafka, None)
     reader = _readers.pop(kafka, None)
     if reader is not None:
         reader.close()
@@ -39,6 +43,17 @@ def _reader(kafka: str) -> KafkaConsumer:
     if kafka not in _readers:
         _readers[kafka] = log.read_only_consumer(kafka, auto_offset_reset="none", retry_backoff_ms=10)
     return _readers[kafka]
+
+
+def delete_topics_of(kafka: str, stream: str) -> None:
+    """Delete what a test has made: where thousands of topics lie, every client that starts reads all their names."""
+    if kafka not in _admins:
+        _admins[kafka] = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    with suppress(KafkaException):  # the broker may be gone
+        topics = _admins[kafka].list_topics(timeout=GIVE_UP_SECONDS).topics
+        made = [name for name in topics if name.startswith(stream)]
+        for deleted in _admins[kafka].delete_topics(made).values() if made else ():
+            deleted.result()
 
 
 def end_of(kafka: str, topic: str) -> int:

@@ -13,7 +13,7 @@ from stream_dp.dev import redis_server
 from stream_dp.dev.servers import BrokerProcess, Servers, embedded, start_broker
 from stream_dp.kafka import clients
 from tests.apache_kafka.server import Broker, apache_kafka, free_ports
-from tests.system.broker_clients import leave
+from tests.system.broker_clients import delete_topics_of, leave
 from tests.system.partitioned import PARTITIONS
 from tests.system.streams import Stream, small_stream
 from tests.system.ticking import TICKS, MakeStream
@@ -96,10 +96,13 @@ def redis_url(servers: Servers) -> str:
 
 
 @pytest.fixture
-def topic_prefix(request: pytest.FixtureRequest) -> str:
+def topic_prefix(request: pytest.FixtureRequest) -> Iterator[str]:
     """A stream name that no other test uses: tests share the servers but never a topic or a Redis key."""
     test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:60]
-    return f"{test}-{uuid.uuid4().hex[:8]}"
+    stream = f"{test}-{uuid.uuid4().hex[:8]}"
+    yield stream
+    if "kafka" in request.fixturenames:
+        delete_topics_of(request.getfixturevalue("kafka"), stream)
 
 
 @pytest.fixture
