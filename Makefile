@@ -12,9 +12,9 @@ add = $(UV) pip install --quiet --python .venv/bin/python $(1) || \
 # What one process has compiled is there for the next.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests wait more than they compute: four files at a time left two processors idle for a quarter of the time.
+# Tests wait more than they compute: six files at a time left two processors idle for a sixth of the time.
 # A failed test is tried once more, and the summary shows how it failed: STRICT=1 makes that a failure of the run.
-PYTEST := .venv/bin/python -m pytest --numprocesses 6 --dist loadfile --no-loadscope-reorder \
+PYTEST := .venv/bin/python -m pytest --numprocesses 8 --dist loadfile --no-loadscope-reorder \
 	--reruns 1 $(if $(STRICT),--fail-on-flaky)
 
 # What needs more than Python has a target of its own.
@@ -34,7 +34,7 @@ demo: .venv/.installed ## watch private histograms of real flights, with an embe
 
 test: install ## run all tests that need nothing but Python; broker and Redis are started for you
 	@echo "These tests take about ten minutes on two cores."
-	@.venv/bin/python -m pytest --collect-only -qq >/dev/null 2>&1 || true  # compiles them once, not six times
+	@.venv/bin/python -m pytest --collect-only -qq >/dev/null 2>&1 || true  # compiles them once, not eight times
 	$(PYTEST) $(ELSEWHERE)
 
 test-kafka: install ## run the system tests that a broker could change against Apache Kafka (needs Java 17, Maven, PostgreSQL and a Redis with TLS)
