@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 SAME_ON_ANY_BROKER = {
     "browser": "a browser meets the dashboard, never the broker",
     "test_dashboard_server": "the dashboard reads as test_subscribe does",
+    "test_damaged_state": "what Redis holds; test_rebuild and test_corruption read logs",
     "test_demo": "the demo starts embedded servers",
     "test_dev_commands": "the commands start embedded servers",
     "test_embedded_broker": "that is the one which is tested",
@@ -29,8 +30,11 @@ SAME_ON_ANY_BROKER = {
     "test_mechanisms": "how noise is drawn; test_crashes kills workers",
     "test_file_jobs": "jobs on files need no broker",
     "test_metrics": "what a worker shows, whoever its broker",
+    "test_notebooks": "cells of the documents, which ask what test_subscribe and test_jobs ask",
+    "test_overspending": "charges in Redis; test_lost_budgets and test_job_accounts meet the broker",
     "test_redis_outages": "Redis away, and the broker there all the time",
     "test_secrets": "what a worker writes, whoever its broker",
+    "test_terminal": "words and lines on a terminal, whoever the broker",
     "test_verify_commands": "words for what test_rebuild and test_log_identity ask",
 }
 """Files and folders that a run on Apache Kafka leaves out, because it would be the same test again, and why.
