@@ -4,6 +4,7 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,7 @@ def test_the_epsilon_of_the_gaussian_rank_is_the_best_over_a_grid_of_orders() ->
     assert cost.rho == pytest.approx(cost.alone[0] ** 2 / 2)
 
 
+@cache
 def pass_chance(parameters: StableTopK, gap: int) -> float:
     margin = max(parameters.step, gap) - parameters.step
     return float(norm.cdf((margin - parameters.test.offset) / parameters.test.sigma))
@@ -111,6 +113,7 @@ def test_a_gap_passes_with_the_chance_of_its_noise(step: int, gap: int) -> None:
 Law = dict[tuple[int, ...], float]
 
 
+@cache
 def stable_law(counts: tuple[int, ...], parameters: StableTopK) -> Law:
     """The chance of every set, by the mechanism's own scales: the empty one where the test fails."""
     ordered = sorted(range(len(counts)), key=lambda item: (-counts[item], item))
