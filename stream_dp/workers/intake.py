@@ -12,9 +12,9 @@ is slow or away stays small.
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
+from functools import partial
 from itertools import chain
-from typing import Any
 
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
@@ -25,24 +25,24 @@ from stream_dp.barriers.key import barrier_key
 from stream_dp.config.connections import aiokafka_options, redis_client
 from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.epochs.journal import EpochJournal, EpochOpened, check_key
-from stream_dp.events.barrier_chain import Barrier, BarrierChain
 from stream_dp.events.mapping.schema import HEADER_BYTES
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import kept_clients
-from stream_dp.kafka.consuming import batch_consumer, consumer
+from stream_dp.kafka.consuming import batch_consumer
 from stream_dp.operations.ports import Ports
 from stream_dp.operations.retry import OUTAGES, retry_until_done
 from stream_dp.operations.watch import Watch
-from stream_dp.pipeline.partition_frames import decode_progress, encode
+from stream_dp.pipeline.partition_frames import encode
 from stream_dp.pipeline.partition_intake import PartOfRound
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.sinks.dead_letters import DeadLetters, prepare_dead_letters
-from stream_dp.sinks.seals import HEADS_OF_MEMBERS, HEADS_OF_WORKER
+from stream_dp.sinks.seals import HEADS_OF_MEMBERS
 from stream_dp.sinks.sending import Addressed, InFlight, batches, producer, stop_client, stop_producer
-from stream_dp.store.fence import Fenced
 from stream_dp.store.noise_key import noise_key
+from stream_dp.workers.barrier_feed import BarrierFeed
 from stream_dp.workers.group import ends_of, membership
+from stream_dp.workers.holdings import Holdings
 from stream_dp.workers.owned_partition import OwnedPartition, take_over
 from stream_dp.workers.schemas import SchemaSettler, settler_of
 from stream_dp.workers.stream_topics import (
@@ -62,7 +62,6 @@ _BARRIERS_AHEAD = 1_000
 _REDIS_SECONDS = 30.0
 _OFFSET_SECONDS = 5.0
 _CONFIRM_SECONDS = 2.0
-_FENCED_SECONDS = 1.0
 
 
 class IntakeWorker:
@@ -141,48 +140,6 @@ class IntakeWorker:
         prepare_dead_letters(self.settings)
 
 
-class _Feed:
-    """What all members read: the barriers, and how far the worker has sealed rounds."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._barriers = TopicPartition(settings.barriers, 0)
-        self._progress = TopicPartition(settings.heads, HEADS_OF_WORKER)
-        self._chain: BarrierChain | None = None
-        self._nonce, self.sealed = b"", 0  # see `Progress`
-        self.reader = consumer(settings.kafka_address, auto_offset_reset="none")
-
-    @property
-    def lag(self) -> int:
-        """How many records of the barriers topic are known to wait."""
-        read = self._chain.last.next_offset if self._chain is not None else 0
-        return max(0, (self.reader.highwater(self._barriers) or 0) - read)
-
-    async def begin(self, nonce: bytes, key: bytes, last: Barrier) -> None:
-        """Give the barriers of an epoch from the one after `last` on.  The reader has been started."""
-        if nonce != self._nonce:
-            self._nonce, self.sealed = nonce, 0
-        self._chain = BarrierChain(key, self._settings.stream, last)
-        self.reader.assign([self._barriers, self._progress])
-        self.reader.seek(self._barriers, last.next_offset)
-        ends = await self.reader.end_offsets([self._progress])
-        self.reader.seek(self._progress, max(0, ends[self._progress] - 1))
-
-    async def read(self, milliseconds: int, barriers: bool) -> list[Barrier]:
-        """The barriers that have come; none without `barriers`."""
-        if self._chain is None:
-            await asyncio.sleep(milliseconds / 1000)
-            return []
-        wanted = [self._progress, self._barriers] if barriers else [self._progress]
-        found = await self.reader.getmany(*wanted, timeout_ms=milliseconds)
-        for record in found.get(self._progress, ()):
-            told = decode_progress(record.value)
-            if told is not None and told.nonce == self._nonce:
-                self.sealed = max(self.sealed, told.round)
-        taken = (self._chain.take(record.offset, record.value) for record in found.get(self._barriers, ()))
-        return [barrier for barrier in taken if barrier is not None]
-
-
 class _Member(ConsumerRebalanceListener):
     """One connection to the group; an outage ends it and the next one starts from Redis again."""
 
@@ -196,15 +153,10 @@ class _Member(ConsumerRebalanceListener):
         self._key = b""
         self._schemas: SchemaBook | None = None
         self._settler: SchemaSettler | None = None
-        self._named: set[bytes] = (
-            set()
-        )  # the first bytes of records that name schemas, perhaps unsettled ones
-        self._owned: dict[int, OwnedPartition] = {}
-        self._let_go: dict[int, OwnedPartition] = {}  # saved, and kept in case the group gives them back
-        self._to_open: dict[int, float] = {}  # assigned, with the time from which on to try
-        self._working = asyncio.Lock()  # held while partitions change, which a rebalance must not interrupt
+        self._named: set[bytes] = set()  # the first bytes of records whose schemas are perhaps unsettled
+        self._owned = Holdings[OwnedPartition](settings.stream, "partition", self._give_up)
         self._confirmed = 0.0
-        self._feed = _Feed(settings)
+        self._feed = BarrierFeed(settings)
         self._consumer = batch_consumer(
             settings.kafka_address,
             **membership(settings, "intake"),
@@ -236,13 +188,12 @@ class _Member(ConsumerRebalanceListener):
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """The group is about to divide the partitions anew: save all, so that whoever gets them can go on."""
-        async with self._working:
-            self._to_open = {}
+        async with self._owned.lock:
             try:
                 await self._save()
             except OUTAGES as lost:
                 logger.info("partitions go without a checkpoint: %s", lost)
-            self._let_go, self._owned = self._owned, {}
+            self._owned.let_go()
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Read nothing of a partition before it is taken over."""
@@ -250,21 +201,17 @@ class _Member(ConsumerRebalanceListener):
         self._consumer.pause(*places)
         for place in places:
             self._consumer.seek(place, 0)  # where to go on is decided by Redis
-        self._to_open = {place.partition: 0.0 for place in places}
-        self._let_go = {number: each for number, each in self._let_go.items() if number in self._to_open}
+        self._owned.assigned(place.partition for place in places)
 
     async def step(self) -> None:
         """Take over what was assigned, and count what has come.  Raises a `Refused`."""
         self._watch.beat()
         await self._confirm()
-        for number in [number for number, since in self._to_open.items() if since <= time.monotonic()]:
-            async with self._working:  # between two of them, the group may divide the partitions anew
-                if number in self._to_open and self._epoch is not None:
-                    with self._watch.progress.waiting(f"partition {number} to be loaded"):
-                        await self._guarded(number, self._open(number, self._epoch))
+        if self._epoch is not None:
+            await self._owned.open_due(partial(self._opened, self._epoch), self._watch.progress)
         await self._read()
         most = self._most if await self._all_settled() else 0
-        async with self._working:
+        async with self._owned.lock:
             with self._watch.batch():
                 await self._hand_on([part for each in self._owned.values() for part in each.close(most)])
             if any(each.checkpoint_due for each in self._owned.values()):
@@ -279,18 +226,18 @@ class _Member(ConsumerRebalanceListener):
     async def _read(self) -> None:
         """Take in barriers and events; waits a little where nothing comes."""
         waiting = max((each.waiting_barriers for each in self._owned.values()), default=0)
-        wanted = {
-            self._place(number): end
-            for number, each in self._owned.items()
-            if not each.intake.finished and (end := each.wanted(self._most)) > each.reached
-        }
-        reading = {place: self._owned[place.partition] for place in wanted}
+        wanted: dict[TopicPartition, int] = {}
+        reading: dict[TopicPartition, OwnedPartition] = {}
+        for number, each in self._owned.items():
+            if not each.intake.finished and (end := each.wanted(self._most)) > each.reached:
+                place = self._place(number)
+                wanted[place], reading[place] = end, each
         pause = 0 if reading else _POLL_MILLISECONDS
         barriers = await self._feed.read(pause, bool(self._owned) and waiting < _BARRIERS_AHEAD)
         headers = self._epoch is not None and self._epoch.epoch.reads_headers
         found = await self._consumer.records_up_to(wanted, _POLL_MILLISECONDS, headers)
         reached = await self._positions(reading)
-        async with self._working:
+        async with self._owned.lock:
             for barrier in barriers:
                 for each in self._owned.values():
                     each.add_barrier(barrier)
@@ -346,7 +293,7 @@ class _Member(ConsumerRebalanceListener):
 
     async def save(self) -> None:
         """Save all partitions, before this process leaves the group."""
-        async with self._working:
+        async with self._owned.lock:
             await self._save()
 
     async def _save(self) -> None:
@@ -354,9 +301,9 @@ class _Member(ConsumerRebalanceListener):
         await self._sent.settle()
         await self._letters.written()
         began = time.monotonic()
-        for number, each in list(self._owned.items()):
+        for number, each in self._owned.items():
             if not each.is_saved:
-                await self._guarded(number, asyncio.to_thread(_save, each))
+                await self._owned.guarded(number, asyncio.to_thread(_save, each))
         if not self._owned:
             return
         rounds = min(each.intake.round for each in self._owned.values())
@@ -367,48 +314,31 @@ class _Member(ConsumerRebalanceListener):
         except (KafkaError, TimeoutError) as error:
             logger.info("the group's offsets, which only monitors read, were not committed: %r", error)
 
-    async def _open(self, number: int, opened: EpochOpened) -> None:
-        """Take the partition over, or go on with what is in memory where nobody else has had it since."""
-        owned = self._let_go.pop(number, None)
-        if owned is not None:
-            try:
-                await asyncio.to_thread(owned.check_hold)
-            except Fenced:
-                owned = None
+    async def _opened(self, opened: EpochOpened, number: int, kept: OwnedPartition | None) -> OwnedPartition:
+        """Take the partition over, unless it is still in memory, and read on where it stands."""
+        owned = kept
         if owned is None:
             place = self._settings, self._redis, number, opened, self._key, self._schemas
             owned = await asyncio.to_thread(take_over, *place, self._topics.identities)
-        del self._to_open[number]
-        self._owned[number] = owned
         self._consumer.seek(self._place(number), owned.reached)
         self._consumer.resume(self._place(number))
-        least = min((each.last_barrier for each in self._owned.values()), key=lambda each: each.number)
+        last = (each.last_barrier for each in (*self._owned.values(), owned))
+        least = min(last, key=lambda each: each.number)
         await self._feed.begin(opened.epoch.nonce, barrier_key(self._key), least)
         logger.info("stream %s: partition %d, round %d", self._settings.stream, number, owned.intake.round)
+        return owned
 
-    async def _guarded(self, number: int, work: Coroutine[Any, Any, None]) -> None:
-        """Do something for a partition, and give it up where another process has taken it over.
-
-        If the group still says that it belongs here, that process slept and knows by now: take it over again.
-        """
-        try:
-            await work
-        except Fenced as fenced:
-            logger.warning("stream %s: partition %d: %s", self._settings.stream, number, fenced)
-            if self._owned.pop(number, None) is not None:
-                self._consumer.pause(self._place(number))
-            self._to_open[number] = time.monotonic() + _FENCED_SECONDS
+    def _give_up(self, number: int, _: OwnedPartition) -> None:
+        self._consumer.pause(self._place(number))
 
     async def _confirm(self) -> None:
         """Now and then, look for another epoch, and ask Redis who holds the partitions, and Kafka what is there."""
         if time.monotonic() - self._confirmed < _CONFIRM_SECONDS:
             return
-        async with self._working:
+        async with self._owned.lock:
             await self._follow_epochs()
-            for number, each in list(self._owned.items()):
-                with self._watch.progress.waiting("redis"):
-                    await self._guarded(number, asyncio.to_thread(each.check_hold))
-        places = [self._place(number) for number in (self._owned or [0])]
+            await self._owned.check_holds(self._watch.progress)
+        places = [self._place(number) for number, _ in self._owned.items()] or [self._place(0)]
         ends = await ends_of(self._consumer, places)
         self._watch.answered(ends is not None)
         if ends is not None:
@@ -444,9 +374,8 @@ class _Member(ConsumerRebalanceListener):
         if self._settler is not None:
             await asyncio.to_thread(self._settler.begin)
         self._epoch = last
-        self._to_open |= dict.fromkeys(self._owned, 0.0)
-        self._consumer.pause(*map(self._place, self._owned))
-        self._owned, self._let_go = {}, {}
+        self._consumer.pause(*(self._place(number) for number, _ in self._owned.items()))
+        self._owned.begin_again()
         logger.info("stream %s: epoch %d", settings.stream, last.epoch.number)
 
     def _tell(self) -> None:

@@ -7,8 +7,7 @@ member that slept finds it changed, and gives the shard up.  What a shard releas
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
@@ -27,6 +26,7 @@ from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.sinks.sending import InFlight, producer, stop_client, stop_producer
 from stream_dp.store.fence import Fenced
 from stream_dp.workers.group import ends_of, membership, require_shards
+from stream_dp.workers.holdings import Holdings
 from stream_dp.workers.owned_shard import OwnedShard
 from stream_dp.workers.stream_topics import prepare_topics_of_shards
 from stream_dp.workers.topic_watch import TopicWatch
@@ -38,7 +38,6 @@ _FRAMES_AT_ONCE = 64
 _REDIS_SECONDS = 30.0
 _OFFSET_SECONDS = 5.0
 _CONFIRM_SECONDS = 2.0
-_FENCED_SECONDS = 1.0
 
 
 class ShardWorker:
@@ -89,10 +88,7 @@ class _Member(ConsumerRebalanceListener):
 
     def __init__(self, settings: Settings, redis: Redis, watch: Watch, topics: TopicWatch) -> None:
         self._settings, self._redis, self._watch, self._topics = settings, redis, watch, topics
-        self._shards: dict[int, OwnedShard] = {}
-        self._let_go: dict[int, OwnedShard] = {}  # saved, and kept in case the group gives them back
-        self._to_open: dict[int, float] = {}  # assigned, with the time from which on to try
-        self._working = asyncio.Lock()  # held while shards change, which a rebalance must not interrupt
+        self._shards = Holdings[OwnedShard](settings.stream, "shard", self._give_up)
         self._confirmed = time.monotonic()
         self._consumer = consumer(
             settings.kafka_address,
@@ -121,38 +117,30 @@ class _Member(ConsumerRebalanceListener):
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """The group is about to divide the shards anew: save all, so that whoever gets them can go on."""
-        async with self._working:
-            self._to_open = {}
-            for number in list(self._shards):
-                shard = self._shards.pop(number)
+        async with self._shards.lock:
+            for number, shard in self._shards.let_go():
                 try:
                     await self._save(shard)
                 except (Fenced, *OUTAGES) as lost:
                     logger.info("shard %d goes without a checkpoint: %s", number, lost)
                     shard.drop()
-                else:
-                    self._let_go[number] = shard
+                    self._shards.forget(number)
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Read nothing of a shard before it is taken over."""
         places = list(assigned)
         self._consumer.pause(*places)
-        self._to_open = {place.partition: 0.0 for place in places}
-        self._let_go = {number: shard for number, shard in self._let_go.items() if number in self._to_open}
+        self._shards.assigned(place.partition for place in places)
 
     async def step(self) -> None:
         """Take over what was assigned, and count the next frames.  Raises a `Refused`."""
         self._watch.beat()
-        for number in [number for number, since in self._to_open.items() if since <= time.monotonic()]:
-            async with self._working:  # between two of them, the group may divide the shards anew
-                if number in self._to_open:
-                    with self._watch.progress.waiting(f"shard {number} to be loaded"):
-                        await self._guarded(number, self._open(number))
+        await self._shards.open_due(self._opened, self._watch.progress)
         with self._watch.progress.waiting(
             "group-assignment"
         ):  # while the group divides the shards, it gives nothing
             found = await self._consumer.getmany(timeout_ms=_POLL_MILLISECONDS, max_records=_FRAMES_AT_ONCE)
-        async with self._working:
+        async with self._shards.lock:
             for place, records in found.items():
                 shard = self._shards.get(place.partition)
                 if shard is not None:
@@ -160,55 +148,38 @@ class _Member(ConsumerRebalanceListener):
                     before = shard.released
                     with self._watch.batch():
                         log_end = self._consumer.last_stable_offset(place) or 0
-                        await self._guarded(place.partition, shard.take(frames, log_end))
+                        await self._shards.guarded(place.partition, shard.take(frames, log_end))
                     self._watch.facts.releases += shard.released - before
-            for number, shard in list(self._shards.items()):
+            for number, shard in self._shards.items():
                 if shard.is_written:
-                    await self._guarded(number, self._finish(shard))
+                    await self._shards.guarded(number, self._finish(shard))
                 elif shard.checkpoint_due:
-                    await self._guarded(number, shard.begin_checkpoint())
+                    await self._shards.guarded(number, shard.begin_checkpoint())
         await self._confirm()
         self._tell()
 
     async def save(self) -> None:
         """Save all shards, before this process leaves the group."""
-        async with self._working:
-            for number, shard in list(self._shards.items()):
-                await self._guarded(number, self._save(shard))
+        async with self._shards.lock:
+            for number, shard in self._shards.items():
+                await self._shards.guarded(number, self._save(shard))
 
-    async def _open(self, number: int) -> None:
-        """Take the shard over, or go on with what is in memory where nobody else has had it since."""
-        shard = self._let_go.pop(number, None)
-        if shard is not None:
-            try:
-                await asyncio.to_thread(shard.check_hold)
-            except Fenced:
-                shard = None
+    async def _opened(self, number: int, kept: OwnedShard | None) -> OwnedShard:
+        """Take the shard over, unless it is still in memory, and read on where it stands."""
+        shard = kept
         if shard is None:
             sent = InFlight(self._producer, self._settings.kafka, self._watch)
             place = self._settings, self._redis, number, sent
             shard = await asyncio.to_thread(OwnedShard, *place, self._topics.identities)
-        del self._to_open[number]
-        self._shards[number] = shard
         frames = TopicPartition(self._settings.frames, number)
         self._consumer.seek(frames, shard.next_offset)
         self._consumer.resume(frames)
         logger.info("stream %s: shard %d, round %d", self._settings.stream, number, shard.round)
+        return shard
 
-    async def _guarded(self, number: int, work: Coroutine[Any, Any, None]) -> None:
-        """Do something for a shard, and give it up where another process has taken it over.
-
-        If the group still says that it belongs here, that process slept and knows by now: take it over again.
-        """
-        try:
-            await work
-        except Fenced as fenced:
-            logger.warning("stream %s: shard %d: %s", self._settings.stream, number, fenced)
-            shard = self._shards.pop(number, None)
-            if shard is not None:
-                shard.drop()
-                self._consumer.pause(TopicPartition(self._settings.frames, number))
-            self._to_open[number] = time.monotonic() + _FENCED_SECONDS
+    def _give_up(self, number: int, shard: OwnedShard) -> None:
+        shard.drop()
+        self._consumer.pause(TopicPartition(self._settings.frames, number))
 
     async def _save(self, shard: OwnedShard) -> None:
         await shard.begin_checkpoint()
@@ -232,11 +203,10 @@ class _Member(ConsumerRebalanceListener):
         """Now and then, ask Redis who holds the shards and Kafka whether it is there."""
         if time.monotonic() - self._confirmed < _CONFIRM_SECONDS:
             return
-        async with self._working:
-            for number, shard in list(self._shards.items()):
-                with self._watch.progress.waiting("redis"):
-                    await self._guarded(number, asyncio.to_thread(shard.check_hold))
-        places = {number: TopicPartition(self._settings.frames, number) for number in (0, *self._shards)}
+        async with self._shards.lock:
+            await self._shards.check_holds(self._watch.progress)
+        numbers = 0, *(number for number, _ in self._shards.items())
+        places = {number: TopicPartition(self._settings.frames, number) for number in numbers}
         ends = await ends_of(self._consumer, places.values())
         self._watch.answered(ends is not None)
         if ends is not None:

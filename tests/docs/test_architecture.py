@@ -86,7 +86,6 @@ def test_every_folder_of_the_tests_is_one_of_the_package_or_says_what_it_is() ->
 LONG = 400
 ONE_IDEA = {
     "stream_dp/store/checkpoints.py": "how a checkpoint is written and read, in one transaction each",
-    "stream_dp/workers/intake.py": "a member of the group that reads the events: what it owns, sends and saves",
     "tests/batch/test_sequential_set_union.py": "the two unions that depend on the order of users",
     "tests/counters/test_blt.py": "the law of the noise of one counter",
     "tests/counters/test_honaker.py": "the law of the noise of one counter",
