@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import stacks
+from tests import second_tries, stacks
 from tests.apache_kafka.server import KafkaUnavailableError, jars
 from tests.kafka_connect.worker import parts
 from tests.real_events import REAL_EVENTS
@@ -56,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "same_on_any_broker(why): a test of tests/system that a run on Apache Kafka leaves out"
     )
     config.pluginmanager.register(stacks)
+    config.pluginmanager.register(second_tries)
     if config.getoption("kafka") == "apache":
         try:
             jars()
