@@ -22,7 +22,7 @@ from stream_dp.dev.redis_server import server_binary
 from stream_dp.dev.servers import start_broker
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.kafka import log
-from stream_dp.releases.release import decode_release
+from stream_dp.releases.release import Release, decode_release
 from tests.apache_kafka import server as apache_kafka
 from tests.docs.compose import OF_GROUP, OWN, PASSWORD, ROOT, SERVICES, environment, with_password
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
@@ -130,6 +130,13 @@ def started(
     assert process.returncode in (0, -signal.SIGTERM)
 
 
+def first_release(kafka: str) -> Release:
+    """The stream's first one, once it is there."""
+    with KafkaConsumer("shop.releases", bootstrap_servers=kafka, auto_offset_reset="earliest") as consumer:
+        [[record]] = consumer.poll(int(1000 * GIVE_UP_SECONDS), max_records=1).values()
+    return decode_release(record.value)
+
+
 def test_our_services_run_on_their_own_commands_and_environments(guarded_redis: str, tmp_path: Path) -> None:
     """All of them at once, until every health check passes and an event has become a release."""
     broker = start_broker(tmp_path / "kafka")
@@ -145,11 +152,7 @@ def test_our_services_run_on_their_own_commands_and_environments(guarded_redis: 
                 wait()
             with KafkaProducer(bootstrap_servers=broker.address, enable_idempotence=True) as producer:
                 producer.send("shop.events", b'{"items": ["tea"]}').get(GIVE_UP_SECONDS)
-            with KafkaConsumer(
-                "shop.releases", bootstrap_servers=broker.address, auto_offset_reset="earliest"
-            ) as consumer:
-                [[record]] = consumer.poll(int(1000 * GIVE_UP_SECONDS), max_records=1).values()
-            assert decode_release(record.value).round == 1
+            assert first_release(broker.address).round == 1
     finally:
         broker.stop()
 
@@ -177,10 +180,6 @@ def test_the_profile_group_reads_on_its_own_commands(guarded_redis: str, tmp_pat
             with KafkaProducer(bootstrap_servers=broker.address) as producer:
                 for partition in range(12):
                     producer.send("shop.events", b'{"items": ["tea"]}', partition=partition)
-            with KafkaConsumer(
-                "shop.releases", bootstrap_servers=broker.address, auto_offset_reset="earliest"
-            ) as consumer:
-                [[record]] = consumer.poll(int(1000 * GIVE_UP_SECONDS), max_records=1).values()
-            assert decode_release(record.value).round == 1
+            assert first_release(broker.address).round == 1
     finally:
         broker.stop()

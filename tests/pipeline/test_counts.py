@@ -43,6 +43,13 @@ def by_partition(of: Epoch, entries: Sequence[LogEntry], partitions: int) -> lis
     return topic
 
 
+def of_first_round(of: Epoch, **fields: Any) -> Parsed:
+    """A record of what the first partition brings to the first round, the only part unless `fields` say otherwise."""
+    tag = first_tag(of)
+    whole_part = {"partition": 0, "n": 1, "tag": tag, "first": 0, "part": 1, "parts": 1, "bound": BOUND}
+    return whole_part | fields
+
+
 def read(values: Iterable[bytes], number: int = 0, first: int = 0) -> list[Record]:
     return [Record(offset, 1_000, None, value, number) for offset, value in enumerate(values, first)]
 
@@ -155,16 +162,7 @@ def first_tag(of: Epoch) -> str:
 )
 def test_what_cannot_be_is_refused_at_its_place(fields: Parsed, refusal: str) -> None:
     of = epoch_over(3)
-    good = {
-        "partition": 0,
-        "n": 1,
-        "tag": first_tag(of),
-        "first": 0,
-        "part": 1,
-        "parts": 1,
-        "bound": BOUND,
-        "counts": [{"label": x, "count": 4} for x in "abc"],
-    }
+    good = of_first_round(of, counts=[{"label": x, "count": 4} for x in "abc"])
     ending(of, encoded(good))
     with pytest.raises(CountsRefused, match=r"offset 7 of partition 0 of the topic 's.counts'") as refused:
         ending(of, encoded({**good, **fields}))
@@ -183,24 +181,15 @@ def test_what_is_no_record_of_counts_is_refused(value: bytes | None) -> None:
 )
 def test_a_repeat_that_says_something_else_is_refused(other: Parsed) -> None:
     of = epoch_over(3)
-    place = {
-        "partition": 0,
-        "n": 1,
-        "tag": first_tag(of),
-        "first": 0,
-        "part": 1,
-        "parts": 2,
-        "bound": BOUND,
-    }
-    first = {**place, "counts": [{"label": "a", "count": 1}]}
+    first = of_first_round(of, parts=2, counts=[{"label": "a", "count": 1}])
     with pytest.raises(CountsRefused, match="offset 8"):
         ending(of, encoded(first), encoded({**first, **other}))
 
 
 def test_a_label_in_two_parts_is_refused() -> None:
     of = epoch_over(3)
-    place = {"partition": 0, "n": 1, "tag": first_tag(of), "first": 0, "parts": 2, "bound": BOUND}
-    both = [encoded({**place, "part": part, "counts": [{"label": "a", "count": 1}]}) for part in (1, 2)]
+    counts = [{"label": "a", "count": 1}]
+    both = [encoded(of_first_round(of, part=part, parts=2, counts=counts)) for part in (1, 2)]
     with pytest.raises(CountsRefused, match=r"offset 8 .* a label that barrier 1 has already"):
         ending(of, *both)
 
