@@ -57,7 +57,7 @@ def check_barriers_topic(settings: Settings) -> list[str]:
     if told is None or int(told) <= _LONGEST_LIMIT:
         return []
     return [
-        f"the topic {topic!r} has {_FURTHEST}={told} and takes barriers of a clock that is far ahead: run "
+        f"the topic {topic!r} has {_FURTHEST}={told} and accepts barriers from a clock that is far ahead: run "
         f"kafka-configs.sh --bootstrap-server {kafka} --alter --entity-type topics --entity-name {topic} "
         f"--add-config {_FURTHEST}={_MINUTE}"
     ]
@@ -111,8 +111,8 @@ def other_barriers(settings: Settings, barrier: Barrier) -> log.LogRefused:
     """What to say where `barrier`, which was counted, is not there any more."""
     return log.LogRefused(
         f"the topic {settings.barriers!r} is not the one that was counted: barrier {barrier.number}, before offset "
-        f"{barrier.next_offset}, is gone or another; the topic was truncated or re-created; restore it, or open a new "
-        "epoch, which is charged, with --new-epoch"
+        f"{barrier.next_offset}, is missing or has changed; the topic was truncated or re-created; restore it, or open "
+        "a new epoch, which is charged, with --new-epoch"
     )
 
 

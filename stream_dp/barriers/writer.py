@@ -106,8 +106,8 @@ class BarrierWriter:
         ahead = self._moments.seconds_until(due)
         if ahead > 0 and not self._counts_on:
             logger.warning(
-                "the last barrier was due %.0f s after what is now by this host's clock, and the next ones count on "
-                "from there: set the clocks of all hosts that write barriers",
+                "the last barrier was due %.0f s from now by this host's clock, and the next ones continue from there: "
+                "correct the clocks of all hosts that write barriers",
                 ahead,
             )
         self._counts_on = ahead > 0
@@ -117,8 +117,8 @@ class BarrierWriter:
             if self._counts_on:
                 return
             raise LogRefused(
-                f"Kafka takes no barrier that is due now by this host's clock, because that is too far ahead of its "
-                f"own, and none was written: set this host's clock, or Kafka's (topic {self._settings.barriers!r})"
+                f"Kafka refuses the barrier that is due now, because this host's clock is too far ahead of its own, "
+                f"and none was written: correct one of the two clocks (topic {self._settings.barriers!r})"
             ) from None
 
 

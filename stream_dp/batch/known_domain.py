@@ -38,7 +38,7 @@ class KnownHistogram:
         require_count("bins", self.bins)
         require_count("items_per_user", self.items_per_user)
         if not (math.isfinite(self.eta) and self.eta >= 0):
-            raise ValueError(f"eta must be a number not below 0, not {self.eta}.")
+            raise ValueError(f"eta must be at least 0, not {self.eta}.")
 
     @property
     def cost(self) -> Cost:

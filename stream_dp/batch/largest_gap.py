@@ -43,7 +43,7 @@ class Ranks:
         if self.least > self.kbar:
             raise ValueError(f"least = {self.least} is above the last rank {self.kbar}: lower it.")
         if not (math.isfinite(self.penalty) and self.penalty >= 0):
-            raise ValueError(f"penalty must be a number not below 0, not {self.penalty}.")
+            raise ValueError(f"penalty must be at least 0, not {self.penalty}.")
 
     @property
     def number(self) -> int:

@@ -46,8 +46,8 @@ def barriers(
     require_kafka(settings.kafka)
     if not needs_barriers(settings, partitions_or_one(settings)):
         raise Mistake(
-            f"only rounds that end by ticks need barriers where the events topic {settings.events!r} has one "
-            'partition: set rounds = "ticks" or stop this command'
+            f"the events topic {settings.events!r} has one partition, so only rounds that end by ticks need barriers: "
+            'set rounds = "ticks", or do not run this command'
         )
     if key is None:
         redis = redis_client(settings.redis_address)

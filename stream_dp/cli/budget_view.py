@@ -137,7 +137,7 @@ def print_summary(console: Console, report: dict[str, Any]) -> None:
     budget, spent, left = report["budget"], report["spent"], report["left_everywhere"]
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     unit = "" if report["unit"] is None else f" per {report['unit']}"
-    told = "none: new charges are refused, unless whoever makes them says --unmetered"
+    told = "none: new charges are refused unless they are made with --unmetered"
     if budget is not None:
         told = f"epsilon {budget['epsilon']:g}, delta {budget['delta']:g}{unit}"
     epsilon = "unbounded" if spent["epsilon"] is None else f"{spent['epsilon']:.6g}"
@@ -177,8 +177,8 @@ def _about_journal(report: dict[str, Any]) -> list[str]:
             _numbers(journal["budgets"][-1] if journal["budgets"] else None),
         ]
         lines.append(
-            f"Redis has {written[0]}, the journal {written[1]}, and the lower counts: run `stream-dp budget set` with "
-            "the one that is meant"
+            f"Redis has {written[0]}, the journal has {written[1]}, and the lower one counts: run `stream-dp budget "
+            "set` with the one that you mean"
         )
     if journal["charges_redis_lacks"]:
         lines.append(
@@ -307,14 +307,14 @@ def rule_of(report: dict[str, Any]) -> str:
     """How a charge is found to fit, in words."""
     over = {
         "user": "All charges add up, whatever offsets they read, because a user's events may stand anywhere.",
-        "user-day": "The numbers are days, counted from 1970-01-01 on, in the place of offsets.  Charges add up where "
+        "user-day": "The numbers are days, counted from 1970-01-01, instead of offsets.  Charges add up where "
         "they cover the same day, and the costliest day counts.",
     }.get(
         report["unit"],
         "An event stands at one offset of one partition, so charges add up where they cover the same offset, and the "
         "costliest offset counts.",
     )
-    alone = "Where there is one charge only, its own exact guarantee counts if that is smaller."
+    alone = "If there is only one charge, its own exact guarantee counts where it is smaller."
     if report["budget"] is None:
         return f"{over} {alone} No budget is set, so what is unmetered is charged without a limit."
     return f"{over} {_fits(report['rule'], report['budget'])} {alone}"
@@ -330,9 +330,9 @@ def _fits(rule: str, budget: dict[str, Any]) -> str:
         )
     if rule == "gaussian":
         return (
-            f"They fit while {own}, and beside that one of two holds: their pure epsilons add up to at most "
+            f"They fit while {own}, and one of these two also holds: their pure epsilons add up to at most "
             f"{budget['epsilon']:g}, or all of them together tell no more than one Gaussian of rho "
-            f"{budget['rho']:.4g}. How delta is shared between these does not change any more."
+            f"{budget['rho']:.4g}. How delta is shared between these is settled by now."
         )
     return (
         f"They fit while the sum of rho is at most {budget['rho']:.4g} and {own}: half of delta covers these, the "

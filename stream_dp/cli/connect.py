@@ -47,8 +47,8 @@ class Wishes:
     ] = None
     where: Annotated[str | None, typer.Option(metavar="PATH", help="Which records count.")] = None
     unit: Annotated[str | None, typer.Option(help="Who is protected: event, or user.")] = None
-    epsilon: Annotated[float, typer.Option(help="Of the guarantee.")] = 1.0
-    delta: Annotated[float, typer.Option(help="Of the guarantee.")] = 1e-6
+    epsilon: Annotated[float, typer.Option(help="Epsilon of the guarantee.")] = 1.0
+    delta: Annotated[float, typer.Option(help="Delta of the guarantee.")] = 1e-6
     items_per_unit: Annotated[
         int | None, typer.Option(min=1, help="How many items of an event, or of a user, are counted.")
     ] = None
@@ -110,7 +110,7 @@ def connect(
     """
     file = servers.settings or _FILE
     if file.exists() and not force:
-        raise Mistake(f"{file} exists: name another file with --settings, or write over it with --force")
+        raise Mistake(f"{file} exists: name another file with --settings, or overwrite it with --force")
     base = _base(file, servers, topic)
     require_kafka(base.kafka)
     found = _look(base, topic, registry, public)
@@ -127,9 +127,7 @@ def connect(
     if as_json:
         typer.echo(json.dumps(_as_dict(found, settings, compared, file)))
     else:
-        typer.echo(
-            f"{file} is written.  Next:\n\n" + "\n".join(f"  {line}" for line in _next(settings, file))
-        )
+        typer.echo(f"Wrote {file}.  Next:\n\n" + "\n".join(f"  {line}" for line in _next(settings, file)))
 
 
 def is_terminal() -> bool:
@@ -175,11 +173,13 @@ def _chosen(wishes: Wishes, found: _Found, asking: bool) -> Wishes:
         epsilon = typer.prompt("Which epsilon?", default=epsilon, type=float)
     if items is None:
         raise Mistake(
-            "nothing tells where the items of a record are: name them with --items, such as lines[*].sku, give "
-            "--schema-registry, or look at the newest records with --public where they may be seen"
+            "it is not known where the items of a record are: name them with --items, such as lines[*].sku, or give "
+            "--schema-registry, or, if the records are public, look at the newest ones with --public"
         )
     if unit == "user" and user is None:
-        raise Mistake("nothing tells whose a record is: name it with --user, such as customer.id or $key")
+        raise Mistake(
+            "it is not known where the user of a record is: give --user, such as customer.id or $key"
+        )
     return replace(
         wishes, items=items, user=user if unit == "user" else wishes.user, unit=unit, epsilon=epsilon
     )
@@ -299,6 +299,4 @@ def _retention(survey: TopicSurvey) -> str:
         return "unknown"
     if survey.retention_days < 0:
         return "forever: lost state can always be rebuilt"
-    return (
-        f"{survey.retention_days:g} days: lost state can be rebuilt, and releases verified, only for so long"
-    )
+    return f"{survey.retention_days:g} days: lost state can be rebuilt, and releases verified, only for that long"

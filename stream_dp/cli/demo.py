@@ -72,7 +72,8 @@ def demo(
     folder: Annotated[
         Path | None,
         typer.Option(
-            help="Where servers keep data and logs; used again, it goes on.", show_default="a temporary one"
+            help="Where servers keep data and logs; used again, the demo continues.",
+            show_default="a temporary one",
         ),
     ] = None,
     dashboard: Annotated[
@@ -101,7 +102,7 @@ def demo(
       stream-dp demo --rounds 2000 --json
     """
     if as_json and rounds is None:
-        raise Mistake("--json prints a summary at the end: say with --rounds when that is")
+        raise Mistake("--json prints a summary at the end: give --rounds, which says when")
     if rate is not None and not isfinite(rate):
         raise Mistake(f"--rate is a number of events a second, not {rate:g}; 0 is as fast as possible")
     if rounds is not None and rounds > HORIZON:
@@ -233,7 +234,9 @@ def _require_running(children: list[Child], tally: "Tally", rounds: int | None) 
         code = child.process.poll()
         at_horizon = tally.last is not None and tally.last.round == tally.last.horizon
         if code is not None and not (at_horizon and code == 0 and rounds is None):
-            lines = child.log.read_text(errors="replace").strip().splitlines() or [f"it left status {code}"]
+            lines = child.log.read_text(errors="replace").strip().splitlines() or [
+                f"it ended with status {code}"
+            ]
             reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")] or lines
             raise Mistake(f"the {child.name} has ended: {reasons[-1]} (demo --folder NAME keeps its log)")
 

@@ -22,8 +22,8 @@ _HEADER_AND_NOTES = 12  # lines around the ranked labels
 _FEWEST_LABELS = 3
 _PLAIN_LABELS = 5
 _SHOWN = {
-    "kept": "A label is shown from the first round on in which its count is tau or more: counts lean upward at first.",
-    "each-round": "Only counts of tau or more are released, so small ones lean upward.",
+    "kept": "A label is first shown when its noisy count reaches tau, so counts are too high at first.",
+    "each-round": "Only counts of tau or more are released, so small ones are too high on average.",
 }
 
 

@@ -52,20 +52,20 @@ def show_cost(request: JobRequest, calibrated: Calibrated, found: "Forecast | st
 def _outlook(found: "Forecast | str") -> str:
     """What the ledger would say to the charge."""
     if isinstance(found, str):
-        return f"Whether the budget has room was not looked up: {found}."
+        return f"It is not known whether the budget has room: {found}."
     if found.why_not is not None:
         return f"It would be refused: {found.why_not}."
     if found.budget is None:
         return "It would be accepted UNMETERED: the source has no budget."
     epsilon = "unbounded" if not isfinite(found.spent_epsilon) else f"{found.spent_epsilon:.4g}"
-    stays = (
+    rest = (
         ""
         if found.left is None
-        else f" rho {found.left.rho:.4g} (a pure epsilon of {found.left.pure_epsilon:.4g})"
+        else f"rho {found.left.rho:.4g} (a pure epsilon of {found.left.pure_epsilon:.4g})"
     )
     return (
         f"It fits the budget of epsilon {found.budget.epsilon:g} at delta {found.budget.delta:g}, of which {epsilon} "
-        f"is spent. After it there stays{stays or ' nothing'}."
+        f"is spent. After it, {rest or 'nothing'} is left."
     )
 
 

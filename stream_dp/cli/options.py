@@ -34,7 +34,7 @@ TrustLog = Annotated[
     bool,
     typer.Option(
         "--trust-log",
-        help="Where nothing is left that shows it: believe that the events topic is the log that was counted.",
+        help="Where nothing is left to prove it: trust that the events topic is the log that was counted.",
     ),
 ]
 

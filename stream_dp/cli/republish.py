@@ -35,7 +35,7 @@ def republish(
     What is left is compared first, and if it does not follow from the log, nothing is written.
 
     Into the releases topic itself, only what comes after all that it holds can be written: nothing, if its oldest
-    releases are lost; everything, if it was deleted and made anew. A worker that still runs is fenced off; start it
+    releases are lost; everything, if it was deleted and re-created. A worker that still runs is fenced off; start it
     again afterwards, and stop a merge first. Into another topic, the whole epoch is written while the worker runs.
 
     Of a stream with `mechanism = "window"`, the log of the last three blocks is enough to write again what was lost at

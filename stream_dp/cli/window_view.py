@@ -90,7 +90,7 @@ def _ranking(window: Window, shown: int, width: int) -> Table:
 
 def _notes(window: Window) -> list[Text]:
     new = (
-        f" First shown within it, so that it has no count of them: {len(window.new):,} labels."
+        f" First shown within it, so without a count of their own here: {len(window.new):,} labels."
         if window.new
         else ""
     )

@@ -20,7 +20,7 @@ _LOGS_OF_FRAMES = ("kafka.net.connection", "kafka.protocol.parser", "aiokafka.co
 """Loggers of the clients that show whole requests at the debug level, and so passwords and events."""
 
 _BAD_REDIS_ADDRESS = (
-    "the setting redis is no address: write redis://[user:password@]host:port/number, and "
+    "the setting redis is not an address: write redis://[user:password@]host:port/number, and "
     "characters like / # ? of a password as %2F %23 %3F"
 )
 

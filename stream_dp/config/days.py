@@ -82,4 +82,4 @@ def _rules_of(zone: str) -> tzinfo:
     try:
         return ZoneInfo(zone)
     except (OSError, ValueError, KeyError):  # a folder of zones, no name of one, none of that name
-        raise UnknownZone(f"this machine knows no time zone {zone!r}") from None
+        raise UnknownZone(f"this machine does not know the time zone {zone!r}") from None

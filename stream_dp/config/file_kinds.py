@@ -19,5 +19,5 @@ def kind_of(path: Path) -> tuple[str, bool]:
     kind = "".join(suffixes[-2:-1] if packed else suffixes[-1:])[1:]
     kind = "csv" if kind == "tsv" else kind
     if kind not in ("jsonl", "csv") and (packed or kind != "parquet"):
-        raise ValueError(f"the file {str(path)!r} is of no known kind: its name should end in {KINDS}")
+        raise ValueError(f"the file {str(path)!r} is of an unknown kind: its name should end in {KINDS}")
     return kind, packed

@@ -91,7 +91,7 @@ def _table(text: str) -> Any:
         return tomllib.loads(f"events = {text}")["events"]
     except tomllib.TOMLDecodeError:
         raise SettingsError(
-            f"{ENVIRONMENT_PREFIX}EVENTS is no table of TOML: write it as "
+            f"{ENVIRONMENT_PREFIX}EVENTS is not a TOML table: write it as "
             '{ topic = "orders", items = "lines[*].sku" }'
         ) from None
 

@@ -16,7 +16,7 @@ def parse_time(text: str) -> datetime:
     datetime.datetime(2026, 1, 31, 12, 0, tzinfo=datetime.timezone.utc)
     """
     if text.isdigit():
-        raise ValueError(f"{text!r} is no time")
+        raise ValueError(f"{text!r} is not a time")
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 

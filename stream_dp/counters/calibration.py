@@ -128,7 +128,7 @@ def guarantee_of(
     kind = DISCRETE[mechanism]
     if sigma_squared < kind.least_sigma_squared:
         raise ValueError(
-            f"{mechanism} needs noise of variance {kind.least_sigma_squared:g} at least, not {sigma_squared:g}: raise "
+            f"{mechanism} needs noise of variance at least {kind.least_sigma_squared:g}, not {sigma_squared:g}: raise "
             "sigma_squared"
         )
     if not 1e-12 <= threshold_delta <= 0.25:

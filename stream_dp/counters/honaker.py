@@ -92,7 +92,7 @@ class HonakerMechanism(DiscreteCounter, frozen=True, tag="honaker"):
         """
         if sigma_squared < LEAST_SIGMA_SQUARED:
             raise ValueError(
-                f"honaker needs noise of variance {LEAST_SIGMA_SQUARED:g} at least, not {sigma_squared:g}: "
+                f"honaker needs noise of variance at least {LEAST_SIGMA_SQUARED:g}, not {sigma_squared:g}: "
                 "raise sigma_squared or choose another mechanism"
             )
         fields = asdict(parameters) | {"sigma_squared": sigma_squared}

@@ -163,7 +163,7 @@ def status(folder: Path) -> list[ServerStatus]:
         return []
     except (msgspec.DecodeError, UnicodeError):
         raise ServerFailed(
-            f"{recorded} is no record of servers: end those that still run there by hand, then delete it"
+            f"{recorded} is not a record of servers: end those that still run there by hand, then delete it"
         ) from None
 
 

@@ -187,7 +187,7 @@ def _check_settings(settings: dict[str, str]) -> None:
     for name, value in settings.items():
         if name not in DEFAULT_SETTINGS:
             raise TopicRefused(
-                InvalidConfigurationError, f"the embedded broker knows no topic setting {name!r}"
+                InvalidConfigurationError, f"the embedded broker does not know the topic setting {name!r}"
             )
         if name == "cleanup.policy" and value.replace(" ", "") not in _CLEANUP_POLICIES:
             raise TopicRefused(InvalidConfigurationError, "cleanup.policy: use delete, compact or both")

@@ -190,7 +190,7 @@ class Epoch:
         ours = self.user_partitions
         theirs = UserPartitions.of(settings.mapping, ours.partitions if ours is not None else 0)
         if ours != theirs:
-            changed.append("the partitioner of [events], or key_encoding, is another one")
+            changed.append("the partitioner of [events], or key_encoding, is different")
         if changed:
             raise EpochRefused(
                 f"epoch {self.number} of stream {settings.stream!r} was opened with other settings: "
@@ -206,8 +206,8 @@ class Epoch:
         if self.noise_version != NOISE_VERSION:
             raise EpochRefused(
                 f"epoch {self.number} draws noise of version {self.noise_version} and this program of version "
-                f"{NOISE_VERSION}: go on with the program that opened it, or open a new epoch, which is charged, with "
-                "--new-epoch"
+                f"{NOISE_VERSION}: continue with the program that opened it, or open a new epoch, which is charged, "
+                "with --new-epoch"
             )
         check_golden_noise(self.mechanism.name)
         self._check_mapping()
@@ -219,7 +219,7 @@ class Epoch:
         if self.mapping.version != MAPPING_VERSION:
             raise EpochRefused(
                 f"epoch {self.number} maps records by version {self.mapping.version} and this program by version "
-                f"{MAPPING_VERSION}: go on with the program that opened it, or open a new epoch, which is charged, "
+                f"{MAPPING_VERSION}: continue with the program that opened it, or open a new epoch, which is charged, "
                 "with --new-epoch"
             )
         check_golden_mapping(self.mapping.format)
@@ -229,8 +229,8 @@ class Epoch:
         if self.largest_value != LARGEST_VALUE and len(record.value or b"") > LARGEST_VALUE:
             raise EpochRefused(
                 f"the record at offset {record.offset} has more than {LARGEST_VALUE} bytes, and epoch {self.number} "
-                "was opened by a program that would count it: go on with that program, or open a new epoch, which is "
-                "charged, with --new-epoch"
+                "was opened by a program that would count it: continue with that program, or open a new epoch, which "
+                "is charged, with --new-epoch"
             )
 
     def check_values(self, records: Records) -> None:
@@ -249,7 +249,7 @@ class Epoch:
         if self.has_lost_rounds:
             raise EpochRefused(
                 f"epoch {self.number} was opened by a version that wrote ticks into the events topic, and this one "
-                "does not: go on with that version, or open a new epoch, which is charged, with --new-epoch"
+                "does not: continue with that version, or open a new epoch, which is charged, with --new-epoch"
             )
 
     @property

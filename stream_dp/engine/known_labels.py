@@ -145,7 +145,7 @@ def read_list(setting: str | None) -> KnownLabels:
 def _text(path: Path) -> str:
     try:
         if path.exists() and not path.is_file():
-            raise SettingsError(f"cannot read the known labels from {path}: it is no file")
+            raise SettingsError(f"cannot read the known labels from {path}: it is not a file")
         with path.open("rb") as file:
             held = file.read(LARGEST_FILE + 1)
         if len(held) > LARGEST_FILE:

@@ -47,12 +47,12 @@ def _last_release(settings: Settings, ended: Checkpoint) -> list[WholeRelease]:
             elif shards:
                 raise NotReady(
                     f"shard {partition} has yet to release round {last:,} of epoch {epoch.number}, whose labels the "
-                    "next epoch goes on with: see that all shards run"
+                    "next epoch takes over: see that all shards run"
                 )
             else:
                 raise EpochRefused(
                     f"the topic {topic!r} no longer holds round {last:,} of epoch {epoch.number}, whose labels the "
-                    "next epoch goes on with: write it again with `stream-dp republish`, or open the next epoch "
+                    "next epoch takes over: write it again with `stream-dp republish`, or open the next epoch "
                     "without them with --new-epoch"
                 )
     return found

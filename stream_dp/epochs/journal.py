@@ -160,7 +160,7 @@ class EpochJournal:
                 self._take(_DECODER.decode(record.value or b""), record)
             except (msgspec.DecodeError, UnicodeError):
                 raise log.LogRefused(
-                    f"the topic {self._topic!r} holds a record that is no epoch: only stream_dp may write there"
+                    f"the topic {self._topic!r} holds a record that is not an epoch: only stream_dp may write there"
                 ) from None
         self._read = offsets.end
 

@@ -47,17 +47,18 @@ def check_last_release(
         raise other_than_published(found[0].release.round)
     if not found or found[0].release.round < checkpoint.position.released:
         logger.warning(
-            "the state of round %d was not compared with a release: the topic %r holds none of it any more",
+            "the state of round %d was not compared with a release: the topic %r no longer holds it",
             round_number,
             topic,
         )
 
 
 def other_than_published(round_number: int) -> StateDamaged:
-    """What to say where the state does not fit what was published of a round."""
+    """What to say where the state does not fit what was published in a round."""
     return StateDamaged(
-        f"the state in Redis does not give what was published of round {round_number}: nothing is released; restore it "
-        "from its backup, or rebuild it from the noise key and the events topic with `stream-dp rebuild --replace`"
+        f"the state in Redis does not reproduce what was published in round {round_number}: nothing is released; "
+        "restore it from its backup, or rebuild it from the noise key and the events topic with "
+        "`stream-dp rebuild --replace`"
     )
 
 

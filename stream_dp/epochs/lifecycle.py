@@ -346,7 +346,7 @@ class Epochs:
         closed = self.journal.closed[last.epoch.number]
         if charged and closed.end_unknown:
             logger.warning(
-                "nobody can tell how far epoch %d has counted, so its charge stays on all offsets from %d on",
+                "it is not known how far epoch %d has counted, so its charge stays on all offsets from %d on",
                 last.epoch.number,
                 charge.first_offset,
             )

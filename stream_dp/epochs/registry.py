@@ -150,7 +150,7 @@ class Registry:
                 f"{record.source!r}: nothing moves to another source"
             )
         if above is not None and above.source != record.source:
-            return f"{record.source!r} is no data source of its own: it belongs to {above.source!r}, so name that one"
+            return f"{record.source!r} is not a data source of its own: it belongs to {above.source!r}, so name that"
         unit = self.unit_of(record.source)
         if unit not in (None, record.unit):
             return (

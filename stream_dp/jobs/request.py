@@ -175,7 +175,7 @@ def time_in(text: str) -> datetime:
         return parse_time(text)
     except ValueError:
         raise BadRequest(
-            f"{text!r} is no place in a topic: give an offset, earliest, latest, or a time such as "
+            f"{text!r} is not a place in a topic: give an offset, earliest, latest, or a time such as "
             "2026-01-31T12:00:00Z"
         ) from None
 

@@ -192,5 +192,5 @@ def _sound(name: str) -> Iterator[None]:
 def _damaged(name: str) -> StateDamaged:
     return StateDamaged(
         f"what Redis holds under {name} does not fit together: nothing is released; restore that key from its backup, "
-        "or ask again under a new id, which is charged; to delete it could release the same job with other noise"
+        "or ask again under a new id, which is charged; deleting it could release the same job with other noise"
     )

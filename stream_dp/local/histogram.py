@@ -172,7 +172,7 @@ class Histogram:
             self._told = True
             warnings.warn(
                 f"event {dead_letters[0].offset + 1:,} counts as one without items: {dead_letters[0].reason}; "
-                "others like it are not told",
+                "others like it are not reported",
                 stacklevel=4,
             )
 

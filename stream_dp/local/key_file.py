@@ -61,7 +61,9 @@ class KeyFile:
             header = _decoded(line)
             sealed = b"" if header is None else line + b"\n" + _seal(header.key, line)
             if header is None or not read.startswith(sealed):
-                raise KeyFileRefused(f"{path} is no key file, or is damaged: restore it, or name another one")
+                raise KeyFileRefused(
+                    f"{path} is not a key file, or is damaged: restore it, or name another one"
+                )
             return cls(path, header.key, header.epoch, file, len(sealed))
         except BaseException:
             os.close(file)
@@ -81,7 +83,7 @@ class KeyFile:
             pairs = zip(_pieces(known), _pieces(wanted), strict=False)
             other = next(number for number, (before, now) in enumerate(pairs, 1) if before != now)
             raise KeyFileRefused(
-                f"round {self._checked + other:,} holds other events than the last time: {self.path} has released "
+                f"round {self._checked + other:,} holds different events from last time: {self.path} has released "
                 "that round already, and its key must release one log only. Give the same events in the same "
                 "order and append new ones, or name another key_file, which spends (epsilon, delta) once more"
             )

@@ -131,7 +131,9 @@ def _listener(host: str, port: int, name: str) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
-        raise SettingsError(f"metrics_host {host!r} is no address here: {error.strerror}") from None
+        raise SettingsError(
+            f"metrics_host {host!r} is not an address of this machine: {error.strerror}"
+        ) from None
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

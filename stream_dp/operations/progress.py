@@ -85,7 +85,7 @@ class Progress:
             reason = waits[-1][0] if waits else self.cause
         if reason is None:
             if self._stalled is not None:
-                logger.info("%s: it goes on", self._name)
+                logger.info("%s: it makes progress again", self._name)
                 self._tell(None, 0.0)
         else:
             if self._stalled is None or now - self._told >= self._stall:

@@ -49,7 +49,7 @@ class HeadsOfRounds:
                 continue
             if head.nonce != self._epoch.nonce:
                 raise FrameRefused(
-                    f"the heads topic holds heads of another epoch {head.epoch} than the one that is open: another "
+                    f"the heads topic holds heads of epoch {head.epoch}, which is not the one that is open: another "
                     "stream or program wrote to this topic; nothing is sent"
                 )
             first, _ = self._held.setdefault(head.round, {}).setdefault(head.partition, (head, record))

@@ -144,7 +144,7 @@ def decode_frame(value: bytes | None) -> Frame:
         frame = _DECODER.decode(value or b"")
     except (msgspec.DecodeError, UnicodeError):
         raise FrameRefused(
-            "the frames topic holds a record that is no frame: only the sequencer may write there"
+            "the frames topic holds a record that is not a frame: only the sequencer may write there"
         ) from None
     if frame.v not in (VERSION, SEAL_VERSION):
         raise FrameRefused(

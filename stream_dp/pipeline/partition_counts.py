@@ -112,7 +112,7 @@ class PartitionCounts:
             raise self._refused(record.offset, f"holds no counts: {reason}") from None
         if found.partition != self.number:
             raise self._refused(
-                record.offset, f"holds counts of partition {found.partition}: it stands in the wrong one"
+                record.offset, f"holds counts of partition {found.partition}: it is in the wrong one"
             )
         place = self._digester.in_place(record)
         self._last = record.offset, place
@@ -131,7 +131,7 @@ class PartitionCounts:
             if _pairs(known[0]) != _pairs(found):
                 raise self._refused(
                     record.offset,
-                    f"counts part {found.part} of barrier {found.n} otherwise than the one at offset {known[1]}",
+                    f"counts part {found.part} of barrier {found.n} differently from the one at offset {known[1]}",
                 )
             return
         held.parts[found.part] = found, record.offset, place

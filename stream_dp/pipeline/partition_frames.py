@@ -116,7 +116,7 @@ def decode_head(value: bytes | None) -> PartitionHead:
         return _HEADS.decode(value or b"")
     except (msgspec.DecodeError, UnicodeError):
         raise FrameRefused(
-            "the heads topic holds a record that is no head of this version: only members of the intake may write "
+            "the heads topic holds a record that is not a head of this version: only members of the intake may write "
             "there, and all of them must run the same version"
         ) from None
 
@@ -243,9 +243,9 @@ class FramesOfPartitions:
             before = head_before(seal.head(number - 1), number, self._chain_rounds)
             if not whole or self._noise.join_history(before, number, heads) != seal.head(number):
                 raise FramesLost(
-                    f"round {number} was sealed, and the frames of its partitions do not give it: frames were lost, or "
-                    "the topic was changed; restore the frames topic, or open a new epoch, which is charged, with "
-                    "--new-epoch"
+                    f"round {number} was sealed, and the frames of its partitions do not reproduce it: frames were "
+                    "lost, or the topic was changed; restore the frames topic, or open a new epoch, which is charged, "
+                    "with --new-epoch"
                 )
             for _, each in held:
                 for part in each.parts.values():

@@ -131,7 +131,7 @@ class Shard:
             )
         if frame.head(reached) != history:
             raise FrameRefused(
-                f"the frames of shard {self.number} do not go on where its round {reached} ended: another log was "
+                f"the frames of shard {self.number} do not continue where its round {reached} ended: another log was "
                 "sequenced, or the frames topic was changed; nothing is sent"
             )
         rest = frame.after(reached)

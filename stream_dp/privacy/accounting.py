@@ -262,7 +262,7 @@ def _check_rho(rho: float) -> None:
 
 def _check_epsilon(epsilon: float) -> None:
     if not (math.isfinite(epsilon) and epsilon >= 0):
-        raise ValueError(f"epsilon must be a number not below 0, not {epsilon}.")
+        raise ValueError(f"epsilon must be at least 0, not {epsilon}.")
 
 
 def _check_delta(delta: float) -> None:

@@ -66,13 +66,13 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"the delta of a charge must be at least 0 and below 1, not {self.delta}")
         if self.first_offset < 0 or (self.end_offset is not None and self.end_offset < self.first_offset):
             raise ValueError(
-                f"offsets {self.first_offset} to {self.end_offset} are no range: the end must not come first"
+                f"offsets {self.first_offset} to {self.end_offset} are not a range: the end must not come first"
             )
         if any(
             not 0 <= at(self.further_offsets, number) <= end for number, end in enumerate(self.further_ends)
         ):
             raise ValueError(
-                f"offsets {self.further_offsets} to {self.further_ends} of further partitions are no ranges"
+                f"offsets {self.further_offsets} to {self.further_ends} of further partitions are not ranges"
             )
         if self.exact is not None and not (0 <= self.exact[0] < math.inf and 0 <= self.exact[1] < 1):
             raise ValueError(f"an exact guarantee is an epsilon and a delta below 1, not {self.exact}")

@@ -133,7 +133,7 @@ class ChangesWriter:
                 return msgspec.json.decode(record.value or b"", type=Change)
             except (msgspec.DecodeError, UnicodeError, RecursionError):
                 raise log.LogRefused(
-                    f"the topic {self._topic!r} holds a record that is no change: only stream_dp may write there"
+                    f"the topic {self._topic!r} holds a record that is not a change: only stream_dp may write there"
                 ) from None
         return None
 

@@ -46,7 +46,7 @@ def report(stream: str, place: Place) -> None:
     number = _passed_over[stream]
     if number & (number - 1) == 0:
         logger.warning(
-            "the topic %r holds a record at offset %d of partition %d that is no release of stream %r, and it is "
+            "the topic %r holds a record at offset %d of partition %d that is not a release of stream %r, and it is "
             "passed over (%d so far): let only the stream's worker write there",
             place.topic,
             place.offset,

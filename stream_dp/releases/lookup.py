@@ -123,7 +123,7 @@ def _after(releases: ReleasesTopic, position: str) -> tuple[tuple[int, int], int
         made_anew = known.epoch == place[0] and known.nonce != nonce
     if made_anew:
         raise BadPosition(
-            f"the topic does not hold the releases that the position {position!r} came from: it was made anew or "
+            f"the topic does not hold the releases that the position {position!r} came from: it was re-created or "
             'truncated; begin again with start="earliest"'
         )
     if begin == releases.first > 0:

@@ -43,7 +43,7 @@ def check_table_topic(kafka: Kafka, topic: str) -> None:
     if found.partitions != 1:
         raise LogRefused(
             f"the topic {topic!r} has {log.partitions_text(found.partitions)}, and a table is written to one: delete "
-            "it, and it is made anew from the releases"
+            "it, and it is created again from the releases"
         )
     policy = found.settings.get("cleanup.policy", "compact")
     if policy != "compact":

@@ -41,7 +41,7 @@ def read_position(position: str) -> tuple[Place, str]:
     epoch, _, rest = position.partition(".")
     number, _, nonce = rest.partition(".")
     if not (epoch.isdecimal() and number.isdecimal() and nonce):
-        raise BadPosition(f"{position!r} is no position: give what a release's .position was")
+        raise BadPosition(f"{position!r} is not a position: give the .position of a release")
     return (int(epoch), int(number)), nonce
 
 
@@ -76,7 +76,7 @@ class ReleasesTopic:
             if not self._consumer.partitions_for_topic(topic):
                 require_seen(kafka, topic)
                 raise LogRefused(
-                    f"Kafka has no topic {topic!r}: start the stream's worker first, or look at the stream's name"
+                    f"Kafka has no topic {topic!r}: start the stream's worker first, or check the stream's name"
                 )
             self._consumer.assign([self._topic])
             self.look()

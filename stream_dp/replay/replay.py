@@ -105,7 +105,7 @@ def check_held(held: Held, source: FileSource | TopicSource, into: str, is_count
             where = f" of partition {partition}" if source.partitions > 1 else ""
             raise ReplayRefused(
                 f"the topic {source.topic!r} is not the one that was replayed into {into!r}: its record at offset "
-                f"{number}{where} is gone or another; replay into a new stream"
+                f"{number}{where} is missing or has changed; replay into a new stream"
             )
 
 

@@ -129,8 +129,8 @@ class DeadLetters:
         for letter in letters:
             if not self._put:
                 logger.warning(
-                    "the record at offset %d of partition %d of %s is no event: %s; it counts as an empty one, like "
-                    "all others that come to %s from now on",
+                    "the record at offset %d of partition %d of %s is not an event: %s; it counts as an empty one, "
+                    "like all others that come to %s from now on",
                     letter.offset,
                     letter.partition,
                     letter.topic,

@@ -104,7 +104,7 @@ class FramesSink:
                     raise other_than_published(last)
         if last and not found:
             logger.warning(
-                "the state of round %d was not compared with a frame: the topic %r holds none of it any more",
+                "the state of round %d was not compared with a frame: the topic %r no longer holds it",
                 last,
                 self._settings.frames,
             )

@@ -233,7 +233,7 @@ def _opened(name: str, packed: bytes, seals: Seals) -> tuple[bytes, dict[str, by
     if written != FORMAT:
         raise StateDamaged(
             f"Redis holds state of format {written} and this program reads the formats {WITHOUT_SEALS} and {FORMAT}: "
-            "go on with the program that wrote it; if none did, rebuild it with `stream-dp rebuild --replace`"
+            "continue with the program that wrote it; if none did, rebuild it with `stream-dp rebuild --replace`"
         )
     record = msgspec.msgpack.decode(packed, type=_Sealed)
     return record.body, record.digests, seals.of(name, record.body, record.digests).digest == record.seal

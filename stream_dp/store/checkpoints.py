@@ -209,7 +209,7 @@ class CheckpointStore:
         )
         for name in sorted(checkpoint.made_anew):
             logger.warning(
-                "the topic %r was deleted and made anew, or comes from another cluster, since the last checkpoint: "
+                "the topic %r was deleted and re-created, or comes from another cluster, since the last checkpoint: "
                 "what was counted and sent last is compared with it now; `stream-dp verify` compares all of it",
                 name,
             )

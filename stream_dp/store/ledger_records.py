@@ -313,8 +313,7 @@ def does_not_fit(source: str, budget: Budget, charge: Charge, left: Room) -> str
     if left.pure_epsilon == 0:
         return told + f"nothing is left: {_elsewhere(budget.unit)}, or raise the budget"
     return told + (
-        f"there is left rho {_down(left.rho)} (a pure epsilon of {_down(left.pure_epsilon)}) with delta "
-        f"{_down(left.delta)}"
+        f"rho {_down(left.rho)} (a pure epsilon of {_down(left.pure_epsilon)}) is left, with delta {_down(left.delta)}"
     )
 
 

@@ -49,7 +49,7 @@ def noise_key(
         raise NoKey(f"Redis has lost the noise key of this stream: {_OUT}")
     if len(key) != KEY_BYTES:
         raise NoKey(
-            f"Redis holds no noise key of {KEY_BYTES} bytes where that of this stream should be: {_OUT}"
+            f"what Redis holds as the noise key of this stream does not have {KEY_BYTES} bytes: {_OUT}"
         )
     return key
 

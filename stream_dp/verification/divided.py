@@ -99,8 +99,8 @@ def computed_from(
 
 
 _REFUSED = (
-    "nothing was rebuilt: the events topic and the key do not give what the shards have released; `stream-dp verify` "
-    "says more, and with --whole the shards begin with the epoch again and compare all that they have released"
+    "nothing was rebuilt: the events topic and the key do not reproduce what the shards have released; `stream-dp "
+    "verify` says more, and with --whole the shards begin with the epoch again and compare all that they have released"
 )
 
 

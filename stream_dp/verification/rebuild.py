@@ -194,13 +194,13 @@ def _computed(
         lacks = start is not None and any(map(released.lacks, parts))
         if not batch or lacks or any(map(released.differs, parts)):
             raise EpochRefused(
-                "nothing was rebuilt: the events topic and the key do not give what was released; "
+                "nothing was rebuilt: the events topic and the key do not reproduce what was released; "
                 "`stream-dp verify` says more"
             )
     if left := released.not_given_up_to(released.rounds):
         raise EpochRefused(
             f"nothing was rebuilt: the topic {settings.releases!r} holds a release of round {left}, which the events "
-            "topic and the key do not give; `stream-dp verify` says more"
+            "topic and the key do not reproduce; `stream-dp verify` says more"
         )
     state, pairs = pipeline.histogram.state(), pipeline.intake.pairs
     check = key_check(recorded.key)

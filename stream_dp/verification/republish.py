@@ -137,7 +137,7 @@ def _missing(
     left = compared_with(settings.releases, last_released(settings, recorded, checkpoint))
     if checkpoint is None and recorded.closed is None and not left.last:
         raise EpochRefused(
-            f"nothing tells how far epoch {epoch.number} was released: Redis has no state of it, and the topic "
+            f"it is not known how far epoch {epoch.number} was released: Redis has no state of it, and the topic "
             f"{settings.releases!r} none of its releases; run `stream-dp rebuild`, which says more"
         )
     unproved = [each for each in left.missing if each > max(left.last, shown)]

@@ -59,7 +59,7 @@ def check_partition(
         )
     elif next_offset and settings.events in checkpoint.made_anew:
         raise log.LogRefused(
-            f"the topic {settings.events!r} is not the log that was counted: it was deleted and made anew, or comes "
+            f"the topic {settings.events!r} is not the log that was counted: it was deleted and re-created, or comes "
             f"from another cluster, and nothing shows that its records before offset {next_offset} are those "
             "that were left out or counted before; restore it, or open a new epoch, which is charged, with --new-epoch"
         )
@@ -76,9 +76,9 @@ def _goes_on(
     if settings.owns_events or settings.events not in checkpoint.unchanged or next_offset < events.first:
         return False
     logger.warning(
-        "the topic %r no longer holds the last record counted of partition %d, because of its retention: that it is "
-        "the log that was counted rests on the identity that Kafka tells of it alone, which is weaker than comparing "
-        "records; lost state could not be rebuilt; keep the records for longer than the worker may be down",
+        "the topic %r no longer holds the last record counted of partition %d, because of its retention: only "
+        "the identity that Kafka reports still shows that it is the log that was counted, which is weaker than "
+        "comparing records; lost state could not be rebuilt; keep the records for longer than the worker may be down",
         settings.events,
         number,
     )
@@ -90,7 +90,7 @@ def another_log(topic: str, offset: int, partition: int) -> log.LogRefused:
     where = f" of partition {partition}" if partition else ""
     return log.LogRefused(
         f"the topic {topic!r} is not the log that was counted: the last record counted, at "
-        f"offset {offset}{where}, is gone or another; the topic was truncated, compacted or re-created; restore "
+        f"offset {offset}{where}, is missing or has changed; the topic was truncated, compacted or re-created; restore "
         "it, or open a new epoch, which is charged, with --new-epoch"
     )
 

@@ -30,7 +30,7 @@ def keep(settings: Settings, needed: Iterable[Right], follow: Callable[[], None]
                 require_seen(settings.kafka_address, settings.releases)
                 logger.info("waiting for the topic %r, which the worker makes", settings.releases)
         except TopicChanged as changed:
-            logger.warning("the topic %r was changed or made anew: beginning again", changed.topic)
+            logger.warning("the topic %r was changed or re-created: starting over", changed.topic)
         except (KafkaError, OSError) as outage:
             refuse_without_rights(settings.kafka_address, needed, outage)
             logger.warning("waiting for Kafka at %s: %s", settings.kafka, outage)

@@ -296,7 +296,7 @@ class _Rounds:
         again = wholes[-1]
         if again is None or msgspec.to_builtins(again) != msgspec.to_builtins(newest):
             raise ShardsRefused(
-                f"the releases end with round {newest.round}, which the shards' releases do not give again: some of "
+                f"the releases end with round {newest.round}, which the shards' releases do not reproduce: some of "
                 "them were lost, or they or the releases were changed; nothing is sent"
             )
 

@@ -170,7 +170,7 @@ class OwnedShard:
             )
         older = max((epoch for epoch, _, _ in self._published if epoch < frame.epoch), default=None)
         if older is not None:
-            self._pass_over(older, FramesLost("the frames do not give again all that it has released"))
+            self._pass_over(older, FramesLost("the frames do not reproduce all that it has released"))
         self._begin(opened[0].epoch, opened[0].key_check, frame.shards)
         self._is_new = True
 
@@ -290,7 +290,7 @@ class OwnedShard:
             epoch, round_number, _ = max(self._published)
             raise EpochRefused(
                 f"shard {self.number} has released up to round {round_number} of epoch {epoch}, which its frames and "
-                "the key do not give again: the frames or the releases were changed; nothing is sent"
+                "the key do not reproduce: the frames or the releases were changed; nothing is sent"
             )
 
     @property

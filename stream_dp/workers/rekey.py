@@ -161,7 +161,7 @@ class Rekeyer:
         if last is None:
             if self._holds_copies():
                 raise RekeyRefused(
-                    f"the topic {settings.events!r} holds records, and {settings.rekeyed!r} does not tell how far "
+                    f"the topic {settings.events!r} holds records, and {settings.rekeyed!r} does not say how far "
                     f"{settings.data_source!r} was copied: restore it, or copy into a new topic for a new stream"
                 )
             return Copied(settings.data_source, [0] * sources, partitions)
@@ -169,7 +169,8 @@ class Rekeyer:
             copied = msgspec.json.decode(last, type=Copied)
         except (msgspec.DecodeError, UnicodeError):
             raise RekeyRefused(
-                f"the topic {settings.rekeyed!r} ends with a record that tells nothing: somebody else wrote there"
+                f"the topic {settings.rekeyed!r} ends with a record that is not about this copy: another "
+                "producer wrote to this topic"
             ) from None
         if (copied.source, copied.partitions) != (settings.data_source, partitions):
             raise RekeyRefused(

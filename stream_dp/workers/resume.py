@@ -191,8 +191,8 @@ class _Start:
         if self._sink.holds_anything():
             raise EpochRefused(
                 f"the topic {settings.releases!r} holds releases but Redis has no state of stream "
-                f"{settings.stream!r}: going on would draw their noise anew; run `stream-dp rebuild` if the noise key "
-                "is still there, else open a new epoch, which is charged, with --new-epoch"
+                f"{settings.stream!r}: continuing would draw new noise for the same rounds; run `stream-dp rebuild` if "
+                "the noise key is still there, else open a new epoch, which is charged, with --new-epoch"
             )
         if journal.last_is_open:
             assert last is not None

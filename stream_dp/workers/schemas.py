@@ -113,7 +113,7 @@ class SchemaSettler:
             self._registry.address,
             number,
             why,
-            "; of further numbers only the dead letters tell" if self._told == _MOST_TOLD else "",
+            "; only the dead letters tell of further numbers" if self._told == _MOST_TOLD else "",
         )
 
     def _begin_outage(self, why: RegistryAway) -> None:

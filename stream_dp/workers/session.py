@@ -235,7 +235,7 @@ class Session:
         while last := self._sink.not_given_again:
             if await self.caught_up() or self.pipeline.finished:
                 raise EpochRefused(
-                    f"the releases go up to round {last}, which the events topic and the key do not give again: "
+                    f"the releases go up to round {last}, which the events topic and the key do not reproduce: "
                     "the log or the releases were changed; nothing is sent"
                 )
             entries = await self.read()

@@ -69,7 +69,7 @@ class Standby:
         try:
             while not stopping.is_set() and not await asyncio.to_thread(self._lease.claim):
                 if not waits:
-                    logger.info("stream %s: another worker works, this one stands by", settings.stream)
+                    logger.info("stream %s: another worker is alive, this one stands by", settings.stream)
                     waits = True
                 self._watch.beat()
                 self._watch.answered(True)

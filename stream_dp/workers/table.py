@@ -76,7 +76,7 @@ class TableWriter(ExitStack):
         if held and all(is_foreign(key, value) for key, value in held.items()):
             raise LogRefused(
                 f"the topic {self._settings.table!r} holds {len(held)} records and none is a row of a "
-                "table: it serves somebody else, or others wrote there first; delete it, or name the stream otherwise"
+                "table: another program uses it, or wrote to it first; delete it, or give the stream another name"
             )
 
     def write(self) -> int:
@@ -131,7 +131,7 @@ class TableWriter(ExitStack):
         foreign = sum(is_foreign(key, self._table.held[key]) for key in removed)
         if foreign:
             logger.warning(
-                "the topic %r held %d records that are no rows, and they are removed: let only `stream-dp table` "
+                "the topic %r held %d records that are not rows, and they are removed: let only `stream-dp table` "
                 "write there",
                 self._settings.table,
                 foreign,

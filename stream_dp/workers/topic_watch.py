@@ -1,6 +1,6 @@
 """Whether the topics are still what they were when a process began to work with them.
 
-Kafka's clients go on with a topic that was deleted and made anew, given more partitions, or set to forget: what was
+Kafka's clients go on with a topic that was deleted and re-created, given more partitions, or set to forget: what was
 released would be lost, or what others produce not counted, without a word.  So somebody looks every few seconds, and
 the process stops at the first change.  A broker that does not answer is an outage and no change.
 """
@@ -245,7 +245,7 @@ def _change(known: _Topic, found: _Topic | None, may_grow: bool) -> str | None:
         return "it was deleted"
     shorter = any(end < before for before, end in zip(known.ends, found.ends, strict=False))
     if known.id != found.id or shorter:
-        return "it was deleted and made anew"
+        return "it was deleted and re-created"
     if known.partitions != found.partitions and not (may_grow and known.partitions < found.partitions):
         return f"it got {partitions_text(found.partitions)} instead of {known.partitions}"
     before, now = known.settings.get(_POLICY, ""), found.settings.get(_POLICY, "")

@@ -100,7 +100,7 @@ class WindowsWriter(ExitStack):
                 yield msgspec.json.decode(record.value or b"", type=WindowRecord)
             except (msgspec.DecodeError, UnicodeError, RecursionError):
                 raise LogRefused(
-                    f"the topic {topic!r} holds a record that is no window: only `stream-dp windows` may write there"
+                    f"the topic {topic!r} holds a record that is not a window: only `stream-dp windows` may write there"
                 ) from None
 
     def write(self, seconds: float) -> int:

@@ -199,7 +199,7 @@ def test_a_penalty_prefers_ranks_near_a_public_one() -> None:
     assert largest_gap_gaussian(counts, GaussianGap(0.2, 1e-6, ranks), source).rank == 4
     assert LargestGap(1.0, ranks).cost == LargestGap(1.0, Ranks(4)).cost
     for penalty in (-1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="penalty must be a number not below 0"):
+        with pytest.raises(ValueError, match="penalty must be at least 0"):
             Ranks(4, penalty=penalty)
 
 

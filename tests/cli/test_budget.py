@@ -72,7 +72,7 @@ def test_a_new_source_has_no_budget_and_says_so(budget: Any) -> None:
     for command in ("show", "explain"):
         shown = budget(command)
         assert shown.exit_code == 0
-        assert "none: new charges are refused, unless whoever makes them says --unmetered" in shown.stdout
+        assert "none: new charges are refused unless they are made with --unmetered" in shown.stdout
 
 
 def test_what_is_set_is_shown(budget: Any, ledger: Ledger) -> None:

@@ -174,7 +174,7 @@ def test_people_see_the_papers_threshold_and_conversion_beside_ours() -> None:
         ),
         (
             [*BINARY, "--sigma-squared", "0.9", "--threshold-delta", "0.25"],
-            "binary needs noise of variance 1",
+            "binary needs noise of variance at least 1",
         ),
         ([*BINARY, "--sigma-squared", "0.01", "--threshold-delta", "1e-6"], "raise sigma_squared"),
         (["--horizon", "0"], "horizon must be between"),

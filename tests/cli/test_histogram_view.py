@@ -30,7 +30,7 @@ def test_a_picture_says_count_interval_threshold_round_and_promise() -> None:
         "tau               112",
         "epsilon 2, delta 1e-06",
         "Taking any one event (up to 3 labels) out of",
-        "small ones lean upward",
+        "small ones are too high on average",
         "sd 15.9",
         "12 flights fed",
     ):

@@ -96,7 +96,7 @@ def test_a_damaged_record_of_servers_is_told(tmp_path: Path, command: str, recor
     (tmp_path / "servers.json").write_text(record, errors="surrogateescape")
     ran = CliRunner().invoke(app, ["dev", command, "--folder", str(tmp_path)])
     assert ran.exit_code == 2, ran.exception
-    assert "servers.json is no record of servers" in ran.stderr
+    assert "servers.json is not a record of servers" in ran.stderr
 
 
 def test_check_tells_an_address_that_cannot_be_one() -> None:

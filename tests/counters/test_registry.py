@@ -71,7 +71,7 @@ def test_a_counter_that_cannot_take_so_little_noise_gets_more() -> None:
     assert isinstance(mechanism, DiscreteCounter)
     assert mechanism.sigma_squared == 12
     assert guarantee.epsilon == 20
-    with pytest.raises(ValueError, match="honaker needs noise of variance 12 at least, not 4"):
+    with pytest.raises(ValueError, match="honaker needs noise of variance at least 12, not 4"):
         guarantee_of(4.0, 1e-3, 511, 3, "honaker")
 
 

@@ -148,7 +148,7 @@ def test_a_list_that_cannot_be_one_is_refused_in_a_sentence(
 def test_a_list_that_is_not_there_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"cannot read the known labels .*: No such file"):
         read_list(f"file:{tmp_path / 'none.txt'}")
-    with pytest.raises(SettingsError, match="it is no file"):
+    with pytest.raises(SettingsError, match="it is not a file"):
         read_list("file:/dev/zero")
 
 

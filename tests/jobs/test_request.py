@@ -203,7 +203,7 @@ INVALID: dict[str, Any] = {
     "a topic or a file": {**BASE, "source": {"file": "x.csv", "topic": "t"}},
     "columns of a file": {**BASE, "source": {"user": "u"}},
     "an offset is": {**BASE, "source": {"from": -1}},
-    "is no place": {**BASE, "source": {"to": "tomorrow"}},
+    "is not a place": {**BASE, "source": {"to": "tomorrow"}},
     "mechanism has to be text of at most 100 characters": {**BASE, "mechanism": "x" * 101},
     "source.from has to be text of at most 100 characters": {**BASE, "source": {"from": "x" * 101}},
     "source.to has to be text of at most 100 characters": {**BASE, "source": {"to": "x" * 101}},
@@ -220,7 +220,7 @@ INVALID: dict[str, Any] = {
         "source": {"file": "x.csv", "name": "x", "item": "x" * 1025},
     },
 }
-IN_WORDS = ("columns of a file", "is no place")
+IN_WORDS = ("columns of a file", "is not a place")
 """What the schema's descriptions say and its keywords do not."""
 
 

@@ -285,9 +285,9 @@ def test_a_user_who_goes_away_leaves_the_order_of_others_and_of_labels(tmp_path:
         ("x.csv", b"user,user,item\n", {}, "no single column 'user'"),
         ("x.csv", b"user,item\ra,tea\rb,tea\r", {}, "no single column 'items'"),
         ("x.csv", b"user,item\n", {"user": "item"}, "cannot be the column of items and of users at once"),
-        ("x.txt", b"", {}, "of no known kind"),
-        ("x.ndjson", b"", {}, "of no known kind"),
-        ("x.parquet.gz", b"", {}, "of no known kind"),
+        ("x.txt", b"", {}, "of an unknown kind"),
+        ("x.ndjson", b"", {}, "of an unknown kind"),
+        ("x.parquet.gz", b"", {}, "of an unknown kind"),
         ("x.parquet", b"no", {}, "is not in the format Parquet"),
         ("x.jsonl", b"", {"user": "u"}, "leave the columns out"),
         (

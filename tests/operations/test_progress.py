@@ -56,7 +56,7 @@ def test_it_is_told_once_a_minute_and_when_it_goes_on(clock: Clock, caplog: pyte
     assert waiting(watch.operator.registry) == {"kafka-fetch": 150.0}
     watch.progress.made()
     watch.progress.look()
-    assert caplog.messages[2:] == ["stream shop: it goes on"]
+    assert caplog.messages[2:] == ["stream shop: it makes progress again"]
     assert waiting(watch.operator.registry) == {}
 
 

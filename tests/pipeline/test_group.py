@@ -312,8 +312,8 @@ def test_a_frame_that_was_lost_or_changed_stops_the_shard() -> None:
     [
         ({"head": bytes(32)}, "partition 1 was counted in two ways in round 2"),
         ({"records": 99}, "partition 1 was counted in two ways in round 2"),
-        ({"nonce": bytes(16)}, "heads of another epoch 1 than the one that is open"),
-        ({"epoch": 2, "nonce": bytes(16)}, "heads of another epoch 2 than the one that is open"),
+        ({"nonce": bytes(16)}, "heads of epoch 1, which is not the one that is open"),
+        ({"epoch": 2, "nonce": bytes(16)}, "heads of epoch 2, which is not the one that is open"),
     ],
 )
 def test_heads_that_contradict_each_other_stop_the_worker(changed: dict[str, object], refusal: str) -> None:

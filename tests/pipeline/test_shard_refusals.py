@@ -246,4 +246,4 @@ def test_a_merge_passes_over_what_is_no_release_of_its_stream(caplog: pytest.Log
                 rounds.add(each, shard, offset)
         merged += [part.value for batch in rounds.batches(ends=True) for part in batch]
     assert merged == [part.value for part in one_worker(log_of(TEA))]
-    assert "that is no release of stream 's'" in caplog.text
+    assert "that is not a release of stream 's'" in caplog.text

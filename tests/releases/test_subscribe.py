@@ -122,7 +122,7 @@ def test_a_stored_position_goes_on_after_it(topic: Topic) -> None:
 def test_a_position_of_another_topic_is_refused(topic: Topic) -> None:
     position = f"1.17.{'00' * 16}"
     topic(numbered(range(1, 41), nonce="11" * 16))
-    with pytest.raises(BadPosition, match="made anew"):
+    with pytest.raises(BadPosition, match="re-created"):
         rounds(1, position=position)
     topic(numbered(range(1, 17)))
     with pytest.raises(BadPosition, match="truncated"):

@@ -307,7 +307,7 @@ def test_people_see_where_a_window_begins_its_largest_counts_and_that_others_are
     assert "milk" in text
     assert "133" in text
     assert "1 more" in text
-    assert "First shown within it, so that it has no count of them: 1 labels." in " ".join(text.split())
+    assert "First shown within it, so without a count of their own here: 1 labels." in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
     assert line(window_between(releases[-1], releases[20])).startswith(
         "rounds 22 to 40, since 2026-01-31T12:03:30Z: milk"

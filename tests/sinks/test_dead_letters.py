@@ -103,7 +103,9 @@ async def test_a_right_that_is_missing_holds_nobody_up(
         assert metric(watch, "dead_letters_waiting") == 250
         told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         first, *told = told
-        assert first.startswith("the record at offset 0 of partition 0 of shop.events is no event: a reason;")
+        assert first.startswith(
+            "the record at offset 0 of partition 0 of shop.events is not an event: a reason;"
+        )
         assert len(told) == 1
         assert "dead letters cannot be written to shop.dead-letters" in told[0]
         topic.refusal = None

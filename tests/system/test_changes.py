@@ -116,7 +116,7 @@ def test_a_record_of_others_among_the_changes_is_told_in_one_sentence(
     found = CliRunner().invoke(app, ["changes", "--stream", topic_prefix, "--kafka", kafka, "--rounds", "1"])
     assert isinstance(found.exception, SystemExit)
     assert found.exit_code != 0
-    assert "is no change" in " ".join(found.stderr.split())
+    assert "is not a change" in " ".join(found.stderr.split())
 
 
 def log_record(change: Change) -> Record:

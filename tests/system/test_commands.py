@@ -154,7 +154,8 @@ def test_tail_passes_over_what_no_worker_wrote_and_says_so(kafka: str, stream: s
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["round"] for line in done.stdout.splitlines()] == [39, 40, 42]
     assert (
-        f"holds a record at offset 100 of partition 0 that is no release of stream '{stream}'" in done.stderr
+        f"holds a record at offset 100 of partition 0 that is not a release of stream '{stream}'"
+        in done.stderr
     )
 
 

@@ -143,7 +143,7 @@ def test_a_registered_schema_is_looked_at_and_no_record(
         (b'{"schema": "{", "schemaType": "AVRO"}', 200, "it gives something else than a schema"),
         (b"", 401, "it answers with status 401"),
         (b"{}", 200, "it gives none"),
-        (b"", 404, "nothing tells where the items of a record are"),
+        (b"", 404, "it is not known where the items of a record are"),
     ],
 )
 def test_what_a_registry_does_not_tell_is_a_sentence(

@@ -91,7 +91,7 @@ def test_a_state_that_gives_another_release_than_was_published_is_refused(stream
             print(f"{what} is changed")  # shown if it goes unnoticed
             rewrite(redis, stream.settings.stream, key, replace(right, state=state))
             with pytest.raises(
-                StateDamaged, match=f"what was published of round {ROUNDS}.*rebuild --replace"
+                StateDamaged, match=f"what was published in round {ROUNDS}.*rebuild --replace"
             ):
                 start(stream, redis)
         rewrite(redis, stream.settings.stream, key, right)
@@ -118,7 +118,7 @@ def test_between_two_releases_their_labels_are_compared(
         with stream.redis() as redis:
             state = replace(right.state, labels=["coffee", *right.state.labels[1:]])
             rewrite(redis, stream.settings.stream, key, replace(right, state=state))
-            with pytest.raises(StateDamaged, match="what was published of round 30"):
+            with pytest.raises(StateDamaged, match="what was published in round 30"):
                 start(stream, redis)
             rewrite(redis, stream.settings.stream, key, right)
             start(stream, redis)
@@ -166,12 +166,12 @@ def test_a_shard_and_its_sequencer_believe_nothing_either(
         redis.restore(f"stream_dp:{{{own}}}:counts", 0, before, replace=True)
         counted = replace(right.state, counts=right.state.counts + 1)
         rewrite(redis, own, key, replace(right, state=counted))
-        with pytest.raises(StateDamaged, match="what was published of round"):
+        with pytest.raises(StateDamaged, match="what was published in round"):
             OwnedShard(settings, redis, number, sends_nothing)
         sequencer = stream.checkpoint()
         headless = replace(sequencer, state=replace(sequencer.state, history=bytes(32)))
         rewrite(redis, settings.stream, key, headless)
-        with pytest.raises(StateDamaged, match=f"what was published of round {ROUNDS}"):
+        with pytest.raises(StateDamaged, match=f"what was published in round {ROUNDS}"):
             start(stream, redis)
         rebuild(settings, redis, replace=True)
         stream.feed(some_events(20, seed=1))
@@ -194,7 +194,7 @@ def test_a_stream_of_format_3_goes_on_where_its_program_stopped(
         counts = f"stream_dp:{{{stream.settings.stream}}}:counts"
         if decode_release(stream.releases()[-1].value or b"").labels:
             redis.setbit(counts, 21, 1 - redis.getbit(counts, 21))
-            with pytest.raises(StateDamaged, match=f"what was published of round {left.counted}"):
+            with pytest.raises(StateDamaged, match=f"what was published in round {left.counted}"):
                 start(stream, redis)
             put_back(redis, left)
         assert stream.run(until_round=len(left.events)) == 0

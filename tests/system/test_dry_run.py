@@ -48,7 +48,7 @@ def test_it_says_what_check_says_and_leaves_everything_as_it_is(stream: Stream) 
     assert log.topics(stream.settings.kafka) == before
     set_budget(stream, 3.0)
     [found] = told(stream, "--dry-run")
-    assert "has room for an epoch of these settings; after it there stays rho" in found[2]
+    assert "has room for an epoch of these settings; after it, rho" in found[2]
     assert found in told(stream, command="check")
     with stream.redis() as redis:
         assert Ledger(redis, stream.settings.data_source).charges() == []
@@ -59,7 +59,7 @@ def test_it_knows_the_open_epoch_and_what_a_new_one_would_add(stream: Stream) ->
     stream.feed([event("tea")])
     assert stream.run(until_round=1) == 0
     assert told(stream, "--dry-run") == [
-        ("epoch", "ok", "epoch 1 is open: a worker goes on with it, and charges nothing")
+        ("epoch", "ok", "epoch 1 is open: a worker continues it and charges nothing")
     ]
     assert "has room" in told(stream, "--dry-run", "--new-epoch")[0][2]
     assert "would be refused" in told(stream, "--dry-run", "--new-epoch", "--recount")[0][2]

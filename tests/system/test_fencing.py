@@ -56,7 +56,7 @@ def test_workers_that_start_while_events_arrive_take_over_one_from_the_other(str
     last.terminate()
     assert ended(last) == 0
     assert "published" not in stream.logged()
-    assert "give again" not in stream.logged()
+    assert "reproduce" not in stream.logged()
     stream.check_everything()
 
 

@@ -88,7 +88,7 @@ BAD: dict[str, dict[str, Any]] = {
     "epsilon must be a number above 0": {"epsilon": -1},
     "is empty": {"source": {"from": 7, "to": 7}},
     "holds the offsets": {"source": {"from": 0, "to": EVENTS + 1}},
-    "is no place in a topic": {"source": {"from": "yesterday"}},
+    "is not a place in a topic": {"source": {"from": "yesterday"}},
     "reads no files": {"source": {"file": "x.csv", "name": "x"}},
     "source register --topic elsewhere": {"source": {"topic": "elsewhere", "name": "elsewhere"}},
     "spends the budget of": {"source": {"name": "elsewhere"}},

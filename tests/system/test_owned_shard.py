@@ -129,7 +129,7 @@ def lose_all_frames(shard: OneShard) -> None:
         (lose_key, EpochRefused, "the noise key is not the one"),
         (upgrade, EpochRefused, "draws noise of version"),
         (lose_next_frames, FramesLost, "frames were lost"),
-        (lose_all_frames, None, "do not give again"),
+        (lose_all_frames, None, "do not reproduce"),
     ],
 )
 def test_a_shard_goes_on_in_the_next_epoch(

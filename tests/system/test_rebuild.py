@@ -71,7 +71,7 @@ def test_a_rebuild_from_another_log_is_refused_and_changes_nothing(stream: Strea
     first, *others = stream.events()
     stream.rewrite(stream.settings.events, [*others, first])
     lose_state(stream)
-    with stream.redis() as client, pytest.raises(EpochRefused, match="do not give what was released"):
+    with stream.redis() as client, pytest.raises(EpochRefused, match="do not reproduce what was released"):
         rebuild(stream.settings, client)
     assert b"meta" not in state_keys(stream)
 

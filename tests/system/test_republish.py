@@ -167,7 +167,7 @@ def test_state_is_not_rebuilt_from_a_log_that_a_release_which_is_left_contradict
     stream.rewrite(stream.settings.events, edited)
     stream.rewrite(stream.settings.releases, finished.releases[35:])
     stream.restore_keys({})
-    with stream.redis() as redis, pytest.raises(EpochRefused, match="do not give what was released"):
+    with stream.redis() as redis, pytest.raises(EpochRefused, match="do not reproduce what was released"):
         rebuild(stream.settings, redis)
 
 
@@ -177,7 +177,7 @@ def test_where_no_release_is_left_the_log_must_be_trusted(finished: Finished, st
     with stream.redis() as redis:
         with pytest.raises(EpochRefused, match="give --trust-log"):
             rebuild(stream.settings, redis)
-        with pytest.raises(EpochRefused, match="nothing tells how far epoch 1 was released"):
+        with pytest.raises(EpochRefused, match="it is not known how far epoch 1 was released"):
             republish(stream.settings, redis)
     assert run(stream, "rebuild", "--trust-log").exit_code == 0
     assert stream.run(until_round=ROUNDS) == 0

@@ -200,7 +200,7 @@ def test_a_user_mistake_ends_the_command_with_one_sentence(stream: Stream) -> No
     stream.log_file.unlink()
     worker = start_app(stream, redis="redis://:pass/word@localhost:6379/0")
     assert ended(worker) == 2
-    assert "the setting redis is no address" in stream.logged()
+    assert "the setting redis is not an address" in stream.logged()
     assert "Traceback" not in stream.logged()
     assert "pass" not in stream.logged().replace("password", "")
 

@@ -74,7 +74,7 @@ def test_the_same_records_in_a_topic_made_anew_are_the_same_log(stream: Stream) 
     more = [Record(0, 1000, None, value) for value in some_events(30, seed=4)]
     made_anew(stream, worker, stream.events() + more)
     assert ended(worker) == REFUSED, "nobody knows what else is gone"
-    assert "was deleted and made anew while this process ran" in stream.logged().splitlines()[-1]
+    assert "was deleted and re-created while this process ran" in stream.logged().splitlines()[-1]
     assert stream.run(until_round=60) == 0
     stream.check_everything()
 

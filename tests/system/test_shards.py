@@ -325,7 +325,7 @@ def test_a_shard_does_not_go_on_after_releases_that_its_frames_do_not_give(strea
     assert changed, "the shard whose checkpoint was to be written had released before"
     member = stream.run_in_role("shard")
     assert ended(member) == REFUSED
-    sentences = "two different releases", "does not give what was published"
+    sentences = "two different releases", "does not reproduce what was published"
     assert any(each in stream.logged() for each in sentences), (
         "which one depends on how far the checkpoint was"
     )

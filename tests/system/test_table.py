@@ -217,7 +217,7 @@ def test_foreign_rows_are_removed_with_a_sentence(stream: Stream, caplog: pytest
     )
     write_once(stream)
     assert counts_in(stream) == {"tea": 230, "salt": 229}
-    assert "held 2 records that are no rows, and they are removed" in caplog.text
+    assert "held 2 records that are not rows, and they are removed" in caplog.text
 
 
 def refusal(stream: Stream) -> str:

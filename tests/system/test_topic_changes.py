@@ -120,7 +120,7 @@ def test_releases_that_are_made_anew_are_noticed(stream: Stream) -> None:
     stream.rewrite(stream.settings.releases, stream.releases())
     wake_up(worker)
     assert ended(worker) == REFUSED
-    assert "may lack releases that were sent: it was deleted and made anew" in stream.logged()
+    assert "may lack releases that were sent: it was deleted and re-created" in stream.logged()
     stream.feed(some_events(30, seed=2))
     assert stream.run(until_round=60) == 0, "all of them are there"
     stream.check_everything()

@@ -94,14 +94,14 @@ def test_edits_before_these_blocks_change_nothing_and_later_ones_are_refused(str
             edited = [*events]
             edited[offset] = events[offset]._replace(value=b'{"items": ["another"]}')
             stream.rewrite(stream.settings.events, edited)
-            with pytest.raises(EpochRefused, match="do not give what was released"):
+            with pytest.raises(EpochRefused, match="do not reproduce what was released"):
                 rebuild(stream.settings, redis, replace=True)
             assert verify_epoch(stream.settings, redis).certificate.verdict is Verdict.EDITED
         assert keys == state_keys(stream)
         edited = [*events]
         edited[FIRST - 2] = events[FIRST - 2]._replace(value=b'{"items": ["another"]}')
         stream.rewrite(stream.settings.events, edited)
-        with pytest.raises(EpochRefused, match="do not give what was released"):
+        with pytest.raises(EpochRefused, match="do not reproduce what was released"):
             rebuild(stream.settings, redis, replace=True, whole=True)
     restored(stream)
 

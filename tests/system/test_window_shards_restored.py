@@ -175,7 +175,7 @@ def test_edits_of_these_blocks_are_refused_and_earlier_ones_change_nothing(strea
             edited = [*events]
             edited[offset] = events[offset]._replace(value=b'{"items": ["another"]}')
             stream.rewrite(stream.settings.events, edited)
-            with pytest.raises(EpochRefused, match="do not give what the shards have released"):
+            with pytest.raises(EpochRefused, match="do not reproduce what the shards have released"):
                 rebuild(stream.settings, redis, replace=True)
         unfenced = {name: value for name, value in stream.redis_keys().items() if b":fence" not in name}
         assert unfenced.items() <= before.items()

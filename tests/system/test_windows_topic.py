@@ -180,7 +180,7 @@ def test_a_topic_of_others_is_refused(kafka: str, topic_prefix: str, tmp_path: P
     words = ["windows", "--stream", topic_prefix, "--kafka", kafka, "--window", "5m"]
     found = CliRunner().invoke(app, words)
     assert isinstance(found.exception, SystemExit)
-    assert "holds a record that is no window" in " ".join(found.stderr.split())
+    assert "holds a record that is not a window" in " ".join(found.stderr.split())
     assert len(records(stream)) == 1
 
 

@@ -90,8 +90,8 @@ def topics(broker: Broker) -> TopicWatch:
 
 CHANGES: dict[str, tuple[Told | None, str]] = {
     "gone": (None, "it was deleted while"),
-    "another": (Told("2"), "it was deleted and made anew while"),
-    "no longer told who it is": (Told(None), "it was deleted and made anew while"),
+    "another": (Told("2"), "it was deleted and re-created while"),
+    "no longer told who it is": (Told(None), "it was deleted and re-created while"),
     "more partitions": (Told(partitions=3), "it got 3 partitions instead of 1 while"),
     "compacted": (
         Told(settings=KEPT | {"cleanup.policy": "compact,delete"}),
@@ -168,7 +168,7 @@ def test_a_topic_without_an_identity_is_known_by_its_end(broker: Broker) -> None
         broker.topics[EVENTS] = Told(None, end=end)
         topics.look()
     broker.topics[EVENTS] = Told(None, end=11)
-    with pytest.raises(TopicChanged, match="made anew"):
+    with pytest.raises(TopicChanged, match="re-created"):
         topics.look()
 
 

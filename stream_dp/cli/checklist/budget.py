@@ -30,9 +30,7 @@ def next_charge(settings: Settings, redis: Redis, new_epoch: bool, recount: bool
         journal = EpochJournal(settings)
         if journal.last is not None and journal.last_is_open:
             number = journal.last.epoch.number
-            yield Finding(
-                "epoch", "ok", f"epoch {number} is open: a worker goes on with it, and charges nothing"
-            )
+            yield Finding("epoch", "ok", f"epoch {number} is open: a worker continues it and charges nothing")
             return
     yield from room_in_budget(settings, redis, recount)
 
@@ -103,5 +101,5 @@ def _room(settings: Settings, ledger: Ledger, recount: bool) -> Finding:
         "budget",
         "ok",
         f"epsilon {state.budget.epsilon:g}, delta {state.budget.delta:g} has room for an epoch of these settings; "
-        f"after it there stays rho {left.rho:.4g}",
+        f"after it, rho {left.rho:.4g} is left",
     )

@@ -22,7 +22,7 @@ def noise(settings: Settings) -> Finding:
         check_golden_noise(settings.mechanism)
     except WrongNoise as error:
         return Finding("noise", "failed", str(error))
-    return Finding("noise", "ok", "the golden draw is drawn here as everywhere")
+    return Finding("noise", "ok", "this machine draws the same noise as every other")
 
 
 def guarantee(settings: Settings) -> Finding:

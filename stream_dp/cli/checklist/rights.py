@@ -22,12 +22,14 @@ def permitted(settings: Settings) -> Iterator[Finding]:
         return
     if missing is None:
         yield Finding(
-            "rights", "ok", "Kafka does not tell what this user may do: here everybody may, or it is old"
+            "rights",
+            "ok",
+            "Kafka does not say what this user may do: it checks no rights, or it is too old to say",
         )
     elif missing:
         yield Finding("rights", "failed", told(missing))
     elif letters:
-        yield Finding("rights", "warning", f"the worker would go on without dead letters: {told(letters)}")
+        yield Finding("rights", "warning", f"the worker would continue without dead letters: {told(letters)}")
     else:
         yield Finding("rights", "ok", "this user may do all that the worker needs")
 

@@ -40,7 +40,7 @@ def sampled(settings: Settings, number: int) -> tuple[Sample | None, Finding]:
     counts = [f"{taken.records:,} newest records of {settings.events}", f"{taken.events:,} are events"]
     if taken.filtered:
         counts.append(f"{taken.filtered:,} are left out by where")
-    counts += [f"{count:,} are none: {reason}" for reason, count in taken.reasons.items()]
+    counts += [f"{count:,} are not events: {reason}" for reason, count in taken.reasons.items()]
     return taken, Finding("sample", "warning" if taken.reasons else "ok", "; ".join(counts))
 
 

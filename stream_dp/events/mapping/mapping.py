@@ -73,7 +73,7 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
         """What is different, in words without the texts of schemas."""
         before = other or Mapping()
         return [
-            f"{name} is another one"
+            f"{name} is different"
             if name == "schema"
             else f"{name} is {theirs} in the epoch and {ours} in the settings"
             for name in self.__struct_fields__
