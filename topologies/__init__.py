@@ -1,0 +1,1 @@
+"""The Faust apps of a stream, each short enough for one screen."""

@@ -332,7 +332,7 @@ def _fits(rule: str, budget: dict[str, Any]) -> str:
         return (
             f"They fit while {own}, and one of these two also holds: their pure epsilons add up to at most "
             f"{budget['epsilon']:g}, or all of them together tell no more than one Gaussian of rho "
-            f"{budget['rho']:.4g}. How delta is shared between these is settled by now."
+            f"{budget['rho']:.4g}. How delta is shared between these is already fixed."
         )
     return (
         f"They fit while the sum of rho is at most {budget['rho']:.4g} and {own}: half of delta covers these, the "

@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: they end a command with one sentence and status 2, not a stack trace."""
+"""Mistakes that the user can correct: they end a command with one sentence and status 2, not a stack trace."""
 
 from stream_dp.errors import Refused
 

@@ -1,4 +1,4 @@
-"""Known noise of every counter, drawn at each start: a machine or a library that computes another one is found out.
+"""Known noise of every counter, drawn at each start, to notice a machine or a library that computes different noise.
 
 Each counter walks through all that it can do: rounds one by one, labels that come late, a block of rounds that some
 labels pass through and the others skip, and labels that join a block on its way.  So lanes, recursions, jumps and the

@@ -1,4 +1,4 @@
-"""What is known of the stream at this moment.  The reader's thread writes it, the server's event loop reads it."""
+"""What is known about the stream at this moment.  The reader's thread writes it, the server's event loop reads it."""
 
 from collections import deque
 from collections.abc import Sequence

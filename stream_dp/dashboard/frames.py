@@ -1,4 +1,4 @@
-"""What viewers are told: one frame at a time, at most ten a second, the same bytes for all of them.
+"""What viewers receive: one frame at a time, at most ten a second, the same bytes for all of them.
 
 There is one newest frame and no queue.  A viewer who has the frame before it gets an update, anybody else the
 whole picture, so a slow connection skips frames and never makes the server remember them.

@@ -1,4 +1,4 @@
-"""The totals of a release as viewers are told them."""
+"""The totals of a release, as the page receives them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which epochs nothing pays for: `<stream>.epochs` says it, and the page beside the guarantee.
+"""Which epochs were opened without a budget: the topic `<stream>.epochs` says so, and the page repeats it.
 
 Only the fields that the page needs are looked at, whatever else a record holds.
 """

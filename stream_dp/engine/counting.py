@@ -1,4 +1,4 @@
-"""What every histogram of an epoch does, and the one that its mechanism wants."""
+"""What every histogram of an epoch can do, and which class an epoch needs."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol

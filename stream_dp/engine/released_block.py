@@ -1,4 +1,4 @@
-"""What the histogram gives to be released: the labels and counts of some rounds, as columns."""
+"""What the histogram releases: the labels and counts of some rounds, as columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

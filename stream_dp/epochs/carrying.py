@@ -1,4 +1,4 @@
-"""What an epoch hands on to the one that follows it: the labels of its last release, and the sums of their counts.
+"""What an epoch passes on to the next: the labels of its last release, and the sums of their counts.
 
 Nothing else may be handed on.  A label that was admitted and never shown is private, and the next epoch would show it
 from its first round on (docs/guarantee.md).

@@ -1,4 +1,4 @@
-"""What an epoch costs its data source, and which offsets or days of the source it covers."""
+"""What an epoch costs its data source, and which of its offsets or days it covers."""
 
 from stream_dp.config.days import date_of
 from stream_dp.counters.calibration import program_delta

@@ -1,4 +1,4 @@
-"""Whether a state gives the release that was published for its round: the last look at a checkpoint before it is used.
+"""Whether a state reproduces the release that was published for its round: the last check before a checkpoint is used.
 
 Its digests say that Redis holds what was written.  This says that what was written, and how this program reads it, is
 what everybody has seen.

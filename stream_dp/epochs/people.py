@@ -1,4 +1,4 @@
-"""Who does something, for records that people read later."""
+"""The name of the person who runs a command, for records that people read later."""
 
 import getpass
 import socket

@@ -1,4 +1,4 @@
-"""What of an event may enter any state, so that one privacy unit changes no more than the guarantee allows."""
+"""Which items of an event count, so that one privacy unit changes no more than the guarantee allows."""
 
 from collections.abc import Sequence
 from hashlib import blake2b

@@ -1,4 +1,4 @@
-"""The records of `<stream>.counts`: what another engine counted of one partition up to one barrier.  PRIVATE: labels.
+"""The records of `<stream>.counts`: what another engine counted in one partition up to one barrier.  PRIVATE: labels.
 
 The engine bounds what an event contributes and adds up; nothing here can see whether it did.  What can be checked
 against public facts is checked: see `pipeline/partition_counts.py`.  JSON Schema: docs/schemas/counts.json.

@@ -1,4 +1,4 @@
-"""A record that was no valid event, and why."""
+"""A record that was not a valid event, and why."""
 
 from dataclasses import dataclass, replace
 

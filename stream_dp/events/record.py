@@ -1,4 +1,4 @@
-"""A record of a Kafka topic, as everything here takes it.  Imports nothing that takes long."""
+"""A record of a Kafka topic, in the form that every folder uses.  Imports nothing that is slow to import."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Many records at once, column by column: what is done with each of them is done without a step of Python for each."""
+"""Many records at once, column by column, so that no step of Python runs for each record."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

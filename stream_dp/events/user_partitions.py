@@ -1,4 +1,4 @@
-"""To which partition Kafka's clients send a record whose key is a user, computed from the user alone.
+"""The partition that Kafka's clients send a user's records to, computed from the user alone.
 
 With one of these rules, and only then, all that is of one user stands in one partition.  It must hold for the user that
 the mapping finds: a record whose key says something else is nobody's business, and one that stands in another partition

@@ -1,4 +1,4 @@
-"""What the Kafka clients read fetched batches with: no batch takes all memory, and no record's shape stops a reader.
+"""How the Kafka clients read fetched batches: no batch takes all memory, and no record's shape stops a reader.
 
 Both clients would decompress a batch as a whole, and give up on it where the name of a header is no UTF-8.  Here they
 still read what they can read within `AT_ONCE` bytes.  The records of any other batch are unpacked one by one, in

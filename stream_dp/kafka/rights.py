@@ -1,4 +1,4 @@
-"""What a user may do in Kafka: which rights are there, and what to say where one is missing.
+"""What a user may do in Kafka, and what to say when a right is missing.
 
 Kafka tells with each topic what the user who asks may do there.  A topic that they may not even describe it hides, and
 its clients then find no partitions, wait, or say nothing at all.  So whoever fails asks here which rights are missing.

@@ -1,4 +1,4 @@
-"""The rights in Kafka that each process of a stream needs: as many as it uses, and none beside them.
+"""The rights in Kafka that each process of a stream needs, and no others.
 
 A test on Apache Kafka gives a user exactly these, and takes each away in turn (tests/system/test_rights.py).
 """

@@ -1,4 +1,4 @@
-"""Schema registries that speak the protocol of Confluent's: what stands under a number."""
+"""Schema registries with Confluent's interface: which schema has a given number."""
 
 import time
 from urllib.parse import quote

@@ -1,4 +1,4 @@
-"""Whether a topic would refuse what a worker writes for its time.
+"""Whether a topic would refuse what a worker writes because of its timestamp.
 
 A record of releases, epochs or charges has the time of the log, which is that of the event that closed a round.  It may
 be written much later, after an outage or where old events are counted, and Kafka can be told to refuse what is old, or

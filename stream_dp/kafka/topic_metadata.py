@@ -1,4 +1,4 @@
-"""What clients of aiokafka ask about topics: every few seconds, and without making any."""
+"""What clients of aiokafka ask about topics, every few seconds, without creating any."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Events as programs have them, as the records that a stream would hold."""
+"""Turns events as programs have them into the records that a stream would hold."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from datetime import date, time, timedelta

@@ -1,4 +1,4 @@
-"""The file that lets a histogram in your own program be made again: its noise key, its epoch, and what it counted.
+"""The key file of a histogram in your own program: its noise key, its epoch, and what it counted.
 
 One key releases one log: whoever could let it release two would take noise off both.  So the file remembers a keyed
 digest of all events up to each round, and a round is released only if its digest is the one that stands there.

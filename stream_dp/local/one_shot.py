@@ -1,4 +1,4 @@
-"""One-shot jobs in your own program: top-k, set unions and histograms of a table that is there as a whole."""
+"""One-shot jobs in your own program: top-k, set unions and histograms of a complete table."""
 
 from __future__ import annotations
 

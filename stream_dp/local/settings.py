@@ -1,4 +1,4 @@
-"""Settings of a histogram in your own program: those of a stream, less what is about servers."""
+"""Settings of a histogram in your own program: those of a stream, without what is about servers."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a process waits for, told when it makes no progress for a minute although there is something to do."""
+"""Says what a process waits for when it makes no progress for a minute although there is something to do."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""Where a process stands: `kill -USR2 PID` makes it tell each of its threads and asyncio tasks, on standard error.
+"""Where a process is: `kill -USR2 PID` makes it print the stack of each thread and asyncio task on standard error.
 
 Only the names of files and functions are told, and no value of any variable: nothing there is private.
 """

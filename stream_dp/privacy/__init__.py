@@ -1,0 +1,1 @@
+"""The mathematics: distributions, tails, accounting and keyed noise.  Imports no other folder."""

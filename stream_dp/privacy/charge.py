@@ -173,7 +173,7 @@ def loads(charges: Iterable[Charge], unit: Unit, *, roughly: bool = False) -> li
 
     The charges come in the order in which they were made.  In the user unit there is one range, which is everything.
     `roughly`: the Gaussians are upper bounds, which cost far less time.
-    Partitions that no charge names are covered by what covers the first one for ever, so they come to no more than it.
+    Partitions that no charge names are covered by what covers the first one for ever, so they add up to no more.
     """
     chosen = list(charges)
     if unit == "user":

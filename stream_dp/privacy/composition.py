@@ -1,4 +1,4 @@
-"""What the charges on one data source come to, over ranges of offsets, and whether a budget allows them.
+"""What the charges on one data source add up to, over ranges of offsets, and whether a budget allows them.
 
 A charge is one mechanism: d-approximate rho-zCDP for the events of the offsets it reads, and 0 for all others.
 
@@ -129,7 +129,7 @@ def room(
 
 
 def room_beside(touched: Sequence[Load], limits: Rule, budget: Budget) -> Room:
-    """What one more charge on ranges that come to these sums may cost, by the rule of all charges."""
+    """What one more charge on ranges that add up to these sums may cost, by the rule of all charges."""
     delta = limits.charged_delta - max((load.delta for load in touched), default=0.0)
     if limits.name == "basic":
         delta = limits.charged_delta - max((load.basic[1] for load in touched), default=0.0)

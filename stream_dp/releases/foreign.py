@@ -1,4 +1,4 @@
-"""Records of a releases topic that are no releases of its stream: passed over, counted and reported.
+"""Records of a releases topic that are not releases of its stream: skipped, counted and reported.
 
 Only the worker should be able to write there.  Where somebody else can, what they write must not stop anything.
 """

@@ -1,4 +1,4 @@
-"""What a program calls to read what a stream releases: `stream_dp.subscribe` and `stream_dp.read_table`."""
+"""What a program calls to read the releases of a stream: `stream_dp.subscribe` and `stream_dp.read_table`."""
 
 from datetime import datetime
 

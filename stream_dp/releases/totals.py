@@ -1,4 +1,4 @@
-"""What a release says of epochs before its own: totals that go on, each with its noise and since when it counts."""
+"""What a release says about earlier epochs: totals that continue, each with its noise and since when it counts."""
 
 from dataclasses import dataclass
 from math import ceil

@@ -1,4 +1,4 @@
-"""Where a worker writes whose events a group reads: seals to the shards, and to the group how far they are.
+"""What a worker writes when a group reads its events: seals to the shards, and to the group how far they are.
 
 Seals are frames without labels (frames.py), and are compared and sent like them.
 """

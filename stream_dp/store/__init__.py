@@ -1,0 +1,1 @@
+"""What a stream keeps in Redis: checkpoints, ledger, noise key and lease."""

@@ -1,4 +1,4 @@
-"""Whether a Redis lets in others than those who know a password."""
+"""Whether anyone can reach a Redis without a password."""
 
 from ipaddress import ip_address
 from typing import Any

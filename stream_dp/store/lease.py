@@ -1,4 +1,4 @@
-"""Who works on a stream, for those who stand by: a lease in Redis that a living worker renews.
+"""Who works on a stream: a lease in Redis that a living worker renews, and that standbys watch.
 
 It decides nothing but when a standby tries: the fence (checkpoints.py) says who may write, and THE RULE makes a
 take-over from a worker that is alive after all harmless, because both release the same bytes.

@@ -303,17 +303,18 @@ def does_not_fit(source: str, budget: Budget, charge: Charge, left: Room) -> str
     where = "for users" if budget.unit == "user" else f"on {_range(charge)}"
     told = (
         f"the charge {charge.id!r} (rho {charge.rho:.4g}, delta {charge.delta:.4g}) does not fit the budget of "
-        f"{source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per {budget.unit}): {where} "
+        f"{source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per {budget.unit}): {where}"
     )
     if left.untouched:
         return told + (
-            "nothing is spent yet, so what fits is a single charge that guarantees the budget by itself, or rho "
+            " nothing is spent yet, so what fits is a single charge that guarantees the budget by itself, or rho "
             f"{_down(left.rho)} with delta {_down(left.delta)}"
         )
     if left.pure_epsilon == 0:
-        return told + f"nothing is left: {_elsewhere(budget.unit)}, or raise the budget"
+        return told + f" nothing is left: {_elsewhere(budget.unit)}, or raise the budget"
     return told + (
-        f"rho {_down(left.rho)} (a pure epsilon of {_down(left.pure_epsilon)}) is left, with delta {_down(left.delta)}"
+        f", rho {_down(left.rho)} (a pure epsilon of {_down(left.pure_epsilon)}) is left, "
+        f"with delta {_down(left.delta)}"
     )
 
 

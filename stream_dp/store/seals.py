@@ -1,4 +1,4 @@
-"""Keyed digests of what Redis keeps, so that nothing of it is believed because it is there.
+"""Keyed digests of what Redis keeps: a value that somebody or something changed is refused.
 
 A digest is 128 bits of BLAKE2b under a key that follows from the noise key, and bound to the stream and to what it is a
 digest of: a name, an epoch's nonce, a version.  So nothing can be put in the place of anything else.  Between two

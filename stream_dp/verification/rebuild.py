@@ -1,4 +1,4 @@
-"""A stream from its noise key and its topics alone: to put its state back into Redis, or to check its releases."""
+"""Computes a stream again from its noise key and its topics, to restore its state or check its releases."""
 
 from collections.abc import Iterator
 from itertools import islice

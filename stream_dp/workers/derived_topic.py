@@ -1,4 +1,4 @@
-"""Keeping a topic that follows from the releases alone, such as the table: what is away is waited for."""
+"""Keeps a topic that follows from the releases alone, such as the table, and waits for servers that are away."""
 
 import logging
 from collections.abc import Callable, Iterable

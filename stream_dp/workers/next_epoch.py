@@ -1,4 +1,4 @@
-"""A pipeline that is ready to work, and how an operator's wish for another epoch gives one."""
+"""How `--new-epoch` closes an epoch and opens the next, and the pipeline that results."""
 
 import logging
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What stands between a start and the first round: fencing, the epoch, the key, and whether the log is the same.
+"""What happens between a start and the first round: fencing, the epoch, the key, and whether the log is the same.
 
 A start reads everything it needs to be sure of before anything is sent, and all of it after the fence: what a worker
 before it has written is complete by then, and what it writes later is refused.

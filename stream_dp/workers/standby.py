@@ -1,4 +1,4 @@
-"""Waiting for one's turn: a worker that stands by has done beforehand whatever does not need the stream.
+"""A standby: it does in advance whatever does not need the stream, and waits for its turn.
 
 It has loaded the program, calibrated the counter and counted an event of its own, which takes seconds of a cold start.
 And it rehearses: every second it asks Kafka what a start asks first, so that its clients are connected and know the

@@ -1,4 +1,4 @@
-"""Whether a checkpoint may be gone on from under this key, with these settings, by what is on record."""
+"""Whether a worker may continue from a checkpoint with this key and these settings, by what is on record."""
 
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused

@@ -1,4 +1,4 @@
-"""Whether the topics are still what they were when a process began to work with them.
+"""Whether the topics are still the ones that a process began to work with.
 
 Kafka's clients go on with a topic that was deleted and re-created, given more partitions, or set to forget: what was
 released would be lost, or what others produce not counted, without a word.  So somebody looks every few seconds, and

@@ -235,7 +235,10 @@ def test_who_set_the_budget_is_shown_and_where_redis_and_the_journal_differ(
     report = told(budget("show", "--json"))
     assert (report["budget"]["epsilon"], report["journal"]["redis"]["epsilon"]) == (1.2, 10.0)
     shown = " ".join(budget("show").stdout.split())
-    assert "Redis has epsilon 10, delta 1e-05, the journal epsilon 1.2, delta 1e-06, and the lower" in shown
+    assert (
+        "Redis has epsilon 10, delta 1e-05, the journal has epsilon 1.2, delta 1e-06, and the lower one"
+        in shown
+    )
     told(budget("set", "--epsilon", "3", "--delta", "1e-6", "--json"))
     assert told(budget("show", "--json"))["journal"]["agrees"]
 

@@ -60,7 +60,7 @@ def test_a_terminal_that_is_resized_is_drawn_anew(monkeypatch: pytest.MonkeyPatc
 
 def test_a_picture_of_kept_labels_says_that_they_stay() -> None:
     text = "\n".join(drawn(msgspec.structs.replace(RELEASE, shown="kept")))
-    assert "shown from the first round on in which its count is tau or more" in text
+    assert "first shown when its noisy count reaches tau" in text
     assert "Only counts of tau" not in text
 
 

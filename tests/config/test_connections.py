@@ -90,8 +90,8 @@ def test_what_does_not_fit_together_is_said(changed: dict[str, Any], told: str) 
         ({"redis": "rediss://h", "redis_ca_file": "/none.pem"}, "redis_ca_file"),
         ({"redis": "rediss://h", "redis_client_cert": "/none.pem"}, "redis_client_cert"),
         ({"redis_password": "env:NOT_SET"}, "NOT_SET"),
-        ({"redis": f"redis://:{PASSWORD}#@h:1/0"}, "no address"),
-        ({"redis": f"http://:{PASSWORD}@h"}, "no address"),
+        ({"redis": f"redis://:{PASSWORD}#@h:1/0"}, "not an address"),
+        ({"redis": f"http://:{PASSWORD}@h"}, "not an address"),
     ],
 )
 def test_what_does_not_fit_redis_is_said_without_the_password(changed: dict[str, Any], told: str) -> None:

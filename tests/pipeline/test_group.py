@@ -331,7 +331,7 @@ def test_heads_of_closed_epochs_and_what_is_no_head() -> None:
     group.seal()
     assert group.worker.round == ROUNDS
     for value in (b"", b"\x93\x01\x02", encode(head)[:-1], b"{}"):
-        with pytest.raises(FrameRefused, match="no head of this version"):
+        with pytest.raises(FrameRefused, match="not a head of this version"):
             HeadsOfRounds(group.of, 0).add([Record(0, 0, None, value)])
 
 

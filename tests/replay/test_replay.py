@@ -90,8 +90,8 @@ def test_a_file_is_told_from_others_by_its_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("a.txt", b"", "no known kind"),
-        ("a.parquet.gz", b"", "no known kind"),
+        ("a.txt", b"", "unknown kind"),
+        ("a.parquet.gz", b"", "unknown kind"),
         ("a.csv", b"fruit\npear\n", "no column items"),
         ("a.jsonl.gz", gzip.compress(b'{"items": ["a"]}\n' * 99, mtime=0)[:-9], "it is damaged"),
         ("a.parquet", b"PAR1 not", "it is damaged"),

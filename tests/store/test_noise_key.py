@@ -84,7 +84,7 @@ def test_what_cannot_be_a_key_in_redis_is_refused_until_an_epoch_begins_without_
     else:
         redis.rpush(name, *damaged)
     dumped = redis.dump(name)
-    with pytest.raises(NoKey, match=r"no noise key of 32 bytes .* --new-epoch"):
+    with pytest.raises(NoKey, match=r"noise key of this stream does not have 32 bytes.* --new-epoch"):
         noise_key("redis", redis, "s", False)
     key = noise_key("redis", redis, "s", True)
     assert key == noise_key("redis", redis, "s", False) == noise_key("redis", redis, "s", True)

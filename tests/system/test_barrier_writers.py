@@ -225,4 +225,4 @@ def test_a_writer_whose_clock_is_behind_counts_on_from_the_last_barrier_and_says
         now = stream.chain().last
         step = round(1000 * stream.settings.tick_seconds)
         assert (last.due // step + now.number - last.number) * step == now.due
-        assert caplog.text.count("set the clocks of all hosts that write barriers") == 1
+        assert caplog.text.count("correct the clocks of all hosts that write barriers") == 1

@@ -160,7 +160,7 @@ def test_records_are_looked_at_only_where_they_are_public(
     stream = Stream(load_settings(Path("/dev/null"), {}, stream=orders, kafka=kafka), tmp_path)
     now = 1_769_860_800_000
     stream.write(orders, [Record(0, now, None, order(*map(str, range(7)))), Record(0, now, None, b"{")])
-    assert "look at the newest records with --public" in sentence(run(kafka, redis_url, orders, "--yes"))
+    assert "look at the newest ones with --public" in sentence(run(kafka, redis_url, orders, "--yes"))
     told = proposed(run(kafka, redis_url, orders, "--public", "--json"))
     assert told["candidates"] == {"items": ["lines[*].sku"], "user": ["customer.id"]}
     assert told["settings"]["items_per_event"] == 7
@@ -193,7 +193,7 @@ def test_a_compacted_topic_and_one_that_is_not_there_are_refused(
     [
         (["--items", "lines[*"], "lines[*"),
         (["--items", "sku", "--unit", "household"], "unit"),
-        (["--items", "sku", "--unit", "user"], "name it with --user"),
+        (["--items", "sku", "--unit", "user"], "give --user"),
         (["--items", "sku", "--epsilon", "0"], "epsilon"),
         (["--items", "sku", "--tick-seconds", "0"], "--tick-seconds"),
     ],

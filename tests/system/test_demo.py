@@ -222,7 +222,7 @@ def test_a_worker_that_dies_ends_it_with_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
-    [(["--json"], "say with --rounds"), (["--rounds", "65536"], "65,535 rounds in all")],
+    [(["--json"], "give --rounds"), (["--rounds", "65536"], "65,535 rounds in all")],
 )
 def test_a_mistake_starts_nothing(options: list[str], sentence: str) -> None:
     ran = CliRunner().invoke(app, ["demo", *options])

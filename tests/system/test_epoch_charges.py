@@ -155,7 +155,7 @@ def test_a_new_epoch_over_another_log_ends_no_charge(stream: Stream, left: int, 
     with stream.redis() as client:
         spent = Ledger(client, stream.settings.data_source).spent()
         assert (spent.epsilon > stream.settings.epsilon, spent.rho) == (True, first.rho + second.rho)
-    assert "nobody can tell how far epoch 1 has counted" in stream.logged()
+    assert "it is not known how far epoch 1 has counted" in stream.logged()
     worker = stream.start()
     stream.wait_until_logged("epoch 2, round", times=2)
     worker.terminate()

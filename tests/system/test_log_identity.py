@@ -218,7 +218,7 @@ def test_a_foreign_record_among_the_releases_is_passed_over(
     written = [*half_way.releases[:30], foreign, *half_way.releases[30:], foreign, foreign]
     stream.rewrite(stream.settings.releases, written)
     assert stream.run(until_round=EVENTS) == 0
-    assert "at offset 30 of partition 0 that is no release" in stream.logged()
+    assert "at offset 30 of partition 0 that is not a release" in stream.logged()
     found = stream.releases()
     assert [record.value for record in found[: len(written)]] == [record.value for record in written]
     stream.rewrite(stream.settings.releases, [record for record in found if record.value != foreign.value])

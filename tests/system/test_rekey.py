@@ -139,4 +139,4 @@ def test_it_refuses_where_nothing_tells_how_far_it_is(
         log.create_topics(kafka, stream.settings.data_source, partitions=SOURCES)
         stream.feed([b"{}"])
         assert ended(stream.run_in_role("rekey")) == 2
-        assert "does not tell how far" in stream.logged()
+        assert "does not say how far" in stream.logged()

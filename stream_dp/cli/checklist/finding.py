@@ -1,4 +1,4 @@
-"""One line of the checklist, and how all of them are told."""
+"""One line of the checklist, and how all of them are printed."""
 
 import json
 from collections.abc import Sequence

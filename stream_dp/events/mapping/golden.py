@@ -1,4 +1,4 @@
-"""Known records and the events that they are: a library that reads one of them otherwise is found out at the start.
+"""Known records and their events, decoded at each start, to notice a library that reads one of them differently.
 
 Each format is shown what libraries have been seen to disagree about.  What changes here changes `MAPPING_VERSION`.
 """

@@ -1,4 +1,4 @@
-"""Since when each label is shown, as one who reads releases in order can tell.  It loads nothing large."""
+"""Since when each label has been shown, as far as a reader of releases in order can know.  Loads nothing large."""
 
 from __future__ import annotations
 
