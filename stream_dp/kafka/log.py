@@ -5,6 +5,7 @@ The events topic is part of the state: what a worker has applied must stay there
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,9 +14,13 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.errors import (
     InvalidTopicError,
+    KafkaError,
     KafkaTimeoutError,
+    LeaderNotAvailableError,
+    NotLeaderForPartitionError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
+    UnknownBrokerIdError,
     UnknownTopicOrPartitionError,
 )
 from kafka.protocol.consumer import IsolationLevel
@@ -47,6 +52,10 @@ LOG = {"cleanup.policy": "delete"}
 
 class LogRefused(Refused):
     """A topic cannot serve as the log of a stream; the message says what to change."""
+
+
+class NoLeader(KafkaError):
+    """No broker that is up leads a partition, which goes on when one does; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -242,9 +251,9 @@ def replicas_of(kafka: Kafka, topic: str) -> int:
 
 
 def offsets(kafka: Kafka, topic: str, partition: int = 0) -> Offsets:
-    """The range of offsets that a partition of `topic` holds now."""
+    """The range of offsets that a partition of `topic` holds now.  Raises `NoLeader`, or another KafkaError."""
     place_of = TopicPartition(topic, partition)
-    with borrowed(admin_client, kafka) as admin:
+    with _led(f"partition {partition} of the topic {topic!r}"), borrowed(admin_client, kafka) as admin:
         first, end = (
             admin.list_partition_offsets({place_of: place}, IsolationLevel.READ_COMMITTED)[place_of].offset
             for place in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
@@ -252,9 +261,20 @@ def offsets(kafka: Kafka, topic: str, partition: int = 0) -> Offsets:
     return Offsets(first, end)
 
 
+@contextmanager
+def _led(what: str) -> Iterator[None]:
+    """Raise `NoLeader` where kafka-python looks for a leader and finds the number -1, or nobody who will be it."""
+    try:
+        yield
+    except (UnknownBrokerIdError, NotLeaderForPartitionError, LeaderNotAvailableError):
+        raise NoLeader(
+            f"{what} has no leader: the broker that has it is down, or comes back just now"
+        ) from None
+
+
 def offsets_of_all(kafka: Kafka, topic: str) -> list[Offsets]:
     """The range of offsets that each partition of `topic` holds now, in the order of their numbers."""
-    with borrowed(admin_client, kafka) as admin:
+    with _led(f"a partition of the topic {topic!r}"), borrowed(admin_client, kafka) as admin:
         partitions = len(admin.describe_topics([topic])[0]["partitions"])
         places = [TopicPartition(topic, number) for number in range(partitions)]
         firsts, ends = (

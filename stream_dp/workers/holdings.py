@@ -10,12 +10,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
+from stream_dp.kafka.log import NoLeader
 from stream_dp.operations.progress import Progress
 from stream_dp.store.fence import Fenced
 
 logger = logging.getLogger(__name__)
 
-_FENCED_SECONDS = 1.0
+_FENCED_SECONDS, _UNLED_SECONDS = 1.0, 5.0
 
 
 class Holding(Protocol):
@@ -57,6 +58,11 @@ class Holdings(Generic[Held]):
         """See `items`."""
         return list(self._held.values())
 
+    @property
+    def to_open(self) -> list[int]:
+        """Those that the group has given to this process, and that are not open yet."""
+        return list(self._to_open)
+
     def assigned(self, numbers: Iterable[int]) -> None:
         """The group has divided everything anew: this is to be opened."""
         self._to_open = dict.fromkeys(numbers, 0.0)
@@ -81,13 +87,18 @@ class Holdings(Generic[Held]):
     ) -> None:
         """Open what was assigned.
 
-        `opened` gets the number and what is still in memory, where nobody else has had it since.
+        `opened` gets the number and what is still in memory, where nobody else has had it since.  What Kafka has no
+        leader for is tried again later, and holds up nothing else.
         """
         for number in [number for number, since in self._to_open.items() if since <= time.monotonic()]:
             async with self.lock:  # between two of them, the group may divide anew
                 if number in self._to_open:
                     with progress.waiting(f"{self._name} {number} to be loaded"):
-                        await self.guarded(number, self._open(number, opened))
+                        try:
+                            await self.guarded(number, self._open(number, opened))
+                        except NoLeader as unled:
+                            logger.warning("stream %s: %s", self._stream, unled)
+                            self._to_open[number] = time.monotonic() + _UNLED_SECONDS
 
     async def _open(self, number: int, opened: Callable[[int, Held | None], Awaitable[Held]]) -> None:
         kept = self._let_go.pop(number, None)

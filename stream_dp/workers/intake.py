@@ -212,8 +212,9 @@ class _Member(ConsumerRebalanceListener):
         await self._read()
         most = self._most if await self._all_settled() else 0
         async with self._owned.lock:
-            with self._watch.batch():
-                await self._hand_on([part for each in self._owned.values() for part in each.close(most)])
+            if parts := [part for each in self._owned.values() for part in each.close(most)]:
+                with self._watch.batch():
+                    await self._hand_on(parts)
             if any(each.checkpoint_due for each in self._owned.values()):
                 await self._save()
         self._tell()
@@ -273,8 +274,6 @@ class _Member(ConsumerRebalanceListener):
 
     async def _hand_on(self, parts: list[PartOfRound]) -> None:
         """Send the frames and, when the broker has all of them, the heads."""
-        if not parts:
-            return
         settings = self._settings
         by_shard: dict[int, list[bytes]] = {}
         for part in parts:
@@ -341,11 +340,18 @@ class _Member(ConsumerRebalanceListener):
         places = [self._place(number) for number, _ in self._owned.items()] or [self._place(0)]
         ends = await ends_of(self._consumer, places)
         self._watch.answered(ends is not None)
-        if ends is not None:
-            late = any(ends[self._place(number)] > each.counted for number, each in self._owned.items())
-            held_up = any(each.waiting_barriers for each in self._owned.values())
-            self._watch.progress.input(late and held_up, "seal" if held_up else None)
+        late = self._late
+        held_up = any(each.waiting_barriers and not each.intake.finished for each in self._owned.values())
+        cause = f"{self._settings.read_by_members} partition {late[0]}" if late else "seal"
+        self._watch.progress.input(bool(late) or held_up, cause)
         self._confirmed = time.monotonic()
+
+    @property
+    def _late(self) -> list[int]:
+        """The partitions that Kafka does not give, or not as far as the next barrier: nobody may lead them just now."""
+        open_ones, most = self._owned.items(), self._most
+        to_open = self._owned.to_open if self._epoch is not None else []
+        return sorted([*to_open, *(number for number, each in open_ones if each.lacks_records(most))])
 
     async def _follow_epochs(self) -> None:
         """Begin with the epoch that is open, where it is not the one that is counted."""

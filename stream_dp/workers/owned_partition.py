@@ -114,6 +114,11 @@ class OwnedPartition(ABC):
         """How many known barriers have not closed their round here."""
         return len(self._barriers)
 
+    def lacks_records(self, most: int) -> bool:
+        """Whether the next barrier, if it is at most number `most`, waits for records of the partition."""
+        waits = bool(self._barriers) and not self.intake.finished and self.intake.passed < most
+        return waits and not self._has(self._barriers[0])
+
     def add_barrier(self, barrier: Barrier) -> None:
         """Take the next barrier; one that is known is passed over."""
         if barrier.number == self.last_barrier.number + 1:

@@ -192,6 +192,8 @@ class Session:
             ends = await asyncio.wait_for(asked, _CONFIRM_ANSWER_SECONDS)
         except (KafkaError, TimeoutError):
             self._watch.answered(False)
+            if late := self._late_heads:  # a partition without a leader tells nobody where it ends
+                self._watch.progress.input(True, late)
         else:
             self._watch.answered(True)
             self._watch.progress.input(
@@ -204,9 +206,13 @@ class Session:
     @property
     def _awaited(self) -> str | None:
         """What a round that does not end waits for, as far as it is known."""
-        if isinstance(self._reader, HeadsReader) and (late := self._reader.awaited):
-            return f"intake of partition {late[0]}"
-        return "barrier" if self.pipeline.position.barrier is not None else None
+        return self._late_heads or ("barrier" if self.pipeline.position.barrier is not None else None)
+
+    @property
+    def _late_heads(self) -> str | None:
+        """The first partition whose part of the next round a group has not brought, if it should be there."""
+        late = self._reader.awaited if isinstance(self._reader, HeadsReader) else []
+        return f"intake of partition {late[0]}" if late else None
 
     def _places(self, offsets: Vector) -> dict[TopicPartition, int]:
         """The offset of each partition of the events topic."""

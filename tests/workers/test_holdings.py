@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from stream_dp.kafka.log import NoLeader
 from stream_dp.operations.progress import Progress
 from stream_dp.store.fence import Fenced
 from stream_dp.workers import holdings
@@ -129,6 +130,25 @@ async def test_one_that_cannot_be_opened_is_tried_again_and_gives_nothing_up(
     assert (numbers(member), member.given_up) == ([], [])
     await member.held.open_due(once_too_early, member.progress)
     assert (numbers(member), tries) == ([1], [1, 1])
+
+
+async def test_one_that_nobody_leads_is_tried_again_and_holds_up_no_other(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    led = False
+
+    async def opened(number: int, kept: Held | None) -> Held:
+        if number == 1 and not led:
+            raise NoLeader("partition 1 has no leader")
+        return Held(number)
+
+    monkeypatch.setattr(holdings, "_UNLED_SECONDS", 0.0)
+    member.held.assigned([1, 2])
+    await member.held.open_due(opened, member.progress)
+    assert (numbers(member), member.held.to_open, member.given_up) == ([2], [1], [])
+    led = True
+    await member.held.open_due(opened, member.progress)
+    assert (sorted(numbers(member)), member.held.to_open) == ([1, 2], [])
 
 
 async def test_a_new_epoch_opens_everything_anew(member: Member) -> None:
