@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 
 from stream_dp.config.settings import Settings
 from stream_dp.errors import Refused
-from stream_dp.pipeline import coordinator, partition_intake, sequencer
+from stream_dp.pipeline import coordinator, partition_counts, partition_intake, sequencer
 from stream_dp.sinks import sending
 from stream_dp.sinks.frames import FramesSink
 from stream_dp.store.checkpoints import CheckpointStore
@@ -57,6 +57,14 @@ STEPS: dict[str, dict[str, tuple[Any, str]]] = {
         "wait for the broker": (sending.InFlight, "settle"),
         "hear that the broker has it": (sending, "offset_after"),
     },
+    "intake of counts": {
+        **_OF_ALL,
+        "take a record in": (partition_counts.PartitionCounts, "add"),
+        "count": (partition_counts.PartitionCounts, "close"),
+        "hand a batch to the producer": (AIOKafkaProducer, "send_batch"),
+        "wait for the broker": (sending.InFlight, "settle"),
+        "hear that the broker has it": (sending, "offset_after"),
+    },
     "shard": {
         **_OF_ALL,
         "read what is published": (owned_shard.OwnedShard, "_published_since"),
@@ -91,8 +99,7 @@ def run_role(
     group.SESSION_MILLISECONDS = session
     group._HEARTBEAT_MILLISECONDS = 100
     if interruption is not None:
-        steps = "sealing worker" if role == "worker" and settings.intake == "group" else role
-        owner, name = STEPS[steps][interruption.step]
+        owner, name = STEPS[_life_of(role, settings)][interruption.step]
         setattr(owner, name, _interrupted(getattr(owner, name), interruption))
     try:
         asyncio.run(_run(role, settings))
@@ -102,6 +109,13 @@ def run_role(
     except Exception:
         logging.exception("the %s crashed", role)
         raise
+
+
+def _life_of(role: str, settings: Settings) -> str:
+    """Which of `STEPS` a process in this role takes."""
+    if role == "worker" and settings.is_divided:
+        return "sealing worker"
+    return "intake of counts" if role == "intake" and settings.intake == "counts" else role
 
 
 async def _run(role: str, settings: Settings) -> None:
