@@ -108,19 +108,19 @@ class Broker:
 
     def __init__(self, folder: Path, more: str = "", options: Sequence[str] = ()) -> None:
         self.folder = folder
-        self.port, controller_port = free_ports()
+        self.port, self.controller_port = free_ports()
         self.address = f"127.0.0.1:{self.port}"
         self.log = folder / "server.log"
         self._properties = folder / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
-        self._format(controller_port, more, options)
+        self._format(more, options)
 
-    def _format(self, controller_port: int, more: str, options: Sequence[str]) -> None:
+    def _format(self, more: str, options: Sequence[str]) -> None:
         """Write the settings and the empty storage of a new cluster."""
         data = self.folder / "data"
         data.mkdir(parents=True)
         template = Template((HERE / "server.properties.template").read_text() + more)
-        settings = template.substitute(port=self.port, controller_port=controller_port, data=data)
+        settings = template.substitute(port=self.port, controller_port=self.controller_port, data=data)
         self._properties.write_text(settings)
         tool: list[str | Path] = ["kafka.tools.StorageTool", "format", "--config", self._properties]
         tool += ["--cluster-id", CLUSTER_ID, *options]
