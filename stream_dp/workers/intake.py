@@ -100,16 +100,8 @@ class IntakeWorker:
         mapping = self.settings.mapping
         counts = self.settings.intake == "counts"
         schemas = ("schemas",) if mapping is not None and mapping.names_schemas and not counts else ()
-        ours = (
-            "counts" if counts else "events",
-            "barriers",
-            "epochs",
-            "frames",
-            "heads",
-            *schemas,
-            "dead_letters",
-        )
-        topics = TopicWatch(self.settings, *ours)
+        ours = "barriers", "epochs", "frames", "heads", *schemas, "dead_letters"
+        topics = TopicWatch(self.settings, "counts" if counts else "events", *ours)
         topics.may_grow(self.settings.read_by_members)
         topics.for_readers(self.settings.epochs)
         try:
