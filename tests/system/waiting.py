@@ -14,4 +14,4 @@ def wait_until(condition: Callable[[], bool], otherwise: Callable[[], str]) -> N
     while not condition():
         assert time.monotonic() < deadline, otherwise()
         stillness.look()
-        time.sleep(0.02)
+        time.sleep(0.05)
