@@ -19,6 +19,10 @@ class Refused(StreamDpError):
     """Going on would break the guarantee or give something wrong.  The message says why, and what to change."""
 
 
+class StoreUnreachable(Refused, NotReady):
+    """An object store does not answer, or ended an answer in the middle: commands end, and a worker waits for it."""
+
+
 class ExtraMissing(Refused):
     """Something needs packages that only an extra of this one installs; the message says which."""
 

@@ -1,6 +1,5 @@
 """`stream-dp advise`: what every mechanism of a one-shot job finds in a log that everybody may see."""
 
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -22,7 +21,12 @@ from stream_dp.jobs.source_file import find_file
 def advise(
     job: Annotated[JobName, typer.Argument(help="What is to be asked.", show_default=False)],
     file: Annotated[
-        Path, typer.Option(metavar="FILE", help=f"A PUBLIC or made-up log: {KINDS}.", show_default=False)
+        str,
+        typer.Option(
+            metavar="FILE",
+            help=f"A PUBLIC or made-up log, here or s3://bucket/key: {KINDS}.",
+            show_default=False,
+        ),
     ],
     public: Annotated[
         bool, typer.Option("--public", help="Everybody may see this log and whatever is computed from it.")
@@ -65,7 +69,7 @@ def advise(
         requests = question.requests(_bounds(items_per_user))
         rows = _rows(file, user_column, item_column, unit, hidden=as_json)
         if not len(rows):
-            raise Mistake(f"the file {str(file)!r} holds no rows that count: give users and items")
+            raise Mistake(f"the file {file!r} holds no rows that count: give users and items")
         with Progress(console=Console(stderr=True), transient=True, disable=as_json) as bar:
             task = bar.add_task("Running", total=len(requests) * runs)
             found = [
@@ -89,12 +93,12 @@ def _bounds(text: str) -> list[int]:
         raise Mistake(f"--items-per-user takes numbers such as 5,20,80, not {text!r}") from None
 
 
-def _rows(file: Path, user: str | None, item: str | None, unit: Unit, hidden: bool) -> Rows:
+def _rows(file: str, user: str | None, item: str | None, unit: Unit, hidden: bool) -> Rows:
     collector = RowCollector()
     with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task("Reading")
         read_file(
-            find_file(Source(file=str(file), user=user, item=item), unit),
+            find_file(Source(file=file, user=user, item=item), unit),
             unit,
             collector,
             lambda done, total: bar.update(task, completed=done, total=total),

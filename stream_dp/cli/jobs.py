@@ -16,6 +16,7 @@ from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_redis
 from stream_dp.config.connections import redis_client
 from stream_dp.config.reading import load_settings
+from stream_dp.events.stored_files import OBJECT
 from stream_dp.jobs.request import EVERY_JOB, JOBS
 from stream_dp.jobs.result import decode_result
 from stream_dp.jobs.store import JobStore
@@ -49,10 +50,10 @@ def worker(
         ),
     ] = None,
     files: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FOLDER",
-            help="Let requests read files in this folder; without it, no files.",
+            help="Let requests read files in this folder, or objects below s3://bucket/prefix; without it, no files.",
         ),
     ] = None,
     unmetered: options.Unmetered = False,
@@ -69,9 +70,10 @@ def worker(
     for name in job or ():
         if name not in EVERY_JOB:
             raise Mistake(f"--job takes {', '.join(EVERY_JOB)}, not {name!r}")
-    if files is not None and not files.is_dir():
-        raise Mistake(f"there is no folder {files}: name one with --files, or leave it out")
-    service = Jobs(JobWorker(options.metered(servers.load(), unmetered), job or JOBS, files))
+    folder = None if files is None else files if files.startswith(OBJECT) else Path(files)
+    if isinstance(folder, Path) and not folder.is_dir():
+        raise Mistake(f"there is no folder {folder}: name one with --files, or leave it out")
+    service = Jobs(JobWorker(options.metered(servers.load(), unmetered), job or JOBS, folder))
     status = run(create_app(service), log, PublicFacts(service.worker.settings.stream))
     if service.refusal is not None:
         raise service.refusal

@@ -85,8 +85,8 @@ class Job(options.Servers):
         reading(metavar="PLACE", help="The record to end before, or latest."),
     ] = "latest"
     file: Annotated[
-        Path | None,
-        reading(metavar="FILE", help=f"File instead of a topic: {KINDS}."),
+        str | None,
+        reading(metavar="FILE", help=f"File instead of a topic, here or s3://bucket/key: {KINDS}."),
     ] = None
     user_column: Annotated[
         str | None,
@@ -145,7 +145,7 @@ class Job(options.Servers):
             ("--item-column", self.item_column),
             ("--user-column", self.user_column),
             ("--id", self.id),
-            ("--file", None if self.file is None else str(self.file).removeprefix(".")),
+            ("--file", self.file),
         ):
             if given == "":
                 raise Mistake(f"{option} is empty: name something, or leave it out")
@@ -158,7 +158,7 @@ class Job(options.Servers):
         if self.file is None:
             found |= {"from": _place(self.start), "to": _place(self.to)}
         elif (self.start, self.to) == ("earliest", "latest"):
-            found["file"] = str(self.file)
+            found["file"] = self.file
         else:
             raise Mistake(
                 "--from and --to choose records of a topic, and a file is read whole: leave them out"
@@ -184,7 +184,7 @@ class VotesJob(Job):
     def source_field(self) -> dict[str, Any]:
         """The field `source` of the request; columns have names of their own for votes."""
         found = super().source_field()
-        if self.file is None or self.file.name.lower().removesuffix(".gz").endswith(".jsonl"):
+        if self.file is None or self.file.lower().removesuffix(".gz").endswith(".jsonl"):
             return found | ({} if self.query_column is None else {"query": self.query_column})
         return {"user": "teacher", "item": "label", "query": self.query_column or "query"} | found
 

@@ -26,6 +26,7 @@ from stream_dp.counters.calibration import Guarantee
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.known_labels import read_list
+from stream_dp.events.stored_files import stored_file
 from stream_dp.planning.comparison import calibrate_each
 from stream_dp.planning.preview import PublicLog, Seen, decoded, run, seen, throw_away_noise
 from stream_dp.privacy.composition import Unit
@@ -40,8 +41,12 @@ _DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.stru
 
 def preview(
     events: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help=f"A PUBLIC or made-up log: {KINDS}.", show_default=False),
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"A PUBLIC or made-up log, here or s3://bucket/key: {KINDS}.",
+            show_default=False,
+        ),
     ] = None,
     topic: Annotated[
         str | None,
@@ -128,7 +133,7 @@ def preview(
     _check_window(mechanism, window, horizons, unit, shown, known_labels)
     log = _log(events, topic, settings, kafka, unit, hidden=as_json)
     if not log.counts:
-        what = f"the topic {topic!r}" if topic else f"the file {str(events)!r}"
+        what = f"the topic {topic!r}" if topic else f"the file {events!r}"
         needed = "items and users" if unit == "user" else "items"
         raise Mistake(f"{what} holds no events that count: give a log with {needed}")
     if window is not None:
@@ -186,11 +191,11 @@ def _check_window(
 
 
 def _log(
-    file: Path | None, topic: str | None, settings: Path | None, kafka: str | None, unit: Unit, hidden: bool
+    file: str | None, topic: str | None, settings: Path | None, kafka: str | None, unit: Unit, hidden: bool
 ) -> PublicLog:
     """All of a file, or of a topic as it is now; records are mapped where the settings read this topic."""
     if topic is None:
-        return PublicLog.of((row.value for row in FileSource(file or Path()).rows()), unit)
+        return PublicLog.of((row.value for row in FileSource(stored_file(file or "")).rows()), unit)
     found = options.settings_or_name(topic, settings, kafka)
     require_kafka(found.kafka)
     require_topic(found.kafka_address, topic)

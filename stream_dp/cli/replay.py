@@ -20,6 +20,7 @@ from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import iso_timestamp, parse_time
 from stream_dp.events.mapping.decoder import Decoder
+from stream_dp.events.stored_files import LocalFile
 from stream_dp.jobs.source_file import digest_of
 from stream_dp.kafka import log
 from stream_dp.replay.replay import Held, check_held, check_partitions, held_by, missing, paced
@@ -142,8 +143,8 @@ def _replay(
         require_topic(settings.kafka_address, topic)
     kafka, counted = settings.kafka_address, is_counted(settings, into)
     with decoding(settings.mapping if into == settings.events else None) as decode:
-        read = FileSource(file, decode) if file is not None else None
-    check_target(settings, into, topic, name, digest_of(file) if file is not None else None)
+        read = FileSource(LocalFile(file), decode) if file is not None else None
+    check_target(settings, into, topic, name, digest_of(LocalFile(file)) if file is not None else None)
     found = TopicSource(kafka, topic or "", start, end) if read is None else read
     if settings.create_topics and not dry_run and (settings.owns_events or into != settings.events):
         log.create_topics(kafka, into, partitions=found.partitions)

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -21,10 +21,14 @@ from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.journaled_ledger import look
 from stream_dp.epochs.registry import Kind, Registry, not_registered
+from stream_dp.events.stored_files import stored_file
 from stream_dp.jobs.source_file import digest_of
 
 Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="A topic of events.")]
-File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="A file, known by its content.")]
+File = Annotated[
+    str | None,
+    typer.Option("--file", metavar="FILE", help="A file, or s3://bucket/key; it is known by its content."),
+]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -117,7 +121,7 @@ def register(
         raise Mistake(
             f"the data source {chosen!r} counts per {counts}, and the two units cannot be added: leave --unit out"
         )
-    called = file.name if file is not None else None
+    called = PurePath(file).name if file is not None else None
     found = registry.register(
         kind, name, chosen, unit or counts or "event", by, called, settings.create_topics
     )
@@ -179,7 +183,7 @@ def _registry(where: Where) -> "Registry":
     return Registry(where.load().kafka_address)
 
 
-def _what(topic: str | None, file: Path | None) -> "tuple[Kind, str]":
+def _what(topic: str | None, file: str | None) -> "tuple[Kind, str]":
     """The kind and the name in the registry of what the options name."""
     if (topic is None) == (file is None):
         raise Mistake("name one of the two: --topic TOPIC or --file FILE")
@@ -188,7 +192,9 @@ def _what(topic: str | None, file: Path | None) -> "tuple[Kind, str]":
     try:
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("Reading")
-            digest = digest_of(file, lambda done, total: bar.update(task, completed=done, total=total))
+            digest = digest_of(
+                stored_file(file), lambda done, total: bar.update(task, completed=done, total=total)
+            )
     except OSError as error:
         raise Mistake(f"cannot read {file}: {error.strerror}") from None
     return "file", digest

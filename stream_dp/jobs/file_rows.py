@@ -21,7 +21,7 @@ from stream_dp.jobs.column_rows import add_batch, fields, is_list
 from stream_dp.jobs.csv_rows import as_utf8, csv_header, csv_tables
 from stream_dp.jobs.request import Unit
 from stream_dp.jobs.rows import Progress, RowCollector
-from stream_dp.jobs.source_file import DAMAGE, RowFile, unpacked
+from stream_dp.jobs.source_file import DAMAGE, RowFile, is_packed, unpacked
 
 Reached = Callable[[int], None]
 
@@ -51,15 +51,15 @@ def pieces_of(file: RowFile) -> list[Piece]:
     What is packed or in UTF-16 can only be read from its beginning: it is one piece.
     """
     if file.kind == "parquet":
-        with pq.ParquetFile(file.path) as opened:
+        with file.stored.open_for_arrow() as raw, pq.ParquetFile(raw) as opened:
             groups = opened.metadata.num_row_groups
             return [
                 Piece(number, number, number + 1, opened.metadata.row_group(number).num_rows)
                 for number in range(groups)
             ]
-    size = file.path.stat().st_size
-    with file.path.open("rb") as raw:
-        whole = file.path.suffix.lower() == ".gz" or raw.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE)
+    size = file.stored.size
+    with file.stored.open() as raw:
+        whole = is_packed(file.stored) or raw.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE)
     edges = [*range(0, size, size + 1 if whole else _PIECE_BYTES), size]
     return [Piece(number, *edge, edge[1] - edge[0]) for number, edge in enumerate(pairwise(edges))]
 
@@ -101,26 +101,27 @@ def _report(progress: Progress, before: int, total: int, reached: int) -> None:
 
 
 def _tell_damage(file: RowFile, damage: Exception) -> None:
-    logger.warning("the file %s is damaged, its rows count up to there: %s", file.path, damage)
+    logger.warning("the file %s is damaged, its rows count up to there: %s", file.stored.name, damage)
 
 
 @contextmanager
 def _opened(file: RowFile) -> Iterator[Any]:
     """The file itself, or its reader where it is Parquet.  It yields nothing where it is no Parquet any more."""
     if file.kind != "parquet":
-        with file.path.open("rb") as raw:
+        with file.stored.open() as raw:
             yield raw
         return
-    kinds = dict(fields(pq.read_schema(file.path)))
+    with file.stored.open_for_arrow() as raw:
+        kinds = dict(fields(pq.read_schema(raw)))
     flat = [name for name in (file.item, file.user, file.query) if name and not is_list(kinds[name])]
-    with pq.ParquetFile(file.path, read_dictionary=flat) as opened:
+    with file.stored.open_for_arrow() as raw, pq.ParquetFile(raw, read_dictionary=flat) as opened:
         yield opened
 
 
 def _read_lines(
     file: RowFile, raw: IO[bytes], piece: Piece, unit: Unit, collector: RowCollector, progress: Reached
 ) -> None:
-    lines = _lines_from(unpacked(file.path, raw), piece)
+    lines = _lines_from(unpacked(file.stored, raw), piece)
     mark = b"" if piece.first else BOM_UTF8
     while True:
         chunk: list[bytes] = []
@@ -203,12 +204,12 @@ def _read_csv(
 ) -> None:
     names = [name for name in (file.item, file.user, file.query) if name]
     raw.seek(0)
-    text = as_utf8(unpacked(file.path, raw))
+    text = as_utf8(unpacked(file.stored, raw))
     header = csv_header(text, file.separator)
     if not set(names) <= set(header):
         raise EOFError("its header is gone")
     wanted = [header.index(name) for name in names]
-    if piece.first or (text is raw and piece.end < file.path.stat().st_size):
+    if piece.first or (text is raw and piece.end < file.stored.size):
         start = max(piece.first, raw.tell())  # a piece may end before the header does
         text = cast(IO[bytes], _LinesOfPiece(raw, piece._replace(first=start)))
     for table, left_out in csv_tables(text, len(header), wanted, file.separator):

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stream_dp.config.file_kinds import kind_of
+from stream_dp.errors import ExtraMissing
+from stream_dp.events.stored_files import OBJECT, LocalFile, NoSuchObject, State, StoredFile, stored_file
 from stream_dp.jobs.column_rows import check_type, fields
 from stream_dp.jobs.csv_rows import as_utf8, csv_header
 from stream_dp.jobs.request import BadRequest, Source, Unit
@@ -36,7 +38,7 @@ class RowFile:
     `separator` is that of CSV; `query` the column of what votes are about, if they are votes.
     """
 
-    path: Path
+    stored: StoredFile
     kind: Literal["jsonl", "csv", "parquet"]
     user: str = ""
     item: str = ""
@@ -46,20 +48,18 @@ class RowFile:
     @property
     def mark(self) -> str:
         """What changes when the file is written again.  PRIVATE: it tells the file's size."""
-        status = self.path.stat()
-        return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
+        return self.stored.mark
 
     @property
-    def state(self) -> tuple[int, int, int, int]:
+    def state(self) -> State:
         """What no change of the content leaves as it was.  PRIVATE like the mark."""
-        status = self.path.stat()
-        return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+        return self.stored.state
 
 
-def digest_of(path: Path, progress: Progress = lambda done, total: None) -> str:
+def digest_of(file: StoredFile, progress: Progress = lambda done, total: None) -> str:
     """SHA-256 of a file's bytes: a copy has the same, whatever its name.  Raises OSError."""
-    digest, done, total = sha256(), 0, path.stat().st_size
-    with path.open("rb") as content:
+    digest, done, total = sha256(), 0, file.size
+    with file.open() as content:
         while chunk := content.read(_BYTES_AT_ONCE):
             digest.update(chunk)
             done += len(chunk)
@@ -67,26 +67,46 @@ def digest_of(path: Path, progress: Progress = lambda done, total: None) -> str:
     return digest.hexdigest()
 
 
-def locate(source: Source, folder: Path | None = None) -> Path:
-    """Where the file of a source is, below `folder` where one is given; raises `BadRequest`."""
-    path = Path(source.file or "")
-    if folder is not None:
-        path = (folder / path).resolve()
-        if not path.is_relative_to(folder.resolve()):
-            raise BadRequest(f"the file {source.file!r} is outside the folder of files that jobs may read")
+def locate(source: Source, folder: Path | str | None = None) -> StoredFile:
+    """The file of a source, below `folder` where one is given; raises `BadRequest`.
+
+    A folder is one of this machine, or `s3://bucket/prefix`.
+    """
     try:
-        if not path.is_file():
+        file = _named(source.file or "", folder)
+        if isinstance(file, LocalFile) and not file.path.is_file():
             raise BadRequest(f"there is no file {source.file!r}")
+        _ = file.state  # of an object: whether there is one, and whether it may be read
+    except (NoSuchObject, ExtraMissing) as refused:
+        raise BadRequest(str(refused)) from None
     except (OSError, ValueError) as error:
         raise _unreadable(source, error) from None
-    return path
+    return file
 
 
-def find_file(source: Source, unit: Unit, folder: Path | None = None) -> RowFile:
+def _named(name: str, folder: Path | str | None) -> StoredFile:
+    if folder is None:
+        return stored_file(name)
+    outside = BadRequest(f"the file {name!r} is outside the folder of files that jobs may read")
+    if isinstance(folder, str):
+        below = folder.rstrip("/") + "/"
+        file = stored_file(name if name.startswith(OBJECT) else below + name)
+        if not file.name.startswith(below):
+            raise outside
+        return file
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise outside
+    return LocalFile(path)
+
+
+def find_file(source: Source, unit: Unit, folder: Path | str | None = None) -> RowFile:
     """The file of a source with the columns that are read; raises `BadRequest`."""
-    path = locate(source, folder)
+    file = locate(source, folder)
     try:
-        return _with_columns(path, source, unit)
+        return _with_columns(file, source, unit)
+    except NoSuchObject as gone:
+        raise BadRequest(str(gone)) from None
     except (OSError, ValueError) as error:
         raise _unreadable(source, error) from None
 
@@ -96,20 +116,21 @@ def _unreadable(source: Source, error: Exception) -> BadRequest:
     return BadRequest(f"the file {source.file!r} cannot be read: {reason}")
 
 
-def _with_columns(path: Path, source: Source, unit: Unit) -> RowFile:
+def _with_columns(file: StoredFile, source: Source, unit: Unit) -> RowFile:
     try:
-        kind, _ = kind_of(path)
+        kind, _ = kind_of(file.name)
     except ValueError as unknown:
         raise BadRequest(str(unknown)) from None
     if kind == "jsonl":
         if (source.user, source.item, source.query) != (None, None, None):
             raise BadRequest("a file of JSON Lines holds events, with user and items: leave the columns out")
-        _check_utf8(path)
-        return RowFile(path, "jsonl")
+        _check_utf8(file)
+        return RowFile(file, "jsonl")
     if kind == "csv":
-        return _csv_file(path, source, unit)
+        return _csv_file(file, source, unit)
     try:
-        schema = pq.read_schema(path)
+        with file.open_for_arrow() as content:
+            schema = pq.read_schema(content)
     except pa.ArrowException:
         raise BadRequest(f"the file {source.file!r} is not in the format Parquet") from None
     columns = fields(schema)
@@ -118,7 +139,7 @@ def _with_columns(path: Path, source: Source, unit: Unit) -> RowFile:
     check_type(item, kinds[item], may_be_list=True)
     for name in filter(None, (user, source.query)):
         check_type(name, kinds[name], may_be_list=False)
-    return RowFile(path, "parquet", user, item, query=source.query or "")
+    return RowFile(file, "parquet", user, item, query=source.query or "")
 
 
 def _chosen(source: Source, unit: Unit, columns: list[str]) -> tuple[str, str]:
@@ -144,40 +165,45 @@ def _chosen(source: Source, unit: Unit, columns: list[str]) -> tuple[str, str]:
     return item, user
 
 
-def _csv_file(path: Path, source: Source, unit: Unit) -> RowFile:
+def _csv_file(file: StoredFile, source: Source, unit: Unit) -> RowFile:
     """The columns by the first separator with which the header has those that are wanted."""
     reasons = []
     for separator in _SEPARATORS:
         try:
-            item, user = _chosen(source, unit, _csv_columns(path, separator))
+            item, user = _chosen(source, unit, _csv_columns(file, separator))
         except BadRequest as refused:
             reasons.append(refused)
         else:
-            return RowFile(path, "csv", user, item, separator, source.query or "")
+            return RowFile(file, "csv", user, item, separator, source.query or "")
     raise reasons[0]
 
 
-def _csv_columns(path: Path, separator: str) -> list[str]:
-    with path.open("rb") as raw:
+def _csv_columns(file: StoredFile, separator: str) -> list[str]:
+    with file.open() as raw:
         try:
-            return csv_header(as_utf8(unpacked(path, raw)), separator)
+            return csv_header(as_utf8(unpacked(file, raw)), separator)
         except (EOFError, UnicodeError, zlib.error):
             return []
 
 
-def _check_utf8(path: Path) -> None:
+def _check_utf8(file: StoredFile) -> None:
     """JSON Lines in UTF-16, which their first bytes tell, would all be malformed."""
-    with path.open("rb") as raw:
+    with file.open() as raw:
         try:
-            start = unpacked(path, raw).read(2)
+            start = unpacked(file, raw).read(2)
         except DAMAGE:
             return
     if start in (BOM_UTF16_LE, BOM_UTF16_BE):
         raise BadRequest(
-            f"the file {str(path)!r} is in UTF-16, and JSON Lines have to be in UTF-8: convert it"
+            f"the file {file.name!r} is in UTF-16, and JSON Lines have to be in UTF-8: convert it"
         )
 
 
-def unpacked(path: Path, raw: IO[bytes]) -> IO[bytes]:
+def is_packed(file: StoredFile) -> bool:
+    """Whether its name ends in .gz."""
+    return file.name.lower().endswith(".gz")
+
+
+def unpacked(file: StoredFile, raw: IO[bytes]) -> IO[bytes]:
     """The content of a file whose bytes are `raw`: unpacked where its name ends in .gz."""
-    return cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if path.suffix.lower() == ".gz" else raw
+    return cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if is_packed(file) else raw

@@ -125,10 +125,8 @@ class SparkRows(Counted):
     def __post_init__(self) -> None:
         cores = self.session.sparkContext.defaultParallelism
         if isinstance(self.place, RowFile):
-            status, pieces = self.place.path.stat(), pieces_of(self.place)
-            self._source = FileSource(
-                self.place, self.unit, status.st_size, status.st_mtime_ns, _dealt(pieces, cores)
-            )
+            state, pieces = self.place.stored.shared_state, pieces_of(self.place)
+            self._source = FileSource(self.place, self.unit, state, _dealt(pieces, cores))
             size = sum(piece.size for piece in pieces)
             rows = size if self.place.kind == "parquet" else size // _BYTES_A_ROW
         else:

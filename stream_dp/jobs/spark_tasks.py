@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from stream_dp.batch.baskets import Share, sample, without
 from stream_dp.config.connections import Kafka
+from stream_dp.events.stored_files import NoSuchObject, State
 from stream_dp.jobs.counted import as_labels, places_in
 from stream_dp.jobs.engine import Seen
 from stream_dp.jobs.file_rows import Piece, read_pieces
@@ -51,12 +52,11 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class FileSource:
-    """A file that is the same in all processes: of `size` bytes, written at `written` nanoseconds since 1970."""
+    """A file that is the same in all processes: `state` is what tells it there from any other."""
 
     file: RowFile
     unit: Unit
-    size: int
-    written: int
+    state: State
     tasks: Sequence[Sequence[Piece]]
 
     def read(self, piece: Piece, collector: RowCollector) -> None:
@@ -67,11 +67,11 @@ class FileSource:
 
     def _check(self) -> None:
         try:
-            status = self.file.path.stat()
-        except OSError as error:
-            raise SourceChanged(f"{self.file.path}: {error.strerror}") from None
-        if (status.st_size, status.st_mtime_ns) != (self.size, self.written):
-            raise SourceChanged(f"{self.file.path}: another size or time")
+            state = self.file.stored.shared_state
+        except (OSError, NoSuchObject) as error:
+            raise SourceChanged(f"{self.file.stored.name}: {error}") from None
+        if state != self.state:
+            raise SourceChanged(f"{self.file.stored.name}: it was written again")
 
 
 @dataclass(frozen=True)

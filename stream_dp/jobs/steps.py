@@ -17,6 +17,7 @@ from stream_dp.config.connections import Kafka
 from stream_dp.config.events_section import EventsSection
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.registry import Registered, Registry, not_registered
+from stream_dp.events.stored_files import NoSuchObject, State
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.engine import Engine, ThisProcess
 from stream_dp.jobs.mechanisms import calibrate
@@ -49,7 +50,7 @@ class Site:
     kafka: Kafka
     events: str | None = None
     data_source: str | None = None
-    folder: Path | None = None
+    folder: Path | str | None = None
     files: bool = True
     create_topics: bool = True
     unmetered: bool = False
@@ -73,7 +74,7 @@ class Prepared:
     name: str
     unit: Unit
     place: TopicRange | RowFile
-    file_state: tuple[int, ...] | None = None
+    file_state: State | None = None
 
     @property
     def chosen(self) -> dict[str, int | float | str]:
@@ -107,12 +108,11 @@ def owner_of(source: Source, site: Site) -> Registered:
             what = f"the topic {topic!r}"
             unknown = not_registered("topic", str(topic), site.data_source if topic == site.events else None)
         else:
-            path = locate(source, site.folder)
-            found = registry.owner("file", digest_of(path))
+            found = registry.owner("file", digest_of(locate(source, site.folder)))
             what, unknown = f"the file {source.file!r}", not_registered("file", source.file)
     except NotDurable:
         raise
-    except LedgerRefused as refused:
+    except (LedgerRefused, NoSuchObject) as refused:
         raise BadRequest(str(refused)) from None
     if found is None:
         raise BadRequest(unknown)
@@ -158,7 +158,7 @@ def prepare(
         else:
             place = find_again(site.kafka, replace(admitted, topic=topic, mapping=mapping))
     else:
-        before = RowFile(locate(source, site.folder), "jsonl").state if site.files else None
+        before = locate(source, site.folder).state if site.files else None
         owner = owner_of(source, site)
         place = find_file(source, request.unit or _unit_of(owner), site.folder)
         if place.state != before:
@@ -273,14 +273,18 @@ def compute(prepared: Prepared, site: Site, key: bytes, cost: ResultCost, progre
     raises.
     """
     request, place = prepared.request, prepared.place
-    rows, seen = site.engine.rows(place, prepared.unit, site.kafka, progress)
-    noise = OneShotNoise(subkey(key, b"job " + request.digest.encode()))
-    found = prepared.calibrated.run(rows, noise)
-    if isinstance(place, RowFile) and place.state != prepared.file_state:
-        raise BadRequest(
-            f"the file {request.source.file!r} was written while it was read, so nothing is released; what was "
-            "charged stays charged"
-        )
+    changed = BadRequest(
+        f"the file {request.source.file!r} was written while it was read, so nothing is released; what was charged "
+        "stays charged"
+    )
+    try:
+        rows, seen = site.engine.rows(place, prepared.unit, site.kafka, progress)
+        noise = OneShotNoise(subkey(key, b"job " + request.digest.encode()))
+        found = prepared.calibrated.run(rows, noise)
+        if isinstance(place, RowFile) and place.state != prepared.file_state:
+            raise changed
+    except NoSuchObject:
+        raise changed from None
     logger.info(
         "job %s: %d rows, and left out %d without a user and %d malformed ones (private numbers)",
         request.id,

@@ -54,7 +54,9 @@ class _Stopped(Exception):
 class JobWorker:
     """Answers the requests for some kinds of `jobs` on one stream.  Files are read from below `folder` only."""
 
-    def __init__(self, settings: Settings, jobs: Iterable[str] = JOBS, folder: Path | None = None) -> None:
+    def __init__(
+        self, settings: Settings, jobs: Iterable[str] = JOBS, folder: Path | str | None = None
+    ) -> None:
         """Raises `SettingsError` for an address that cannot be one; nothing is connected yet."""
         self.settings = settings
         self.jobs = tuple(sorted(jobs))

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from hashlib import blake2b
-from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast
 
 import orjson
@@ -27,6 +26,7 @@ from stream_dp.config.times import milliseconds, parse_time
 from stream_dp.events.event import BadRecord
 from stream_dp.events.mapping.decoder import Decoder, decoder_of
 from stream_dp.events.record import Record, cut, kept
+from stream_dp.events.stored_files import StoredFile
 from stream_dp.kafka import log
 from stream_dp.kafka.log import LogRefused
 
@@ -148,15 +148,15 @@ class FileSource:
 
     partitions = 1
 
-    def __init__(self, path: Path, decode: Decoder = OWN_FORMAT) -> None:
-        self._path = path
+    def __init__(self, file: StoredFile, decode: Decoder = OWN_FORMAT) -> None:
+        self._file = file
         try:
-            self._kind, self._packed = kind_of(path)
+            self._kind, self._packed = kind_of(file.name)
         except ValueError as unknown:
             raise ReplayRefused(str(unknown)) from None
-        with self._readable(), path.open("rb") as file:
+        with self._readable(), file.open() as content:
             digest = blake2b(digest_size=16)
-            while block := file.read(1 << 20):
+            while block := content.read(1 << 20):
                 digest.update(block)
         self.digest = digest.hexdigest()
         self.survey = survey(self, decode)
@@ -179,12 +179,12 @@ class FileSource:
                 self._opened() as file,
                 io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="") as text,
             ):
-                tabs = ".tsv" in map(str.lower, self._path.suffixes[-2:])
+                tabs = self._file.name.lower().endswith((".tsv", ".tsv.gz"))
                 rows = csv.DictReader(text, delimiter="\t" if tabs else ",")
                 self._require_items(rows.fieldnames or ())
                 yield from (_event(row, is_text=True) for row in rows)
         else:
-            with pq.ParquetFile(self._path) as table:
+            with self._file.open_for_arrow() as file, pq.ParquetFile(file) as table:
                 self._require_items(table.schema_arrow.names)
                 names = [
                     name for name in ("items", "item", "user", "id", "ts") if name in table.schema_arrow.names
@@ -194,12 +194,12 @@ class FileSource:
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:
-        with gzip.open(self._path, "rb") if self._packed else self._path.open("rb") as file:
-            yield cast(IO[bytes], file)
+        with self._file.open() as file:
+            yield cast(IO[bytes], gzip.GzipFile(fileobj=file)) if self._packed else file
 
     def _require_items(self, names: Any) -> None:
         if not {"items", "item"} & set(names):
-            raise ReplayRefused(f"the file {str(self._path)!r} has no column items, nor item: name one so")
+            raise ReplayRefused(f"the file {self._file.name!r} has no column items, nor item: name one so")
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -207,7 +207,7 @@ class FileSource:
             yield
         except _DAMAGE as error:
             reason = getattr(error, "strerror", None) or f"it is damaged: {type(error).__name__}"
-            raise ReplayRefused(f"the file {str(self._path)!r} cannot be read ({reason})") from None
+            raise ReplayRefused(f"the file {self._file.name!r} cannot be read ({reason})") from None
 
 
 def _event(row: dict[str, Any], is_text: bool) -> bytes:

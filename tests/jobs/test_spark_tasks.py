@@ -12,6 +12,7 @@ import pytest
 
 from stream_dp.batch.baskets import each_once
 from stream_dp.batch.set_union import square_root_share
+from stream_dp.events.stored_files import LocalFile
 from stream_dp.jobs import file_rows
 from stream_dp.jobs.engine import Seen, ThisProcess
 from stream_dp.jobs.file_rows import Piece, pieces_of
@@ -36,14 +37,14 @@ def write(folder: Path, kind: str, pairs: Pairs) -> RowFile:
     if kind == "parquet":
         users, items = zip(*pairs, strict=True)
         pq.write_table(pa.table({"user": users, "item": items}), file, row_group_size=170)
-        return RowFile(file, "parquet", "user", "item")
+        return RowFile(LocalFile(file), "parquet", "user", "item")
     if kind == "csv":
         file.write_text("".join(f"{user},{item}\n" for user, item in [("user", "item"), *pairs]))
-        return RowFile(file, "csv", "user", "item")
+        return RowFile(LocalFile(file), "csv", "user", "item")
     chunks = [pairs[start : start + 7] for start in range(0, len(pairs), 7)]
     lines = [{"user": chunk[0][0], "items": [item for _, item in chunk]} for chunk in chunks]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return RowFile(file, "jsonl")
+    return RowFile(LocalFile(file), "jsonl")
 
 
 def source_of(file: RowFile, unit: Unit, rng: random.Random, tasks: int = 5) -> FileSource:
@@ -53,8 +54,7 @@ def source_of(file: RowFile, unit: Unit, rng: random.Random, tasks: int = 5) -> 
     dealt: list[list[Piece]] = [[] for _ in range(tasks)]
     for piece in pieces:
         dealt[rng.randrange(tasks)].append(piece)
-    status = file.path.stat()
-    return FileSource(file, unit, status.st_size, status.st_mtime_ns, dealt)
+    return FileSource(file, unit, file.stored.shared_state, dealt)
 
 
 def divided(source: FileSource, unit: Unit, weigh: Weigh, rng: random.Random) -> Counter[str]:
@@ -112,7 +112,7 @@ def test_weights_are_the_same_however_rows_are_divided(
         rng = random.Random(seed)
         file = write(tmp_path, kind, some_pairs(seed))
         if unit == "event" and kind != "jsonl":
-            file = RowFile(file.path, file.kind, "", file.item)
+            file = RowFile(file.stored, file.kind, "", file.item)
         assert len(pieces_of(file)) > 10
         for weigh in asked:
             expected = alone(file, unit, weigh, noise)
@@ -133,7 +133,7 @@ def test_a_user_with_all_rows_is_cut_before_rows_are_exchanged(tmp_path: Path) -
 def test_what_is_left_out_is_told(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text('user,item\na,tea\n,tea\nb,\nc,"milk\nd,jam\n')
-    file, told = RowFile(path, "csv", "user", "item"), list[Seen]()
+    file, told = RowFile(LocalFile(path), "csv", "user", "item"), list[Seen]()
     source = source_of(file, "user", random.Random(1), tasks=1)
     list(ReadTasks(source, "user", Weigh(), told.append)([pa.record_batch({"id": pa.array([0])})]))
     assert told == [Seen(2, 1, 2)]
@@ -142,7 +142,7 @@ def test_what_is_left_out_is_told(tmp_path: Path) -> None:
 def test_a_file_that_is_written_while_it_is_read_is_told(tmp_path: Path) -> None:
     file = write(tmp_path, "csv", some_pairs(1))
     source = source_of(file, "user", random.Random(1))
-    file.path.write_text("user,item\n")
+    Path(file.stored.name).write_text("user,item\n")
     with pytest.raises(SourceChanged):
         divided(source, "user", Weigh(), random.Random(1))
 
@@ -160,11 +160,11 @@ def test_damage_leaves_out_the_same_rows(tmp_path: Path) -> None:
     """A page that does not decode ends its own group of rows; the others are whole."""
     file = write(tmp_path, "parquet", some_pairs(2))
     whole = alone(file, "user", Weigh(), OneShotNoise(KEY))
-    content = bytearray(file.path.read_bytes())
-    with pq.ParquetFile(file.path) as opened:
+    content = bytearray(Path(file.stored.name).read_bytes())
+    with pq.ParquetFile(file.stored.name) as opened:
         place = opened.metadata.row_group(3).column(1).dictionary_page_offset
     content[place : place + 40] = bytes(40)
-    file.path.write_bytes(content)
+    Path(file.stored.name).write_bytes(content)
     found = alone(file, "user", Weigh(), OneShotNoise(KEY))
     assert found != whole
     rng = random.Random(3)

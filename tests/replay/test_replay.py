@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.events.event import decode_event
+from stream_dp.events.stored_files import LocalFile
 from stream_dp.replay.replay import Held, Numbers, check_held, missing, paced
 from stream_dp.replay.source import FileSource, ReplayRefused, Row
 
@@ -58,8 +59,12 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
+def source_of(file: Path) -> FileSource:
+    return FileSource(LocalFile(file))
+
+
 def test_every_format_gives_the_same_events(file: Path) -> None:
-    source = FileSource(file)
+    source = source_of(file)
     rows = list(source.rows())
     assert [json.loads(row.value or b"") for row in rows] == SOME
     assert [(row.number, row.timestamp) for row in rows] == [(0, NOON), (1, NOON + 1500), (2, None)]
@@ -71,17 +76,17 @@ def test_every_format_gives_the_same_events(file: Path) -> None:
 def test_bad_rows_are_counted_and_passed_on_as_they_are(tmp_path: Path) -> None:
     """Dropping one would shift the rounds of all later events, which would tell that it was there."""
     lines = [b'{"items": ["a"]}', b"{", b"", b'{"items": []}', b"\xff", b'{"items": ["b"], "ts": 7}']
-    source = FileSource(jsonl(tmp_path, lines))
+    source = source_of(jsonl(tmp_path, lines))
     assert [row.value for row in source.rows()] == [line for line in lines if line]
     assert (source.survey.events, source.survey.bad) == (1, 4)
-    table = FileSource(jsonl(tmp_path, [b"item,user", b"tea,ann", b",bob", b'"[1",x', b"\xff,y"], "t.csv"))
+    table = source_of(jsonl(tmp_path, [b"item,user", b"tea,ann", b",bob", b'"[1",x', b"\xff,y"], "t.csv"))
     assert [json.loads(row.value or b"{}").get("items") for row in table.rows()] == [["tea"], [], None, None]
     assert (table.survey.events, table.survey.bad) == (1, 3)
 
 
 def test_a_file_is_told_from_others_by_its_content(tmp_path: Path) -> None:
     one, same, other = (
-        FileSource(jsonl(tmp_path, [b'{"items": ["%b"]}' % item], name)).digest
+        source_of(jsonl(tmp_path, [b'{"items": ["%b"]}' % item], name)).digest
         for name, item in (("1.jsonl", b"a"), ("2.jsonl", b"a"), ("3.jsonl", b"b"))
     )
     assert one == same != other
@@ -104,7 +109,7 @@ def test_a_file_that_cannot_be_read_to_its_end_is_refused_beforehand(
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ReplayRefused, match=says):
-        FileSource(tmp_path / name)
+        source_of(tmp_path / name)
 
 
 class Clock:
@@ -149,7 +154,7 @@ def test_numbers_are_a_set(numbers: list[int]) -> None:
 
 
 def test_a_replay_goes_on_with_what_the_target_does_not_hold(tmp_path: Path) -> None:
-    source = FileSource(jsonl(tmp_path, [b'{"items": ["%d"]}' % number for number in range(5)]))
+    source = source_of(jsonl(tmp_path, [b'{"items": ["%d"]}' % number for number in range(5)]))
     held = Held()
     assert [row.number for row in missing(source, held)] == [0, 1, 2, 3, 4]
     for row in list(source.rows())[:3]:
@@ -159,7 +164,7 @@ def test_a_replay_goes_on_with_what_the_target_does_not_hold(tmp_path: Path) -> 
 
 
 def test_a_target_that_a_stream_counts_holds_nothing_else(tmp_path: Path) -> None:
-    source = FileSource(jsonl(tmp_path, [b'{"items": ["a"]}']))
+    source = source_of(jsonl(tmp_path, [b'{"items": ["a"]}']))
     [row] = source.rows()
     for mark in (None, "other:0", f"{source.digest}:x", source.digest):
         held = Held()
@@ -175,6 +180,6 @@ def test_a_target_that_a_stream_counts_holds_nothing_else(tmp_path: Path) -> Non
 
 
 def test_replayed_rows_decode_as_events(file: Path) -> None:
-    assert [decode_event(row.value).items for row in FileSource(file).rows()] == [
+    assert [decode_event(row.value).items for row in source_of(file).rows()] == [
         each["items"] for each in SOME
     ]

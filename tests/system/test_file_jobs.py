@@ -15,6 +15,7 @@ from stream_dp.jobs import engine
 from stream_dp.jobs.file_rows import read_file
 from stream_dp.jobs.result import decode_result
 from stream_dp.store.ledger import Ledger
+from tests.object_store import object_store
 from tests.real_events import real_records
 from tests.system.job_place import UNIT
 
@@ -203,6 +204,43 @@ def test_a_file_that_is_written_while_it_is_read_releases_nothing(
     told = command("top-k", *words, "--unmetered", "--json")
     assert (told.exit_code, told.stdout) == (2, "")
     assert "was written while it was read" in " ".join(told.stderr.split())
+
+
+def test_an_object_of_a_store_is_the_file_that_it_was_copied_from(
+    words: list[str],
+    own_file: Path,
+    events_file: Path,
+    topic_prefix: str,
+    redis_url: str,
+    kafka: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    where = ["--redis", redis_url, "--kafka", kafka, "--unmetered"]
+    with object_store(monkeypatch) as store:
+        name = store.put("exports/events.jsonl.gz", own_file.read_bytes())
+        done = command("top-k", "--file", name, *where, "--epsilon", "10", "--json")
+        assert done.exit_code == 0, done.output
+        result = decode_result(done.stdout.encode())
+        assert result.source == topic_prefix
+        assert len(set(result.labels) & set(true_tops(events_file, 20))) >= 8
+
+        none = command("top-k", "--file", "s3://lake/none.csv", *where)
+        assert none.exit_code == 2
+        assert "there is no object 's3://lake/none.csv'" in " ".join(none.stderr.split())
+
+        def replaced(*given: Any) -> None:
+            read_file(*given)
+            store.put("exports/events.jsonl.gz", own_file.read_bytes() + gzip.compress(b"x"))
+
+        monkeypatch.setattr(engine, "read_file", replaced)
+        told = command("top-k", "--file", name, *where, "--json")
+        assert (told.exit_code, told.stdout) == (2, "")
+        assert "was written while it was read" in " ".join(told.stderr.split())
+    with Redis.from_url(redis_url) as redis:
+        assert len(Ledger(redis, topic_prefix).charges()) == 2
+    away = command("top-k", "--file", name, *where)
+    assert away.exit_code == 2
+    assert "cannot be reached" in " ".join(away.stderr.split())
 
 
 def test_votes_of_a_file_label_examples_and_charge_their_source_once(

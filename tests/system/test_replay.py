@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 from stream_dp.cli import app
 from stream_dp.epochs.registry import Registry
 from stream_dp.events.record import Record
+from stream_dp.events.stored_files import LocalFile
 from stream_dp.jobs.source_file import digest_of
 from stream_dp.kafka import log
 from stream_dp.store.ledger import Ledger
@@ -206,7 +207,7 @@ def test_a_file_that_is_registered_spends_its_source_and_no_other(
         file.write_bytes(event(topic_prefix))
         copy.write_bytes(file.read_bytes())
         other.write_bytes(event(topic_prefix + "!"))
-        Registry(shop.settings.kafka).register("file", digest_of(file), origin, "event")
+        Registry(shop.settings.kafka).register("file", digest_of(LocalFile(file)), origin, "event")
         said = refusal(shop, str(copy), "--source", shop.settings.events)
         assert f"the file spends the budget of {origin!r}" in said
         assert f'put source = "{origin}"' in refusal(shop, str(copy))
