@@ -29,7 +29,7 @@ _REFUSED = (TopicAuthorizationFailedError.errno, GroupAuthorizationFailedError.e
 class Right(NamedTuple):
     """A right as Kafka's ACLs have it.  READ and WRITE imply DESCRIBE."""
 
-    kind: Literal["topic", "group"]
+    kind: Literal["topic", "group", "transactional-id"]
     name: str
     operation: Operation
 
@@ -80,8 +80,8 @@ def rights_on(kafka: Kafka, topic: str) -> set[str] | None:
 def missing_rights(kafka: Kafka, needed: Iterable[Right]) -> list[Right] | None:
     """Which of the `needed` rights this user lacks; None if the broker tells nothing of rights.  Raises KafkaError.
 
-    Whether a topic that does not exist could be made it does not tell, and of a group that does not exist only whether
-    it may be described.
+    Whether a topic that does not exist could be made it does not tell, of a group that does not exist only whether it
+    may be described, and nothing of a transactional id.
     """
     needed = list(needed)
     missing: list[Right] = []

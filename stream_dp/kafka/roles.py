@@ -97,12 +97,18 @@ def engine(settings: Settings) -> list[Right]:
     )
 
 
+def rekey_id(settings: Settings) -> str:
+    """The transactional id of `stream-dp rekey`: Kafka lets only the last process that took it write."""
+    return f"{settings.stream}.rekey"
+
+
 def rekey(settings: Settings) -> list[Right]:
-    """What `stream-dp rekey` needs beside its transactional id."""
+    """What `stream-dp rekey` needs."""
     return (
         _topic(settings.data_source, "READ")
         + _topic(settings.events, "READ", "WRITE")
         + _topic(settings.rekeyed, "READ", "WRITE")
+        + [Right("transactional-id", rekey_id(settings), "WRITE")]
         + _made(settings, settings.events, settings.rekeyed)
     )
 

@@ -106,7 +106,7 @@ class Rekeyer:
         partitions = await asyncio.to_thread(self._prepare)
         producer = AIOKafkaProducer(
             **aiokafka_options(settings.kafka_address),
-            transactional_id=f"{settings.stream}.rekey",
+            transactional_id=roles.rekey_id(settings),
             compression_type=None if settings.compression == "none" else settings.compression,
             metadata_max_age_ms=METADATA_MILLISECONDS,
         )
@@ -124,9 +124,9 @@ class Rekeyer:
             ) from None
         except TransactionalIdAuthorizationFailed:
             raise RekeyRefused(
-                f"Kafka lets this user begin no transaction as {settings.stream}.rekey: give it the right to WRITE and "
-                "DESCRIBE that transactional id; the broker of `stream-dp dev up` has no transactions, so use Apache "
-                "Kafka"
+                f"Kafka lets this user begin no transaction as {roles.rekey_id(settings)}: give it the right WRITE "
+                "on that transactional id (`stream-dp check --rights` lists the command); the broker of "
+                "`stream-dp dev up` has no transactions, so use Apache Kafka"
             ) from None
         except OffsetOutOfRangeError as lost:
             [place] = lost.args[0]

@@ -58,7 +58,7 @@ class AuthorizedKafka:
 
     @staticmethod
     def _acl(kind: str, name: str, right: str) -> ACL:
-        pattern = ResourcePattern(ResourceType[kind.upper()], name)
+        pattern = ResourcePattern(ResourceType[kind.upper().replace("-", "_")], name)
         return ACL(f"User:{USER}", "*", ACLOperation[right], ACLPermissionType.ALLOW, pattern)
 
 

@@ -31,7 +31,7 @@ from tests.apache_kafka.authorized import PASSWORD, USER, AuthorizedKafka, autho
 from tests.apache_kafka.server import free_ports
 from tests.example_releases import release
 from tests.system.forked_program import start
-from tests.system.sharded import ShardedStream
+from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.streams import as_values, ended, status_of
 from tests.system.waiting import wait_until
 
@@ -285,11 +285,15 @@ def make_site(authorized: AuthorizedKafka, redis_url: str, tmp_path: Path) -> Ca
 
 
 def listed(site: Site, role: str) -> list[Right]:
-    """What `check --rights` says, as somebody who may do nothing."""
-    process = site.folder / "check.json"
+    """See `rights_of`."""
     values = as_values(site.settings) | {"mapping": None, "events": SECTION % site.settings.stream}
-    assert ended(start(values, process, "check", "--rights", "--json", **{SECRET: PASSWORD})) == 2
-    [line] = [line for line in process.read_text().splitlines() if line.startswith("{")]
+    return rights_of(role, values, site.folder / "check.json")
+
+
+def rights_of(role: str, values: Mapping[str, Any], output: Path) -> list[Right]:
+    """What `check --rights` says, as somebody who may do nothing; it is written to `output`."""
+    assert ended(start(values, output, "check", "--rights", "--json", **{SECRET: PASSWORD})) == 2
+    [line] = [line for line in output.read_text().splitlines() if line.startswith("{")]
     return [
         Right(place["kind"], place["name"], operation)
         for place in json.loads(line)["rights"][role]
@@ -404,3 +408,42 @@ def test_the_page_names_what_it_may_not_read_and_goes_on_once_it_may(
         site.broker.grant([right])
         site.await_(lambda: role.works(site), page)
     assert "Traceback" not in site.logged()
+
+
+def test_a_source_is_copied_with_exactly_the_rights_that_are_listed(
+    authorized: AuthorizedKafka, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    by_user: dict[str, Any] = {"rounds": "ticks", "intake": "group", "unit": "user", "items_per_user": 3}
+    mapping = EventsSection(partitioner="murmur2")
+    source, output = f"{topic_prefix}-orders", tmp_path / "check.json"
+    place = authorized.administrator, redis_url, topic_prefix, tmp_path, 2
+    with sharded_stream(*place, source=source, partitions=3, mapping=mapping, **by_user) as stream:
+        kafka = stream.settings.kafka
+        log.create_topics(kafka, source)
+        stream.write(source, [Record(0, TIME, None, b'{"user": "ann", "items": ["tea"]}')])
+        values: dict[str, Any] = as_values(stream.settings) | {
+            "items_per_event": None,
+            "kafka": authorized.address,
+            "kafka_security": "SASL_PLAINTEXT",
+            "kafka_sasl_mechanism": "PLAIN",
+            "kafka_username": USER,
+            "kafka_password": f"env:{SECRET}",
+            "mapping": None,
+            "events": '{ partitioner = "murmur2" }',
+        }
+        rights = rights_of("rekey", values, output)
+        [of_transactions] = [each for each in rights if each.kind == "transactional-id"]
+        authorized.grant(each for each in rights if each != of_transactions)
+        logged = stream.log_file.read_text
+        refused = start(values, stream.log_file, "rekey", **{SECRET: PASSWORD})
+        assert ended(refused) == 2, logged()
+        assert f"{of_transactions.operation} on that transactional id" in logged()
+        authorized.grant([of_transactions])
+        copying = start(values, stream.log_file, "rekey", **{SECRET: PASSWORD})
+        wait_until(
+            lambda: sum(each.end for each in log.offsets_of_all(kafka, stream.settings.events)) > 0, logged
+        )
+        copying.terminate()
+        assert ended(copying) == 0, logged()
+        assert "does not give" not in logged()
+        assert "Traceback" not in logged()

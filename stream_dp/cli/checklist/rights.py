@@ -54,6 +54,7 @@ def _roles(settings: Settings) -> dict[str, list[Right]]:
         **barriers,
         **(divided if settings.shards else {}),
         **(grouped if settings.is_divided else {}),
+        **({"rekey": roles.rekey(settings)} if _may_be_a_copy(settings) else {}),
         **({"engine": roles.engine(settings)} if settings.intake == "counts" else {}),
         "table": roles.table_writer(settings),
         **({"windows": roles.windows_writer(settings)} if settings.windows else {}),
@@ -62,6 +63,12 @@ def _roles(settings: Settings) -> dict[str, list[Right]]:
         "jobs": roles.jobs_worker(settings, JOBS),
         "one-shot": roles.one_shot(settings),
     }
+
+
+def _may_be_a_copy(settings: Settings) -> bool:
+    """Whether `stream-dp rekey` may write the events topic."""
+    section = settings.mapping
+    return section is not None and section.partitioner is not None and settings.data_source != settings.events
 
 
 def needed_rights(settings: Settings) -> dict[str, list[dict[str, object]]]:
