@@ -18,6 +18,7 @@ NAMES = (
     "batch",
     "jobs",
     "large_files",
+    "spark",
     "defaults",
     "unions",
     "stable_sets",
