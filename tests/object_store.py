@@ -27,10 +27,6 @@ class ObjectStore:
             out.write(content)
         return f"s3://{BUCKET}/{key}"
 
-    def delete(self, key: str) -> None:
-        """Delete an object."""
-        self._files.delete_file(f"{BUCKET}/{key}")
-
 
 @contextmanager
 def object_store(patch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:

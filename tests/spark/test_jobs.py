@@ -16,6 +16,7 @@ from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest, Source, Unit, request_from
 from stream_dp.jobs.source_file import find_file
 from stream_dp.privacy.one_shot_noise import OneShotNoise
+from tests.object_store import ObjectStore, object_store
 
 pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'stream_dp[spark]'")
 
@@ -27,7 +28,14 @@ PROMISE = {"epsilon": 2.0, "delta": 1e-4}
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Spark]:
+def store() -> Iterator[ObjectStore]:
+    with pytest.MonkeyPatch.context() as patch, object_store(patch) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def spark(store: ObjectStore) -> Iterator[Spark]:
+    """Spark, whose processes find the store in the environment that they start with."""
     found = Spark()
     yield found
     found.session.stop()
@@ -51,7 +59,7 @@ def write(file: Path, pairs: Pairs) -> Path:
     return file
 
 
-def result(engine: Engine, file: Path, unit: Unit = "user", **asked: Any) -> tuple[Any, ...]:
+def result(engine: Engine, file: Path | str, unit: Unit = "user", **asked: Any) -> tuple[Any, ...]:
     """What a job over a file releases with noise from `KEY`."""
     request = request_from({"v": 1, "id": "x", **_asked(asked), "source": {"file": str(file), "name": "x"}})
     assert isinstance(request, JobRequest)
@@ -83,6 +91,15 @@ def test_the_result_is_that_of_one_process(asked: dict[str, Any], spark: Spark, 
     expected = result(ThisProcess(), file, **asked)
     assert expected[0]
     assert result(spark, file, **asked) == expected
+
+
+def test_an_object_of_a_store_gives_what_the_file_gives(
+    spark: Spark, store: ObjectStore, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "x.parquet", some_pairs())
+    expected = result(ThisProcess(), file, **JOBS[0])
+    assert expected[0]
+    assert result(spark, store.put("x.parquet", file.read_bytes()), **JOBS[0]) == expected
 
 
 def test_units_without_a_name_are_sampled_by_where_they_stand(
