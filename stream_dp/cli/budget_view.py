@@ -306,12 +306,12 @@ def print_ranges(console: Console, ranges: list[dict[str, Any]]) -> None:
 def rule_of(report: dict[str, Any]) -> str:
     """How a charge is found to fit, in words."""
     over = {
-        "user": "All charges add up, whatever offsets they read, because a user's events may stand anywhere.",
+        "user": "All charges add up, whatever offsets they read, because a user's events may be anywhere.",
         "user-day": "The numbers are days, counted from 1970-01-01, instead of offsets.  Charges add up where "
         "they cover the same day, and the costliest day counts.",
     }.get(
         report["unit"],
-        "An event stands at one offset of one partition, so charges add up where they cover the same offset, and the "
+        "An event has one offset in one partition, so charges add up where they cover the same offset, and the "
         "costliest offset counts.",
     )
     alone = "If there is only one charge, its own exact guarantee counts where it is smaller."
@@ -336,7 +336,7 @@ def _fits(rule: str, budget: dict[str, Any]) -> str:
         )
     return (
         f"They fit while the sum of rho is at most {budget['rho']:.4g} and {own}: half of delta covers these, the "
-        "other half the conversion of rho. The first charge told no more than its rho, so all count by it."
+        "other half the conversion of rho. Of the first charge only rho is known, so all are added up by rho."
     )
 
 

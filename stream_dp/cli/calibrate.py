@@ -34,7 +34,7 @@ def calibrate(
     horizon: Annotated[
         int,
         typer.Option(
-            help="Rounds, fixed in advance. Unless the settings close rounds otherwise, one event is one round."
+            help="Rounds, fixed in advance. One event is one round, unless the settings say otherwise."
         ),
     ] = _DEFAULTS["horizon"],
     window: Annotated[
@@ -42,7 +42,7 @@ def calibrate(
         typer.Option(
             min=1,
             metavar="ROUNDS",
-            help="Instead of a horizon: counts of the last so many rounds, for ever (mechanism window).",
+            help="Instead of a horizon: count this many of the latest rounds (mechanism window).",
         ),
     ] = None,
     items_per_event: Annotated[
@@ -175,7 +175,7 @@ def _given(
 def _both(pair: tuple[float | None, float | None], first: str, second: str) -> tuple[float, float]:
     if pair[0] is None or pair[1] is None:
         given, missing = (second, first) if pair[0] is None else (first, second)
-        raise Mistake(f"{given} needs {missing} beside it: add {missing}")
+        raise Mistake(f"{given} needs {missing} too: add {missing}")
     return pair[0], pair[1]
 
 

@@ -53,7 +53,7 @@ class Wishes:
         int | None, typer.Option(min=1, help="How many items of an event, or of a user, are counted.")
     ] = None
     tick_seconds: Annotated[
-        float | None, typer.Option(min=0.1, help="End a round every so many seconds.")
+        float | None, typer.Option(min=0.1, help="Seconds from the end of one round to the next.")
     ] = None
 
 

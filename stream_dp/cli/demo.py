@@ -82,7 +82,8 @@ def demo(
     window: Annotated[
         str | None,
         typer.Option(
-            metavar="SPAN", help="Show what happened in the last 90s, 5m or 1h, or in so many rounds."
+            metavar="SPAN",
+            help="Show what happened in the last 90s, 5m or 1h, or in the last rounds, given as a number.",
         ),
     ] = None,
     as_json: Annotated[

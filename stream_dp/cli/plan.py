@@ -46,7 +46,7 @@ def plan(
         typer.Option(
             min=1,
             metavar="ROUNDS",
-            help="Instead of a horizon: counts of the last so many rounds, for ever (mechanism window). Labels are "
+            help="Instead of a horizon: count this many of the latest rounds (mechanism window). Labels are "
             "those of two windows.",
         ),
     ] = None,

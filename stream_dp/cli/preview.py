@@ -73,7 +73,7 @@ def preview(
         typer.Option(
             min=1,
             metavar="ROUNDS",
-            help="Instead of a horizon: counts of the last so many rounds, for ever (mechanism window).",
+            help="Instead of a horizon: count this many of the latest rounds (mechanism window).",
         ),
     ] = None,
     items_per_event: Annotated[

@@ -72,7 +72,7 @@ def republish(
         typer.echo(msgspec.json.encode(done).decode())
         return
     if not epochs:
-        typer.echo(f"The topic {topic} lacks no release.")
+        typer.echo(f"No release is missing from the topic {topic}.")
     for each in epochs:
         what = "would be written" if dry_run else "were written"
         typer.echo(

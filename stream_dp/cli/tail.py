@@ -54,7 +54,8 @@ def tail(
     window: Annotated[
         str | None,
         typer.Option(
-            metavar="SPAN", help="Show what happened in the last 90s, 5m, 1h or 7d, or in so many rounds."
+            metavar="SPAN",
+            help="Show what happened in the last 90s, 5m, 1h or 7d, or in the last rounds, given as a number.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every release as a line of JSON.")] = False,

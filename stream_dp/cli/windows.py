@@ -22,7 +22,7 @@ def windows(
         list[str] | None,
         typer.Option(
             metavar="SPAN",
-            help="How far to reach back: 90s, 5m, 1h or 7d, or so many rounds; may be given several times.",
+            help="How far to reach back: 90s, 5m, 1h or 7d, or a number of rounds; may be given several times.",
             show_default="the setting windows",
         ),
     ] = None,

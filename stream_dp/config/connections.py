@@ -164,7 +164,7 @@ def tls_context(server: str, files: TlsFiles) -> ssl.SSLContext:
             f"{server}_ca_file {files.ca}: there is no file with certificates in PEM form"
         ) from None
     if files.client_key and not files.client_cert:
-        raise SettingsError(f"{server}_client_key needs {server}_client_cert beside it")
+        raise SettingsError(f"{server}_client_key needs {server}_client_cert too")
     if files.client_cert:
         try:
             # An empty passphrase, because OpenSSL would ask for one on the terminal.

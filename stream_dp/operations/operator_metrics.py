@@ -45,7 +45,9 @@ class OperatorMetrics:
         self.records = self._counter("records", "Records that were counted, valid events or not.").labels(
             stream
         )
-        self.dead_letters = self._counter("dead_letters", "Records that were no valid events.").labels(stream)
+        self.dead_letters = self._counter("dead_letters", "Records that were not valid events.").labels(
+            stream
+        )
         foreign = self._gauge(
             "foreign_releases",
             "Records among the releases that are none of this stream, passed over.",

@@ -40,7 +40,7 @@ def prepare_dead_letters(settings: Settings) -> None:
     except KafkaError as error:
         reason = f"{type(error).__name__}: {error}"
     if reason is not None:
-        logger.warning("dead letters will wait in memory, and releases go on: %s", reason)
+        logger.warning("dead letters will wait in memory, and releases continue: %s", reason)
 
 
 def why_unwritable(settings: Settings) -> str | None:
@@ -219,7 +219,7 @@ class DeadLetters:
     async def _failed(self, failure: Exception) -> None:
         if not self._failing:
             logger.warning(
-                "dead letters cannot be written to %s and wait in memory, while releases go on: %r",
+                "dead letters cannot be written to %s and wait in memory, while releases continue: %r",
                 self._settings.dead_letters,
                 failure,
             )

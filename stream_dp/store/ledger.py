@@ -195,7 +195,7 @@ class Ledger:
                     return Change()
                 raise ChargeConflict(
                     f"the charge {charge_id!r} ends at offset {offsets_text(known.now.ends)} already, not at "
-                    f"{offsets_text(wanted.ends)}: charge anew for what is read beyond"
+                    f"{offsets_text(wanted.ends)}: make a new charge for what is read beyond"
                 )
             if end_offset < known.made.first_offset:
                 raise ChargeConflict(

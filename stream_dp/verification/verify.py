@@ -51,7 +51,7 @@ class Verdict(StrEnum):
         """The verdict in words."""
         return {
             Verdict.IDENTICAL: "Every release follows from the log and the key, byte for byte.",
-            Verdict.EXTENDED: "Every release follows from the log and the key; the log goes on beyond them.",
+            Verdict.EXTENDED: "Every release follows from the log and the key; the log continues beyond them.",
             Verdict.TRUNCATED: "The log ends, or begins, short of what was released.",
             Verdict.REORDERED: "The log holds the same records as were counted, in other places or at other times.",
             Verdict.EDITED: "The log does not hold the records that were counted.",

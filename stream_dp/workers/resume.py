@@ -226,7 +226,7 @@ class _Start:
             )
         checkpoint = self._epochs.roll(ended)
         logger.warning(
-            "epoch %d is at its horizon of %d rounds and is closed; epoch %d, of %d rounds, goes on at offset %s: it "
+            "epoch %d is at its horizon of %d rounds and is closed; epoch %d, of %d rounds, continues at offset %s: it "
             "is charged, and its counts begin at zero",
             ended.epoch.number,
             ended.epoch.mechanism.horizon,
