@@ -150,7 +150,7 @@ def _answer(request: JobRequest, settings: Settings, site: Site, job: Job) -> Jo
             check_place(settings, request.id, runner.store.result(request.id))
         if job.id is None:
             typer.echo(
-                f"If this is interrupted, run it again with --id {request.id}: it continues, and is charged once.",
+                f"If this is interrupted, run it again with --id {request.id} to continue; it is charged once.",
                 err=True,
             )
         parts = runner.answer(request, clock())

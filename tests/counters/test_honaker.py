@@ -414,5 +414,5 @@ def test_the_largest_values_there_can_be_fit_into_64_and_32_bits() -> None:
 
 
 def test_a_guarantee_that_needs_too_little_noise_is_refused_in_a_sentence() -> None:
-    with pytest.raises(ValueError, match=r"variance 12 at least, not 11\.5: raise sigma_squared"):
+    with pytest.raises(ValueError, match=r"variance at least 12, not 11\.5: raise sigma_squared"):
         HonakerMechanism.of(EpochParameters(15, 1, 1e-6), 11.5)
