@@ -7,13 +7,14 @@ one user makes by leaving one of a few small data sets.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import product
 from math import exp
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from stream_dp.audit import one_shot_laws as laws
 from stream_dp.audit.enumerated import REST, Law, delta_between, law_of
@@ -312,11 +313,35 @@ def _worst_of_counts(law: Callable[[tuple[int, ...]], Law[Any]], epsilon: float)
     return max(delta_between(known(one), known(other), epsilon) for one, other in pairs)
 
 
+class _Unchanging(Rows):
+    """Rows that are read once for each combination of noise: what they alone decide is worked out once."""
+
+    @cached_property
+    def _counts(self) -> NDArray[np.int64]:
+        counts = super().counts()
+        counts.flags.writeable = False
+        return counts
+
+    @cached_property
+    def _restricted(self) -> dict[tuple[str, ...], Rows]:
+        return {}
+
+    def counts(self) -> NDArray[np.int64]:
+        return self._counts
+
+    def restricted(self, bins: list[str]) -> Rows:
+        found = self._restricted.get(tuple(bins))
+        if found is None:
+            rows = super().restricted(bins)
+            found = self._restricted[tuple(bins)] = _Unchanging(rows.users, rows.items, rows.labels)
+        return found
+
+
 def _rows(holdings: Holdings) -> Rows:
     users = [user for user, items in enumerate(holdings) for _ in items]
     items = [item for mine in holdings for item in mine]
     labels = pa.array([label.encode() for label in LABELS], pa.large_binary())
-    return Rows(np.array(users, np.int64), np.array(items, np.int64), labels)
+    return _Unchanging(np.array(users, np.int64), np.array(items, np.int64), labels)
 
 
 def _shown(found: Outcome) -> Hashable:
