@@ -126,7 +126,7 @@ class Place:
         return Ledger(self.redis, source or self.settings.events).charges()
 
     @contextmanager
-    def worker(self, jobs: Sequence[str] = JOBS, folder: Path | None = None) -> Iterator[JobWorker]:
+    def worker(self, jobs: Sequence[str] = JOBS, folder: Path | str | None = None) -> Iterator[JobWorker]:
         running = JobWorker(self.settings, jobs, folder)
         thread = threading.Thread(target=running.run)
         thread.start()

@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 
 from stream_dp.config.settings import Settings
+from stream_dp.epochs.registry import Registry
+from stream_dp.jobs.request import Source
 from stream_dp.jobs.result import whole
+from stream_dp.jobs.source_file import digest_of, locate
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import admin_client
 from stream_dp.store.ledger import Ledger
+from tests.object_store import object_store
 from tests.system.job_place import TOP, UNION, Place
 from tests.system.waiting import wait_until
 
@@ -44,6 +48,31 @@ def test_an_outage_of_redis_costs_no_thread_for_each_attempt(
     running.run()
     assert asked == 3
     wait_until(lambda: set(threading.enumerate()) <= before, lambda: f"{threading.enumerate()} run on")
+
+
+def test_an_object_store_that_is_away_is_waited_for(
+    kafka: str,
+    redis_url: str,
+    nowhere: str,
+    topic_prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    place = Place(kafka, redis_url, topic_prefix, tmp_path)
+    with object_store(monkeypatch) as store:
+        name = store.put("x.csv", b"user,item\n" + b"".join(b"u%d,tea\n" % user for user in range(500)))
+        digest = digest_of(locate(Source(file=name)))
+        Registry(kafka).register("file", digest, f"{topic_prefix}.orders", "user")
+        place.ask(id="one", **{**TOP, "unit": "user", "source": {"file": name}})
+        with monkeypatch.context() as away:
+            away.setenv("AWS_ENDPOINT_URL", nowhere.replace("redis", "http").removesuffix("/0"))
+            with place.worker(folder="s3://lake"):
+                wait_until(lambda: "waiting for the object store" in caplog.text, lambda: caplog.text)
+                assert not place.published()
+                away.undo()
+                [found] = place.results(1)
+    assert (found.id, found.labels) == ("one", ["tea"])
 
 
 def test_a_request_as_large_as_a_message_is_refused_and_the_next_one_answered(
