@@ -33,7 +33,7 @@ demo: .venv/.installed ## watch private histograms of real flights, with an embe
 	@.venv/bin/stream-dp demo
 
 test: install ## run all tests that need nothing but Python; broker and Redis are started for you
-	@echo "These tests take about a quarter of an hour on two cores."
+	@echo "These tests take about eleven minutes on two cores."
 	@.venv/bin/python -m pytest --collect-only -qq >/dev/null 2>&1 || true  # compiles them once, not eight times
 	$(PYTEST) $(ELSEWHERE)
 

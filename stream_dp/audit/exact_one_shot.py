@@ -7,17 +7,16 @@ one user makes by leaving one of a few small data sets.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import product
 from math import exp
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from stream_dp.audit import one_shot_laws as laws
 from stream_dp.audit.enumerated import REST, Law, delta_between, law_of
+from stream_dp.audit.held_rows import Holdings, rows_of
 from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet
 from stream_dp.batch.histogram import LaplaceHistogram, laplace_histogram
 from stream_dp.batch.label_votes import ArgmaxVotes, LabelVotes
@@ -31,10 +30,6 @@ from stream_dp.jobs.request import JobRequest, Protects, request_from
 from stream_dp.jobs.rows import Rows
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
-Holdings = tuple[tuple[int, ...], ...]
-"""What each user holds."""
-
-LABELS = ("a", "b", "c")
 _MOST_INTEGERS = 8
 """No mechanism here asks for more integers of noise in a run."""
 
@@ -230,7 +225,7 @@ def _job(
     run = calibrate(request).run
 
     def law(holdings: Holdings) -> Law[Hashable]:
-        rows = _rows(holdings)
+        rows = rows_of(holdings)
         return law_of(lambda noise: _shown(run(rows, noise)))
 
     return OneShotCase(f"{job} {mechanism}", epsilon, delta, partial(_worst_of_leaving, law, data, epsilon))
@@ -245,7 +240,7 @@ def _program(
     data: Sequence[Holdings] = _CROWDS[:2],
 ) -> OneShotCase:
     def law(holdings: Holdings) -> Law[Hashable]:
-        rows = _rows(holdings)
+        rows = rows_of(holdings)
         return law_of(lambda noise: run(rows, noise))
 
     return OneShotCase(name, epsilon, delta, partial(_worst_of_leaving, law, data, epsilon), broken)
@@ -311,37 +306,6 @@ def _worst_of_counts(law: Callable[[tuple[int, ...]], Law[Any]], epsilon: float)
         if all(count >= held for count, held in zip(counts, mine, strict=True))
     )
     return max(delta_between(known(one), known(other), epsilon) for one, other in pairs)
-
-
-class _Unchanging(Rows):
-    """Rows that are read once for each combination of noise: what they alone decide is worked out once."""
-
-    @cached_property
-    def _counts(self) -> NDArray[np.int64]:
-        counts = super().counts()
-        counts.flags.writeable = False
-        return counts
-
-    @cached_property
-    def _restricted(self) -> dict[tuple[str, ...], Rows]:
-        return {}
-
-    def counts(self) -> NDArray[np.int64]:
-        return self._counts
-
-    def restricted(self, bins: list[str]) -> Rows:
-        found = self._restricted.get(tuple(bins))
-        if found is None:
-            rows = super().restricted(bins)
-            found = self._restricted[tuple(bins)] = _Unchanging(rows.users, rows.items, rows.labels)
-        return found
-
-
-def _rows(holdings: Holdings) -> Rows:
-    users = [user for user, items in enumerate(holdings) for _ in items]
-    items = [item for mine in holdings for item in mine]
-    labels = pa.array([label.encode() for label in LABELS], pa.large_binary())
-    return _Unchanging(np.array(users, np.int64), np.array(items, np.int64), labels)
 
 
 def _shown(found: Outcome) -> Hashable:
