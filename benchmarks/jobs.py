@@ -110,8 +110,18 @@ def pipeline_dp_counts(file: Path) -> int:
 
     read = pq.read_table(file)
     rows = list(zip(read["user"].to_pylist(), read["item"].to_pylist(), strict=True))
+    return len(list(counted_by_pipeline_dp(rows, pipeline_dp.LocalBackend())))
+
+
+def counted_by_pipeline_dp(rows: Any, backend: Any) -> Any:
+    """The counts that PipelineDP releases of rows of (user, item), as a collection of `backend`.
+
+    Guarantee, noise and bound are those of the job "histogram gaussian".
+    """
+    import pipeline_dp
+
     accountant = pipeline_dp.NaiveBudgetAccountant(total_epsilon=1.0, total_delta=1e-6)
-    engine = pipeline_dp.DPEngine(accountant, pipeline_dp.LocalBackend())
+    engine = pipeline_dp.DPEngine(accountant, backend)
     parameters = pipeline_dp.AggregateParams(
         noise_kind=pipeline_dp.NoiseKind.GAUSSIAN,
         metrics=[pipeline_dp.Metrics.PRIVACY_ID_COUNT],
@@ -125,7 +135,7 @@ def pipeline_dp_counts(file: Path) -> int:
     )
     result = engine.aggregate(rows, parameters, extractors)
     accountant.compute_budgets()
-    return len(list(result))
+    return result
 
 
 def topic(console: Console, folder: Path) -> None:

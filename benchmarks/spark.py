@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.jobs import JOBS, PROMISE, write
+from benchmarks.jobs import JOBS, PROMISE, counted_by_pipeline_dp, write
 from benchmarks.measure import take_turns
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import JobRequest, request_from
@@ -61,20 +61,5 @@ def pipeline_dp_counts(session: Any, file: Path) -> int:
     """The same guarantee, noise and bound by PipelineDP; returns how many labels it released."""
     import pipeline_dp
 
-    accountant = pipeline_dp.NaiveBudgetAccountant(total_epsilon=1.0, total_delta=1e-6)
-    engine = pipeline_dp.DPEngine(accountant, pipeline_dp.SparkRDDBackend(session.sparkContext))
-    parameters = pipeline_dp.AggregateParams(
-        noise_kind=pipeline_dp.NoiseKind.GAUSSIAN,
-        metrics=[pipeline_dp.Metrics.PRIVACY_ID_COUNT],
-        max_partitions_contributed=10,
-        max_contributions_per_partition=1,
-    )
-    extractors = pipeline_dp.DataExtractors(
-        privacy_id_extractor=lambda row: row[0],
-        partition_extractor=lambda row: row[1],
-        value_extractor=lambda row: 0,
-    )
     rows = session.read.parquet(str(file)).select("user", "item").rdd.map(tuple)
-    result = engine.aggregate(rows, parameters, extractors)
-    accountant.compute_budgets()
-    return len(result.collect())
+    return len(counted_by_pipeline_dp(rows, pipeline_dp.SparkRDDBackend(session.sparkContext)).collect())
