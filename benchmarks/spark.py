@@ -21,7 +21,7 @@ from stream_dp.jobs.source_file import find_file
 from stream_dp.jobs.spark import Spark
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
-ROWS = 200_000
+ROWS = 1_000_000
 
 
 def main(console: Console) -> None:
