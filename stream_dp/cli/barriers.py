@@ -9,9 +9,10 @@ from stream_dp.barriers.topic import needs_barriers
 from stream_dp.barriers.writer import BarrierWriter
 from stream_dp.cli import options
 from stream_dp.cli.checklist.rights import partitions_or_one
-from stream_dp.cli.log_options import Log, start_logging, until_stopped
+from stream_dp.cli.log_options import Log, start_logging
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import require_kafka
+from stream_dp.cli.stopping import until_stopped
 from stream_dp.config.connections import redis_client
 from stream_dp.config.secret import read_secret
 from stream_dp.store.noise_key import noise_key

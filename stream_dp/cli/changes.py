@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 
 from stream_dp.cli import options
-from stream_dp.cli.reach import await_topic, require_kafka
+from stream_dp.cli.reach import await_releases, require_kafka
+from stream_dp.cli.stopping import until_stopped
 from stream_dp.config.reading import load_settings
 from stream_dp.releases.changes import ChangesWriter
 
@@ -36,20 +37,13 @@ def changes(
     found = load_settings(settings, stream=stream, kafka=kafka)
     console = Console(stderr=True, highlight=False)
     done = 0
-    try:
-        require_kafka(found.kafka)
-        await_topic(
-            found.kafka_address,
-            found.releases,
-            f"Waiting for the topic {found.releases!r}, which the worker of the stream {found.stream!r} makes when it "
-            "starts; --stream names another one.",
-        )
+    stopping = until_stopped()
+    require_kafka(found.kafka)
+    if await_releases(found, stopping):
         with ChangesWriter(found.kafka_address, found.stream, found.create_topics) as writer:
             console.print(f"Writing {found.stream}.changes; Ctrl-C ends it.")
-            while rounds is None or done < rounds:
+            while not stopping.is_set() and (rounds is None or done < rounds):
                 done += writer.write(_POLL_SECONDS)
-    except KeyboardInterrupt:
-        pass
     if as_json:
         typer.echo(json.dumps({"topic": f"{found.stream}.changes", "releases": done}))
     else:

@@ -4,7 +4,6 @@ The demo is an ordinary subscriber: what it shows comes from the releases topic 
 """
 
 import json
-import signal
 import sys
 import tempfile
 import time
@@ -15,6 +14,7 @@ from math import isfinite
 from os import environ
 from pathlib import Path
 from subprocess import Popen
+from threading import Event
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +23,7 @@ from rich.console import Console
 
 from stream_dp.cli.histogram_view import HistogramView
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.stopping import until_stopped
 from stream_dp.cli.window_view import WindowView, span_of
 from stream_dp.config.connections import redis_client
 from stream_dp.config.reading import ENVIRONMENT_PREFIX
@@ -113,17 +114,11 @@ def demo(
     if as_json and window is not None:
         raise Mistake("--window changes what is shown, and --json shows nothing: leave one of them out")
     span = None if window is None else span_of(window)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as cleanly as Ctrl-C
+    stopping = until_stopped()
     speed = rate if rate is not None else _RATE if rounds is None else 0.0
-    try:
-        with ExitStack() as running:
-            place = folder or Path(
-                running.enter_context(tempfile.TemporaryDirectory(prefix="stream-dp-demo-"))
-            )
-            _run(running, place, rounds, speed, as_json, dashboard and not as_json, span)
-    except KeyboardInterrupt:
-        if as_json:
-            raise Mistake("stopped before all rounds were released, so there is no summary") from None
+    with ExitStack() as running:
+        place = folder or Path(running.enter_context(tempfile.TemporaryDirectory(prefix="stream-dp-demo-")))
+        _run(running, place, rounds, speed, as_json, dashboard and not as_json, span, stopping)
     if not as_json:
         typer.echo("The worker, Kafka and Redis are stopped.")
 
@@ -136,6 +131,7 @@ def _run(
     as_json: bool,
     dashboard: bool,
     span: Span | None,
+    stopping: Event,
 ) -> None:
     """Start everything, feed and show until the end; `running` stops it all, the last started first."""
     # People read what is going on from standard output, machines read nothing but the summary there.
@@ -160,10 +156,12 @@ def _run(
     console.print(introduction, highlight=False, markup=False, soft_wrap=True)
     view = None if as_json else _View(running, console, introduction.count("\n") + 2, subscription, span)
     tally = Tally(started)
-    while rounds is None or tally.releases < rounds:
-        _advance(feed, subscription, tally, view)
+    while not stopping.is_set() and (rounds is None or tally.releases < rounds):
         _require_running(children, tally, rounds)
+        _advance(feed, subscription, tally, view)
     if as_json:
+        if rounds is not None and tally.releases < rounds:
+            raise Mistake("stopped before all rounds were released, so there is no summary")
         typer.echo(json.dumps(tally.summary(settings)))
 
 

@@ -2,10 +2,8 @@
 
 import logging
 import logging.config
-import signal
 from dataclasses import dataclass
 from enum import StrEnum
-from threading import Event
 from typing import Annotated
 
 import typer
@@ -53,11 +51,3 @@ def start_logging(log: Log, stream: str) -> None:
     else:
         logging.basicConfig(level=log.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-
-
-def until_stopped() -> Event:
-    """An event that is set by Ctrl-C or SIGTERM."""
-    stopping = Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
-    return stopping

@@ -1,13 +1,14 @@
 """Whether the servers that a command needs can be reached at all; if not, which address and what to do."""
 
 import socket
-import time
+from threading import Event
 from urllib.parse import urlsplit
 
 import typer
 
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.config.connections import Kafka, places_of
+from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import admin_client, borrowed, kept_clients
 from stream_dp.kafka.rights import require_seen
@@ -43,16 +44,26 @@ def require_topic(kafka: Kafka, topic: str) -> None:
         )
 
 
-def await_topic(kafka: Kafka, topic: str, waiting: str) -> None:
-    """Return once the topic exists and can be read; it is not made.  Says `waiting` on the error output if need be."""
+def await_releases(settings: Settings, stopping: Event) -> bool:
+    """Wait until a stream's topic of releases can be read; it is not made.  False if `stopping` was set before.
+
+    Says on the error output that it waits.  Raises `NotPermitted` where nobody may tell.
+    """
+    kafka, topic = settings.kafka_address, settings.releases
     with kept_clients():
         if not log.existing(kafka, topic):
             require_seen(kafka, topic)
-            typer.echo(waiting, err=True)
+            typer.echo(
+                f"Waiting for the topic {topic!r}, which the worker of the stream {settings.stream!r} makes when it "
+                "starts; --stream names another one.",
+                err=True,
+            )
         while not log.existing(kafka, topic):
-            time.sleep(_LOOK_AGAIN_SECONDS)
+            if stopping.wait(_LOOK_AGAIN_SECONDS):
+                return False
         with borrowed(admin_client, kafka) as admin:
             admin.wait_for_topics([topic])
+        return True
 
 
 def require_redis(url: str) -> None:

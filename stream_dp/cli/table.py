@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 import typer
 
 from stream_dp.cli import options
-from stream_dp.cli.log_options import Log, start_logging, until_stopped
+from stream_dp.cli.log_options import Log, start_logging
 from stream_dp.cli.reach import require_kafka, require_topic
+from stream_dp.cli.stopping import until_stopped
 from stream_dp.config.reading import load_settings
 from stream_dp.workers.table import TableWriter, keep_table
 

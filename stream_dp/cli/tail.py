@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import datetime
+from threading import Event
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -12,7 +13,8 @@ from rich.console import Console
 from stream_dp.cli import options
 from stream_dp.cli.histogram_view import HistogramView, LiveView
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.cli.reach import await_topic, require_kafka, require_topic
+from stream_dp.cli.reach import await_releases, require_kafka, require_topic
+from stream_dp.cli.stopping import until_stopped
 from stream_dp.cli.window_view import WindowView, span_of
 from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings
@@ -86,14 +88,18 @@ def tail(
     span = None if window is None else span_of(window)
     moment = None if at is None else _round_or_time(at, "--at")
     found = load_settings(settings, stream=stream, kafka=kafka)
-    try:
-        _reach_releases(found, may_wait=moment is None and isinstance(first, str))
-        if moment is not None:
-            _show(found, moment, epoch, as_json)
-        else:
-            _follow(found, first, epoch, rounds, span, as_json)
-    except KeyboardInterrupt:
+    require_kafka(found.kafka)
+    if moment is not None:
+        require_topic(found.kafka_address, found.releases)
+        _show(found, moment, epoch, as_json)
         return
+    stopping = until_stopped()
+    if isinstance(first, str):
+        if not await_releases(found, stopping):
+            return
+    else:  # the past of a topic that is not there yet
+        require_topic(found.kafka_address, found.releases)
+    _follow(found, first, epoch, rounds, span, as_json, stopping)
 
 
 def _round_or_time(text: str, option: str, others: str = "") -> int | datetime:
@@ -105,19 +111,6 @@ def _round_or_time(text: str, option: str, others: str = "") -> int | datetime:
         raise Mistake(
             f"{option} takes {others}a round such as 1000 or a time such as 2026-01-31T12:00:00Z, not {text!r}"
         ) from None
-
-
-def _reach_releases(settings: Settings, may_wait: bool) -> None:
-    """Return once there is a topic to read.  The past of one that is not there yet is a mistake."""
-    require_kafka(settings.kafka)
-    if not may_wait:
-        return require_topic(settings.kafka_address, settings.releases)
-    await_topic(
-        settings.kafka_address,
-        settings.releases,
-        f"Waiting for the topic {settings.releases!r}, which the worker of the stream {settings.stream!r} makes when "
-        "it starts; --stream names another one.",
-    )
 
 
 def _show(settings: Settings, at: int | datetime, epoch: int | None, as_json: bool) -> None:
@@ -152,18 +145,19 @@ def _follow(
     rounds: int | None,
     span: "Span | None",
     as_json: bool,
+    stopping: Event,
 ) -> None:
     """Show or print every release, or the window behind it, as they come."""
     with Subscription(settings.kafka_address, settings.releases, start, epoch) as subscription:
         if span is None:
-            _show_all(subscription, rounds, _itself, _line, _histogram_view, as_json)
+            _show_all(subscription, rounds, _itself, _line, _histogram_view, as_json, stopping)
             return
         with Windows(subscription.again, span, FALSE_DISCOVERIES) as windows:
 
             def window_line(window: Window) -> bytes:
                 return msgspec.json.encode(record_of(window, span))
 
-            _show_all(subscription, rounds, windows.window, window_line, _window_view, as_json)
+            _show_all(subscription, rounds, windows.window, window_line, _window_view, as_json, stopping)
 
 
 def _show_all(
@@ -173,11 +167,12 @@ def _show_all(
     line: Callable[[Shown], bytes],
     view: Callable[[], "LiveView[Any]"],
     as_json: bool,
+    stopping: Event,
 ) -> None:
     """Draw the newest of what is `made_of` the releases, or print all of it as lines."""
     left = rounds
     with nullcontext() if as_json else view() as drawn:
-        while left is None or left > 0:
+        while not stopping.is_set() and (left is None or left > 0):
             releases = subscription.poll(_POLL_SECONDS)[:left]
             left = None if left is None else left - len(releases)
             if drawn is None:

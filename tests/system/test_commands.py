@@ -145,6 +145,23 @@ def test_a_stream_that_is_not_there_yet_is_waited_for_and_not_made(kafka: str, t
     assert json.loads(out)["round"] == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["tail", "changes"])
+def test_what_waits_for_a_stream_that_has_not_begun_can_be_ended(
+    command: str, number: signal.Signals, kafka: str, topic_prefix: str
+) -> None:
+    words = [sys.executable, "-m", "stream_dp.cli", command, "--stream", topic_prefix, "--kafka", kafka]
+    with subprocess.Popen([*words, "--json"], stderr=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stderr is not None
+        try:
+            assert "Waiting for the topic" in waiting.stderr.readline()
+            waiting.send_signal(number)
+            assert waiting.wait(GIVE_UP_SECONDS) == 0
+            assert waiting.stderr.read() == ""
+        finally:
+            waiting.kill()
+
+
 def test_tail_passes_over_what_no_worker_wrote_and_says_so(kafka: str, stream: str) -> None:
     foreign = [b'{"round": 41}', msgspec.json.encode(release(41, COUNTS, "another"))]
     publish(kafka, f"{stream}.releases", [*foreign, msgspec.json.encode(release(42, COUNTS, stream))])
