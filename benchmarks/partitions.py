@@ -22,7 +22,7 @@ from kafka import KafkaProducer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import take_turns
+from benchmarks.measure import children, processor_seconds, take_turns
 from stream_dp.barriers.key import barrier_key
 from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import Settings
@@ -46,7 +46,6 @@ BACKLOGS = 16, 48
 """Rounds of each turn's backlog."""
 
 LABELS = 100
-_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Taken(NamedTuple):
@@ -151,12 +150,7 @@ def _event(number: int) -> bytes:
 
 def _servers_seconds() -> float:
     """The processor time so far of the servers, which the process has started that has started this one."""
-    found = 0
-    for task in Path(f"/proc/{os.getppid()}/task").iterdir():
-        for pid in {*(task / "children").read_text().split()} - {str(os.getpid())}:
-            fields = (Path("/proc") / pid / "stat").read_text().rpartition(")")[2].split()
-            found += int(fields[11]) + int(fields[12])
-    return found / _TICKS_A_SECOND
+    return sum(processor_seconds(each) for each in children(os.getppid()) if each != os.getpid())
 
 
 def _settings(kafka: str, redis_url: str, stream: str) -> Settings:
