@@ -54,6 +54,7 @@ OF_NO_FOLDER = {
     "deploy": "the chart, the Compose file and the units that run it as a service",
     "fuzz": "the decoders, guided by coverage",
     "spark": "jobs on Apache Spark, and what it counts of a stream",
+    "flink": "what Flink SQL counts of a stream",
     "quix": "what Quix Streams counts of a stream",
     "vectors": "expected values from elsewhere",
     "apache_kafka": "starts a Kafka",
