@@ -23,6 +23,10 @@ class StoreUnreachable(Refused, NotReady):
     """An object store does not answer, or ended an answer in the middle: commands end, and a worker waits for it."""
 
 
+class SparkFailed(Refused, NotReady):
+    """Spark did not start or come to an end: commands end, and a worker tries again."""
+
+
 class ExtraMissing(Refused):
     """Something needs packages that only an extra of this one installs; the message says which."""
 

@@ -196,6 +196,7 @@ assert stream_dp.set_union({"item": ["tea"] * 500}, user=None).labels == ["tea"]
         ("worker --stream x", "faust", "stream-dp worker", "worker"),
         ("dashboard --stream x", "starlette", "stream-dp dashboard", "dashboard"),
         ("top-k --stream x", "pyarrow", "stream-dp top-k", "jobs"),
+        ("jobs worker --stream x --engine spark", "pyspark", "--engine spark", "spark"),
         ("demo", "redis", "stream-dp demo", "demo"),
         ("tail --stream x", "scipy", "stream-dp tail", "estimates"),
         ("calibrate --plot x.png", "matplotlib", "--plot", "plot"),

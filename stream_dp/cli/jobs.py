@@ -12,6 +12,7 @@ from stream_dp.cli import options
 from stream_dp.cli.hosting import run
 from stream_dp.cli.log_options import Log
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.one_shot_options import EngineName
 from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_redis
 from stream_dp.config.connections import redis_client
@@ -19,6 +20,7 @@ from stream_dp.config.reading import load_settings
 from stream_dp.events.stored_files import OBJECT
 from stream_dp.jobs.request import EVERY_JOB, JOBS
 from stream_dp.jobs.result import decode_result
+from stream_dp.jobs.spark import ENGINES
 from stream_dp.jobs.store import JobStore
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.operations.open_metrics import PublicFacts
@@ -56,6 +58,7 @@ def worker(
             help="Let requests read files in this folder, or objects below s3://bucket/prefix; without it, no files.",
         ),
     ] = None,
+    engine: EngineName = "local",
     unmetered: options.Unmetered = False,
     log: Log,
 ) -> None:
@@ -66,6 +69,8 @@ def worker(
       stream-dp jobs worker --stream shop
 
       stream-dp jobs worker --settings stream.toml --job set-union --files /data/exports --json
+
+      stream-dp jobs worker --stream shop --engine spark
     """
     for name in job or ():
         if name not in EVERY_JOB:
@@ -73,7 +78,9 @@ def worker(
     folder = None if files is None else files if files.startswith(OBJECT) else Path(files)
     if isinstance(folder, Path) and not folder.is_dir():
         raise Mistake(f"there is no folder {folder}: name one with --files, or leave it out")
-    service = Jobs(JobWorker(options.metered(servers.load(), unmetered), job or JOBS, folder))
+    settings, counting = options.metered(servers.load(), unmetered), ENGINES[engine]()
+    counting.start()
+    service = Jobs(JobWorker(settings, job or JOBS, folder, counting))
     status = run(create_app(service), log, PublicFacts(service.worker.settings.stream))
     if service.refusal is not None:
         raise service.refusal

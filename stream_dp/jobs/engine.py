@@ -25,6 +25,10 @@ class Seen:
 class Engine(Protocol):
     """Reads rows, and counts them as mechanisms ask for it.  The result of a job is the same from every engine."""
 
+    def start(self) -> None:
+        """Be ready for jobs.  Raises `Refused`, which says what is missing."""
+        ...
+
     def check(self, mechanism: str, calibrated: Calibrated) -> None:
         """Raise `BadRequest` for a job that it cannot run; nothing is charged yet."""
         ...
@@ -38,6 +42,9 @@ class Engine(Protocol):
 
 class ThisProcess:
     """Everything in this process, with files for what is beyond its memory."""
+
+    def start(self) -> None:
+        """See `Engine.start`: nothing is missing."""
 
     def check(self, mechanism: str, calibrated: Calibrated) -> None:
         """See `Engine.check`: all of them run."""

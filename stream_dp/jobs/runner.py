@@ -189,7 +189,7 @@ class JobRunner:
             if len(request.id) > _LONGEST_SCHEDULED_ID:
                 raise BadRequest(f"the id of a schedule has at most {_LONGEST_SCHEDULED_ID} characters")
             owner_of(request.source, self._site)
-            calibrate(request)
+            self._site.engine.check(request.mechanism, calibrate(request))
             if self.store.schedule(request.id, schedule).digest != request.digest:
                 raise BadRequest(f"the id {request.id!r} is that of another schedule: use a new id")
         except BadRequest as refused:

@@ -9,9 +9,10 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from stream_dp.batch.baskets import Baskets, Marks, Share, Weighing
 from stream_dp.config.connections import Kafka
-from stream_dp.errors import Refused, needs_extra
+from stream_dp.errors import Refused, SparkFailed, StreamDpError, needs_extra
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.counted import Counted, Integers, as_labels, places_in
 from stream_dp.jobs.engine import Engine, Seen, ThisProcess
@@ -55,10 +56,14 @@ _PIECES_A_TASK = 4
 _ROWS_A_PARTITION = 1 << 22
 _BYTES_A_ROW = 32
 _ASK_SECONDS = 0.5
+_ENDED = (
+    "the Java process of Spark has ended, and its log may say why: start this program again; a job with the same id "
+    "continues, and is not charged again"
+)
 
 
-class SparkFailed(Refused):
-    """Spark did not come to an end; the message says what to do."""
+class SparkEnded(Refused):
+    """The Java process of Spark is gone, and this process cannot start another one."""
 
 
 class Spark:
@@ -67,9 +72,14 @@ class Spark:
     It is on all cores of this machine, unless `spark-submit` or `spark-defaults.conf` say otherwise.
     """
 
+    def start(self) -> None:
+        """See `Engine.start`."""
+        if not _answers(self.session):
+            raise SparkEnded(_ENDED)
+
     @cached_property
     def session(self) -> Any:
-        """A `pyspark.sql.SparkSession`.  Raises `SparkFailed`."""
+        """A `pyspark.sql.SparkSession`.  Raises `SparkFailed`, `ExtraMissing`."""
         with needs_extra("--engine spark", "spark"):
             from pyspark.errors import PySparkException
             from pyspark.sql import SparkSession
@@ -94,7 +104,7 @@ class Spark:
                 f"the mechanism {mechanism} takes one user after the other, so it cannot be divided among machines: "
                 "ask for sips, weighted-gaussian or another one that needs no order, or leave --engine spark out"
             )
-        assert self.session is not None  # that it does not start is known before anything is charged
+        self.start()  # that it does not is known before anything is charged
 
     def rows(
         self, place: TopicRange | RowFile, unit: Unit, kafka: Kafka, progress: Progress
@@ -184,9 +194,13 @@ class SparkRows(Counted):
 
     def _asked(self, weigh: Weigh) -> tuple[pa.LargeBinaryArray, pa.Int64Array]:
         """Labels and their weights, in any order."""
-        context, tasks = self.session.sparkContext, len(self._source.tasks)
-        if not tasks:
+        if not self._source.tasks:
             return as_labels([]), pa.array([], pa.int64())
+        with _told(self.session):
+            return self._summed(weigh)
+
+    def _summed(self, weigh: Weigh) -> tuple[pa.LargeBinaryArray, pa.Int64Array]:
+        context, tasks = self.session.sparkContext, len(self._source.tasks)
         done, *totals = (context.accumulator(0) for _ in range(4))
 
         def tell(seen: Seen) -> None:
@@ -209,8 +223,6 @@ class SparkRows(Counted):
 
     def _collected(self, frame: Any, done: Any, tasks: int) -> pa.Table:
         """The rows of a frame.  Progress is told meanwhile, and may end it."""
-        from pyspark.errors import PySparkException
-
         context, group = self.session.sparkContext, f"stream_dp {time.monotonic_ns()}"
 
         def collect() -> pa.Table:
@@ -225,8 +237,6 @@ class SparkRows(Counted):
                         return asked.result(_ASK_SECONDS)
                     except NotYet:
                         self.progress(min(done.value, tasks), tasks)
-            except PySparkException as failed:
-                raise _told(failed) from None
             finally:
                 if not asked.done():
                     context.cancelJobGroup(group)
@@ -236,18 +246,38 @@ ENGINES: dict[str, Callable[[], Engine]] = {"local": ThisProcess, "spark": Spark
 """What makes an engine, by the name that people give it."""
 
 
-def _told(failed: Exception) -> Exception:
-    """What a failure of Spark means to whoever asked for the job."""
-    if SourceChanged.__name__ in str(failed):
-        return BadRequest(
-            "the file was written while it was read, or is another one on one of the machines, so nothing is released; "
-            "what was charged stays charged"
-        )
-    logger.error("Spark: %s", failed)
-    return SparkFailed(
-        "Spark did not finish the job, and its own log says why; run it again with the same --id, and it is not "
-        "charged again"
-    )
+def _answers(session: Any) -> bool:
+    """Whether the Java process of Spark is there."""
+    try:
+        return bool(session.sparkContext.version)
+    except Exception:  # of several kinds, and all of them mean that it is gone
+        return False
+
+
+@contextmanager
+def _told(session: Any) -> Iterator[None]:
+    """Say what a failure of Spark means to whoever asked for the job."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except StreamDpError:
+        raise
+    except Exception as failed:
+        if not _answers(session):
+            raise SparkEnded(_ENDED) from None
+        if not isinstance(failed, PySparkException):
+            raise
+        if SourceChanged.__name__ in str(failed):
+            raise BadRequest(
+                "the file was written while it was read, or is another one on one of the machines, so nothing is "
+                "released; what was charged stays charged"
+            ) from None
+        logger.error("Spark: %s", failed)
+        raise SparkFailed(
+            "Spark did not finish the job, and its own log says why; run it again with the same --id, and it is not "
+            "charged again"
+        ) from None
 
 
 def _dealt(pieces: Sequence[Any], cores: int) -> list[list[Any]]:

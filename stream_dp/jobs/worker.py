@@ -22,12 +22,15 @@ from redis.exceptions import RedisError
 
 from stream_dp.config.connections import kafka_options, redis_client
 from stream_dp.config.settings import Settings
+from stream_dp.jobs.engine import Engine, ThisProcess
 from stream_dp.jobs.publishing import send, too_large
 from stream_dp.jobs.request import JOBS, BadRequest, Cancel, JobRequest, decode_request, id_in
 from stream_dp.jobs.result import JobResult, of_request
 from stream_dp.jobs.runner import JobRunner
 from stream_dp.jobs.schedule import due
+from stream_dp.jobs.spark import SparkEnded
 from stream_dp.jobs.steps import Site
+from stream_dp.jobs.stored_rows import NoRoom
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import consumer_client, producer_client
 from stream_dp.kafka.rights import naming, refuse_without_rights
@@ -42,6 +45,8 @@ _POLL_MILLISECONDS = 100
 _MOST_WAITING = 10_000
 _ANSWER_SECONDS = 30
 _REDIS_SECONDS = 30.0
+_NOT_HERE = (NoRoom, SparkEnded)
+"""What ends the worker: no job can be done here, and a refusal would depend on the rows."""
 _DAMAGED = "what the worker remembers of this job is damaged, and its log says more; nothing is released"
 
 logger = logging.getLogger(__name__)
@@ -52,10 +57,17 @@ class _Stopped(Exception):
 
 
 class JobWorker:
-    """Answers the requests for some kinds of `jobs` on one stream.  Files are read from below `folder` only."""
+    """Answers the requests for some kinds of `jobs` on one stream.  Files are read from below `folder` only.
+
+    `engine`: where rows are read and counted; without one, here.
+    """
 
     def __init__(
-        self, settings: Settings, jobs: Iterable[str] = JOBS, folder: Path | str | None = None
+        self,
+        settings: Settings,
+        jobs: Iterable[str] = JOBS,
+        folder: Path | str | None = None,
+        engine: Engine | None = None,
     ) -> None:
         """Raises `SettingsError` for an address that cannot be one; nothing is connected yet."""
         self.settings = settings
@@ -74,6 +86,7 @@ class JobWorker:
             create_topics=settings.create_topics,
             unmetered=settings.unmetered,
             mapping=settings.mapping,
+            engine=engine or ThisProcess(),
         )
         self._runner = JobRunner(site, self._redis, settings.stream, self._interrupt)
         self.store = self._runner.store
@@ -84,7 +97,10 @@ class JobWorker:
         self._stopping.set()
 
     def run(self) -> None:
-        """Answer requests until `stop`.  An outage of Kafka or Redis is waited out.  Raises `RightMissing`."""
+        """Answer requests until `stop`.  An outage of Kafka or Redis is waited out.
+
+        Raises `RightMissing`, and `NoRoom` or `SparkEnded` in the middle of a job, which stays unanswered.
+        """
         check_golden_draw()
         with self.progress.watched():
             self._retry()
@@ -159,7 +175,7 @@ class JobWorker:
         logger.info("job %s: %s by %s", request.id, request.job, request.mechanism)
         try:
             return request.id, self._runner.answer(request, timestamp)
-        except (*OUTAGES, StateDamaged, _Stopped):
+        except (*OUTAGES, *_NOT_HERE, StateDamaged, _Stopped):
             raise
         except Exception:  # a defect, at which one job may fail but not all that follow it
             logger.exception("job %s failed", request.id)

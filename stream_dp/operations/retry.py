@@ -12,7 +12,7 @@ from kafka.errors import KafkaError as AdminError
 from redis.exceptions import AuthenticationError, RedisError
 
 from stream_dp.config.settings import Settings
-from stream_dp.errors import NotReady, Refused, StoreUnreachable
+from stream_dp.errors import NotReady, Refused, SparkFailed, StoreUnreachable
 from stream_dp.kafka.rights import Right, refuse_without_rights
 from stream_dp.operations.terminal_log import WAITING_FOR
 from stream_dp.operations.watch import Watch
@@ -105,6 +105,8 @@ def awaited(outage: Exception, settings: Settings) -> str:
     """Who does not serve, without the password that an address may hold."""
     if isinstance(outage, StoreUnreachable):
         return "waiting for the object store"
+    if isinstance(outage, SparkFailed):
+        return "waiting for Spark"
     if isinstance(outage, NotReady):
         return "waiting for the shards"
     if isinstance(outage, RedisError | NotDurable):

@@ -13,6 +13,7 @@ from redis import Redis
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.registry import Registry
+from stream_dp.jobs.engine import Engine
 from stream_dp.jobs.request import JOBS
 from stream_dp.jobs.result import JobResult, decode_result
 from stream_dp.jobs.store import JobStore
@@ -126,8 +127,10 @@ class Place:
         return Ledger(self.redis, source or self.settings.events).charges()
 
     @contextmanager
-    def worker(self, jobs: Sequence[str] = JOBS, folder: Path | str | None = None) -> Iterator[JobWorker]:
-        running = JobWorker(self.settings, jobs, folder)
+    def worker(
+        self, jobs: Sequence[str] = JOBS, folder: Path | str | None = None, engine: Engine | None = None
+    ) -> Iterator[JobWorker]:
+        running = JobWorker(self.settings, jobs, folder, engine)
         thread = threading.Thread(target=running.run)
         thread.start()
         try:

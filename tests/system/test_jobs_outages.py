@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from stream_dp.config.connections import Kafka
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.registry import Registry
-from stream_dp.jobs.request import Source
+from stream_dp.errors import SparkFailed
+from stream_dp.jobs.counted import Counted
+from stream_dp.jobs.engine import Seen, ThisProcess
+from stream_dp.jobs.request import Source, Unit
 from stream_dp.jobs.result import whole
-from stream_dp.jobs.source_file import digest_of, locate
+from stream_dp.jobs.rows import Progress
+from stream_dp.jobs.source_file import RowFile, digest_of, locate
+from stream_dp.jobs.spark import SparkEnded
+from stream_dp.jobs.stored_rows import NoRoom
+from stream_dp.jobs.topic_rows import TopicRange
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import admin_client
@@ -73,6 +81,51 @@ def test_an_object_store_that_is_away_is_waited_for(
                 away.undo()
                 [found] = place.results(1)
     assert (found.id, found.labels) == ("one", ["tea"])
+
+
+class Failing(ThisProcess):
+    """Where rows are counted: it fails once, after the charge."""
+
+    def __init__(self, failure: Exception) -> None:
+        self._failures = [failure]
+
+    def rows(
+        self, place: TopicRange | RowFile, unit: Unit, kafka: Kafka, progress: Progress
+    ) -> tuple[Counted, Seen]:
+        if self._failures:
+            raise self._failures.pop()
+        return super().rows(place, unit, kafka, progress)
+
+
+def test_a_job_that_spark_does_not_finish_is_tried_again_and_charged_once(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Place(kafka, redis_url, topic_prefix, tmp_path, "event")
+    place.feed([b'{"items": ["tea"]}'] * 500)
+    place.ask(id="one", **TOP | {"unit": "event"})
+    with place.worker(engine=Failing(SparkFailed("Spark did not finish the job"))):
+        [found] = place.results(1)
+    assert (found.status, found.labels) == ("done", ["tea"])
+    assert "waiting for Spark" in caplog.text
+    assert len(place.charges()) == 1
+
+
+@pytest.mark.parametrize("failure", [NoRoom("the disk is full"), SparkEnded("Spark is gone")])
+def test_a_worker_that_lacks_what_jobs_need_ends_and_the_next_one_answers_and_charges_once(
+    failure: Exception, kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """A refusal would say something of the rows."""
+    place = Place(kafka, redis_url, topic_prefix, tmp_path, "event")
+    place.feed([b'{"items": ["tea"]}'] * 500)
+    place.ask(id="one", **TOP | {"unit": "event"})
+    with pytest.raises(type(failure)):
+        JobWorker(place.settings, engine=Failing(failure)).run()
+    assert len(place.charges()) == 1
+    assert not place.published()
+    with place.worker():
+        [found] = place.results(1)
+    assert (found.status, found.labels) == ("done", ["tea"])
+    assert len(place.charges()) == 1
 
 
 def test_a_request_as_large_as_a_message_is_refused_and_the_next_one_answered(
