@@ -18,8 +18,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import brentq, minimize_scalar
 
 from stream_dp.batch.cost import Cost, pure, require_count, require_delta, require_positive
 from stream_dp.batch.ranking import head
@@ -130,7 +130,7 @@ def noisy_max_epsilon(slope: float, delta: float, candidates: int) -> float:
         renyi = slope * (1 + b) + math.log(candidates) / b
         return renyi - math.log1p(1 / b) - (math.log(delta) + math.log1p(b)) / b
 
-    best = minimize_scalar(at, bounds=(-20.0, 20.0), method="bounded")
+    best = scipy.optimize.minimize_scalar(at, bounds=(-20.0, 20.0), method="bounded")
     return max(0.0, at(float(best.x))) * (1 + 1e-12)
 
 
@@ -143,4 +143,4 @@ def noisy_max_slope(epsilon: float, delta: float, candidates: int) -> float:
     low, high = -40.0, 14.0
     if not excess(low) < 0 < excess(high):
         raise ValueError(f"no noise of a reasonable size gives epsilon {epsilon:g} at delta {delta:g}.")
-    return math.exp(float(brentq(excess, low, high, xtol=1e-12))) * (1 - 1e-9)
+    return math.exp(float(scipy.optimize.brentq(excess, low, high, xtol=1e-12))) * (1 - 1e-9)

@@ -6,7 +6,7 @@ A user alone may give weight to t novel labels, for some t that the threshold mu
 import math
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 from scipy.special import ndtri
 
 from stream_dp.batch import laplace_tails
@@ -76,7 +76,7 @@ def analytic_gaussian_sigma(epsilon: float, delta: float) -> float:
     def log_excess(log_sigma: float) -> float:
         return math.log(max(gaussian_delta(math.exp(-2 * log_sigma) / 2, epsilon), 1e-320)) - math.log(delta)
 
-    sigma = math.exp(float(brentq(log_excess, -8.0, 14.0, xtol=1e-13))) * (1 + 1e-12)
+    sigma = math.exp(float(scipy.optimize.brentq(log_excess, -8.0, 14.0, xtol=1e-13))) * (1 + 1e-12)
     while gaussian_delta(1 / (2 * sigma**2), epsilon) > delta:
         sigma *= 1 + 1e-12
     return sigma

@@ -23,8 +23,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 LARGEST_DEGREE = 6
 _NEAR_ENOUGH = (
@@ -114,7 +114,7 @@ def optimal_gaps(horizon: int, degree: int) -> Gaps:
         return float(value) if np.isfinite(value) else 1e3
 
     start = parameters_of(np.geomspace(0.5 / max(2, horizon), 0.6, 2 * degree))
-    return rounded(from_parameters(minimize(objective, start, method="BFGS").x))
+    return rounded(from_parameters(scipy.optimize.minimize(objective, start, method="BFGS").x))
 
 
 def rounded(gaps: Gaps) -> Gaps:

@@ -14,8 +14,8 @@ where they are largest.  That takes most of what the sum can lose and leaves thr
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from stream_dp.counters.blt_parameters import (
     Gaps,
@@ -79,5 +79,7 @@ def _optimal(window: int, degree: int) -> Gaps:
 
     start = parameters_of(np.concatenate([*zip(*optimal_gaps(window, degree), strict=True)]))
     # The largest of many is not smooth: the simplex finds where, and the gradient goes down the rest.
-    near = minimize(objective, start, method="Nelder-Mead", options={"maxfev": 3000, "adaptive": True}).x
-    return rounded(from_parameters(minimize(objective, near, method="BFGS").x))
+    near = scipy.optimize.minimize(
+        objective, start, method="Nelder-Mead", options={"maxfev": 3000, "adaptive": True}
+    ).x
+    return rounded(from_parameters(scipy.optimize.minimize(objective, near, method="BFGS").x))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from scipy.optimize import brentq
+import scipy
 from scipy.special import erfcx, ndtr
 
 from stream_dp.privacy.thresholds import sum_tail_bounds
@@ -252,7 +252,7 @@ def _best_order(rho: float, epsilon: float) -> float:
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    return float(brentq(function, low, high, xtol=1e-300, rtol=1e-14, maxiter=500))
+    return float(scipy.optimize.brentq(function, low, high, xtol=1e-300, rtol=1e-14, maxiter=500))
 
 
 def _check_rho(rho: float) -> None:
