@@ -25,6 +25,7 @@ from stream_dp.kafka import log
 from stream_dp.releases.release import Release, decode_release
 from tests.apache_kafka import server as apache_kafka
 from tests.docs.compose import OF_GROUP, OWN, PASSWORD, ROOT, SERVICES, environment, with_password
+from tests.system import forked_program
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 
@@ -104,17 +105,11 @@ def started(
     own |= {name: value for name, value in reachable.items() if name in own}
     own = environment(service, **{name: with_password(value) for name, value in own.items()})
     told = folder / f"{service}-{replica}.log"
-    with told.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "stream_dp.cli", *words],
-            cwd=folder,
-            env=own,
-            stdout=output,
-            stderr=output,
-        )
+    told.touch()
+    process = forked_program.start_in(folder, words, own, told)
 
     def is_well() -> bool:
-        assert process.poll() is None, told.read_text()
+        assert process.exitcode is None, told.read_text()
         return healthy(service, ports, folder, own)
 
     def wait() -> None:
@@ -124,10 +119,10 @@ def started(
         yield wait
     finally:
         process.terminate()
-        process.wait(GIVE_UP_SECONDS)
+        process.join(GIVE_UP_SECONDS)
     assert PASSWORD.encode() not in told.read_bytes()
     assert b"Traceback" not in told.read_bytes()
-    assert process.returncode in (0, -signal.SIGTERM)
+    assert process.exitcode in (0, -signal.SIGTERM)
 
 
 def first_release(kafka: str) -> Release:

@@ -22,7 +22,14 @@ def start(settings: Mapping[str, object], log_file: Path, *words: str, **environ
     given = {
         f"STREAM_DP_{name.upper()}": _text(value) for name, value in settings.items() if value is not None
     }
-    process = PROCESSES.Process(target=_run, args=(words, given | environment, str(log_file)))
+    return start_in(Path(), words, given | environment, log_file)
+
+
+def start_in(
+    folder: Path, words: Sequence[str], environment: Mapping[str, str], log_file: Path
+) -> BaseProcess:
+    """The same in a folder, with no other settings than those of the environment."""
+    process = PROCESSES.Process(target=_run, args=(folder, words, dict(environment), log_file.absolute()))
     process.start()
     return process
 
@@ -31,12 +38,13 @@ def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _run(words: Sequence[str], environment: dict[str, str], log_file: str) -> None:
+def _run(folder: Path, words: Sequence[str], environment: dict[str, str], log_file: Path) -> None:
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
     for name in [name for name in os.environ if name.startswith("STREAM_DP_")]:
         del os.environ[name]
     os.environ.update(environment)
+    os.chdir(folder)
     output = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for standard in (1, 2):
         os.dup2(output, standard)
