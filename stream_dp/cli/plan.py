@@ -117,7 +117,10 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
         ("shards", "no number is enough" if found.shards is None else f"{found.shards:,}"),
         ("sequencer", f"{found.sequencer_busy:.0%} of a processor"),
         ("a group instead", f"{found.group_busy:.0%} of a processor, shared by its members"),
-        ("each of its shards", f"{found.group_shard_busy:.0%} of a processor"),
+        (
+            "each of its shards",
+            f"{found.group_shard_busy:.0%} of a processor, {found.group_shard_memory / 1e6:,.0f} MB",
+        ),
         ("a shard", f"{found.shard_busy:.0%} of a processor, {found.shard_memory / 1e6:,.0f} MB"),
         ("Redis", f"{found.redis / 1e6:,.0f} MB"),
         ("Kafka, events", _bandwidth(found.events_bandwidth)),

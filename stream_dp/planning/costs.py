@@ -51,7 +51,8 @@ class Costs:
     unpack: float
     compress: float
     process_bytes: float = 150e6
-    memory_per_label: float = 220.0
+    memory_per_pruned: float = 120.0
+    memory_per_unpruned: float = 240.0
     memory_per_tested: float = 600.0
     memory_per_shown: float = 200.0
     redis_per_label: float = 80.0

@@ -5,7 +5,8 @@ labels of L bytes, V of them visible, pruning blocks of B rounds, compression to
 names.
 
 Visible labels are drawn for, sorted, encoded and compressed in every round; idle ones are looked at once a block, or
-drawn for in every round where a group reads the events, because its rounds end by ticks and nothing can be pruned.
+drawn for in every round where a group reads the events, because its rounds end by ticks and nothing can be pruned;
+their noise is then kept, too.
 Windows draw in every round for each label with an event in the block, and twice for each that is shown.  A
 process may be busy for `UTILISATION` of the time at most, so that it catches up after a restart.
 `benchmarks/scaling.py` and `benchmarks/cluster.py` hold the model against shards and members that do the work, and
@@ -24,7 +25,8 @@ FORMULAS = {
     "a group": "E * decode + R * P * (sequence + S * frame)",
     "its shards": "R * (round + (V * (visible + compress * (release_per_label + L)) + N * drawn + "
     "k * (unpack + item)) / S)",
-    "memory of a shard": "process_bytes + N / S * (memory_per_label + L)",
+    "memory of a shard": "process_bytes + N / S * (memory_per_pruned + L)",
+    "memory behind a group": "process_bytes + N / S * (memory_per_unpruned + L)",
     "Redis": "N * (redis_per_label + L)",
     "Kafka, events": "E * (i * (L + 3) + 80)",
     "Kafka, frames": "R * S * 48 + E * i * (L + 4)",
@@ -46,6 +48,8 @@ WINDOW_FORMULAS = FORMULAS | {
     "its shards": "R * (round + (V * (visible + compress * (release_per_label + L)) + (N - V) * drawn + "
     "k * (unpack + item)) / S)",
     "memory of a shard": "process_bytes + (N * (memory_per_tested + L) + V * memory_per_shown + 2 * W * k * 72) / S",
+    "memory behind a group": "process_bytes + (N * (memory_per_tested + L) + V * memory_per_shown + "
+    "2 * W * k * 72) / S",
     "Redis": "N * (redis_per_label + L) + 2 * W * (k * 24 + S * 32)",
 }
 """The same for windows of W rounds, whose N labels have an event in the last two blocks or are shown."""
@@ -102,6 +106,7 @@ class Plan:
     group_busy: float
     group_shard_busy: float
     shard_memory: float
+    group_shard_memory: float
     redis: float
     events_bandwidth: float
     frames_bandwidth: float
@@ -165,7 +170,9 @@ def plan(work: Workload, costs: Costs) -> Plan:
         shard_busy=shard_busy(work, costs, counted),
         group_busy=group_busy(work, costs, counted),
         group_shard_busy=shard_of_group_busy(work, costs, counted),
-        shard_memory=costs.process_bytes + _memory_of_labels(work, costs) / counted,
+        shard_memory=costs.process_bytes + _memory_of_labels(work, costs, costs.memory_per_pruned) / counted,
+        group_shard_memory=costs.process_bytes
+        + _memory_of_labels(work, costs, costs.memory_per_unpruned) / counted,
         redis=work.labels * (costs.redis_per_label + work.label_bytes)
         + 2 * work.window * (items_per_round * _STORED_HIT + counted * _STORED_HEAD),
         events_bandwidth=items * (work.label_bytes + 3) + work.events_per_second * 80,
@@ -183,9 +190,10 @@ def plan(work: Workload, costs: Costs) -> Plan:
     )
 
 
-def _memory_of_labels(work: Workload, costs: Costs) -> float:
+def _memory_of_labels(work: Workload, costs: Costs, of_each: float) -> float:
+    """Bytes of all labels: `of_each` beside its text, except in windows."""
     if not work.window:
-        return work.labels * (costs.memory_per_label + work.label_bytes)
+        return work.labels * (of_each + work.label_bytes)
     hits = 2 * work.window * work.items_per_event * work.events_per_round
     tested = work.labels * (costs.memory_per_tested + work.label_bytes)
     return tested + work.visible * costs.memory_per_shown + hits * _HIT_BYTES

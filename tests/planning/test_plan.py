@@ -1,5 +1,6 @@
 """Does the plan follow from its model, and does the model grow as the work does?"""
 
+import copy
 import json
 import re
 import tracemalloc
@@ -14,6 +15,8 @@ from typer.testing import CliRunner
 from stream_dp.cli import app
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.window import WindowMechanism
+from stream_dp.engine.histogram import RunningHistogram
+from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.engine.window_histogram import WindowHistogram
 from stream_dp.planning.costs import MEASUREMENTS, Costs, measure_costs
@@ -86,7 +89,7 @@ def test_the_plan_is_what_the_formulas_say(shards: int, window: int) -> None:
     assert list(said.values()) == pytest.approx(
         [
             *(found.sequencer_busy, found.shard_busy, found.group_busy),
-            *(found.group_shard_busy, found.shard_memory, found.redis),
+            *(found.group_shard_busy, found.shard_memory, found.group_shard_memory, found.redis),
             *(
                 found.events_bandwidth,
                 found.frames_bandwidth,
@@ -183,6 +186,7 @@ def test_a_plan_of_windows_has_no_horizon_and_each_label_costs_what_it_does_ther
     of_a_round = 1e-5 + 1_000 * (4e-8 + compressing) + 99_000 * 3e-8 + 400 * 5e-7
     assert shard_busy(work, COSTS, 1) == pytest.approx(10 * of_a_round)
     assert found.shard_memory == 150e6 + 100_000 * 616 + 1_000 * 200 + 2 * 60 * 400 * 72
+    assert found.group_shard_memory == found.shard_memory
     assert found.redis == 100_000 * 96 + 2 * 60 * (400 * 24 + 32)
 
 
@@ -257,6 +261,28 @@ def test_windows_take_at_most_the_memory_of_the_plan(shown: int) -> None:
     work = Workload(20_000, shown, 1.0 * items, items, 1, label_bytes=16, window=60)
     planned = plan(work, COSTS).shard_memory - COSTS.process_bytes
     assert planned / 2 < most < planned
+
+
+@pytest.mark.parametrize("pruning", [Pruning(256), None])
+def test_idle_labels_take_at_most_the_memory_of_the_plan(pruning: Pruning | None) -> None:
+    """After 1,023 rounds, 10 nodes are live; where nothing is pruned, the plan has room for all 16 of the horizon."""
+    rounds, further_nodes = 1_023, 0 if pruning else 16 - 10
+    mechanism, _ = calibrate(1.0, 1e-6, 65_535, 4)
+    names = [f"label {i:010d}" for i in range(20_000)]
+    noise = KeyedNoise(bytes(KEY_BYTES), "memory", bytes(NONCE_BYTES))
+    first = RunningHistogram(mechanism, noise, pruning=pruning)
+    first.observe([names, *[[names[0]]] * (rounds - 2)])
+    state = first.state()
+    tracemalloc.start()
+    try:
+        histogram = RunningHistogram(mechanism, noise, copy.deepcopy(state), pruning)
+        assert histogram.observe([[names[0]]])[-1].round == rounds
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    found = plan(Workload(20_000, 0, 1.0, label_bytes=16), COSTS)
+    planned = (found.shard_memory if pruning else found.group_shard_memory) - COSTS.process_bytes
+    assert planned / 2 < taken + len(names) * 8 * further_nodes < planned
 
 
 def test_work_is_measured_in_seconds_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
