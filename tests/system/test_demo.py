@@ -123,8 +123,17 @@ def answers(address: str) -> bool:
         return False
 
 
+CHILDREN = "stream_dp.dev.broker", "redis", "stream_dp.cli worker", "stream_dp.cli dashboard"
+
+
+def require_children(folder: Path) -> None:
+    commands = processes_of(folder).values()
+    assert [name for name in CHILDREN if not any(name in each for each in commands)] == []
+
+
 def test_one_option_turns_it_into_what_happened_in_the_last_minutes(tmp_path: Path) -> None:
-    with started(tmp_path / "demo", "--window", "5m") as demo:
+    folder = tmp_path / "demo"
+    with started(folder, "--window", "5m") as demo:
         try:
             text = read_until(demo, "rounds 1 to ")
             page = re.search(r"Dashboard: (http://127\.0\.0\.1:\d+/)\?window=5m\n", text)
@@ -133,11 +142,13 @@ def test_one_option_turns_it_into_what_happened_in_the_last_minutes(tmp_path: Pa
             with urlopen(page[1] + "?window=5m", timeout=GIVE_UP_SECONDS) as answer:
                 assert '<option value="5m">last 5 minutes</option>' in answer.read().decode()
             assert ", since the epoch began: " in text
-            demo.send_signal(signal.SIGINT)
+            require_children(folder)
+            demo.send_signal(signal.SIGTERM)
             _, errors = demo.communicate(timeout=GIVE_UP_SECONDS)
         finally:
             demo.kill()
     assert (demo.returncode, errors) == (0, "")
+    wait_until_all_ended(folder)
 
 
 def test_what_is_no_window_is_told_before_anything_starts() -> None:
@@ -177,30 +188,15 @@ def check_summary(told: dict[str, Any]) -> None:
         assert abs(released["count"] - true[released["label"]]) < 7 * sd
 
 
-@pytest.mark.parametrize(
-    ("number", "options", "children"),
-    [
-        (signal.SIGTERM, ["--no-dashboard"], ["stream_dp.dev.broker", "redis", "stream_dp.cli worker"]),
-        (
-            signal.SIGKILL,
-            [],
-            ["stream_dp.dev.broker", "redis", "stream_dp.cli worker", "stream_dp.cli dashboard"],
-        ),
-    ],
-)
-def test_no_child_outlives_it(
-    tmp_path: Path, number: signal.Signals, options: list[str], children: list[str]
-) -> None:
-    with started(tmp_path / "demo", *options) as demo:
+def test_no_child_outlives_it_when_it_is_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    with started(folder) as demo:
         try:
             read_until(demo, "Subscribe")
-            commands = processes_of(tmp_path / "demo").values()
-            assert [name for name in children if not any(name in each for each in commands)] == []
-            demo.send_signal(number)
-            demo.communicate(timeout=GIVE_UP_SECONDS)
+            require_children(folder)
         finally:
             demo.kill()
-    wait_until_all_ended(tmp_path / "demo")
+    wait_until_all_ended(folder)
 
 
 def test_a_worker_that_dies_ends_it_with_one_sentence(tmp_path: Path) -> None:
