@@ -2,7 +2,8 @@
 
 Every record is copied, events or not: whoever reads the copy decides what counts.  Where a user's records go is
 computed from the user that the mapping finds (user_partitions.py); a record that is nobody's stays in the partition
-whose number it came from.
+whose number it came from.  Where records name the schemas of a registry, no record is copied before its schema is
+known, or known not to be there.
 
 Records, and how far the source has been copied, are written in one transaction of Kafka.  A process that is killed
 leaves a transaction that is aborted, one that slept finds itself fenced off, and neither writes anything twice.
@@ -25,6 +26,7 @@ from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.mapping import Mapping
 from stream_dp.events.record import Record
 from stream_dp.events.rounds import TICKS
+from stream_dp.events.schema_book import SchemaBook
 from stream_dp.events.user_partitions import partition_rule
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import kept_clients
@@ -32,7 +34,9 @@ from stream_dp.kafka.consuming import consumer
 from stream_dp.kafka.topic_metadata import METADATA_MILLISECONDS, make_no_topics
 from stream_dp.operations.retry import retry_until_done
 from stream_dp.operations.watch import Watch
+from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES
 from stream_dp.sinks.sending import stop_client, stop_producer
+from stream_dp.workers.schemas import SchemaSettler, SchemasInMemory
 
 logger = logging.getLogger(__name__)
 
@@ -79,14 +83,16 @@ class Rekeyer:
                 f'the copy is the events topic, {settings.events!r}: set source = "..." to the topic that is to be '
                 "copied, whose budget the stream then spends"
             )
-        if section.names_schemas:
-            raise SettingsError(
-                "records that name schemas of a registry cannot be copied yet: give a schema file"
-            )
         self.settings = settings
         self.watch = Watch(settings.stream, settings.data_source)
         self._section, self._rule = section, section.partitioner
-        self._decode = decoder_of(Mapping.of(section))
+        schemas = SchemaBook(bytes(KEY_BYTES), bytes(NONCE_BYTES))
+        self._decode = decoder_of(Mapping.of(section), schemas.schema)
+        self._settler = (
+            SchemaSettler(SchemasInMemory(schemas), section, schemas, self.watch)
+            if section.names_schemas
+            else None
+        )
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -97,9 +103,13 @@ class Rekeyer:
         """Copy until `stop`.  An outage of Kafka is waited out; raises a `Refused`."""
         with kept_clients():
             needed = roles.rekey(self.settings)
-            await retry_until_done(
-                self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch
-            )
+            try:
+                await retry_until_done(
+                    self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch
+                )
+            finally:
+                if self._settler is not None:
+                    self._settler.close()
 
     async def _attempt(self) -> None:
         settings = self.settings
@@ -215,17 +225,31 @@ class Rekeyer:
         while not self._stopping.is_set():
             self.watch.beat()
             found = await reader.getmany(timeout_ms=_POLL_MILLISECONDS, max_records=_RECORDS_AT_ONCE)
-            if any(found.values()):
+            records = [record for each in found.values() for record in each]
+            if not await self._schemas_known(records):
+                return
+            if records:
                 for place in found:
                     offsets[place.partition] = await reader.position(place)
                 now = Copied(settings.data_source, offsets, copied.partitions)
-                await self._copy(producer, [record for each in found.values() for record in each], rule, now)
+                await self._copy(producer, records, rule, now)
             if time.monotonic() - looked >= _LOOK_SECONDS:
                 if await asyncio.to_thread(
                     log.partitions_of, settings.kafka_address, settings.data_source
                 ) != len(places):
                     return
                 looked = time.monotonic()
+
+    async def _schemas_known(self, records: Sequence[ConsumerRecord]) -> bool:
+        """Wait until all schemas that the records name are known; false if that is not to be waited for any more."""
+        if self._settler is None:
+            return True
+        values = [record.value for record in records]
+        while not self._stopping.is_set():
+            if await self._settler.settle(values):
+                return True
+            self.watch.beat()
+        return False
 
     async def _copy(
         self, producer: AIOKafkaProducer, records: Sequence[ConsumerRecord], rule: _Rule, now: Copied

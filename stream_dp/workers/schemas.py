@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
+from typing import Protocol
 
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
@@ -43,15 +44,42 @@ def settler_of(settings: Settings, epoch: Epoch, book: SchemaBook, watch: Watch)
         raise EpochRefused(
             f"epoch {epoch.number} reads records by a schema registry, and the settings name none"
         )
-    return SchemaSettler(settings, section, book, watch)
+    return SchemaSettler(SchemasTopic(settings, book), section, book, watch)
+
+
+class SchemasOnRecord(Protocol):
+    """Where answers go, and from there into a book."""
+
+    def read_on(self) -> None:
+        """Take what others have put there."""
+        ...
+
+    def settle(self, found: Iterable[tuple[int, Schema | None, float]]) -> None:
+        """Put there what these numbers stand for, and how many seconds it was asked for."""
+        ...
+
+
+class SchemasInMemory:
+    """Where no topic keeps them, because what was read by them is never read again."""
+
+    def __init__(self, book: SchemaBook) -> None:
+        self._book = book
+
+    def read_on(self) -> None:
+        """There is nobody else."""
+
+    def settle(self, found: Iterable[tuple[int, Schema | None, float]]) -> None:
+        """See `SchemasOnRecord.settle`."""
+        self._book.take(*(self._book.encode(*each) for each in found))
 
 
 class SchemaSettler:
     """Asks the registry and puts its answers on record, for one session of a worker or one epoch of a member."""
 
-    def __init__(self, settings: Settings, section: EventsSection, book: SchemaBook, watch: Watch) -> None:
-        self._book, self._watch = book, watch
-        self._topic = SchemasTopic(settings, book)
+    def __init__(
+        self, record: SchemasOnRecord, section: EventsSection, book: SchemaBook, watch: Watch
+    ) -> None:
+        self._book, self._watch, self._record = book, watch, record
         self._registry = SchemaRegistry(section)
         self._since: dict[int, float] = {}
         self._next = 0.0
@@ -60,7 +88,7 @@ class SchemaSettler:
 
     def begin(self) -> None:
         """Read what is settled.  Raises `LogRefused`."""
-        self._topic.read_on()
+        self._record.read_on()
 
     def close(self) -> None:
         """Leave the registry."""
@@ -87,7 +115,7 @@ class SchemaSettler:
                 return False
             self._end_outage()
             if found := [each for each in answers if isinstance(each, tuple)]:
-                await asyncio.to_thread(self._topic.settle, found)
+                await asyncio.to_thread(self._record.settle, found)
         return not self._book.unsettled(values)
 
     def _answer(self, number: int) -> tuple[int, Schema | None, float] | RegistryAway | None:

@@ -13,6 +13,7 @@ from stream_dp.dev import redis_server
 from stream_dp.dev.servers import BrokerProcess, Servers, embedded, start_broker
 from stream_dp.kafka import clients
 from tests.apache_kafka.server import Broker, apache_kafka, free_ports
+from tests.schema_registry.server import Registry
 from tests.system.broker_clients import delete_topics_of, leave
 from tests.system.partitioned import PARTITIONS
 from tests.system.streams import Stream, small_stream
@@ -204,3 +205,14 @@ def own_kafka(kafka_of_one_file: KafkaOfOneTest) -> KafkaOfOneTest:
     if not kafka_of_one_file.is_started:
         kafka_of_one_file.start()
     return kafka_of_one_file
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A schema registry, for the tests of one file."""
+    running = Registry(tmp_path_factory.mktemp("registry"))
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()

@@ -3,7 +3,7 @@
 import json
 import signal
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,6 @@ from tests.system.certificates import Authority
 from tests.system.streams import Stream, ended, small_stream
 from tests.system.test_mapping import check_verified
 from tests.system.worker_process import Kill
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    running = Registry(tmp_path_factory.mktemp("registry"))
-    running.start()
-    try:
-        yield running
-    finally:
-        running.stop()
 
 
 def register_as(registry: Registry, subject: str, wanted: int, schema: Mapping[str, Any]) -> bool:

@@ -1,5 +1,6 @@
 """Copying a topic by user, on Apache Kafka: each record once, whoever is killed, and a group reads the copy."""
 
+import json
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -8,11 +9,14 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from stream_dp.config.events_section import EventsSection
+from stream_dp.config.events_section import EventsSection, Format
 from stream_dp.events.event import BadRecord, decode_event
 from stream_dp.events.user_partitions import partition_rule
 from stream_dp.kafka import log
 from stream_dp.workers.rekey import SOURCE_HEADER
+from tests.schema_registry.front import front, passed_on, scripted
+from tests.schema_registry.orders import FIRST, avro, framed
+from tests.schema_registry.server import Registry
 from tests.system.example_events import some_events
 from tests.system.shard_process import STEPS
 from tests.system.sharded import ShardedStream, sharded_stream
@@ -130,6 +134,103 @@ def test_one_that_slept_is_fenced_off_and_writes_nothing_twice(
         successor.terminate()
         assert ended(successor) == 0, stream.logged()
         check_copied(stream)
+
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {
+            "name": "customer",
+            "type": {"type": "record", "name": "Customer", "fields": [{"name": "id", "type": "string"}]},
+        },
+        *FIRST["fields"],
+    ],
+}
+PROTO_ORDER = (
+    'syntax = "proto3"; message Order { message Customer { string id = 1; } Customer customer = 1; '
+    "repeated string sku = 2; }"
+)
+
+
+def order(kind: Format, number: int, user: str, item: str) -> bytes:
+    """An order of a user, whose name stands within the value."""
+    if kind == "avro":
+        return avro(number, ORDER, customer={"id": user}, sku=[item])
+
+    def field(tag: int, content: bytes) -> bytes:
+        return bytes([tag << 3 | 2, len(content)]) + content
+
+    return framed(number, b"\0" + field(1, field(1, user.encode())) + field(2, item.encode()))
+
+
+@pytest.mark.parametrize("kind", ["avro", "protobuf"])
+def test_records_that_name_schemas_are_copied_by_the_user_within_them_once_the_registry_answers(
+    kafka: str,
+    redis_url: str,
+    topic_prefix: str,
+    tmp_path: Path,
+    settings: dict[str, Any],
+    registry: Registry,
+    kind: Format,
+) -> None:
+    """Byte for byte, and a group reads the copy by the same registry; 20 users count once for each of 2 items."""
+    number = registry.register(
+        f"{topic_prefix}-value",
+        json.dumps(ORDER) if kind == "avro" else PROTO_ORDER,
+        "AVRO" if kind == "avro" else "PROTOBUF",
+    )
+    users = {
+        order(kind, number, f"c{user}", item): f"c{user}" for user in range(20) for item in ("tea", "milk")
+    }
+    broken = [b"no event", framed(1_000_000, b"x"), next(iter(users))[:-2]]
+    rng, rule = random.Random(1), partition_rule("murmur2", COPIES)
+    with front(scripted({}, status=503)) as between:
+        settings["mapping"] = EventsSection(
+            format=kind,
+            items="sku",
+            user="customer.id",
+            partitioner="murmur2",
+            schema_registry=between.address,
+        )
+        with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2, **settings) as stream:
+            source = stream.settings.data_source
+            log.create_topics(kafka, source, partitions=SOURCES)
+            open_epoch(stream)
+            with KafkaProducer(bootstrap_servers=kafka) as producer:
+                for value in [*users] * 2:
+                    producer.send(source, value, b"any", partition=rng.randrange(SOURCES))
+            waiting = stream.run_in_role("rekey")
+            stream.wait_until_logged("cannot be asked (it answers with status 503)")
+            assert copies(stream) == []
+            between.answers = passed_on(registry.address)
+            wait_until(lambda: len(copies(stream)) == 2 * len(users), stream.logged)
+            waiting.kill()
+            assert ended(waiting) == KILLED
+            with KafkaProducer(bootstrap_servers=kafka) as producer:
+                for value in broken:
+                    producer.send(source, value, b"any", partition=rng.randrange(SOURCES))
+            copying = stream.run_in_role("rekey")
+            wait_until(lambda: len(copies(stream)) == len(originals(stream)), stream.logged)
+            found = copies(stream)
+            assert sorted((partition, offset) for _, partition, offset, _ in found) == originals(stream)
+            for place, partition, offset, copy in found:
+                [original] = log.read(kafka, source, offset, offset + 1, partition)
+                assert copy == original.value
+                assert copy in broken or place == rule(users[copy or b""])
+            stream.close_rounds(1_000)
+            roles = "worker", "shard", "merge", "intake", "intake"
+            stream.finish(1, copying, *[stream.run_in_role(role) for role in roles])
+            counts: dict[str, int] = {}
+            for shard in range(2):
+                checkpoint = stream.shard_checkpoint(shard)
+                assert checkpoint is not None
+                state = checkpoint.state
+                counts |= dict(zip(state.labels, state.counts.tolist(), strict=True))
+            assert counts == {"tea": 20, "milk": 20}
+            letters = [letter.headers["reason"] for letter in stream.dead_letters(at_least=len(broken))]
+            assert len(letters) == len(broken)
+            assert "the registry does not know its schema, 1000000" in letters
 
 
 def test_it_refuses_where_nothing_tells_how_far_it_is(

@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
-from stream_dp.epochs.schemas_topic import schema_records
+from stream_dp.epochs.schemas_topic import SchemasTopic, schema_records
 from stream_dp.events.mapping.schema import Schema
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.kafka import log
@@ -55,7 +55,7 @@ class Place:
         running = self.stack.enter_context(front(answers))
         section = EventsSection(format="avro", items="a", schema_registry=running.address)
         book, watch = SchemaBook(KEY, NONCE), Watch("shop", "shop.events")
-        settler = SchemaSettler(self.settings, section, book, watch)
+        settler = SchemaSettler(SchemasTopic(self.settings, book), section, book, watch)
         self.stack.callback(settler.close)
         settler.begin()
         return settler, book, running
