@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -104,7 +104,8 @@ class Engine:
 
     def kill(self) -> None:
         """End all of its processes at once, wherever they are."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it failed, and nothing of it is left
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
