@@ -18,6 +18,7 @@ NAMES = (
     "batch",
     "jobs",
     "large_files",
+    "object_store",
     "spark",
     "defaults",
     "unions",

@@ -66,7 +66,7 @@ def write(file: Path, rows: int) -> Path:
     return file
 
 
-def job(file: Path, asked: dict[str, Any]) -> int:
+def job(file: Path | str, asked: dict[str, Any]) -> int:
     """One whole job over a file; returns how many labels it released."""
     source = {"file": str(file), "name": "benchmark"}
     request = request_from({"v": 1, "id": "benchmark", **PROMISE, **asked, "source": source})

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +24,12 @@ PROGRAM = """
 import json, resource, sys, time
 from pathlib import Path
 from benchmarks.jobs import JOBS, job
+from benchmarks.measure import most_memory
 start = time.perf_counter()
 labels = job(Path(sys.argv[1]), JOBS[sys.argv[2]])
 used = resource.getrusage(resource.RUSAGE_SELF)
 seconds = time.perf_counter() - start
-print(json.dumps([labels, seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20]))
+print(json.dumps([labels, seconds, used.ru_utime + used.ru_stime, most_memory() / 2**30]))
 """
 
 
@@ -55,14 +57,21 @@ def main(console: Console) -> None:
 
 
 def write(file: Path, rows: int) -> None:
-    """Users at random and items by a heavy-tailed law, as text; memory does not grow with the rows."""
+    """A file of `tables`; memory does not grow with the rows."""
+    parts = tables(rows)
+    first = next(parts)
+    with pq.ParquetWriter(file, first.schema) as out:
+        out.write_table(first)
+        for part in parts:
+            out.write_table(part)
+
+
+def tables(rows: int) -> Iterator[pa.Table]:
+    """Users at random and items by a heavy-tailed law, as text."""
     random = np.random.default_rng(1)
     users = pa.array(np.char.add("user-", np.arange(USERS).astype("U")))
     items = pa.array(np.char.add("item number ", np.arange(ITEMS).astype("U")))
-    schema = pa.schema({"user": users.type, "item": items.type})
-    with pq.ParquetWriter(file, schema) as out:
-        for _ in range(rows // ROWS_AT_ONCE):
-            ranks = np.minimum((random.pareto(0.6, ROWS_AT_ONCE) * 5).astype(np.int64), ITEMS - 1)
-            holders = random.integers(0, USERS, ROWS_AT_ONCE)
-            columns = [users.take(pa.array(holders)), items.take(pa.array(ranks))]
-            out.write_table(pa.table(columns, schema=schema))
+    for _ in range(rows // ROWS_AT_ONCE):
+        ranks = np.minimum((random.pareto(0.6, ROWS_AT_ONCE) * 5).astype(np.int64), ITEMS - 1)
+        holders = random.integers(0, USERS, ROWS_AT_ONCE)
+        yield pa.table({"user": users.take(pa.array(holders)), "item": items.take(pa.array(ranks))})

@@ -32,6 +32,12 @@ def processor_seconds(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
+def most_memory() -> int:
+    """The most bytes that this process has had by now; `getrusage` would count those of its parent too."""
+    [line] = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+
 def children(pid: int) -> list[int]:
     """The processes that a process has started and that run; none where Linux does not tell."""
     found = list[int]()

@@ -22,7 +22,7 @@ from kafka import KafkaProducer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import children, processor_seconds, take_turns
+from benchmarks.measure import children, most_memory, processor_seconds, take_turns
 from stream_dp.barriers.key import barrier_key
 from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import Settings
@@ -191,19 +191,13 @@ async def _count(worker: Worker, rounds: int) -> Taken:
     running = asyncio.create_task(worker.run())
     while worker.watch.facts.epoch is None and not running.done():
         await asyncio.sleep(0.01)
-    start = Taken(perf_counter(), process_time(), _servers_seconds(), _most_memory())
+    start = Taken(perf_counter(), process_time(), _servers_seconds(), most_memory())
     while worker.rounds < rounds and not running.done():
         await asyncio.sleep(0.01)
-    end = Taken(perf_counter(), process_time(), _servers_seconds(), _most_memory())
+    end = Taken(perf_counter(), process_time(), _servers_seconds(), most_memory())
     worker.stop()
     await running
     return Taken(*(after - before for before, after in zip(start, end, strict=True)))
-
-
-def _most_memory() -> float:
-    """The most bytes that this process has had by now; `getrusage` would count those of its parent too."""
-    [line] = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("VmHWM")]
-    return int(line.split()[1]) * 1024
 
 
 def _write_backlog(settings: Settings, partitions: int, rounds: int) -> None:
