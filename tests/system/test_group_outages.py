@@ -1,8 +1,9 @@
 """A group whose barriers stop, whose broker goes away, or one of whose partitions nobody leads: the same bytes."""
 
+import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -11,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from stream_dp.kafka import clients
+from stream_dp.kafka import clients, log
 from stream_dp.operations import watch
 from stream_dp.operations.progress import Progress
+from stream_dp.workers.holdings import Holdings
 from stream_dp.workers.intake import ROUNDS_AHEAD
 from tests.apache_kafka.second_node import add_partition, has_leader, is_there, second_node
 from tests.apache_kafka.server import Broker
@@ -30,6 +32,7 @@ from tests.system.worker_process import PROCESSES, Interruption
 
 PARTITIONS = 4
 KILLED = -signal.SIGKILL
+NOTED, NOTHING = "a member waits for ", "nothing"
 ROLES = "worker", "shard", "merge", "intake", "intake"
 MakeStream = Callable[..., AbstractContextManager[ShardedStream]]
 
@@ -119,11 +122,72 @@ def run_soon_stalled_role(*arguments: Any) -> None:
 def run_soon_stalled(
     stream: ShardedStream, role: str, interruption: Interruption | None = None
 ) -> BaseProcess:
+    return run_as(run_soon_stalled_role, stream, role, interruption)
+
+
+def run_as(
+    run: Callable[..., None], stream: ShardedStream, role: str, interruption: Interruption | None = None
+) -> BaseProcess:
     arguments = role, stream.settings, str(stream.log_file), interruption, SESSION_MILLISECONDS
-    process = PROCESSES.Process(target=run_soon_stalled_role, args=arguments)
+    process = PROCESSES.Process(target=run, args=arguments)
     process.start()
     stream.workers.append(process)
     return process
+
+
+class NotingProgress(Progress):
+    """Logs whether records wait, as often as that is found out."""
+
+    def input(self, waits: bool, cause: str | None = None) -> None:
+        """See `Progress.input`."""
+        super().input(waits, cause)
+        logging.info("%s%s", NOTED, cause if waits else NOTHING)
+
+
+def run_noting_role(*arguments: Any) -> None:
+    """See `run_role`; it logs which partitions it is given, and what `NotingProgress` logs."""
+    watch.Progress = NotingProgress  # type: ignore[attr-defined]
+    assigned = Holdings.assigned
+
+    def note(self: Holdings[Any], numbers: Iterable[int]) -> None:
+        given = sorted(numbers)
+        assigned(self, given)
+        logging.info("given %s", given)
+
+    Holdings.assigned = note  # type: ignore[method-assign]
+    run_role(*arguments)
+
+
+def noted(stream: ShardedStream) -> list[str]:
+    """What a member has said by now that it waits for, one answer after the other."""
+    return [line.partition(NOTED)[2] for line in stream.logged().splitlines() if NOTED in line]
+
+
+def noted_from_now_on(stream: ShardedStream) -> set[str]:
+    """Its next answers, without the first one, which it may have been about to give."""
+    before = len(noted(stream))
+    wait_until(lambda: len(noted(stream)) >= before + 4, stream.logged)
+    return {*noted(stream)[before + 1 :]}
+
+
+def test_where_no_epoch_is_open_or_one_has_ended_a_member_waits_for_nothing(
+    grouped: MakeStream, kafka: str
+) -> None:
+    """There are records all the while, and after the last round barriers.  In between, it waits for the seal."""
+    with grouped(kafka, horizon=ROUNDS_AHEAD + 3) as stream:
+        log.create_topics(kafka, stream.settings.epochs)  # as a worker does before it opens one
+        feed(stream, 1)
+        member = run_as(run_noting_role, stream, "intake")
+        stream.wait_until_logged(f"given {[*range(PARTITIONS)]}")
+        assert noted_from_now_on(stream) == {NOTHING}
+        open_epoch(stream)
+        feed_rounds(stream, 1, ROUNDS_AHEAD + 5, PARTITIONS)
+        wait_until(lambda: "seal" in noted(stream), stream.logged)
+        others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+        stream.wait_until_round(ROUNDS_AHEAD + 3)
+        feed(stream, 2)
+        assert noted_from_now_on(stream) == {NOTHING}
+        stream.finish(ROUNDS_AHEAD + 3, member, *others)
 
 
 def test_a_member_that_is_as_far_ahead_as_it_may_be_says_what_it_waits_for(
