@@ -21,6 +21,7 @@ from stream_dp.pipeline.partition_frames import PartitionFrame, decode_head, dec
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.intake import ROUNDS_AHEAD
+from stream_dp.workers.owned_partition import state_of_partition
 from stream_dp.workers.resume import NewEpoch
 from tests.schema_registry.front import front, scripted
 from tests.schema_registry.orders import FIRST, LATER, avro
@@ -241,6 +242,28 @@ def test_everything_is_counted_again_where_redis_is_lost(grouped: MakeStream) ->
             rebuild(stream.settings, redis, replace=True)
         feed_rounds(stream, 9, 10, 3)
         stream.finish(10, *[stream.run_in_role(role) for role in roles])
+
+
+def test_a_member_without_its_state_counts_again_what_shards_have_and_they_take_what_is_new(
+    grouped: MakeStream,
+) -> None:
+    with grouped(partitions=3) as stream:
+        open_epoch(stream)
+        others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
+        member = stream.run_in_role("intake")
+        feed_rounds(stream, 1, 8, 3)
+        stream.wait_until_round(8)
+        member.terminate()
+        assert ended(member) == 0, stream.logged()
+        with stream.redis() as redis:
+            for partition in range(3):
+                lost = redis.keys(f"stream_dp:{{{state_of_partition(stream.settings, partition)}}}:*")
+                assert redis.delete(*lost) > 1
+        from_the_beginning = stream.logged().count("partition 2, round 0")
+        feed_rounds(stream, 9, 10, 3)
+        again = stream.run_in_role("intake")
+        stream.finish(10, *others, again)
+        assert stream.logged().count("partition 2, round 0") > from_the_beginning
 
 
 def test_members_read_by_the_schemas_of_a_registry_which_may_be_away(grouped: MakeStream) -> None:
