@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from kafka import KafkaAdminClient, TopicPartition
 
 from stream_dp.config.events_section import EventsSection
 from stream_dp.epochs.journal import EpochJournal
@@ -244,6 +245,14 @@ def test_everything_is_counted_again_where_redis_is_lost(grouped: MakeStream) ->
         stream.finish(10, *[stream.run_in_role(role) for role in roles])
 
 
+def forget_partitions(stream: ShardedStream, partitions: int) -> None:
+    """Redis loses what members knew of them, and nothing else."""
+    with stream.redis() as redis:
+        for partition in range(partitions):
+            lost = redis.keys(f"stream_dp:{{{state_of_partition(stream.settings, partition)}}}:*")
+            assert redis.delete(*lost) > 1
+
+
 def test_a_member_without_its_state_counts_again_what_shards_have_and_they_take_what_is_new(
     grouped: MakeStream,
 ) -> None:
@@ -255,15 +264,33 @@ def test_a_member_without_its_state_counts_again_what_shards_have_and_they_take_
         stream.wait_until_round(8)
         member.terminate()
         assert ended(member) == 0, stream.logged()
-        with stream.redis() as redis:
-            for partition in range(3):
-                lost = redis.keys(f"stream_dp:{{{state_of_partition(stream.settings, partition)}}}:*")
-                assert redis.delete(*lost) > 1
+        forget_partitions(stream, 3)
         from_the_beginning = stream.logged().count("partition 2, round 0")
         feed_rounds(stream, 9, 10, 3)
         again = stream.run_in_role("intake")
         stream.finish(10, *others, again)
         assert stream.logged().count("partition 2, round 0") > from_the_beginning
+
+
+def test_a_member_without_its_state_refuses_where_the_topic_has_lost_the_beginning(
+    grouped: MakeStream, request: pytest.FixtureRequest
+) -> None:
+    if request.config.getoption("kafka") != "apache":
+        pytest.skip("the embedded broker deletes no records")
+    with grouped(partitions=3) as stream:
+        open_epoch(stream)
+        processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge", "intake")]
+        feed_rounds(stream, 1, 4, 3)
+        stream.wait_until_round(4)
+        for process in processes:
+            process.terminate()
+            assert ended(process) == 0, stream.logged()
+        forget_partitions(stream, 3)
+        events, ends = stream.settings.events, stream.ends()
+        with KafkaAdminClient(bootstrap_servers=stream.settings.kafka) as admin:
+            admin.delete_records({TopicPartition(events, number): end for number, end in enumerate(ends)})
+        assert ended(stream.run_in_role("intake")) == 2
+        assert f"the topic {events!r} has lost its first records before they were counted" in stream.logged()
 
 
 def test_members_read_by_the_schemas_of_a_registry_which_may_be_away(grouped: MakeStream) -> None:
