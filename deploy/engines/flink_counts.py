@@ -19,7 +19,7 @@ CREATE TEMPORARY TABLE events (
     `value` BYTES, `partition` INT METADATA VIRTUAL, `offset` BIGINT METADATA VIRTUAL
 ) WITH (
     'connector' = 'kafka', 'topic' = '{EVENTS}', 'format' = 'raw', 'properties.bootstrap.servers' = '{KAFKA}',
-    'properties.isolation.level' = 'read_committed', 'properties.auto.offset.reset' = 'none',
+    'properties.isolation.level' = 'read_committed',
     'scan.startup.mode' = 'specific-offsets', 'scan.bounded.mode' = 'specific-offsets')"""
 # `shape` is the text of an event's items with x for each escaped character, and then s for each string of 1 to 1,024
 # characters: only an array of such strings is [s,s,s].  150 labels of 1,024 characters each fit into a record.
@@ -91,10 +91,11 @@ def places(offsets: dict[int, int]) -> str:
 
 def counted(rounds: list[Round]) -> list[dict[int, dict[str, int]]]:
     """The counts of each round, in parts, as Flink finds them."""
-    first, stop = dict[int, int](), dict[int, int]()
-    for _, number, begin, end in rounds:
-        first[number] = min(begin, first.get(number, begin))
-        stop[number] = max(end, stop.get(number, end))
+    first = dict.fromkeys(consumer.list_topics(EVENTS).topics[EVENTS].partitions, 0)
+    stop = dict(first)  # Flink asks for offsets of every partition
+    for number in {each.partition for each in rounds}:
+        first[number] = min(each.first for each in rounds if each.partition == number)
+        stop[number] = max(each.stop for each in rounds if each.partition == number)
     flink.drop_temporary_view("rounds")
     rows = [(key, each.partition, each.first, each.stop) for key, each in enumerate(rounds)]
     fields = [DataTypes.FIELD(name, getattr(DataTypes, kind)()) for name, kind in ROUND.items()]
@@ -103,6 +104,9 @@ def counted(rounds: list[Round]) -> list[dict[int, dict[str, int]]]:
     with flink.execute_sql(QUERY % {"first": places(first), "stop": places(stop)}).collect() as found:
         for key, part, told in found:
             counts[key][part] = json.loads(told)
+    for number, begin in first.items():  # Flink passes over what is gone
+        if begin < min(stop[number], consumer.get_watermark_offsets(TopicPartition(EVENTS, number))[0]):
+            raise RuntimeError(f"{EVENTS}, partition {number}: the events from offset {begin} on are gone")
     return counts
 
 
