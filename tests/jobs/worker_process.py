@@ -1,6 +1,5 @@
 """A worker of jobs in a process of its own, which `Kill` makes end itself with SIGKILL at one step of its work."""
 
-import multiprocessing
 import signal
 from typing import Any
 
@@ -9,10 +8,9 @@ from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.jobs import runner, worker
 from stream_dp.jobs.store import JobStore
 from stream_dp.store.ledger import Ledger
-from tests.system.worker_process import Kill, _interrupted, begin
+from tests.system.worker_process import PRELOADED, PROCESSES, Kill, _interrupted, begin
 
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["pytest", "tests.system.worker_process", "tests.jobs.worker_process"])
+PROCESSES.set_forkserver_preload([*PRELOADED, "tests.jobs.worker_process"])
 
 STEPS: dict[str, tuple[Any, str]] = {
     "prepare": (runner, "prepare"),

@@ -25,7 +25,7 @@ from stream_dp.jobs.store import JobStore
 from stream_dp.kafka import log
 from stream_dp.store import pay_what_you_get
 from stream_dp.store.ledger import Ledger
-from tests.jobs.worker_process import PROCESSES, STEPS, run_worker
+from tests.jobs.worker_process import STEPS, run_worker
 from tests.real_events import real_records
 from tests.system.job_place import (
     COUNTS,
@@ -40,7 +40,7 @@ from tests.system.job_place import (
     marks_of,
 )
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
-from tests.system.worker_process import Kill
+from tests.system.worker_process import PROCESSES, Kill
 from topologies import set_union, top_k
 
 
