@@ -40,7 +40,7 @@ from stream_dp.workers.owned_partition import state_of_partition
 from tests.apache_kafka.server import KafkaUnavailableError, apache_kafka
 
 PARTITIONS, SHARDS, LABELS = 12, 2, 1_000
-ROUNDS, EVENTS_A_ROUND = 20, 60_000
+ROUNDS, EVENTS_A_ROUND = 20, 180_000
 LIVE_EVENTS = 1_800_000
 MEMBERS = 1, 2
 CORES = 2
@@ -70,7 +70,7 @@ class Group:
         for process in self.members + self.others:
             if process.poll() is not None:
                 raise RuntimeError(f"a process of the group has ended: {process.args!r}")
-        time.sleep(0.05)
+        time.sleep(0.2)
 
     def stop(self) -> None:
         """End all processes, at once, because each takes a while."""
