@@ -38,7 +38,8 @@ ends = {"0" * 32: dict[str, int]()}  # by digest of a barrier; this one stands f
 
 
 def parsed(records: DataFrame, schema: str) -> DataFrame:
-    value = f.from_json(f.col("value").cast("string"), schema)
+    text = f.try_validate_utf8(f.col("value").cast("string"))
+    value = f.from_json(text, schema, {"allowSingleQuotes": "false"})
     return records.select("partition", "offset", "value", value.alias("parsed")).select("*", "parsed.*")
 
 

@@ -37,6 +37,7 @@ OTHERWISE = {
     behind(b"9" * 1_000): {"tea"},
     behind(b"9" * 1_001): set[str](),
     b'{"items": ["tea"], "%b": 1}' % (b"x" * 50_001): set[str](),
+    b'{"items": ["tea", 5, true]}': set[str](),
 }
 """The values of which docs/operations/counts.md says what each template reads."""
 

@@ -32,6 +32,7 @@ OTHERWISE = {
     behind(b"9" * 4_300): {"tea"},
     behind(b"9" * 4_301): set[str](),
     b'{"items": ["tea"], "%b": 1}' % (b"x" * 50_001): {"tea"},
+    b'{"items": ["tea", 5, true]}': set[str](),
 }
 """The values of which docs/operations/counts.md says what each template reads."""
 
