@@ -47,6 +47,7 @@ CORES = 2
 TURNS = 3
 BACKLOG = "bench-backlog"
 _SETTLED_SECONDS = 8
+_MOST_WAITING = 50_000  # events in the producer that the broker has not taken yet
 
 
 class Taken(NamedTuple):
@@ -170,8 +171,8 @@ def produce(kafka: str, topic: str, events: int) -> None:
     for event in range(events):
         items = b'"label %d","label %d"' % (event * 7 % LABELS, event * 13 % LABELS)
         producer.produce(topic, b'{"items":[%b]}' % items, partition=event % PARTITIONS)
-        if not event % 1_000:
-            producer.poll(0)
+        while len(producer) > _MOST_WAITING:
+            producer.poll(0.01)
     if left := producer.flush(60):
         raise RuntimeError(f"the broker has not confirmed {left:,} events")
 
