@@ -12,7 +12,7 @@ import pytest
 from stream_dp.dev.servers import Servers
 from tests.apache_kafka.server import JAR_CACHE, fetch
 from tests.system.counted_elsewhere import BOUND, TEMPLATES, Engine, check_engine, counted_stream, own_servers
-from tests.system.read_elsewhere import TEA, behind, check_reading
+from tests.system.read_elsewhere import COUNTED_ANYWAY, TEA, behind, check_reading
 from tests.system.sharded import ShardedStream
 
 PYTHON = Path(__file__).parents[2] / ".venv" / "flink" / "bin" / "python"
@@ -20,18 +20,12 @@ POM = Path(__file__).parent / "pom.xml"
 CONNECTOR = "5.0.0-2.2"
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="Flink is not installed: make flink")
 
-OTHERWISE = {
+OTHERWISE = COUNTED_ANYWAY | {
     TEA + b" x": {"tea"},
     TEA + b"]": {"tea"},
     TEA + TEA: {"tea"},
     TEA + b"\0": {"tea"},
-    b'{"items": ["tea"], "user": 5}': {"tea"},
-    b'{"items": ["tea"], "user": ""}': {"tea"},
-    b'{"items": ["tea"], "id": 1.5}': {"tea"},
-    b'{"items": ["tea"], "ts": 3}': {"tea"},
-    behind(b"[" * 100 + b"]" * 100): {"tea"},
     rb'{"items": ["\ud800"]}': {"?"},
-    rb'{"items": ["tea"], "more": "\ud800"}': {"tea"},
     behind(b"NaN"): set[str](),
     behind(b"-Infinity"): set[str](),
     behind(b"9" * 1_000): {"tea"},

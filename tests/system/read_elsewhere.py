@@ -38,6 +38,16 @@ VALUES: list[bytes | None] = [
 ]  # fmt: skip
 """Values that all templates read as stream_dp does."""
 
+COUNTED_ANYWAY = {
+    b'{"items": ["tea"], "user": 5}': {"tea"},
+    b'{"items": ["tea"], "user": ""}': {"tea"},
+    b'{"items": ["tea"], "id": 1.5}': {"tea"},
+    b'{"items": ["tea"], "ts": 3}': {"tea"},
+    behind(b"[" * 100 + b"]" * 100): {"tea"},
+    rb'{"items": ["tea"], "more": "\ud800"}': {"tea"},
+}
+"""Dead letters of stream_dp that all templates count, and what they count of them."""
+
 
 def full(characters: str) -> list[bytes]:
     """Events whose labels just fit into one record of counts: 150 of 1,024 characters."""
