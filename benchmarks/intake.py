@@ -275,11 +275,8 @@ def _chain(settings: Settings) -> BarrierChain:
 
 def _write_barrier(settings: Settings, chain: BarrierChain, due: int, vector: list[int]) -> None:
     """End a round where the partitions end by `vector`; `due` is in milliseconds since 1970."""
-    value, place = (
-        chain.encode(due, named(vector)),
-        log.offsets(settings.kafka_address, settings.barriers).end,
-    )
-    chain.take(place, value)
+    value = chain.encode(due, named(vector))
+    chain.take(log.offsets(settings.kafka_address, settings.barriers).end, value)
     producer = Producer({"bootstrap.servers": settings.kafka})
     producer.produce(settings.barriers, value, partition=0, timestamp=due)
     producer.flush(60)

@@ -51,6 +51,16 @@ class ShardedStream(Stream):
         with self.redis() as client:
             return CheckpointStore(client, f"{self.settings.stream}/{shard}").load(self.key())
 
+    def counts(self) -> dict[str, int]:
+        """The true counts that all shards hold, each of which has a checkpoint."""
+        found: dict[str, int] = {}
+        for shard in range(self.settings.shards):
+            checkpoint = self.shard_checkpoint(shard)
+            assert checkpoint is not None
+            state = checkpoint.state
+            found |= dict(zip(state.labels, state.counts.tolist(), strict=True))
+        return found
+
     def wait_until_saved(self, round_number: int) -> None:
         """Return when every shard has a checkpoint of this round."""
 
