@@ -11,6 +11,7 @@ It needs `java` (17 or newer) and, the first time, `mvn` with access to Maven Ce
 """
 
 import contextlib
+import fcntl
 import shutil
 import socket
 import subprocess
@@ -59,10 +60,16 @@ def jars() -> Path:
 
 
 def fetch(pom: Path, folder: Path, *options: str) -> None:
-    """Let Maven copy what `pom` depends on to `folder`, unless it is there."""
+    """Let Maven copy what `pom` depends on to `folder`, unless it is there; one process at a time does so."""
     _require("java", "Apache Kafka needs Java 17: install it (Debian: apt-get install default-jdk-headless).")
-    if folder.is_dir():
-        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.parent / "fetching.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+        if not folder.is_dir():
+            _copy_dependencies(pom, folder, *options)
+
+
+def _copy_dependencies(pom: Path, folder: Path, *options: str) -> None:
     _require("mvn", "Maven has to fetch Apache Kafka: install it (Debian: apt-get install maven).")
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
