@@ -18,10 +18,24 @@ from stream_dp.privacy.shown import Shown
 
 
 class Hits(NamedTuple):
-    """Which labels' counts grow by one in which round, in order: `rounds` and `rows`, int64 of shape (hits,)."""
+    """Which labels' counts grow in which round, in order: `rounds` and `rows`, int64 of shape (hits,).
+
+    `times` is by how much, int64 of the same shape; None: by one.
+    """
 
     rounds: NDArray[np.int64]
     rows: NDArray[np.int64]
+    times: NDArray[np.int64] | None = None
+
+    def among(self, columns: NDArray[np.int64]) -> "Hits":
+        """Those whose labels have a column, given for each of them, or -1; their rows are columns."""
+        there = columns >= 0
+        times = None if self.times is None else self.times[there]
+        return Hits(self.rounds[there], columns[there], times)
+
+    def add_to(self, counts: NDArray[np.int32]) -> None:
+        """Let the counts grow, int32 of shape (labels,)."""
+        np.add.at(counts, self.rows, 1 if self.times is None else self.times.astype(np.int32))
 
 
 @dataclass

@@ -287,7 +287,8 @@ class TreeCounter:
     def _merged_sums(self, round_number: int, start: int, hits: Hits) -> NDArray[np.int32] | None:
         """The partial sums of the new node, over the rounds after `start`: swallowed nodes and the block's hits."""
         inside = slice(*hits.rounds.searchsorted([start, round_number], "right"))
-        sums = np.bincount(hits.rows[inside], minlength=self.labels).astype(np.int32)
+        times = None if hits.times is None else hits.times[inside]
+        sums = np.bincount(hits.rows[inside], times, minlength=self.labels).astype(np.int32)
         for node in self.live:
             if node.round > start:
                 if node.sums is None:

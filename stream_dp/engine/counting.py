@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.window import WindowMechanism
+from stream_dp.engine.admitted import Admitted
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.released_block import ReleasedBlock
@@ -29,7 +30,7 @@ class Histogram(Protocol):
 
     def blocks(
         self,
-        rounds: Sequence[Sequence[str]],
+        rounds: Sequence[Admitted],
         histories: Sequence[bytes] | None = None,
         wanted: NDArray[np.bool_] | None = None,
     ) -> Iterator[ReleasedBlock]: ...

@@ -7,12 +7,13 @@ is cut into blocks.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import CalibratedCounter, Column, CounterState, Hits, grown
+from stream_dp.engine.admitted import Admitted, joined
 from stream_dp.engine.label_texts import LabelTexts
 from stream_dp.engine.noise_table import BlockState, PrunedTable, Pruning, WholeTable
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
@@ -72,9 +73,7 @@ class HistogramState:
         return self.counter.round + (len(self.block.histories) if self.block else 0)
 
 
-def rounds_at_once(
-    known: int, rounds: Sequence[Sequence[str]], wanted: NDArray[np.bool_] | None = None
-) -> int:
+def rounds_at_once(known: int, rounds: Sequence[Admitted], wanted: NDArray[np.bool_] | None = None) -> int:
     """How many of `rounds`, at least one, to count at once, where `known` labels have a column before them."""
     rows = np.arange(1, len(rounds) + 1) if wanted is None else 1 + np.cumsum(wanted[: len(rounds)])
     rows = rows[: rows.searchsorted(_CELLS_AT_ONCE // max(1, known), "right")]
@@ -85,8 +84,7 @@ def rounds_at_once(
 class RunningHistogram:
     """Feed it what each round admitted; it returns the thresholded histogram after each.
 
-    A round's labels come in any order, a label as often as events of the round hold it: what the privacy unit allows
-    to be counted has been decided before (bounding.py).
+    What a round admits is all that the privacy unit allows to be counted: that has been decided before (bounding.py).
 
     `mechanism`: the calibrated counter; `noise`: the noise of this epoch; `pruning`: None to draw for every label.
     """
@@ -129,20 +127,20 @@ class RunningHistogram:
         """Rounds that the epoch still has room for."""
         return self.mechanism.horizon - self.round
 
-    def block_rounds(self, rounds: Sequence[Sequence[str]], wanted: NDArray[np.bool_] | None = None) -> int:
+    def block_rounds(self, rounds: Sequence[Admitted], wanted: NDArray[np.bool_] | None = None) -> int:
         """How many of `rounds`, at least one, to observe at once: the matrices of those `wanted` fit into the cache.
 
         Every label counts as a new one, so this is known before any of them is looked up.
         """
         return rounds_at_once(self._table.width, rounds[: self._table.rounds_left], wanted)
 
-    def observe(self, rounds: Sequence[Sequence[str]]) -> list[Snapshot]:
+    def observe(self, rounds: Sequence[Admitted]) -> list[Snapshot]:
         """Close `rounds`, whatever their number, and return their snapshots."""
         return [snapshot for block in self.blocks(rounds) for snapshot in block.snapshots()]
 
     def blocks(
         self,
-        rounds: Sequence[Sequence[str]],
+        rounds: Sequence[Admitted],
         histories: Sequence[bytes] | None = None,
         wanted: NDArray[np.bool_] | None = None,
     ) -> Iterator[ReleasedBlock]:
@@ -163,7 +161,7 @@ class RunningHistogram:
 
     def observe_block(
         self,
-        rounds: Sequence[Sequence[str]],
+        rounds: Sequence[Admitted],
         histories: Sequence[bytes] | None = None,
         wanted: NDArray[np.bool_] | None = None,
     ) -> ReleasedBlock:
@@ -175,8 +173,7 @@ class RunningHistogram:
         self._check_room(len(rounds))
         first, known = self.round + 1, len(self._seen)
         heads = self._histories(rounds) if histories is None else histories
-        admitted = list(chain.from_iterable(rounds))
-        steps = np.repeat(np.arange(len(rounds)), np.fromiter(map(len, rounds), np.int64, len(rounds)))
+        admitted, steps, times = joined(rounds)
         rows = self._seen.rows_of(admitted)
         self._make_room()
 
@@ -187,10 +184,9 @@ class RunningHistogram:
         numbers = np.arange(first, first + len(rounds))
         if wanted is not None:
             numbers = numbers[wanted]
-        noisy = self._table.advance(
-            self._seen.ids, self._counts[:labels], heads, Hits(first + steps, rows), first_seen, numbers
-        )
-        np.add.at(self._counts, rows, 1)
+        hits = Hits(first + steps, rows, times)
+        noisy = self._table.advance(self._seen.ids, self._counts[:labels], heads, hits, first_seen, numbers)
+        hits.add_to(self._counts)
         if heads:
             self._history = heads[-1]
         tau = self.mechanism.taus(numbers)
@@ -243,7 +239,7 @@ class RunningHistogram:
                 f"{self.mechanism.horizon} are left"
             )
 
-    def _histories(self, rounds: Sequence[Sequence[str]]) -> list[bytes]:
+    def _histories(self, rounds: Sequence[Admitted]) -> list[bytes]:
         """The heads of the hash chain after each of the rounds to come."""
         return chain_heads(self._noise, self._history, self.round + 1, rounds)
 

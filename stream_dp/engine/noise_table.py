@@ -180,7 +180,7 @@ class PrunedTable:
         if len(ids) > self._everyone.labels:
             self._add_labels(ids, active)
         columns = self._columns[hits.rows].astype(np.int64)
-        mine = Hits(hits.rounds[columns >= 0], columns[columns >= 0])
+        mine = hits.among(columns)
         noisy = active.advance(ids[self._rows], histories, mine, _NONE, _unless_all(numbers, histories))
         self._histories += histories
         if at_the_last:
@@ -226,7 +226,7 @@ class PrunedTable:
         self._columns[self._rows] = -1
         self._active, self._histories, self._rows = None, [], _NONE
         noisy = everyone.current() + counts
-        np.add.at(noisy, hits.rows, 1)
+        hits.add_to(noisy)
         self._noisy_at_start = noisy
         return noisy
 
@@ -272,7 +272,9 @@ def add_counts(
     steps = numbers.searchsorted(hits.rounds)
     inside = steps < len(numbers)
     grown_by = np.zeros_like(noisy)
-    np.add.at(grown_by.reshape(-1), steps[inside] * noisy.shape[1] + hits.rows[inside], 1)
+    times = None if hits.times is None else hits.times[inside]
+    cells = steps[inside] * noisy.shape[1] + hits.rows[inside]
+    Hits(steps[inside], cells, times).add_to(grown_by.reshape(-1))
     grown_by[:1] += counts
     for before, after in pairwise(grown_by):  # numpy's own accumulation goes down each column by itself
         after += before

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from stream_dp.engine.admitted import Admitted, one_by_one
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
 Parts = Sequence[tuple[int, Sequence[str]]]
@@ -13,13 +14,11 @@ def head_before(history: bytes, round_number: int, chain_rounds: int) -> bytes:
     return EMPTY_HISTORY if (round_number - 1) % chain_rounds == 0 else history
 
 
-def chain_heads(
-    noise: KeyedNoise, history: bytes, first: int, rounds: Sequence[Sequence[str]]
-) -> list[bytes]:
+def chain_heads(noise: KeyedNoise, history: bytes, first: int, rounds: Sequence[Admitted]) -> list[bytes]:
     """The heads of the hash chain after each of `rounds`, of which `first` follows `history`."""
     heads = []
     for round_number, admitted in enumerate(rounds, first):
-        history = noise.extend_history(history, round_number, admitted)
+        history = noise.extend_history(history, round_number, one_by_one(admitted))
         heads.append(history)
     return heads
 

@@ -8,13 +8,13 @@ counter runs through the same heads once more.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import Column, CounterState, Hits, grown
 from stream_dp.counters.window import WindowMechanism
+from stream_dp.engine.admitted import Admitted, joined
 from stream_dp.engine.histogram import HistogramState, rounds_at_once
 from stream_dp.engine.noise_table import add_counts
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
@@ -46,11 +46,11 @@ class _Block:
             self.hits = [np.concatenate(self.hits)]
         return self.hits[0]
 
-    def events(self, first: int, last: int) -> Hits:
-        """The hits of the places from `first` to `last`, an entry an event."""
+    def within(self, first: int, last: int) -> Hits:
+        """The hits of the places from `first` to `last`."""
         hits = self.all_hits
         part = hits[slice(hits[:, 0].searchsorted(first), hits[:, 0].searchsorted(last, "right"))]
-        return Hits(part[:, 0].repeat(part[:, 2]), part[:, 1].repeat(part[:, 2]))
+        return Hits(part[:, 0], part[:, 1], part[:, 2])
 
 
 class _Cells:
@@ -86,8 +86,9 @@ class _Cells:
         self._columns[rows] = np.arange(known, known + len(rows))
         self.rows = np.concatenate([self.rows, rows])
         self._counts = np.concatenate([self._counts, np.zeros(len(rows), np.int32)])
-        before = self._mine(block.events(1, place)).rows
-        np.add.at(self._counts, before[before >= known], 1)
+        hits = block.within(1, place)
+        columns = self.columns_of(hits.rows)
+        hits.among(np.where(columns >= known, columns, -1)).add_to(self._counts)
 
     def skip_to(self, place: int, heads: Sequence[bytes]) -> None:
         """Go there while there are no labels."""
@@ -100,7 +101,7 @@ class _Cells:
         first, mine = self._counter.round + 1, self._mine(hits)
         cells = self._counter.advance(ids[self.rows], heads, _NO_HITS, _NONE)
         add_counts(cells, np.arange(first, first + len(heads)), self._counts, mine)
-        np.add.at(self._counts, mine.rows, 1)
+        mine.add_to(self._counts)
         return cells
 
     def current(self) -> NDArray[np.int32]:
@@ -108,8 +109,7 @@ class _Cells:
         return self._counter.current() + self._counts
 
     def _mine(self, hits: Hits) -> Hits:
-        columns = self.columns_of(hits.rows)
-        return Hits(hits.rounds[columns >= 0], columns[columns >= 0])
+        return hits.among(self.columns_of(hits.rows))
 
 
 class WindowHistogram:
@@ -166,13 +166,13 @@ class WindowHistogram:
         """More rounds than anybody counts."""
         return self.mechanism.horizon - self.round
 
-    def observe(self, rounds: Sequence[Sequence[str]]) -> list[Snapshot]:
+    def observe(self, rounds: Sequence[Admitted]) -> list[Snapshot]:
         """Close `rounds`, whatever their number, and return their snapshots."""
         return [snapshot for block in self.blocks(rounds) for snapshot in block.snapshots()]
 
     def blocks(
         self,
-        rounds: Sequence[Sequence[str]],
+        rounds: Sequence[Admitted],
         histories: Sequence[bytes] | None = None,
         wanted: NDArray[np.bool_] | None = None,
     ) -> Iterator[ReleasedBlock]:
@@ -274,19 +274,18 @@ class WindowHistogram:
         self._shown.add(carried, self._seen, self._last, ends)
 
     def _observe(
-        self, rounds: Sequence[Sequence[str]], heads: Sequence[bytes], wanted: NDArray[np.bool_]
+        self, rounds: Sequence[Admitted], heads: Sequence[bytes], wanted: NDArray[np.bool_]
     ) -> ReleasedBlock:
         """Close rounds of one block."""
         first, place = self.round + 1, self._place + 1
-        admitted = list(chain.from_iterable(rounds))
-        steps = np.repeat(np.arange(len(rounds)), np.fromiter(map(len, rounds), np.int64, len(rounds)))
-        rows = self._seen.rows_of(admitted)
+        labels, steps, times = joined(rounds)
+        rows = self._seen.rows_of(labels)
         self._until = grown(self._until, len(self._seen))
-        self._note(rows, place + steps)
+        self._note(Hits(place + steps, rows, times))
         began = self._begin_tests(rows, steps)
 
         numbers = np.arange(first, first + len(rounds))
-        noisy = self._tested.advance(self._seen.ids, heads, Hits(place + steps, rows))
+        noisy = self._tested.advance(self._seen.ids, heads, Hits(place + steps, rows, times))
         passed = noisy >= self.mechanism.taus(numbers)[:, np.newaxis]
         passed[:, -len(began) :] &= (np.arange(len(rounds))[:, np.newaxis] >= began) if len(began) else True
         until = np.where(passed, (numbers + self._window - 1)[:, np.newaxis], 0)
@@ -306,10 +305,11 @@ class WindowHistogram:
         released = [head for head, is_wanted in zip(heads, wanted.tolist(), strict=True) if is_wanted]
         return self._release(numbers[wanted], windows[wanted], shown[:, columns][wanted], released)
 
-    def _note(self, rows: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+    def _note(self, hits: Hits) -> None:
         """Remember what the places of this block held."""
         size = len(self._seen)
-        pairs, times = np.unique(places * size + rows, return_counts=True)
+        pairs, places = np.unique(hits.rounds * size + hits.rows, return_inverse=True)
+        times = np.bincount(places, hits.times, minlength=len(pairs)).astype(np.int64)
         self._this.hits.append(np.column_stack([pairs // max(1, size), pairs % max(1, size), times]))
 
     def _begin_tests(self, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -385,7 +385,7 @@ class _Shown:
         if self._late is None:
             return np.zeros((rounds, len(self.rows)), np.int32)
         heads = last.heads[place : self._place]
-        return self._ends - self._late.advance(ids, heads, last.events(place + 1, self._place))
+        return self._ends - self._late.advance(ids, heads, last.within(place + 1, self._place))
 
     def correction(self) -> NDArray[np.int32]:
         """What to add to the cells of the last place."""

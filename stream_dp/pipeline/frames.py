@@ -91,11 +91,12 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
         """The hash chain's heads after each of the rounds."""
         return [self.heads[place : place + _HEAD] for place in range(0, len(self.heads), _HEAD)]
 
-    def admitted(self) -> list[list[str]]:
-        """The labels of each round, a label as often as events of the round hold it."""
-        rounds: list[list[str]] = [[] for _ in range(self.rounds)]
+    def admitted(self) -> list[dict[str, int]]:
+        """How often each round admitted each of its labels."""
+        rounds: list[dict[str, int]] = [{} for _ in range(self.rounds)]
         for step, label, count in zip(self.steps, self.labels, self.counts, strict=True):
-            rounds[step].extend((label,) * count)
+            admitted = rounds[step]
+            admitted[label] = admitted.get(label, 0) + count
         return rounds
 
     def after(self, round_number: int) -> "Frame":

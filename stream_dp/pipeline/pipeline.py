@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from stream_dp.engine.admitted import Admitted
 from stream_dp.engine.counting import Histogram, histogram_of
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState
@@ -164,7 +165,7 @@ class Releaser:
     def release(
         self,
         histogram: Histogram,
-        admitted: Sequence[Sequence[str]],
+        admitted: Sequence[Admitted],
         timestamps: Sequence[int],
         before: int,
         heads: Sequence[bytes] | None = None,

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
 
+from stream_dp.engine.admitted import Admitted
 from stream_dp.engine.counting import histogram_of
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState
@@ -76,7 +77,7 @@ class Shard:
         Raises `FrameRefused` at a frame that does not go on where this shard is; what came before it is lost, so the
         shard must be made anew from its checkpoint.
         """
-        rounds: list[list[str]] = []
+        rounds: list[Admitted] = []
         histories: list[bytes] = []
         timestamps: list[int] = []
         reached, history, before = self.round, self.histogram.history, self._position.closed

@@ -121,7 +121,7 @@ def test_a_sequencer_that_slept_can_only_say_again_what_its_successor_says(
     stream.feed(some_events(20, seed=3))
     stream.finish(180, successor, *others)
     for shard in range(4):
-        said: dict[int, tuple[bytes, int, list[str]]] = {}
+        said: dict[int, tuple[bytes, int, dict[str, int]]] = {}
         for record in stream.records_of(stream.settings.frames, shard):
             frame = decode_frame(record.value)
             told = zip(frame.histories(), frame.timestamps, frame.admitted(), strict=True)

@@ -1,0 +1,33 @@
+"""What a round admits: its labels in any order, a label as often as events of the round hold it, or how often each.
+
+A round of one event is a sequence; one that a barrier closes may hold millions of them, and is a mapping where somebody
+has counted it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+Admitted = Sequence[str] | Mapping[str, int]
+
+
+def one_by_one(admitted: Admitted) -> Iterable[str]:
+    """The labels, each as often as it was admitted."""
+    return Counter(admitted).elements() if isinstance(admitted, Mapping) else admitted
+
+
+def joined(
+    rounds: Sequence[Admitted],
+) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64] | None]:
+    """The labels of rounds that follow each other, the place of each label's round, and how often each was admitted.
+
+    None for how often where that is once, and a label may come again.  The rounds are all sequences, or all mappings.
+    """
+    labels = list(chain.from_iterable(rounds))
+    steps = np.repeat(np.arange(len(rounds)), np.fromiter(map(len, rounds), np.int64, len(rounds)))
+    counted = [each.values() for each in rounds if isinstance(each, Mapping)]
+    times = np.fromiter(chain.from_iterable(counted), np.int64, len(labels)) if counted else None
+    return labels, steps, times
