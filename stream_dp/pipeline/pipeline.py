@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stream_dp.engine.admitted import Admitted
 from stream_dp.engine.counting import Histogram, histogram_of
-from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.engine.histogram import HistogramState
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.engine.released_block import ReleasedBlock
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from stream_dp.pipeline.frames import Frame
 
 __all__ = ["Output", "Pipeline", "Position", "ReleasedPart"]
+
+MOST_COUNTED = 1 << 30
+"""An epoch that has released such a count goes no further, because counts have 32 bits.
+
+What was released decides, so nobody learns more from that.
+"""
 
 
 class ReleasedPart(NamedTuple):
@@ -150,6 +156,8 @@ class Releaser:
                 f"these are not the labels that epoch {epoch.number} knows from its beginning on"
             )
         self.released = released
+        self._epoch = epoch.number
+        self._largest = 0  # of the counts that were released
         self._horizon, self._schedule = epoch.mechanism.horizon, epoch.release_schedule
         self._encoder = ReleaseEncoder(
             epoch.privacy["stream"],
@@ -173,17 +181,28 @@ class Releaser:
         """The messages of the rounds that admitted these labels, a block of rounds at a time.
 
         `timestamps` tell when each round was closed and `before` when the one before them was; `heads`: see
-        `RunningHistogram.blocks`.
+        `RunningHistogram.blocks`.  Raises `EpochRefused` where a count has become too large.
         """
+        if self._largest >= MOST_COUNTED:
+            raise EpochRefused(
+                f"epoch {self._epoch} has released a count of {self._largest:,}, and it cannot go on far beyond "
+                f"{MOST_COUNTED:,}: open a new epoch, which is charged, with --new-epoch"
+            )
         first = histogram.round + 1
         wanted = self._schedule.wanted(first, timestamps, before, self._horizon)
         for block in histogram.blocks(admitted, heads, wanted):
+            self._see(block)
             yield list(self._parts(block, [timestamps[number - first] for number in block.rounds.tolist()]))
 
     def again(self, histogram: Histogram, timestamp: int, previous: int | None) -> list[bytes]:
         """The messages of the last round of `histogram`, which was closed at `timestamp`, once more."""
-        [parts] = self._encoder.encode(histogram.last_release(), [timestamp], previous or 0)
+        block = histogram.last_release()
+        self._see(block)
+        [parts] = self._encoder.encode(block, [timestamp], previous or 0)
         return parts
+
+    def _see(self, block: ReleasedBlock) -> None:
+        self._largest = max(self._largest, int(block.counts.max(initial=0)))
 
     def _parts(self, block: ReleasedBlock, timestamps: Sequence[int]) -> Iterator[ReleasedPart]:
         rounds = block.rounds.tolist()

@@ -2,13 +2,16 @@
 
 import json
 import tracemalloc
+from copy import deepcopy
 from hashlib import blake2b
 
 import msgspec
 import pytest
 
 from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import EpochRefused
 from stream_dp.pipeline.frames import FrameRefused, decode_frame, encode_frame, shards_of
+from stream_dp.pipeline.pipeline import MOST_COUNTED
 from stream_dp.pipeline.shard import Shard
 from stream_dp.privacy.keyed_noise import KeyedNoise, subkey
 from stream_dp.releases.merge import RoundMerger, ShardsRefused, WholeRounds, decode_shard_release
@@ -56,6 +59,25 @@ def test_a_frame_that_overlaps_gives_only_what_is_new() -> None:
     assert release(shard, [(3, whole)]) == []
     with pytest.raises(ValueError, match="holds nothing after round 30"):
         whole.after(30)
+
+
+@pytest.mark.parametrize(
+    ("a_round", "goes_on"), [(MOST_COUNTED // 20, True), (MOST_COUNTED // 10 + 1_000, False)]
+)
+def test_an_epoch_ends_before_a_count_outgrows_its_bits(a_round: int, goes_on: bool) -> None:
+    """What was released says so, also to a shard that goes on from its state: no count is ever wrapped."""
+    (_, first), (_, second) = topics_of(TEA, shards=1).read(0, 0, 2)
+    large = msgspec.structs.replace(first, counts=[a_round] * len(first.counts))
+    shard = Shard(EPOCH, KEY, 0, 1)
+    assert [part.round for part in release(shard, [(0, large)])] == list(range(1, 11))
+    again = Shard(EPOCH, KEY, 0, 1, shard.position, deepcopy(shard.histogram.state()))
+    again.last_release(9)
+    for each in shard, again:
+        if goes_on:
+            assert len(release(each, [(1, second)])) == 10
+        else:
+            with pytest.raises(EpochRefused, match=r"--new-epoch"):
+                release(each, [(1, second)])
 
 
 def test_frames_of_a_closed_epoch_are_passed_over() -> None:
