@@ -7,6 +7,7 @@ has counted it.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,8 @@ def joined(
     """
     labels = list(chain.from_iterable(rounds))
     steps = np.repeat(np.arange(len(rounds)), np.fromiter(map(len, rounds), np.int64, len(rounds)))
-    counted = [each.values() for each in rounds if isinstance(each, Mapping)]
-    times = np.fromiter(chain.from_iterable(counted), np.int64, len(labels)) if counted else None
-    return labels, steps, times
+    if not rounds or not isinstance(rounds[0], Mapping):
+        return labels, steps, None
+    counted = cast("Sequence[Mapping[str, int]]", rounds)
+    times = chain.from_iterable(each.values() for each in counted)
+    return labels, steps, np.fromiter(times, np.int64, len(labels))
