@@ -281,11 +281,12 @@ class WindowHistogram:
         labels, steps, times = joined(rounds)
         rows = self._seen.rows_of(labels)
         self._until = grown(self._until, len(self._seen))
-        self._note(Hits(place + steps, rows, times))
+        hits = Hits(place + steps, rows, times)
+        self._note(hits)
         began = self._begin_tests(rows, steps)
 
         numbers = np.arange(first, first + len(rounds))
-        noisy = self._tested.advance(self._seen.ids, heads, Hits(place + steps, rows, times))
+        noisy = self._tested.advance(self._seen.ids, heads, hits)
         passed = noisy >= self.mechanism.taus(numbers)[:, np.newaxis]
         passed[:, -len(began) :] &= (np.arange(len(rounds))[:, np.newaxis] >= began) if len(began) else True
         until = np.where(passed, (numbers + self._window - 1)[:, np.newaxis], 0)

@@ -156,6 +156,10 @@ class Stream(StreamTopics):
         """Return when the workers have logged `text` so many times."""
         wait_until(lambda: self.logged().count(text) >= times, lambda: f"{text!r} in:\n{self.logged()}")
 
+    def wait_until_saved(self, round_number: int) -> None:
+        """Return when Redis holds this round: that it is released says nothing of that where Redis was away."""
+        wait_until(lambda: self.checkpoint().state.round == round_number, self.logged)
+
     @contextmanager
     def redis(self) -> Iterator[Redis]:
         """A client of this stream's Redis."""

@@ -99,7 +99,7 @@ def test_releases_go_on_while_dead_letters_may_not_be_written(
         stream.wait_until_logged("dead letters cannot be written")
         stream.feed(some_events(60, seed=2))
         stream.wait_until_round(120, worker)
-        wait_until(lambda: stream.checkpoint().state.round == 120, stream.logged)
+        stream.wait_until_saved(120)
         assert stream.dead_letters(at_least=0) == []
     check_that_letters_came(stream)
     worker.terminate()
@@ -117,7 +117,7 @@ def test_releases_go_on_when_the_dead_letter_topic_is_deleted(stream: Stream) ->
         wait_until(lambda: topic not in admin.list_topics(), lambda: f"{topic} is not deleted")
     stream.feed(some_events(60, seed=3))
     stream.wait_until_round(80, worker)
-    wait_until(lambda: stream.checkpoint().state.round == 80, stream.logged)
+    stream.wait_until_saved(80)
     log.create_topics(stream.settings.kafka_address, topic)
     check_that_letters_came(stream)
     worker.terminate()

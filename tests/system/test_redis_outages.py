@@ -14,7 +14,6 @@ from tests.system.example_events import some_events
 from tests.system.own_redis import PASSWORD, OwnRedis, own_redis_server
 from tests.system.streams import Stream, ended, small_stream
 from tests.system.test_outages import check_that_it_goes_on
-from tests.system.waiting import wait_until
 from tests.system.worker_process import PROCESSES, run_worker
 
 
@@ -39,11 +38,6 @@ def waits(stream: Stream) -> list[float]:
     ]
 
 
-def wait_until_saved(stream: Stream, rounds: int) -> None:
-    """Return when Redis holds the round: what was released before the outage was met says nothing of its end."""
-    wait_until(lambda: stream.checkpoint().state.round == rounds, stream.logged)
-
-
 @pytest.mark.parametrize("end", [OwnRedis.stop, OwnRedis.kill])
 def test_a_redis_that_is_gone_is_waited_for(
     stream: Stream, own_redis: OwnRedis, end: Callable[[OwnRedis], None]
@@ -59,7 +53,7 @@ def test_a_redis_that_is_gone_is_waited_for(
     assert sorted(later) == later
     assert later[-1] > first
     own_redis.start()
-    wait_until_saved(stream, 100)
+    stream.wait_until_saved(100)
     check_that_it_goes_on(stream, 100)
     assert PASSWORD not in stream.logged()
 
@@ -122,7 +116,7 @@ def test_a_redis_that_takes_no_writes_is_waited_for(stream: Stream, own_redis: O
         assert re.search(told, stream.logged(), re.IGNORECASE)
         assert "rare" not in stream.logged(), "labels are private"
         allow(client)
-    wait_until_saved(stream, 100)
+    stream.wait_until_saved(100)
     check_that_it_goes_on(stream, 100)
 
 
