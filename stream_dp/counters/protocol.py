@@ -33,6 +33,13 @@ class Hits(NamedTuple):
         times = None if self.times is None else self.times[there]
         return Hits(self.rounds[there], columns[there], times)
 
+    def between(self, start: int, last: int) -> "Hits":
+        """Those of the rounds after `start`, up to `last`."""
+        inside = slice(*self.rounds.searchsorted([start, last], "right"))
+        return Hits(
+            self.rounds[inside], self.rows[inside], None if self.times is None else self.times[inside]
+        )
+
     def add_to(self, counts: NDArray[np.int32]) -> None:
         """Let the counts grow, int32 of shape (labels,)."""
         np.add.at(counts, self.rows, 1 if self.times is None else self.times.astype(np.int32))

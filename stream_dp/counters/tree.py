@@ -286,12 +286,11 @@ class TreeCounter:
 
     def _merged_sums(self, round_number: int, start: int, hits: Hits) -> NDArray[np.int32] | None:
         """The partial sums of the new node, over the rounds after `start`: swallowed nodes and the block's hits."""
-        inside = slice(*hits.rounds.searchsorted([start, round_number], "right"))
-        times = None if hits.times is None else hits.times[inside]
-        sums = np.bincount(hits.rows[inside], times, minlength=self.labels).astype(np.int32)
+        sums = np.zeros(self.labels, np.int32)
         for node in self.live:
             if node.round > start:
                 if node.sums is None:
                     return None
                 sums += node.sums[: self.labels]
+        hits.between(start, round_number).add_to(sums)
         return sums
