@@ -32,8 +32,8 @@ from stream_dp.planning.release_sizes import far_along, stored_bytes
 from stream_dp.privacy.keyed_noise import KEY_BYTES
 
 MEMBERS, PARTITIONS, SHARDS, SHARDS_RUN = 64, 256, 64, 2
-EVENTS, ROUNDS = 1_000_000, 3  # a round is a second; the first warms up
-KNOWN = 2_000_000  # labels that events bring; all others are idle
+EVENTS, ROUNDS = 1_000_000, 3  # a round is a second; the first warms up, and brings all that are known
+KNOWN = EVENTS  # labels that events bring; all others are idle
 WORK = Workload(
     labels=100_000_000,
     visible=64_000,
@@ -42,6 +42,7 @@ WORK = Workload(
     items_per_event=2,
     horizon=2**24 - 1,
     partitions=PARTITIONS,
+    active=KNOWN,
 )
 _KEY = bytes(KEY_BYTES)
 _SETTINGS = Settings(
@@ -129,8 +130,12 @@ class _Rounds:
 
 
 def _record(offset: int, partition: int, names: Sequence[str], rng: random.Random) -> Record:
-    """An order of a label that everybody sees and of any known one."""
-    items = names[int(rng.random() * WORK.visible)], names[int(rng.random() * KNOWN)]
+    """An order of a label that everybody sees and of another known one: first of each in turn, then of any."""
+    turn = offset * PARTITIONS + partition
+    items = (
+        names[int(rng.random() * WORK.visible)],
+        names[turn if turn < KNOWN else int(rng.random() * KNOWN)],
+    )
     return Record(offset, 1, None, b'{"items":["%b","%b"]}' % tuple(map(str.encode, items)), partition)
 
 

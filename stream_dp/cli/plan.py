@@ -15,7 +15,7 @@ from stream_dp.counters import MECHANISMS, WINDOW
 from stream_dp.counters.calibration import LARGEST_HORIZON
 from stream_dp.counters.window import LARGEST_WINDOW
 from stream_dp.planning.costs import MEASURED, MEASUREMENTS, PRUNING_ROUNDS, Costs, measure_costs
-from stream_dp.planning.plan import MOST_SHARDS, Plan, Workload
+from stream_dp.planning.plan import MOST_SHARDS, Plan, Workload, labels_are_unmet
 from stream_dp.planning.plan import plan as planned
 from stream_dp.planning.release_sizes import CODECS
 
@@ -29,6 +29,10 @@ def plan(
     visible: Annotated[
         int | None,
         typer.Option(min=0, help="Labels above the threshold.", show_default="1,000, or all if fewer"),
+    ] = None,
+    active: Annotated[
+        int | None,
+        typer.Option(min=0, help="Labels that events still bring.", show_default="all"),
     ] = None,
     events_per_round: Annotated[int, typer.Option(min=1, help="Events that close a round.")] = 1,
     items_per_event: Annotated[int, typer.Option(min=1, help="Items of an event that are counted.")] = 4,
@@ -81,6 +85,8 @@ def plan(
     shown = min(labels, 1_000) if visible is None else visible
     if shown > labels:
         raise Mistake(f"{shown:,} labels cannot be visible where there are {labels:,}: lower --visible")
+    if active is not None and active > labels:
+        raise Mistake(f"{active:,} labels cannot be active where there are {labels:,}: lower --active")
     work = Workload(
         labels,
         shown,
@@ -93,6 +99,7 @@ def plan(
         replicas,
         partitions,
         window or 0,
+        active,
     )
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("measuring this machine", total=MEASUREMENTS)
@@ -147,6 +154,7 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
         f"R = {work.rounds_per_second:,.10g} rounds a second, i = {work.items_per_event:,} items an event and "
         f"k = {work.items_per_event * work.events_per_round:,} a round, N = {work.labels:,} labels of "
         f"L = {work.label_bytes:,} bytes, V = {work.visible:,} of them visible, {_block(work)}, "
+        f"{_unmet(work, found.shards or MOST_SHARDS)}, "
         f"and {work.compression} leaves the share C = {found.compressed:.2g} of the releases."
     )
     measured = ", ".join(f"{name} {getattr(costs, name) * 1e6:.3g}" for name in MEASURED)
@@ -155,6 +163,12 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
         f"{name} {value:,.10g}" for name, value in asdict(costs).items() if name not in MEASURED
     )
     console.print(f"Fixed, in bytes: {fixed}.")
+
+
+def _unmet(work: Workload, shards: int) -> str:
+    if labels_are_unmet(work, shards):
+        return "U = 1 because events bring a shard more labels than it keeps at hand"
+    return "U = 0 because a shard keeps all labels at hand that events bring"
 
 
 def _block(work: Workload) -> str:

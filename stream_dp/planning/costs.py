@@ -16,8 +16,14 @@ from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.events.record import Record
-from stream_dp.pipeline.frames import encode_frame
-from stream_dp.pipeline.partition_frames import FRAME_VERSION, PartitionFrame, decode_of_shard, encode
+from stream_dp.pipeline.frames import SEAL_VERSION, Frame, encode_frame
+from stream_dp.pipeline.partition_frames import (
+    FRAME_VERSION,
+    FramesOfPartitions,
+    PartitionFrame,
+    decode_of_shard,
+    encode,
+)
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.planning.release_sizes import far_along, sample_releases, stored_bytes
 from stream_dp.planning.window_costs import measure_window_costs
@@ -30,7 +36,8 @@ _MEASURED_LABELS = 200_000
 _MEASURED_VISIBLE = 5_000
 _MEASURED_EVENTS = 10_000
 _COMPRESSED_LABELS = 1_000
-_APART = 7919  # labels of one round lie so far apart in memory, and none of them was met lately
+_ITEMS = 33
+_APART = 7919  # labels of one round lie so far apart in memory
 _ROUNDS_DRAWN = 8  # as many nodes end in them as in any eight
 _LABELS_OF_A_FRAME, _FRAMES_OF_A_ROUND = 128, 64
 _REPEATS = 15  # the least of so many is taken: whatever else the machine does can only add to it
@@ -48,6 +55,7 @@ class Costs:
     idle: float
     drawn: float
     item: float
+    unmet: float
     unpack: float
     compress: float
     process_bytes: float = 150e6
@@ -61,10 +69,22 @@ class Costs:
     row: float = 160.0
 
 
-MEASURED = ("decode", "sequence", "frame", "round", "visible", "idle", "drawn", "item", "unpack", "compress")
+MEASURED = (
+    "decode",
+    "sequence",
+    "frame",
+    "round",
+    "visible",
+    "idle",
+    "drawn",
+    "item",
+    "unmet",
+    "unpack",
+    "compress",
+)
 """The costs that `measure_costs` measures; the others are fixed."""
 
-MEASUREMENTS = 8
+MEASUREMENTS = 9
 """How often `measure_costs` reports progress."""
 
 
@@ -106,31 +126,36 @@ def _measure_windows(window: int, progress: Callable[[], None]) -> dict[str, flo
 def _measure_running(mechanism: str, progress: Callable[[], None]) -> dict[str, float]:
     calibrated, guarantee = calibrate(1.0, 1e-6, 2**20 - 1, 4, mechanism)
     found: list[float] = []
-    for labels, visible, items in (
-        (64, 0, 1),
-        (_MEASURED_VISIBLE, _MEASURED_VISIBLE, 1),
-        (_MEASURED_LABELS, 0, 1),
-        (_MEASURED_LABELS, 0, 33),
+    for labels, visible, items, brought in (
+        (64, 0, 1, 64),
+        (_MEASURED_VISIBLE, _MEASURED_VISIBLE, 1, 64),
+        (_MEASURED_LABELS, 0, 1, 64),
+        (_MEASURED_LABELS, 0, _ITEMS, _ITEMS * PRUNING_ROUNDS),
+        (_MEASURED_LABELS, 0, _ITEMS, _MEASURED_LABELS),  # more than all rounds have items: each is met once
     ):
-        found.append(_seconds_per_round(calibrated, guarantee, labels, visible, items))
+        found.append(_seconds_per_round(calibrated, guarantee, labels, visible, items, brought))
         progress()
-    bare, with_visible, with_idle, with_items = found
+    bare, with_visible, with_idle, with_items, with_unmet = found
     drawn = _seconds_per_label_drawn(calibrated)
     progress()
-    item = max(0.0, with_items - with_idle) / 32
+    item = max(0.0, with_items - with_idle) / (_ITEMS - 1)
     return {
         "round": max(0.0, bare - item),
         "visible": max(0.0, with_visible - bare) / _MEASURED_VISIBLE,
         "idle": max(0.0, with_idle - bare) * PRUNING_ROUNDS / _MEASURED_LABELS,
         "drawn": drawn,
         "item": item,
+        "unmet": max(0.0, with_unmet - with_items) / _ITEMS,
     }
 
 
 def _seconds_per_round(
-    mechanism: CalibratedCounter, guarantee: Guarantee, labels: int, visible: int, items: int
+    mechanism: CalibratedCounter, guarantee: Guarantee, labels: int, visible: int, items: int, brought: int
 ) -> float:
-    """Processor seconds of a round from admitted labels to encoded releases, in blocks after one to warm up."""
+    """Processor seconds of a round from admitted labels to encoded releases, in blocks after one to warm up.
+
+    The rounds bring so many of the labels, which take turns.
+    """
     noise = KeyedNoise(_KEY, "plan", _NONCE)
     names = [f"label {i:010d}" for i in range(labels)]
     state = far_along(mechanism, noise, names, visible)
@@ -138,10 +163,12 @@ def _seconds_per_round(
     encoder = ReleaseEncoder("plan", 1, _NONCE, mechanism, guarantee)
     taken = []
     for turn in range(1 + _REPEATS):
-        places = (
-            np.arange(turn * PRUNING_ROUNDS * items, (turn + 1) * PRUNING_ROUNDS * items) * _APART % labels
-        )
-        rounds = [[names[place] for place in each] for each in places.reshape(PRUNING_ROUNDS, items).tolist()]
+        first, last = turn * PRUNING_ROUNDS * items, (turn + 1) * PRUNING_ROUNDS * items
+        places = np.arange(first, last) % brought * _APART % labels
+        rounds = [
+            [names[place].encode().decode() for place in each]  # a record brings objects of its own
+            for each in places.reshape(PRUNING_ROUNDS, items).tolist()
+        ]
         started = process_time()
         for block in histogram.blocks(rounds):
             encoder.encode(block, range(len(block.sizes)))
@@ -194,14 +221,24 @@ def _seconds_per_byte(compression: str) -> float:
 
 
 def _seconds_per_label_of_a_frame() -> float:
-    """Processor seconds of reading a label, and how often it was admitted, out of a frame of a partition."""
-    labels = [f"label {i:010d}" for i in range(_LABELS_OF_A_FRAME)]
-    frame = PartitionFrame(FRAME_VERSION, 1, _NONCE, 0, 1, 0, 1, 1, 1, _NONCE, labels, [1] * len(labels))
-    values = [encode(frame)] * _FRAMES_OF_A_ROUND
+    """Processor seconds of reading a label out of a frame of a partition, and joining it with those of the others."""
+    noise, before, partitions = KeyedNoise(_KEY, "plan", _NONCE), bytes(32), range(_FRAMES_OF_A_ROUND)
+    values = []
+    for number in partitions:
+        labels = [f"label {number:05d} {i:04d}" for i in range(_LABELS_OF_A_FRAME)]
+        counts = [1] * len(labels)
+        frame = PartitionFrame(FRAME_VERSION, 1, _NONCE, 0, 1, number, 1, 1, 1, before, labels, counts)
+        values.append(encode(frame))
+    head = noise.join_history(before, 1, [(number, before) for number in partitions])
+    seal = Frame(SEAL_VERSION, 1, _NONCE, 0, 1, 1, 1, 1, before, head, bytes(8), [], [], [])
     taken = []
     for _ in range(_REPEATS):
+        waiting = FramesOfPartitions(noise, 1)
         started = process_time()
-        frames = [decode_of_shard(value) for value in values]
+        for offset, value in enumerate(values):
+            frame = decode_of_shard(value)
+            assert isinstance(frame, PartitionFrame)
+            waiting.add(offset, frame)
+        waiting.joined(seal).admitted()
         taken.append(process_time() - started)
-        del frames
     return min(taken) / (_LABELS_OF_A_FRAME * _FRAMES_OF_A_ROUND)

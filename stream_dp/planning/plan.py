@@ -1,8 +1,8 @@
 """What a stream of a given size needs: shards, memory, Redis and bandwidth, from what the work costs on this machine.
 
 The model is `FORMULAS`, with S shards, P partitions, E events and R rounds a second, i items an event and k a round, N
-labels of L bytes, V of them visible, pruning blocks of B rounds, compression to the share C, and the `Costs` by their
-names.
+labels of L bytes, V of them visible and A still brought by events, pruning blocks of B rounds, compression to the share
+C, and the `Costs` by their names.
 
 Visible labels are drawn for, sorted, encoded and compressed in every round; idle ones are looked at once a block, or
 drawn for in every round where a group reads the events, because its rounds end by ticks and nothing can be pruned;
@@ -16,15 +16,17 @@ process may be busy for `UTILISATION` of the time at most, so that it catches up
 from dataclasses import dataclass
 from math import ceil
 
+from stream_dp.engine.seen_labels import MOST_CHARACTERS, MOST_RECENT
 from stream_dp.planning.costs import PRUNING_ROUNDS, Costs
 from stream_dp.planning.release_sizes import DAY_SECONDS, REPLICAS, Growth, compressed_share
 
 FORMULAS = {
     "sequencer": "E * decode + R * (sequence + S * frame)",
-    "a shard": "R * (round + (V * (visible + compress * (release_per_label + L)) + N / B * idle + k * item) / S)",
+    "a shard": "R * (round + (V * (visible + compress * (release_per_label + L)) + N / B * idle + "
+    "k * (item + U * unmet)) / S)",
     "a group": "E * decode + R * P * (sequence + S * frame)",
     "its shards": "R * (round + (V * (visible + compress * (release_per_label + L)) + N * drawn + "
-    "k * (unpack + item)) / S)",
+    "k * (unpack + item + U * unmet)) / S)",
     "memory of a shard": "process_bytes + N / S * (memory_per_pruned + L)",
     "memory behind a group": "process_bytes + N / S * (memory_per_unpruned + L)",
     "Redis": "N * (redis_per_label + L)",
@@ -37,16 +39,17 @@ FORMULAS = {
 }
 """Processor seconds a second, bytes, bytes a second, and bytes a day of one replica.
 
-With one shard there are no frames, and one worker is both.  A group (`intake = "group"`) reads in place of the
-sequencer; its members divide what it needs, and its frames hold each label of a round at most once a partition.
+U is 1 where a shard meets more labels than it keeps at hand, and 0 elsewhere (`labels_are_unmet`).  With one shard there
+are no frames, and one worker is both.  A group (`intake = "group"`) reads in place of the sequencer; its members divide what it needs, and its frames hold each label of a round at most once a partition.
 Only the releases' line knows compression.
 The table is as `stream-dp table` writes it once a second, before Kafka compacts it to V rows.
 """
 
 WINDOW_FORMULAS = FORMULAS | {
-    "a shard": "R * (round + (V * (visible + compress * (release_per_label + L)) + (N - V) * drawn + k * item) / S)",
+    "a shard": "R * (round + (V * (visible + compress * (release_per_label + L)) + (N - V) * drawn + "
+    "k * (item + U * unmet)) / S)",
     "its shards": "R * (round + (V * (visible + compress * (release_per_label + L)) + (N - V) * drawn + "
-    "k * (unpack + item)) / S)",
+    "k * (unpack + item + U * unmet)) / S)",
     "memory of a shard": "process_bytes + (N * (memory_per_tested + L) + V * memory_per_shown + 2 * W * k * 72) / S",
     "memory behind a group": "process_bytes + (N * (memory_per_tested + L) + V * memory_per_shown + "
     "2 * W * k * 72) / S",
@@ -65,8 +68,8 @@ _HIT_BYTES, _STORED_HIT, _STORED_HEAD = 72, 24, 32
 class Workload:
     """What a stream is: `label_bytes` of the average label in UTF-8, `visible` labels above the threshold.
 
-    `replicas`: how many brokers keep each release.  `window`: the rounds that a release counts, for ever, or 0 for a
-    running histogram.
+    `active`: how many labels events still bring, None for all.  `replicas`: how many brokers keep each release.  `window`: the rounds
+    that a release counts, for ever, or 0 for a running histogram.
     """
 
     labels: int
@@ -80,6 +83,7 @@ class Workload:
     replicas: int = REPLICAS
     partitions: int = 12
     window: int = 0
+    active: int | None = None
 
     @property
     def formulas(self) -> dict[str, str]:
@@ -125,6 +129,12 @@ def sequencer_busy(work: Workload, costs: Costs, shards: int) -> float:
     return busy + (work.rounds_per_second * shards * costs.frame if shards > 1 else 0.0)
 
 
+def labels_are_unmet(work: Workload, shards: int) -> bool:
+    """Whether events bring a shard more labels than it keeps at hand: it looks for the label of each item then."""
+    active = work.labels if work.active is None else work.active
+    return active > shards * min(MOST_RECENT, MOST_CHARACTERS / work.label_bytes)
+
+
 def group_busy(work: Workload, costs: Costs, shards: int) -> float:
     """How many processors all members of a group need together."""
     frames = work.rounds_per_second * work.partitions * (costs.sequence + shards * costs.frame)
@@ -143,7 +153,8 @@ def shard_busy(work: Workload, costs: Costs, shards: int) -> float:
     unseen = work.labels / PRUNING_ROUNDS * costs.idle
     if work.window:
         unseen = (work.labels - work.visible) * costs.drawn
-    divided = work.visible * visible + unseen + items * costs.item
+    item = costs.item + (costs.unmet if labels_are_unmet(work, shards) else 0.0)
+    divided = work.visible * visible + unseen + items * item
     return work.rounds_per_second * (costs.round + divided / shards)
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from stream_dp.counters.calibration import Guarantee, calibrate
 from stream_dp.counters.window import WindowMechanism
+from stream_dp.engine.seen_labels import SeenLabels
 from stream_dp.engine.window_histogram import WindowHistogram
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 from stream_dp.releases.encoder import ReleaseEncoder
@@ -26,16 +27,19 @@ _FOR_EVER = 2**62
 
 
 class WindowCosts(NamedTuple):
-    """Processor seconds: of a round, of a shown and of another label in it, and of an item."""
+    """Processor seconds: of a round, of a shown and of another label in it, of an item, and what is added if its
+    label was not met lately.
+    """
 
     round: float
     visible: float
     drawn: float
     item: float
+    unmet: float
 
 
 def measure_window_costs(window: int, progress: Callable[[], None] = lambda: None) -> WindowCosts:
-    """Of windows of so many rounds; `progress` is called four times."""
+    """Of windows of so many rounds; `progress` is called five times."""
     mechanism, guarantee = calibrate(1.0, 1e-6, min(window, LARGEST_MEASURED), 4, "window")
     assert isinstance(mechanism, WindowMechanism)
     in_each_round = min(_IN_EACH_ROUND, ceil(_TESTED / mechanism.window))
@@ -55,7 +59,9 @@ def measure_window_costs(window: int, progress: Callable[[], None] = lambda: Non
     others = tested - in_each_round  # which have no item in a round
     drawn = max(0.0, with_tested - of_round - in_each_round * both) / others if others else 0.0
     item = max(0.0, both - drawn)
-    return WindowCosts(of_round, max(0.0, with_shown - of_round - item) / _SHOWN, drawn, item)
+    unmet = _seconds_per_label_not_met()
+    progress()
+    return WindowCosts(of_round, max(0.0, with_shown - of_round - item) / _SHOWN, drawn, item, unmet)
 
 
 def seconds_per_round(
@@ -84,3 +90,18 @@ def seconds_per_round(
             encoder.encode(block, range(len(block.sizes)))
         taken.append(process_time() - started)
     return min(taken[1:]) / turn
+
+
+def _seconds_per_label_not_met() -> float:
+    """What finding a label takes more if it was not met lately."""
+    names = [f"label {i:010d}" for i in range(_TESTED)]
+    taken = []
+    for _ in range(1 + _REPEATS):
+        seen = SeenLabels(KeyedNoise(bytes(KEY_BYTES), "plan", bytes(NONCE_BYTES)))
+        seen.extend(names)
+        times = [process_time()]
+        for _ in range(2):  # by now they are met
+            seen.rows_of(names)
+            times.append(process_time())
+        taken.append(2 * times[1] - times[0] - times[2])
+    return max(0.0, min(taken[1:])) / _TESTED

@@ -25,6 +25,7 @@ from stream_dp.planning.plan import (
     UTILISATION,
     WINDOW_FORMULAS,
     Workload,
+    labels_are_unmet,
     plan,
     sequencer_busy,
     shard_busy,
@@ -35,7 +36,7 @@ from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 
 COSTS = Costs(
     decode=7e-6, sequence=6e-6, frame=2e-8, round=1e-5, visible=4e-8,
-    idle=2e-8, drawn=3e-8, item=5e-7, unpack=2e-7, compress=3e-9,
+    idle=2e-8, drawn=3e-8, item=5e-7, unmet=1e-6, unpack=2e-7, compress=3e-9,
 )  # fmt: skip
 WORK = Workload(labels=100_000, visible=1_000, events_per_second=1_000.0, horizon=2**23)
 
@@ -43,9 +44,24 @@ WORK = Workload(labels=100_000, visible=1_000, events_per_second=1_000.0, horizo
 def test_busy_shares_are_those_of_the_model_by_hand() -> None:
     work = Workload(10_000_000, 2_000, 100_000.0, events_per_round=1_000, items_per_event=4)
     assert sequencer_busy(work, COSTS, 8) == pytest.approx(100_000 * 7e-6 + 100 * (6e-6 + 8 * 2e-8))
-    by_labels = 2_000 * 4e-8 + 10_000_000 / 256 * 2e-8 + 4_000 * 5e-7
+    by_labels = 2_000 * 4e-8 + 10_000_000 / 256 * 2e-8 + 4_000 * (5e-7 + 1e-6)
     compressing = 2_000 * 3e-9 * (9 + 16)
     assert shard_busy(work, COSTS, 8) == pytest.approx(100 * (1e-5 + (by_labels + compressing) / 8))
+
+
+@pytest.mark.parametrize(
+    ("active", "label_bytes", "unmet"),
+    [(None, 16, True), (2_097_152, 16, False), (2_097_153, 16, True), (0, 16, False), (1_300_000, 100, False),
+     (1_400_000, 100, True)],
+)  # fmt: skip
+def test_items_cost_more_where_a_shard_meets_more_labels_than_it_keeps_at_hand(
+    active: int | None, label_bytes: int, unmet: bool
+) -> None:
+    """It keeps 2^18 labels at hand, of 2^24 characters together."""
+    work = Workload(10_000_000, 0, 1.0, items_per_event=8, label_bytes=label_bytes, active=active)
+    assert labels_are_unmet(work, 8) == unmet
+    dearer = shard_busy(work, COSTS, 8) - shard_busy(work, replace(COSTS, unmet=0.0), 8)
+    assert dearer == pytest.approx(1e-6 if unmet else 0.0)
 
 
 def test_the_fewest_shards_that_fit_are_taken() -> None:
@@ -81,6 +97,7 @@ def test_the_plan_is_what_the_formulas_say(shards: int, window: int) -> None:
         "k": 1_500,
     }
     names = costs | size | {"N": work.labels, "V": work.visible, "L": 21, "B": 256, "W": window}
+    names["U"] = labels_are_unmet(work, found.shards or 0)
     names["C"] = compressed_share(2_000, 21, work.rounds_per_second, "zstd")
     said = {name: eval(formula, {}, names) for name, formula in work.formulas.items()}
     if shards == 1:
@@ -117,6 +134,7 @@ def test_the_page_and_the_command_show_the_formulas(monkeypatch: pytest.MonkeyPa
             assert formula in page
     assert "W = 60 rounds a window" in of_windows.stdout
     assert "for ever" in of_windows.stdout
+    assert "U = 0 because a shard keeps all labels at hand" in told.stdout
     assert "E = 500 events and R = 500 rounds" in told.stdout
     assert "decode 7, sequence 6, frame 0.02, round 10, visible 0.04" in told.stdout
     assert "compress 0.003" in told.stdout
@@ -161,8 +179,11 @@ def test_what_stands_in_the_way_is_said_with_what_to_change(work: Workload, told
 def test_costs_are_those_of_the_work_that_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Taken apart again where every piece of work takes as long as the model says."""
 
-    def of_a_round(mechanism: object, guarantee: object, labels: int, visible: int, items: int) -> float:
-        return COSTS.round + visible * COSTS.visible + labels / 256 * COSTS.idle + items * COSTS.item
+    def of_a_round(
+        mechanism: object, guarantee: object, labels: int, visible: int, items: int, brought: int
+    ) -> float:
+        item = COSTS.item + (COSTS.unmet if brought > 256 * items else 0.0)  # others came in the block before
+        return COSTS.round + visible * COSTS.visible + labels / 256 * COSTS.idle + items * item
 
     def of_an_event(shards: int, events_per_round: int) -> float:
         closing = COSTS.sequence + (shards - 1) * COSTS.frame
@@ -206,14 +227,15 @@ def test_costs_of_windows_are_those_of_the_work_that_is_measured(
         return COSTS.round + shown * COSTS.visible + tested * COSTS.drawn + items * COSTS.item
 
     monkeypatch.setattr("stream_dp.planning.window_costs.seconds_per_round", of_a_round)
+    monkeypatch.setattr("stream_dp.planning.window_costs._seconds_per_label_not_met", lambda: COSTS.unmet)
     steps = list[None]()
     found = measure_window_costs(window, lambda: steps.append(None))
     # In a block of one round every label that is tested has an item.
     drawn = COSTS.drawn if window > 1 else 0.0
     assert tuple(found) == pytest.approx(
-        (COSTS.round, COSTS.visible, drawn, COSTS.item + COSTS.drawn - drawn), rel=1e-3
+        (COSTS.round, COSTS.visible, drawn, COSTS.item + COSTS.drawn - drawn, COSTS.unmet), rel=1e-3
     )
-    assert len(steps) == 4
+    assert len(steps) == 5
 
 
 @pytest.mark.parametrize("shown", [0, 7])
@@ -302,6 +324,7 @@ def test_work_is_measured_in_seconds_of_the_processor(monkeypatch: pytest.Monkey
         idle=0,
         drawn=1 / 2400,
         item=0,
+        unmet=0,
         unpack=1 / 8192,
         compress=1 / packed,
     )
@@ -325,6 +348,7 @@ def test_the_command_prints_the_plan_as_json(monkeypatch: pytest.MonkeyPatch) ->
     [
         (["--mechanism", "none"], "mechanism must be one of"),
         (["--visible", "200"], "lower --visible"),
+        (["--active", "200"], "lower --active"),
         (["--compression", "zip"], "compression must be one of none, gzip"),
         (["--horizon", "99999999"], "let a round hold more events"),
         (["--mechanism", "window"], "such as --window 60"),
