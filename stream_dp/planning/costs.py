@@ -236,9 +236,9 @@ def _seconds_per_label_of_a_frame() -> float:
         waiting = FramesOfPartitions(noise, 1)
         started = process_time()
         for offset, value in enumerate(values):
-            frame = decode_of_shard(value)
-            assert isinstance(frame, PartitionFrame)
-            waiting.add(offset, frame)
+            read = decode_of_shard(value)
+            assert isinstance(read, PartitionFrame)
+            waiting.add(offset, read)
         waiting.joined(seal).admitted()
         taken.append(process_time() - started)
     return min(taken) / (_LABELS_OF_A_FRAME * _FRAMES_OF_A_ROUND)

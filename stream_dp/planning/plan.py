@@ -39,8 +39,9 @@ FORMULAS = {
 }
 """Processor seconds a second, bytes, bytes a second, and bytes a day of one replica.
 
-U is 1 where a shard meets more labels than it keeps at hand, and 0 elsewhere (`labels_are_unmet`).  With one shard there
-are no frames, and one worker is both.  A group (`intake = "group"`) reads in place of the sequencer; its members divide what it needs, and its frames hold each label of a round at most once a partition.
+U is 1 where a shard meets more labels than it keeps at hand, and 0 elsewhere (`labels_are_unmet`).  With one shard
+there are no frames, and one worker is both.  A group (`intake = "group"`) reads in place of the sequencer; its members
+divide what it needs, and its frames hold each label of a round at most once a partition.
 Only the releases' line knows compression.
 The table is as `stream-dp table` writes it once a second, before Kafka compacts it to V rows.
 """
@@ -68,8 +69,8 @@ _HIT_BYTES, _STORED_HIT, _STORED_HEAD = 72, 24, 32
 class Workload:
     """What a stream is: `label_bytes` of the average label in UTF-8, `visible` labels above the threshold.
 
-    `active`: how many labels events still bring, None for all.  `replicas`: how many brokers keep each release.  `window`: the rounds
-    that a release counts, for ever, or 0 for a running histogram.
+    `active`: how many labels events still bring, None for all.  `replicas`: how many brokers keep each release.
+    `window`: the rounds that a release counts, for ever, or 0 for a running histogram.
     """
 
     labels: int
