@@ -26,9 +26,8 @@ from stream_dp.events.record import Record
 from stream_dp.releases.release import Release
 from tests.apache_kafka.server import free_ports
 from tests.system.waiting import GIVE_UP_SECONDS
-from tests.system.worker_process import PRELOADED, PROCESSES
+from tests.system.worker_process import PROCESSES
 
-PROCESSES.set_forkserver_preload([*PRELOADED, "tests.dashboard.running", "stream_dp.dashboard.server"])
 PATIENCE = {
     (archive, "_ANSWER_SECONDS"): GIVE_UP_SECONDS,
     (reader, "_ANSWER_SECONDS"): GIVE_UP_SECONDS,

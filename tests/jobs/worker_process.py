@@ -8,9 +8,7 @@ from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.jobs import runner, worker
 from stream_dp.jobs.store import JobStore
 from stream_dp.store.ledger import Ledger
-from tests.system.worker_process import PRELOADED, PROCESSES, Kill, _interrupted, begin
-
-PROCESSES.set_forkserver_preload([*PRELOADED, "tests.jobs.worker_process"])
+from tests.system.worker_process import Kill, _interrupted, begin
 
 STEPS: dict[str, tuple[Any, str]] = {
     "prepare": (runner, "prepare"),

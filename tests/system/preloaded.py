@@ -1,15 +1,30 @@
 """What forked processes would each load on first use is loaded here, once: they are forked from what imported this."""
 
 import encodings.idna
+import gc
 
+import stream_dp.cli.barriers
+import stream_dp.cli.jobs
+import stream_dp.cli.shards
+import stream_dp.cli.worker
 import stream_dp.config.redis_commands
+import stream_dp.dashboard.server
+import tests.dashboard.running
+import tests.jobs.worker_process
+import tests.system.forked_program
+import tests.system.shard_process
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.calibration import calibrate
+from stream_dp.counters.window_poles import best_window_gaps
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.privacy.keyed_noise import KeyedNoise
 
-__all__ = ["encodings", "stream_dp"]
+__all__ = ["encodings", "stream_dp", "tests"]
 
 for _name in MECHANISMS:
     _mechanism, _ = calibrate(1.0, 1e-6, 31, 1, _name)
     list(RunningHistogram(_mechanism, KeyedNoise(bytes(32), "preloaded", bytes(16))).observe([["label"]]))
+for _window in (5, 12):  # those of most tests: each takes a third of a second
+    best_window_gaps(_window)
+gc.collect()
+gc.freeze()  # no forked process need look through what all of them share

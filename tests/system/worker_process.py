@@ -40,8 +40,7 @@ from stream_dp.workers.events_reader import EventsReader
 from stream_dp.workers.resume import NewEpoch
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PRELOADED = ["pytest", "tests.system.preloaded", "tests.system.worker_process"]
-PROCESSES.set_forkserver_preload(PRELOADED)
+PROCESSES.set_forkserver_preload(["pytest", "tests.system.preloaded"])
 
 STEPS: dict[str, tuple[Any, str]] = {
     "take over": (CheckpointStore, "take_over"),
