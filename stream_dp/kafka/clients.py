@@ -121,7 +121,7 @@ def _made(kind: Callable[..., _Any], kafka: Kafka, settings: dict[str, Any]) -> 
     opened: list[KafkaNetClient] = []
 
     def connections(**options: Any) -> KafkaNetClient:
-        opened.append(KafkaNetClient(**options))
+        opened.append(KafkaNetClient(**options | {"metrics": None}))  # admin clients have no option for it
         # Consumers and producers of kafka-python 3.0.12 accept this option and do not pass it on.
         opened[-1].cluster.config["allow_auto_create_topics"] = False
         return opened[-1]
