@@ -10,7 +10,7 @@ Labels are independent given what is admitted, so an event of several items, or 
 laws of one label, and the privacy losses of its factors add up.
 """
 
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import combinations, combinations_with_replacement
 from math import exp
 from operator import itemgetter
@@ -76,6 +76,7 @@ def _added(places: NDArray[np.intp], values: NDArray[np.float64], size: int = 0)
     return np.bincount(places.reshape(-1), values, size).astype(np.float64, copy=False)
 
 
+@lru_cache(maxsize=64)
 def law(
     mechanism: CalibratedCounter,
     occurrences: Occurrences,
@@ -99,14 +100,25 @@ def law(
         [block] = running.blocks([labels if number in occurrences else []])
         cells = np.array([int(label) for label in block.labels], np.int64)[block.ranks]
         shown[number - 1, cells] = block.counts
-    found, place = np.unique(shown, axis=1, return_inverse=True)
-    return Law(found.T, _added(place, probabilities))
+    found, place = _distinct(shown.T)
+    return Law(found, _added(place, probabilities))
+
+
+def _distinct(rows: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
+    """The different rows in ascending order, and for each row which of them it is.
+
+    Rows are sorted as one number each, which takes a fraction of the time of comparing them number by number.
+    """
+    columns = [np.unique(column, return_inverse=True) for column in rows.T]
+    numbers = np.ravel_multi_index([rank for _, rank in columns], [len(values) for values, _ in columns])
+    _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
+    return rows[first], place
 
 
 def losses(larger: Law, smaller: Law) -> Losses:
     """The two laws over the outcomes of both."""
-    both, place = np.unique(np.concatenate([larger.outcomes, smaller.outcomes]), axis=0, return_inverse=True)
-    place, split = place.reshape(-1), len(larger.outcomes)
+    both, place = _distinct(np.concatenate([larger.outcomes, smaller.outcomes]))
+    split = len(larger.outcomes)
     return Losses(
         _added(place[:split], larger.probabilities, len(both)),
         _added(place[split:], smaller.probabilities, len(both)),
@@ -138,7 +150,8 @@ def worst(
 
     In the event unit the items of the event share its round; a user brings each item in a round of its own choice.
     """
-    laws = {held: law(mechanism, held, histogram) for held in _logs(mechanism.horizon)}
+    shown_by: Any = histogram  # a class can be hashed, which its type does not say
+    laws = {held: law(mechanism, held, shown_by) for held in _logs(mechanism.horizon)}
     of_label = {
         (held, number): losses(laws[held | {number}], laws[held])
         for held, number in neighbours(mechanism.horizon)

@@ -7,6 +7,7 @@ There the counter is left out, and everything after it is the real program.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import ceil, pi, sqrt
 from typing import Any
 
@@ -127,6 +128,7 @@ def _grid(values: NDArray[Any], width: int) -> NDArray[Any]:
     return np.stack([each.reshape(-1) for each in np.meshgrid(*[values] * width, indexing="ij")], axis=1)
 
 
+@lru_cache(maxsize=4)
 def _rounded_gaussians(mechanism: BltMechanism) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """What the noise of all rounds rounds to, shape (outcomes, horizon), and their probabilities."""
     horizon, gaps = mechanism.horizon, np.array(mechanism.gaps.poles)
