@@ -50,8 +50,8 @@ def test_every_pair_has_a_name_and_runs_of_its_own() -> None:
 
 
 def test_correct_mechanisms_pass() -> None:
-    """With a twentieth of the runs that the command takes."""
-    findings = [examine(pair, SEED, pair.runs // 20) for pair in CORRECT]
+    """With a fortieth of the runs that the command takes."""
+    findings = [examine(pair, SEED, pair.runs // 40) for pair in CORRECT]
     assert not [finding.report() for finding in findings if finding.flagged]
     assert max(finding.bound.epsilon / finding.pair.epsilon for finding in findings) > 0.7
 
