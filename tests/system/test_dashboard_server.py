@@ -78,6 +78,11 @@ def wait_until_unmetered(dashboard: Running) -> None:
     )
 
 
+def wait_until_one_connection(dashboard: Running) -> None:
+    """Return once it is connected to Kafka by nothing but its reader; what looks something up is gone soon."""
+    wait_until(lambda: len(connections(dashboard.process.pid)[0]) == 1, dashboard.log.read_text)
+
+
 def as_dict(shown: Release | None) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(shown)
     return found
@@ -131,7 +136,7 @@ async def test_a_hundred_viewers_get_few_frames_and_cost_one_reader(
     releases = many(stream, 1, 301, labels=200)
     stream.write(stream.settings.releases, records(releases[:1]))
     dashboard.wait_until_round(1)
-    alone = connections(dashboard.process.pid)
+    wait_until_one_connection(dashboard)
     viewers = [Viewer() for _ in range(VIEWERS)]
     ready = [asyncio.Event() for _ in viewers]
     watching = [
@@ -140,7 +145,7 @@ async def test_a_hundred_viewers_get_few_frames_and_cost_one_reader(
     ]
     async with asyncio.timeout(GIVE_UP_SECONDS):
         await asyncio.gather(*(each.wait() for each in ready))
-        crowded = connections(dashboard.process.pid)
+        await asyncio.to_thread(wait_until_one_connection, dashboard)
         began = time.monotonic()
         for start in range(1, 301, 15):
             some = records(releases[start : start + 15])
@@ -148,7 +153,6 @@ async def test_a_hundred_viewers_get_few_frames_and_cost_one_reader(
             await asyncio.sleep(0.05)
         await asyncio.gather(*watching)
     elapsed = time.monotonic() - began
-    assert sorted(alone[0]) == sorted(crowded[0])
     expected = dict(zip(releases[-1].labels, releases[-1].counts, strict=True))
     for viewer in viewers:
         assert viewer.counts == expected
