@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -162,21 +163,22 @@ class Stream(StreamTopics):
 
     @contextmanager
     def redis(self) -> Iterator[Redis]:
-        """A client of this stream's Redis."""
-        with Redis.from_url(self.settings.redis) as client:
-            yield client
+        """A client of this stream's Redis, the same one each time."""
+        yield self._redis
+
+    @cached_property
+    def _redis(self) -> Redis:
+        return Redis.from_url(self.settings.redis)
 
     def checkpoint(self) -> Checkpoint:
         """What Redis holds."""
-        with self.redis() as client:
-            checkpoint = CheckpointStore(client, self.settings.stream).load(self.key())
+        checkpoint = CheckpointStore(self._redis, self.settings.stream).load(self.key())
         assert checkpoint is not None
         return checkpoint
 
     def key(self) -> bytes:
         """The noise key that Redis holds."""
-        with self.redis() as client:
-            key = client.get(f"stream_dp:{{{self.settings.stream}}}:key")
+        key = self._redis.get(f"stream_dp:{{{self.settings.stream}}}:key")
         assert isinstance(key, bytes)
         return key
 
@@ -310,6 +312,7 @@ class Stream(StreamTopics):
         for worker in self.workers:
             worker.kill()
             ended(worker)
+        self._redis.close()
 
 
 def as_values(settings: Settings) -> dict[str, Any]:
