@@ -1,7 +1,6 @@
 """The Faust app around one service: Faust keeps its lifecycle, the signals and the web port, and nothing else."""
 
 import asyncio
-import tempfile
 from typing import Any, NoReturn, Protocol, cast
 
 import faust
@@ -68,12 +67,18 @@ def _command(service: faust.Service) -> type[faust.Worker]:
     return Command
 
 
+class _App(faust.App):
+    """An app without a folder: nothing would be kept there, and on a shared machine anybody may have made it before."""
+
+    async def on_first_start(self) -> None:
+        """Faust would make the folder."""
+
+
 def hosted(service: faust.Service, name: str, settings: Settings) -> faust.App:
     """An app that runs `service`.  Its web port is closed unless set, and never serves tables."""
-    app = faust.App(
+    app = _App(
         name,
         broker=f"kafka://{settings.kafka}",
-        datadir=f"{tempfile.gettempdir()}/{name}",  # Faust insists on a folder; nothing is kept there
         web_host="127.0.0.1",
         web_port=settings.web_port or None,
         web_tables_enabled=False,
