@@ -10,6 +10,7 @@ Tests that stop, kill or restart it hold a `Broker` instead:
 It needs `java` (17 or newer) and, the first time, `mvn` with access to Maven Central.
 """
 
+import atexit
 import contextlib
 import fcntl
 import shutil
@@ -32,7 +33,8 @@ POM = HERE / "pom.xml"
 JAR_CACHE = HERE.parents[1] / ".kafka"
 CLUSTER_ID = "c3RyZWFtX2RwX3Rlc3RzMQ"  # 16 bytes in url-safe base 64; any constant does
 READY_SECONDS = 120.0
-_HELD: list[socket.socket] = []
+_HELD = contextlib.ExitStack()
+atexit.register(_HELD.close)
 
 
 class KafkaUnavailableError(Exception):
@@ -98,11 +100,10 @@ def free_ports() -> tuple[int, int]:
     Not to a client either, that reconnects while the broker is down: it would connect to itself, and keep the broker
     from coming back.
     """
-    holders = [socket.socket() for _ in range(2)]
+    holders = [_HELD.enter_context(socket.socket()) for _ in range(2)]
     for holder in holders:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # so that a server may listen
         holder.bind(("127.0.0.1", 0))
-    _HELD.extend(holders)
     first, second = (int(holder.getsockname()[1]) for holder in holders)
     return first, second
 
