@@ -133,7 +133,7 @@ def test_whoever_watches_sees_the_rounds_of_all_partitions(
         assert [line["round"] for line in lines] == list(range(1, newest.round + 1))
         assert lines[-1]["labels"] == newest.labels
         with running(stream.settings.kafka, stream.settings.stream, tmp_path) as page:
-            page.wait_until("/api/v1/release/latest", 200)
+            page.wait_until_round(newest.round)
             latest = page.get("/api/v1/release/latest")
         assert (latest["round"], latest["labels"], latest["ts"]) == (newest.round, newest.labels, newest.ts)
         assert newest.labels
