@@ -149,6 +149,11 @@ class Place:
             return self.results(before + len(requests))[before:]
 
 
+def teas(test: str) -> str:
+    """A file in which 500 users have tea; no other test's, because a file belongs to one source for ever."""
+    return "user,item\n" + "".join(f"{test}-{user},tea\n" for user in range(500))
+
+
 @contextmanager
 def job_place(kafka: str, redis_url: str, name: str, folder: Path) -> Iterator[Place]:
     """A stream that holds the first real events."""

@@ -248,12 +248,14 @@ def test_votes_of_a_file_label_examples_and_charge_their_source_once(
 ) -> None:
     votes, examples, table = tmp_path / "votes.csv", tmp_path / "examples.txt", tmp_path / "labels.csv"
     rows = [
-        f"t{number},{query},{label}"
+        f"{topic_prefix}-{number},{query},{label}"
         for number in range(150)
         for query, label in (("q1", "cat"), ("q2", "dog"))
     ]
     votes.write_text(
-        "\n".join(["teacher,query,label", *rows, *(f"t{each},q3,own {each}" for each in range(150))])
+        "\n".join(
+            ["teacher,query,label", *rows, *(f"{topic_prefix}-{each},q3,own {each}" for each in range(150))]
+        )
     )
     examples.write_text("q1\nq2\nq3\n")
     where = ["--kafka", kafka, "--redis", redis_url]

@@ -26,7 +26,7 @@ from stream_dp.kafka import log
 from stream_dp.kafka.clients import admin_client
 from stream_dp.store.ledger import Ledger
 from tests.object_store import object_store
-from tests.system.job_place import TOP, UNION, Place
+from tests.system.job_place import TOP, UNION, Place, teas
 from tests.system.waiting import wait_until
 
 
@@ -69,7 +69,7 @@ def test_an_object_store_that_is_away_is_waited_for(
 ) -> None:
     place = Place(kafka, redis_url, topic_prefix, tmp_path)
     with object_store(monkeypatch) as store:
-        name = store.put("x.csv", b"user,item\n" + b"".join(b"u%d,tea\n" % user for user in range(500)))
+        name = store.put("x.csv", teas(topic_prefix).encode())
         digest = digest_of(locate(Source(file=name)))
         Registry(kafka).register("file", digest, f"{topic_prefix}.orders", "user")
         place.ask(id="one", **{**TOP, "unit": "user", "source": {"file": name}})

@@ -21,7 +21,7 @@ from stream_dp.kafka import log
 from stream_dp.kafka.clients import admin_client
 from tests.dashboard.running import running
 from tests.system.broker_clients import all_records
-from tests.system.job_place import TOP, UNIT, Place, job_place
+from tests.system.job_place import TOP, UNIT, Place, job_place, teas
 from tests.system.waiting import wait_until
 
 LARGE = ["--mechanism", "sips", "--epsilon", "8", "--unit", "event"]
@@ -187,7 +187,7 @@ def test_records_of_strangers_in_the_topic_stop_neither_the_command_nor_the_page
 def test_a_result_of_another_source_says_whose_budget_paid(place: Place, tmp_path: Path) -> None:
     other = f"{place.settings.stream}.other"
     file = tmp_path / "orders.csv"
-    file.write_text("user,item\n" + "".join(f"u{number},tea\n" for number in range(500)))
+    file.write_text(teas(other))
     where = ["--file", str(file), "--source", other, "--epsilon", "4", "--unit", "user"]
     words = [*words_for(place), *where, "--id", own(place, "file")]
     registered = command(
