@@ -93,6 +93,10 @@ class Place:
         self.producer.close()
         self.redis.close()
 
+    def own_id(self, name: str) -> str:
+        """An id that no other test has, nor another try of this one: all commands share theirs."""
+        return f"{name}-{self.settings.stream[-8:]}"
+
     def feed(self, values: Sequence[bytes]) -> None:
         """Append events, and wait until the broker has them."""
         for sent in [self.producer.send(self.settings.events, value) for value in values]:

@@ -10,6 +10,7 @@ from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import key_check
 from tests.format_3 import KEY, Left, put_back
+from tests.system.broker_clients import delete_topics_of
 from tests.system.streams import Stream
 
 
@@ -32,3 +33,4 @@ def old_stream(kafka: str, redis_url: str, folder: Path, left: Left) -> Iterator
         yield stream
     finally:
         stream.stop_all()
+        delete_topics_of(kafka, settings.stream)  # its name is that of every test of it, and of every try

@@ -120,7 +120,7 @@ def test_a_job_that_died_after_its_charge_goes_on_by_its_id(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It dies when the result is computed, and is then asked for again, when there are more records."""
-    words = [*words_for(place), "--id", "may", "--json"]
+    words = [*words_for(place), "--id", place.own_id("may"), "--json"]
     computed = []
 
     def dies(*given: object) -> JobResult:
@@ -178,15 +178,15 @@ def test_a_command_that_is_killed_says_before_how_it_goes_on(place: Place) -> No
 
 
 def test_an_id_is_that_of_one_topic(place: Place) -> None:
-    shown(command(*words_for(place), "--id", "one", "--json"))
-    with_other = [*words_for(place), "--topic", f"{place.settings.stream}.other", "--id", "one"]
+    shown(command(*words_for(place), "--id", place.own_id("one"), "--json"))
+    with_other = [*words_for(place), "--topic", f"{place.settings.stream}.other", "--id", place.own_id("one")]
     refused = command(*with_other)
     assert refused.exit_code == 2
     assert "used before with other parameters" in refused.stderr
 
 
 def test_a_result_is_written_to_a_file(place: Place, tmp_path: Path) -> None:
-    words = [*words_for(place), "--id", "files", "--json"]
+    words = [*words_for(place), "--id", place.own_id("files"), "--json"]
     files = {kind: tmp_path / f"best.{kind}" for kind in ("json", "csv", "parquet")}
     for file in files.values():
         result = shown(command(*words, "--output", str(file)))
@@ -236,19 +236,19 @@ def test_a_job_goes_on_with_the_defaults_that_it_was_admitted_with(
 ) -> None:
     """Another version has another default; what was charged pays for the old one."""
     words = [word for word in words_for(place) if word not in ("--items-per-user", "3")]
-    dies_after_the_charge([*words, "--id", "old"], monkeypatch)
+    dies_after_the_charge([*words, "--id", place.own_id("old")], monkeypatch)
     [charge] = place.charges()
 
     def newer(epsilon: float, delta: float, items_per_user: int = 2) -> Calibrated:
         return calibrate_gaussian_histogram(epsilon, delta, items_per_user)
 
     monkeypatch.setitem(MECHANISMS["histogram"], "gaussian", newer)
-    went_on = shown(command(*words, "--id", "old", "--json"))
+    went_on = shown(command(*words, "--id", place.own_id("old"), "--json"))
     assert went_on.parameters["items_per_user"] == GAUSSIAN_COUNT_ITEMS
     assert place.charges() == [charge]
     assert went_on.cost is not None
     assert went_on.cost.rho == charge.rho
-    fresh = shown(command(*words, "--id", "new", "--json"))
+    fresh = shown(command(*words, "--id", place.own_id("new"), "--json"))
     assert fresh.parameters["items_per_user"] == 2
 
 
@@ -269,7 +269,7 @@ def test_a_job_goes_on_with_the_mechanism_that_it_was_admitted_with(
         "5",
         "--unmetered",
         "--id",
-        "mechanism-old",
+        place.own_id("mechanism-old"),
     ]
     dies_after_the_charge(words, monkeypatch)
     [charge] = place.charges()
@@ -284,7 +284,7 @@ def test_a_job_goes_on_with_the_mechanism_that_it_was_admitted_with(
     other = command(*words, "--alpha", "6")
     assert other.exit_code == 2
     fresh = [word for word in words if word not in ("--alpha", "5")]
-    assert shown(command(*fresh, "--id", "mechanism-new", "--json")).mechanism == "sips"
+    assert shown(command(*fresh, "--id", place.own_id("mechanism-new"), "--json")).mechanism == "sips"
 
 
 class FullDisk(io.BytesIO):
@@ -295,7 +295,7 @@ class FullDisk(io.BytesIO):
 def test_a_disk_that_is_full_after_the_charge_costs_nothing_but_time(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = [*words_for(place), "--id", "full", "--json"]
+    words = [*words_for(place), "--id", place.own_id("full"), "--json"]
     with monkeypatch.context() as patched:
         patched.setattr(rows, "_ROWS_AT_ONCE", 100)
         patched.setattr(rows, "_ROWS_IN_MEMORY", 200)

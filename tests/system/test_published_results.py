@@ -40,11 +40,6 @@ def words_for(place: Place, job: str = "histogram") -> list[str]:
     return [job, *where, "--unmetered", "--json", "--publish"]
 
 
-def own(place: Place, name: str) -> str:
-    """An id that no other test has: all commands share theirs."""
-    return f"{name}-{place.settings.stream[-8:]}"
-
-
 COUNTS = ["--unit", UNIT, "--epsilon", "4", "--items-per-user", "3"]
 
 
@@ -58,7 +53,7 @@ def released(ran: Result) -> JobResult:
 
 
 def test_a_result_is_published_once_however_often_it_is_asked_for(place: Place) -> None:
-    words = [*words_for(place), *COUNTS, "--id", own(place, "may")]
+    words = [*words_for(place), *COUNTS, "--id", place.own_id("may")]
     first = command(*words)
     result = released(first)
     assert f"{place.settings.results} now holds this result" in first.stderr
@@ -66,31 +61,33 @@ def test_a_result_is_published_once_however_often_it_is_asked_for(place: Place) 
     assert released(again) == result
     assert f"{place.settings.results} held this result already" in again.stderr
     [record] = all_records(place.settings.kafka, place.settings.results)
-    assert (record.key, decode_result(record.value or b"")) == (own(place, "may").encode(), result)
+    assert (record.key, decode_result(record.value or b"")) == (place.own_id("may").encode(), result)
     assert result.ts == iso_timestamp(record.timestamp)
     assert len(place.charges()) == 1
 
 
 def test_only_who_asks_for_it_publishes(place: Place) -> None:
-    words = [word for word in [*words_for(place), *COUNTS, "--id", own(place, "may")] if word != "--publish"]
+    words = [
+        word for word in [*words_for(place), *COUNTS, "--id", place.own_id("may")] if word != "--publish"
+    ]
     result = released(command(*words))
     assert place.published() == []
     assert released(command(*words, "--publish")) == result  # what is done can be published later, at no cost
     assert [decode_result(each) for each in place.published()] == [result]
     assert len(place.charges()) == 1
-    dry = command(*words, "--publish", "--id", own(place, "june"), "--dry-run")
+    dry = command(*words, "--publish", "--id", place.own_id("june"), "--dry-run")
     assert dry.exit_code == 0, dry.output
     assert len(place.published()) == 1
 
 
 def test_the_dashboard_shows_it_beside_those_of_the_worker(place: Place, tmp_path: Path) -> None:
     place.answers({"id": "asked", **TOP})
-    result = released(command(*words_for(place), *COUNTS, "--id", own(place, "run")))
+    result = released(command(*words_for(place), *COUNTS, "--id", place.own_id("run")))
     with running(place.settings.kafka, place.settings.stream, tmp_path) as dashboard:
         wait_until(lambda: len(dashboard.get("/api/v1/results")) == 2, dashboard.log.read_text)
         told = {each["id"]: each for each in dashboard.get("/api/v1/results")}
-    run = told[own(place, "run")]
-    assert told.keys() == {"asked", own(place, "run")}
+    run = told[place.own_id("run")]
+    assert told.keys() == {"asked", place.own_id("run")}
     assert run["labels"] == result.labels[:200]
     assert run["counts"] == (result.counts or [])[:200]
     assert run["source"] == place.settings.data_source
@@ -112,7 +109,7 @@ app(sys.argv[1:])
 
 @pytest.mark.parametrize("after", [False, True])
 def test_a_command_that_is_killed_around_publishing_publishes_once(place: Place, after: bool) -> None:
-    words = [*words_for(place), *COUNTS, "--id", own(place, "may")]
+    words = [*words_for(place), *COUNTS, "--id", place.own_id("may")]
     program = DYING.format(after=after)
     killed = subprocess.run(
         [sys.executable, "-c", program, *words],
@@ -131,7 +128,7 @@ def test_a_command_that_is_killed_around_publishing_publishes_once(place: Place,
 def test_a_broker_that_goes_away_before_publishing_costs_nothing_twice(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = [*words_for(place), *COUNTS, "--id", own(place, "may")]
+    words = [*words_for(place), *COUNTS, "--id", place.own_id("may")]
 
     def gone(*_: object) -> bool:
         raise KafkaTimeoutError("gone")
@@ -172,14 +169,14 @@ def test_records_of_strangers_in_the_topic_stop_neither_the_command_nor_the_page
 ) -> None:
     for value in HOSTILE:
         place.write(place.settings.results, value)
-    result = released(command(*words_for(place), *COUNTS, "--id", own(place, "june")))
+    result = released(command(*words_for(place), *COUNTS, "--id", place.own_id("june")))
     with running(place.settings.kafka, place.settings.stream, tmp_path) as dashboard:
         wait_until(
-            lambda: own(place, "june") in [each["id"] for each in dashboard.get("/api/v1/results")],
+            lambda: place.own_id("june") in [each["id"] for each in dashboard.get("/api/v1/results")],
             dashboard.log.read_text,
         )
         told = dashboard.get("/api/v1/results")
-    assert [each["id"] for each in told] == [own(place, "june"), "y", "x"]
+    assert [each["id"] for each in told] == [place.own_id("june"), "y", "x"]
     assert told[0]["labels"] == result.labels[:200]
     assert told[1]["cost"] == {}
 
@@ -189,7 +186,7 @@ def test_a_result_of_another_source_says_whose_budget_paid(place: Place, tmp_pat
     file = tmp_path / "orders.csv"
     file.write_text(teas(other))
     where = ["--file", str(file), "--source", other, "--epsilon", "4", "--unit", "user"]
-    words = [*words_for(place), *where, "--id", own(place, "file")]
+    words = [*words_for(place), *where, "--id", place.own_id("file")]
     registered = command(
         "source", "register", "--file", str(file), "--source", other, "--unit", "user",
         "--kafka", place.settings.kafka, "--redis", place.settings.redis,
@@ -214,7 +211,7 @@ def test_a_topic_that_takes_no_record_of_that_size_is_told_and_gets_it_later(
         try:
             event = [json.dumps({"items": [f"{number:04d}" + "x" * 600]}).encode() for number in range(100)]
             place.feed(event * 30)
-            words = [*words_for(place, "set-union"), *LARGE, "--id", own(place, "many")]
+            words = [*words_for(place, "set-union"), *LARGE, "--id", place.own_id("many")]
             refused = command(*words)
             assert refused.exit_code == 2
             assert "max.message.bytes to 1048588 or more" in refused.stderr
