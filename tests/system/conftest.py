@@ -102,7 +102,10 @@ def redis_url(servers: Servers) -> str:
 
 @pytest.fixture
 def topic_prefix(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A stream name that no other test uses: tests share the servers but never a topic or a Redis key."""
+    """A stream name of this try of this test alone.
+
+    Tests share the servers, but never a topic, a Redis key, the id of a job or the contents of a registered file.
+    """
     test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:60]
     stream = f"{test}-{uuid.uuid4().hex[:8]}"
     yield stream
