@@ -1,6 +1,6 @@
 """The guarantee in one sentence of plain English, wherever people read it."""
 
-from math import ceil, exp, expm1, log
+from math import ceil, exp, expm1, log, log10
 
 UNMETERED = (
     " UNMETERED: the source had no budget when this was charged, so nothing bounds what all releases from it reveal "
@@ -9,6 +9,9 @@ UNMETERED = (
 """Follows the sentence where no budget pays for what is released."""
 
 _LARGEST_SPELT_OUT = 10.0
+_WEAK = 4.0
+"""Docs say the same of an epsilon above this."""
+
 _LEAST_ODDS = 100
 """What happens once in fewer times is no exception."""
 
@@ -33,20 +36,34 @@ factor of e^1 (about 2.7), except with probability 1e-06.'
 def for_viewers(unit: str, epsilon: float, delta: float) -> str:
     """The guarantee for somebody who has never heard of epsilon; `unit` is `event`, `user` or `user-day`.
 
-    It is the definition of differential privacy for one outcome, with the factor rounded up.
+    A bound of e^epsilon on every likelihood ratio moves even odds to e^epsilon : 1 and no further.
 
     >>> for_viewers("event", 2.0, 1e-6)
-    'Noise hides every single event: anything you see here is at most 7.4 times likelier with it than without it, but \
-for a chance of 1 in 1,000,000.'
+    'Each single event is hidden: what is shown here can turn a 50:50 guess about it into about 88:12 at most, except \
+with a chance of 1 in 1,000,000. Someone with many events is not hidden as a person.'
     """
-    whose = _PROTECTED[unit]
-    factor = ceil(exp(min(epsilon, _LARGEST_SPELT_OUT + 10)) * 10) / 10
-    most = f"is at most {factor:,.1f}" if factor < 1_000_000 else "may be more than a million"
-    exception = f", but for a chance of 1 in {1 / delta:,.0f}" if delta else ""
-    return (
-        f"Noise hides every single {whose}: anything you see here {most} times likelier with it than without it"
-        f"{exception}.{of_longer(unit, epsilon, delta)}"
+    whose, guessed, besides = _HIDDEN[unit]
+    exception = f", except with a chance of 1 in {1 / delta:,.0f}" if delta else ""
+    weak = (
+        f" Epsilon {epsilon:g} is high: above 4 the proof means little by itself." if epsilon > _WEAK else ""
     )
+    return (
+        f"{whose}: what is shown here can turn a 50:50 guess about {guessed} into {odds(epsilon)}{exception}.{besides}"
+        f"{of_longer(unit, epsilon, delta)}{weak}"
+    )
+
+
+def odds(epsilon: float) -> str:
+    """What even odds become at most, in percent; the smaller part keeps one digit that is not zero.
+
+    >>> odds(1.0), odds(6.0), odds(20.0)
+    ('about 73:27 at most', 'about 99.8:0.2 at most', 'near certainty')
+    """
+    if epsilon > _LARGEST_SPELT_OUT:
+        return "near certainty"
+    smaller = 100 / (1 + exp(epsilon))
+    digits = max(0, ceil(-log10(smaller)))
+    return f"about {100 - smaller:.{digits}f}:{smaller:.{digits}f} at most"
 
 
 def of_longer(unit: str, epsilon: float, delta: float) -> str:
@@ -107,3 +124,10 @@ _PROTECTED = {
     "user": "user, with all of their events",
     "user-day": "user's day, with all of their events of that day",
 }
+
+_HIDDEN = {
+    "event": ("Each single event is hidden", "it", " Someone with many events is not hidden as a person."),
+    "user": ("Each user is hidden, with all of their events", "them", ""),
+    "user-day": ("Each day of a user is hidden, with all of their events of that day", "it", ""),
+}
+"""Who is hidden, the word for them in a guess about them, and who is not hidden."""

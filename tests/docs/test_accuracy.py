@@ -107,14 +107,14 @@ def test_what_is_said_of_the_rate_test_follows_from_its_tables() -> None:
 
 def test_the_readme_has_its_numbers_from_this_page() -> None:
     last = {tuple(row[:3]): float(row[8]) for row in rows("to 4,146")}
-    labels = (
-        " / ".join(f"{last[epsilon, *contestant]:.0f}" for epsilon in "124")
-        for contestant in (("binary", "kept"), ("blt", "kept"), ("survey", "each-round"))
-    )
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    binary, blt, stated = labels
-    assert f'showing {binary} labels, and {blt} with `mechanism = "blt"`, where' in readme
-    assert f"where the mechanism as the literature states it shows {stated}:" in readme
+    for name, *contestant in (
+        ("the Binary Mechanism as the literature states it", "survey", "each-round"),
+        ('`mechanism = "binary"`', "binary", "kept"),
+        ('`mechanism = "blt"`', "blt", "kept"),
+    ):
+        labels = " | ".join(f"{last[epsilon, *contestant]:.0f}" for epsilon in "124")
+        assert f"| {name} | {labels} |" in readme
 
 
 def test_no_release_differs_with_pruning_and_broken_pruning_would_be_noticed() -> None:

@@ -1,6 +1,8 @@
 """Whoever reads of the guarantee, in a release, a result, a terminal or on the page, reads the same sentence."""
 
 import io
+import re
+from math import exp
 
 import msgspec
 import pytest
@@ -12,7 +14,7 @@ from stream_dp.dashboard.guarantee import guarantee as on_page
 from stream_dp.dashboard.guarantee import protects
 from stream_dp.jobs import mechanisms
 from stream_dp.jobs.result import guarantee
-from stream_dp.privacy.wording import UNMETERED, for_viewers, in_words, unit_in_words
+from stream_dp.privacy.wording import UNMETERED, for_viewers, in_words, odds, unit_in_words
 from tests.example_releases import release
 from tests.jobs.test_request import request_for
 
@@ -64,20 +66,23 @@ def test_terminal_page_calibration_and_result_say_it_with_the_same_words() -> No
     )
 
 
-@pytest.mark.parametrize(
-    ("unit", "epsilon", "delta", "whose", "how", "but"),
-    [
-        ("event", 2.0, 1e-6, "event", "is at most 7.4", ", but for a chance of 1 in 1,000,000"),
-        ("user", 1.0, 0.0, "user, with all of their events", "is at most 2.8", ""),
-        ("event", 30.0, 0.0, "event", "may be more than a million", ""),
-    ],
-)
-def test_everybody_is_told_the_factor_rounded_up(
-    unit: str, epsilon: float, delta: float, whose: str, how: str, but: str
-) -> None:
-    assert for_viewers(unit, epsilon, delta) == (
-        f"Noise hides every single {whose}: anything you see here {how} times likelier with it than without it{but}."
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 2.0, 4.0, 6.0, 10.0])
+def test_the_odds_that_everybody_is_told_are_those_of_the_guarantee(epsilon: float) -> None:
+    larger, smaller = re.findall(r"[\d.]+", odds(epsilon))
+    last_digit = 10.0 ** -len(smaller.partition(".")[2])
+    assert float(larger) + float(smaller) == pytest.approx(100)
+    assert float(smaller) == pytest.approx(100 / (1 + exp(epsilon)), abs=last_digit / 2)
+    assert float(smaller) > 0, "nobody is told that a guess becomes certain"
+
+
+def test_who_is_not_hidden_is_said_beside_who_is() -> None:
+    assert for_viewers("event", 1.0, 0.0) == (
+        "Each single event is hidden: what is shown here can turn a 50:50 guess about it into about 73:27 at most. "
+        "Someone with many events is not hidden as a person."
     )
+    assert "not hidden" not in for_viewers("user", 1.0, 0.0)
+    assert for_viewers("user", 5.0, 0.0).endswith("above 4 the proof means little by itself.")
+    assert "near certainty" in for_viewers("event", 30.0, 0.0)
 
 
 def test_terminal_and_page_tell_everybody_the_same() -> None:

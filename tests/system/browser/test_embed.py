@@ -69,7 +69,7 @@ def test_a_site_that_is_named_shows_the_chart(
         wait_for(browser, lambda: browser.find_element(By.ID, "legend").text.split() == ["milk", "tea"])
         assert browser.find_element(By.ID, "plot").is_displayed()
         assert not browser.find_element(By.ID, "ranking").is_displayed()
-        assert text(browser, "protects").startswith("Noise hides every single event")
+        assert text(browser, "protects").startswith("Each single event is hidden")
         assert complaints_of_axe(browser)[1] == []
         browser.switch_to.default_content()
         browser.execute_script(
