@@ -16,8 +16,9 @@ from rich.table import Table
 
 from benchmarks.noisy_paths import Paths, shown_paths
 from benchmarks.public_logs import Hits, public_logs
-from stream_dp.counters import MECHANISMS, Mechanism
+from stream_dp.counters import MECHANISMS
 from stream_dp.counters.calibration import calibrate
+from stream_dp.counters.registry import Mechanism
 from stream_dp.releases.estimates.showings import Showings
 from stream_dp.releases.estimates.smoothing import Smoother
 from stream_dp.releases.whole import WholeReleases

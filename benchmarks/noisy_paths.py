@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from stream_dp.counters import Mechanism
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.blt_parameters import output_weights
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.honaker import HonakerMechanism
+from stream_dp.counters.registry import Mechanism
 from stream_dp.counters.smooth import SmoothTree, tree_shape
 
 _CELLS_AT_ONCE = 4_000_000

@@ -5,6 +5,7 @@ Nothing outside this package but the command may import this module.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from msgspec import structs
@@ -14,11 +15,11 @@ from stream_dp.audit.exact import guaranteed, worst
 from stream_dp.audit.exact_epochs import Carried, by_admission, by_release, worst_of_both
 from stream_dp.audit.exact_noise import EnumeratedNoise
 from stream_dp.audit.exact_windows import BLOCKS, DELTA, WINDOW, WindowCase, window_cases
+from stream_dp.counters import MECHANISMS
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
-from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
-from stream_dp.counters.smooth import SmoothMechanism
+from stream_dp.counters.registry import COUNTERS
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.engine.released_block import ReleasedBlock
@@ -118,22 +119,16 @@ def _windows() -> Iterator[Case]:
 
 def _correct() -> Iterator[Case]:
     """One item in as many rounds as can be enumerated, and two items of an event or of a user in two rounds."""
-    for rule in RULES:
-        for kind in (BinaryMechanism, SmoothMechanism):
-            yield Case(kind.of(EpochParameters(3, 1, _THRESHOLD_DELTA, rule), 1.0), 1.0)
-        yield Case(HonakerMechanism.of(EpochParameters(2, 1, _THRESHOLD_DELTA, rule), 12.0), 0.5)
-        yield Case(BltMechanism.of(EpochParameters(3, 1, _THRESHOLD_DELTA, rule), 0.5), 1.0)
-        units: tuple[Unit, Unit] = ("event", "user")
+    units: tuple[Unit, Unit] = ("event", "user")
+    kinds = [COUNTERS[name] for name in MECHANISMS]
+    for rule, kind in product(RULES, kinds):
+        rounds, noise, epsilon = kind.enumerated
+        yield Case(kind.of(EpochParameters(rounds, 1, _THRESHOLD_DELTA, rule), noise), epsilon)
         for unit in units:
-            for kind in (BinaryMechanism, SmoothMechanism):
-                yield Case(kind.of(EpochParameters(2, 2, _THRESHOLD_DELTA, rule), 1.0), 1.0, unit)
-            yield Case(HonakerMechanism.of(EpochParameters(2, 2, _THRESHOLD_DELTA, rule), 12.0), 0.5, unit)
-            yield Case(BltMechanism.of(EpochParameters(2, 2, _THRESHOLD_DELTA, rule), 0.5), 1.0, unit)
-        for two_rounds in (
-            BinaryMechanism.of(EpochParameters(2, 1, _THRESHOLD_DELTA, rule), 1.0),
-            BltMechanism.of(EpochParameters(2, 1, _THRESHOLD_DELTA, rule), 0.5),
-        ):
-            yield Case(two_rounds, 1.0, carried=by_release)
+            yield Case(kind.of(EpochParameters(2, 2, _THRESHOLD_DELTA, rule), noise), epsilon, unit)
+        if kind in (BinaryMechanism, BltMechanism):  # one of whole numbers, and one that rounds
+            two_rounds = kind.of(EpochParameters(2, 1, _THRESHOLD_DELTA, rule), noise)
+            yield Case(two_rounds, epsilon, carried=by_release)
 
 
 def _broken() -> Iterator[Case]:

@@ -15,12 +15,12 @@ from stream_dp.audit.bounds import Views
 from stream_dp.audit.examine import LARGER, Pair
 from stream_dp.audit.running_replicas import Releases, Situation, noise_of, replicas
 from stream_dp.audit.running_views import blt_sum, joint, views
-from stream_dp.counters import DISCRETE
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
+from stream_dp.counters.registry import DISCRETE
 from stream_dp.counters.smooth import SmoothMechanism, smooth_tree
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.events.bounding import EventBound
@@ -194,7 +194,8 @@ def open_table(
     claimed = discrete_gaussian_epsilon(sigma_squared, shifts, delta).epsilon
     if isinstance(mechanism, HonakerMechanism):
         return structs.replace(mechanism, deviations=float(_EVERYTHING)), claimed
-    return structs.replace(mechanism, thresholds=(_EVERYTHING,) * len(mechanism.thresholds)), claimed
+    everything = (_EVERYTHING,) * len(mechanism.thresholds)  # type: ignore[attr-defined]  # all others have them
+    return structs.replace(mechanism, thresholds=everything), claimed
 
 
 def open_blt(horizon: int, items: int, epsilon: float, delta: float) -> tuple[BltMechanism, float]:

@@ -14,9 +14,10 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.output import output
 from stream_dp.cli.pictures import check_picture
 from stream_dp.config.settings import Settings
-from stream_dp.counters import DISCRETE, MECHANISMS, WINDOW
+from stream_dp.counters import MECHANISMS, WINDOW
 from stream_dp.counters.calibration import Guarantee, guarantee_of
 from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.registry import DISCRETE
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.planning.comparison import calibrate_each, survey, survey_tau, visibility
 from stream_dp.privacy.wording import MONTH, WEEK, of_longer, of_units

@@ -12,7 +12,7 @@ from rich.table import Table
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.counters import MECHANISMS, WINDOW
-from stream_dp.counters.calibration import LARGEST_HORIZON
+from stream_dp.counters.protocol import LARGEST_HORIZON
 from stream_dp.counters.window import LARGEST_WINDOW
 from stream_dp.planning.costs import MEASURED, MEASUREMENTS, PRUNING_ROUNDS, Costs, measure_costs
 from stream_dp.planning.plan import MOST_SHARDS, Plan, Workload, labels_are_unmet

@@ -8,6 +8,7 @@ from stream_dp.config.connections import KafkaAddress, KafkaSecurity, RedisAddre
 from stream_dp.config.days import Days, UnknownZone
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.secret import SettingsError
+from stream_dp.counters import MECHANISMS, WINDOW
 
 __all__ = ["PRIVACY", "Settings", "SettingsError"]
 
@@ -49,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     unmetered: bool = False
     unit: Literal["event", "user", "user-day"] = "event"
     time_zone: str = "UTC"
-    mechanism: Literal["binary", "honaker", "smooth", "blt", "window"] = "binary"
+    mechanism: str = "binary"
     epsilon: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     delta: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 1e-6
     horizon: _Positive = 65_535
@@ -115,6 +116,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 'pruning_rounds = 0, or rounds = "per-event" or "every-N"'
             )
 
+        if self.mechanism not in (*MECHANISMS, WINDOW):
+            known = ", ".join((*MECHANISMS, WINDOW))
+            raise SettingsError(f"mechanism must be one of {known}, not {self.mechanism[:60]!r}")
         self._check_days()
         self._check_window()
         if self.unit == "event" and self.mapping is not None and self.mapping.partitioner is not None:

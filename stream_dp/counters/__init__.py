@@ -1,23 +1,20 @@
-"""Continual counters behind one protocol (protocol.py), chosen by the setting `mechanism`."""
+"""Continual counters behind one protocol (protocol.py), chosen by the setting `mechanism`.
 
-from stream_dp.counters.binary import BinaryMechanism
-from stream_dp.counters.blt import BltMechanism
-from stream_dp.counters.honaker import HonakerMechanism
-from stream_dp.counters.smooth import SmoothMechanism
-from stream_dp.counters.window import WindowMechanism
+This is the list of them, and each declares itself: the class of that name, in the module of the setting's name, says
+how it is calibrated, what it charges, whom it can protect, how its noise moves, and what the audit enumerates.
+Nothing is imported here, so settings know the names without loading numpy.
+"""
 
-Mechanism = BinaryMechanism | HonakerMechanism | SmoothMechanism | BltMechanism | WindowMechanism
-"""A calibrated counter of any kind, as an epoch keeps it."""
-
-DISCRETE: dict[str, type[BinaryMechanism] | type[HonakerMechanism] | type[SmoothMechanism]] = {
-    "binary": BinaryMechanism,
-    "honaker": HonakerMechanism,
-    "smooth": SmoothMechanism,
+RUNNING = {
+    "binary": "BinaryMechanism",
+    "honaker": "HonakerMechanism",
+    "smooth": "SmoothMechanism",
+    "blt": "BltMechanism",
 }
-"""By name, those whose noise hides unit shifts of discrete Gaussians."""
+"""Those that count since an epoch's first round, up to a horizon."""
 
-MECHANISMS = (*DISCRETE, "blt")
-"""The names of all that count since an epoch's first round, up to a horizon."""
+MECHANISMS = tuple(RUNNING)
+"""Their names."""
 
 WINDOW = "window"
 """The name of the one that counts the last rounds, for ever."""

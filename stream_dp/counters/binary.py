@@ -11,16 +11,14 @@ Why it is private: docs/guarantee.md.
 """
 
 from dataclasses import asdict
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.escapes import equal_share, level_shares
-from stream_dp.counters.protocol import EpochParameters
-from stream_dp.counters.tree import TreeCounter
-from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
-from stream_dp.privacy.keyed_noise import KeyedNoise
+from stream_dp.counters.protocol import Enumerated, EpochParameters
+from stream_dp.counters.tree_mechanism import TreeMechanism
 from stream_dp.privacy.thresholds import sum_tail_threshold
 
 
@@ -52,13 +50,23 @@ class DyadicTree:
         """log2 of the number of rounds that `node` covers."""
         return (node & -node).bit_length() - 1
 
+    def shared_nodes(self, earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How many nodes two prefixes have in common: those of their common leading bits."""
+        below = shared_bits(earlier, later)
+        return np.bitwise_count(earlier >> below << below).astype(np.float64)
+
+
+def shared_bits(earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.int32]:
+    """How many of the lowest bits are not a common beginning of both: their highest differing bit and all below."""
+    return np.frexp((earlier ^ later).astype(np.float64))[1]
+
 
 def levels(horizon: int) -> int:
     """The most nodes of a horizon that hold one round: what one event can touch, per item."""
     return horizon.bit_length()
 
 
-class BinaryMechanism(DiscreteCounter, frozen=True, tag="binary"):
+class BinaryMechanism(TreeMechanism, frozen=True, tag="binary"):
     """The Binary Mechanism with its noise and thresholds fixed.
 
     A label is shown by a noisy count of at least `thresholds[m - 1]` in a round whose prefix is the union of m nodes.
@@ -67,6 +75,20 @@ class BinaryMechanism(DiscreteCounter, frozen=True, tag="binary"):
 
     thresholds: tuple[int, ...]
     thresholds_by_level: tuple[tuple[int, ...], ...] = ()
+
+    by_level: ClassVar[bool] = True
+    golden_digest: ClassVar[str] = "52a0180f3c10f443fa9aa9569017fc16"
+    enumerated: ClassVar[Enumerated] = Enumerated(rounds=3, noise=1.0, epsilon=1.0)
+
+    @classmethod
+    def tree(cls, horizon: int) -> DyadicTree:
+        """See `TreeMechanism.tree`."""
+        return DyadicTree()
+
+    @classmethod
+    def most_nodes(cls, horizon: int) -> int:
+        """See `TreeMechanism.most_nodes`."""
+        return levels(horizon)
 
     @classmethod
     def of(cls, parameters: EpochParameters, sigma_squared: float) -> "BinaryMechanism":
@@ -95,18 +117,6 @@ class BinaryMechanism(DiscreteCounter, frozen=True, tag="binary"):
         for row, thresholds in zip(table, self.thresholds_by_level, strict=True):
             row[: len(thresholds)] = thresholds
         return table[np.bitwise_count((rounds & -rounds) - 1), nodes]
-
-    def sds(self, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The standard deviation of every count released in each of `rounds`."""
-        return np.sqrt(np.bitwise_count(rounds) * variance(self.sigma_squared))
-
-    def drifts(self, start: int, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See `CalibratedCounter.drifts`: the nodes by which two prefixes differ, where the block is aligned."""
-        return np.sqrt(np.bitwise_count(rounds ^ start) * variance(self.sigma_squared))
-
-    def counter(self, noise: KeyedNoise) -> TreeCounter:
-        """A counter at round 0, without labels."""
-        return TreeCounter(DyadicTree(), noise, DiscreteGaussian(self.sigma_squared))
 
 
 def _thresholds(sigma_squared: float, most_nodes: int, share: float) -> tuple[int, ...]:

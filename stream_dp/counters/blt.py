@@ -49,7 +49,7 @@ are kept.
 
 from dataclasses import asdict
 from math import sqrt
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,10 +58,12 @@ from scipy.special import ndtr, ndtri
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights, squared_sensitivity
 from stream_dp.counters.blt_variances import growth_variances, row_variances
 from stream_dp.counters.escapes import equal_share
-from stream_dp.counters.protocol import EpochParameters, RunningCounter
+from stream_dp.counters.noise_shape import Covariances, NoiseShape, Step
+from stream_dp.counters.protocol import Enumerated, EpochParameters, Promise, RunningCounter
 from stream_dp.errors import needs_extra
+from stream_dp.privacy.accounting import gaussian_rho
 from stream_dp.privacy.gaussian_cells import DRAW_DISTANCE, DRAW_ERROR, LARGEST_DRAW, missing_chance
-from stream_dp.privacy.keyed_noise import KeyedNoise
+from stream_dp.privacy.keyed_noise import KeyedNoise, collision_probability
 from stream_dp.privacy.loss import Loss, gaussian
 
 if TYPE_CHECKING:
@@ -88,6 +90,11 @@ class BltMechanism(RunningCounter, frozen=True, tag="blt"):
     theta_gaps: tuple[float, ...]
     hat_gaps: tuple[float, ...]
 
+    rounding: ClassVar[float] = 1 / 12
+    numerical_share: ClassVar[float] = NUMERICAL_SHARE
+    golden_digest: ClassVar[str] = "aed77b11212407914f960d6586521425"
+    enumerated: ClassVar[Enumerated] = Enumerated(rounds=3, noise=0.5, epsilon=1.0)
+
     @classmethod
     def of(cls, parameters: EpochParameters, rho: float, gaps: Gaps | None = None) -> Self:
         """The least noise that costs at most `rho`; `gaps`: None for the best poles of the horizon.
@@ -104,6 +111,45 @@ class BltMechanism(RunningCounter, frozen=True, tag="blt"):
             theta_gaps=gaps.theta,
             hat_gaps=gaps.hat,
         )
+
+    @classmethod
+    def calibrated(cls, parameters: EpochParameters, promise: Promise) -> tuple[Self, str]:
+        """The conversion of rho to (epsilon, delta) is that of a single Gaussian."""
+        found = cls.of(parameters, gaussian_rho(promise.epsilon, promise.noise_delta))
+        found.require_exact(promise)
+        return found, "exact"
+
+    @classmethod
+    def coupling_delta(cls, size: int, items_per_event: int) -> float:
+        """A draw takes two blocks of bits, and an event touches all rounds after it."""
+        return collision_probability(items_per_event * 2 * size)
+
+    @classmethod
+    def noise_shape(cls, horizon: int) -> NoiseShape:
+        """See `CalibratedCounter.noise_shape`."""
+        return NoiseShape(_covariances(best_gaps(horizon)))
+
+    @classmethod
+    def noise_state(cls, horizon: int) -> "ToeplitzState":
+        """See `CalibratedCounter.noise_state`."""
+        return ToeplitzState(best_gaps(horizon))
+
+    @classmethod
+    def golden(cls, horizon: int) -> "BltMechanism":
+        """With so much noise that the integers show 24 bits beyond those that a count would."""
+        poles = (0.001, 0.03125, 0.25), (0.015625, 0.09375, 0.75)
+        return BltMechanism(horizon, 1, 2.0**24, 1e-6, 5.0, 2.4, *poles)
+
+    def require_exact(self, promise: Promise, name: str = "blt", size_name: str = "horizon") -> None:
+        """Raise ValueError where the noise is too large, or not computed exactly enough, for the promise."""
+        promise.require_variance(self.draw_sd**2)
+        needed = self.failure_probability / NUMERICAL_SHARE
+        if needed > promise.delta:
+            raise ValueError(
+                f"{name} computes its noise exactly enough for a delta of at least {needed:.2g} here, not "
+                f"{promise.delta:g}: raise delta, lower epsilon, {size_name} or {promise.items_name}, or choose "
+                "another mechanism"
+            )
 
     @property
     def gaps(self) -> Gaps:
@@ -173,3 +219,39 @@ def _power_sums(gaps: NDArray[np.float64], terms: int) -> NDArray[np.float64]:
     """The sum of (1 - gap)^k over k < `terms`, for each gap."""
     decayed = -np.expm1(terms * np.log1p(-gaps))
     return np.where(gaps > 0, decayed / np.where(gaps > 0, gaps, 1.0), float(terms))
+
+
+def _covariances(gaps: Gaps) -> Covariances:
+    """Of the noise in two rounds, one draw of variance 1."""
+    gap = np.array(gaps.poles)
+    weights = np.array([float(weight) for weight in output_weights(gaps)])
+    pairs = gap + gap[:, None] - gap * gap[:, None]  # 1 - p_a p_b
+
+    def covariances(earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.float64]:
+        rounds, lags = np.broadcast_arrays(earlier, later - earlier)
+        total = np.zeros(rounds.shape)
+        for b, log_pole in enumerate(np.log1p(-gap)):
+            sums = np.zeros(rounds.shape)
+            for a, product in enumerate(pairs[b]):
+                powers = -np.expm1(rounds * np.log1p(-product)) / product if product else rounds
+                sums += weights[a] * powers
+            total += weights[b] * np.exp(lags * log_pole) * sums
+        return total
+
+    return covariances
+
+
+class ToeplitzState:
+    """One number a pole: U_a(t) = p_a U_a(t-1) + z_t."""
+
+    def __init__(self, gaps: Gaps) -> None:
+        gap = np.array(gaps.poles)
+        self._logs = np.log1p(-gap)
+        self._products = gap + gap[:, None] - gap * gap[:, None]
+        self.weights = np.array([float(weight) for weight in output_weights(gaps)])
+
+    def step(self, before: int, after: int) -> Step:
+        rounds = after - before
+        with np.errstate(invalid="ignore", divide="ignore"):
+            sums = -np.expm1(rounds * (self._logs + self._logs[:, None])) / self._products
+        return Step(np.diag(np.exp(rounds * self._logs)), np.where(self._products > 0, sums, float(rounds)))

@@ -6,9 +6,16 @@ for each item of an event.
 
 from typing import ClassVar, Self
 
-from stream_dp.counters.protocol import EpochParameters, RunningCounter
+from stream_dp.counters.protocol import EpochParameters, Promise, RunningCounter
+from stream_dp.privacy.accounting import discrete_gaussian_epsilon, discrete_gaussian_sigma_squared
 from stream_dp.privacy.discrete_gaussian import LEAST_SIGMA_SQUARED
+from stream_dp.privacy.keyed_noise import collision_probability
 from stream_dp.privacy.loss import Loss, discrete_gaussian
+
+_DRAW_DISTANCE = 2.0**-100
+"""At most this chance that a draw is not discrete Gaussian, by either log: see privacy/discrete_gaussian.py."""
+
+_GOLDEN_SIGMA_SQUARED = 1000.25
 
 
 class DiscreteCounter(RunningCounter, frozen=True):
@@ -24,9 +31,31 @@ class DiscreteCounter(RunningCounter, frozen=True):
     """How many draws of one label a round takes, on average."""
 
     @classmethod
-    def of(cls, parameters: EpochParameters, sigma_squared: float) -> Self:
-        """Compute the thresholds for sums that each carry one draw of N_Z(0, sigma_squared)."""
-        raise NotImplementedError
+    def calibrated(cls, parameters: EpochParameters, promise: Promise) -> tuple[Self, str]:
+        """The least sigma squared, by the exact divergence of as many unit shifts as one unit makes."""
+        shifts = parameters.items_per_event * cls.nodes_per_event(parameters.horizon)
+        sigma_squared = discrete_gaussian_sigma_squared(promise.epsilon, promise.noise_delta, shifts)
+        promise.require_variance(sigma_squared)
+        found = cls.of(parameters, max(sigma_squared, cls.least_sigma_squared))
+        conversion = discrete_gaussian_epsilon(found.sigma_squared, shifts, promise.noise_delta)
+        return found, conversion.method
+
+    @classmethod
+    def coupling_delta(cls, size: int, items_per_event: int) -> float:
+        """Of what is charged for a draw, its table needs a quarter at most.
+
+        If one draw stands for several (privacy/wide_gaussian.py), what that adds is less than 1e-33 for each of them,
+        and the rest covers it.
+        """
+        starts = cls.start_draws(size)
+        of_label = cls.draws_per_round * size + starts
+        coincide = collision_probability(items_per_event * (size.bit_length() + starts))
+        return items_per_event * of_label * _DRAW_DISTANCE + coincide
+
+    @classmethod
+    def golden(cls, horizon: int) -> Self:
+        """See `CalibratedCounter.golden`."""
+        return cls.of(EpochParameters(horizon, 1, 1e-6), _GOLDEN_SIGMA_SQUARED)
 
     @staticmethod
     def nodes_per_event(horizon: int) -> int:

@@ -11,12 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from stream_dp.counters import Mechanism
-from stream_dp.counters.binary import BinaryMechanism
-from stream_dp.counters.blt import BltMechanism
-from stream_dp.counters.honaker import HonakerMechanism
-from stream_dp.counters.protocol import Hits
-from stream_dp.counters.smooth import SmoothMechanism
+from stream_dp.counters.protocol import CalibratedCounter, Hits
+from stream_dp.counters.registry import kind_of
 from stream_dp.privacy.keyed_noise import (
     EMPTY_HISTORY,
     KEY_BYTES,
@@ -28,42 +24,24 @@ from stream_dp.privacy.keyed_noise import (
 
 _HORIZON, _LABELS, _ROUNDS = 63, 64, 48
 _BLOCK = range(16, 32)  # the rounds that labels skip follow the first of these
-_SIGMA_SQUARED = 1000.25
 _NO_HITS = Hits(np.empty(0, np.int64), np.empty(0, np.int64))
 _NOBODY_NEW = np.empty(0, np.int64)
-
-_MECHANISMS: dict[str, Mechanism] = {
-    "binary": BinaryMechanism(_HORIZON, 1, _SIGMA_SQUARED, 1e-6, ()),
-    "honaker": HonakerMechanism(_HORIZON, 1, _SIGMA_SQUARED, 1e-6, 5.0, 5.0),
-    "smooth": SmoothMechanism(_HORIZON, 1, _SIGMA_SQUARED, 1e-6, 4, 4, ()),
-    # So much noise that the integers show 24 bits beyond those that a count would.
-    "blt": BltMechanism(
-        _HORIZON, 1, 2.0**24, 1e-6, 5.0, 2.4, (0.001, 0.03125, 0.25), (0.015625, 0.09375, 0.75)
-    ),
-}
-
-_GOLDEN = {
-    "binary": "52a0180f3c10f443fa9aa9569017fc16",
-    "honaker": "72c730f284281b5053350004aaee74b0",
-    "smooth": "8f69c81b25796669482613613a992d4e",
-    "blt": "aed77b11212407914f960d6586521425",
-}
 
 
 @cache
 def check_golden_noise(mechanism: str) -> None:
     """Raise `WrongNoise` where the counter of this name draws other noise here than it should."""
-    counter = "blt" if mechanism == "window" else mechanism  # a window is made of blocks of it
-    digest = _digest(_MECHANISMS[counter])
-    if digest != _GOLDEN[counter]:
+    kind = kind_of(mechanism)
+    digest = _digest(kind.golden(_HORIZON))
+    if digest != kind.golden_digest:
         raise WrongNoise(
             f"this machine draws noise of the mechanism {mechanism!r} that differs from the golden draw of noise "
-            f"version {NOISE_VERSION} ({digest} instead of {_GOLDEN[counter]}): the noise would not be the same "
+            f"version {NOISE_VERSION} ({digest} instead of {kind.golden_digest}): the noise would not be the same "
             "after a restart elsewhere, so nothing is released; check the numba, cryptography and numpy packages"
         )
 
 
-def _digest(mechanism: Mechanism) -> str:
+def _digest(mechanism: CalibratedCounter) -> str:
     noise = KeyedNoise(bytes(range(KEY_BYTES)), "golden", bytes(NONCE_BYTES))
     ids = noise.label_ids(b"%d" % i for i in range(_LABELS))
     heads = [EMPTY_HISTORY]

@@ -48,10 +48,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from stream_dp.counters.binary import chain, levels
+from stream_dp.counters.binary import chain, levels, shared_bits
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.escapes import equal_share, level_shares
-from stream_dp.counters.protocol import Column, CounterState, EpochParameters, Hits, grown
+from stream_dp.counters.noise_shape import Matrix, NoiseShape, Step
+from stream_dp.counters.protocol import Column, CounterState, Enumerated, EpochParameters, Hits, grown
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.privacy.wide_gaussian import LEAST_SIGMA_SQUARED, square_factors
@@ -83,6 +84,9 @@ class HonakerMechanism(DiscreteCounter, frozen=True, tag="honaker"):
 
     least_sigma_squared: ClassVar[float] = LEAST_SIGMA_SQUARED
     draws_per_round: ClassVar[int] = 2
+    rounding: ClassVar[float] = 1 / 12
+    golden_digest: ClassVar[str] = "72c730f284281b5053350004aaee74b0"
+    enumerated: ClassVar[Enumerated] = Enumerated(rounds=2, noise=12.0, epsilon=0.5)
 
     @classmethod
     def of(cls, parameters: EpochParameters, sigma_squared: float) -> "HonakerMechanism":
@@ -111,6 +115,14 @@ class HonakerMechanism(DiscreteCounter, frozen=True, tag="honaker"):
     def start_draws(horizon: int) -> int:
         """At most so many draws does a label take in the round where it starts: 2 k + 8 for a node of level k."""
         return levels(horizon) * (levels(horizon) + 8)
+
+    @classmethod
+    def noise_shape(cls, horizon: int) -> NoiseShape:
+        return NoiseShape(_covariances, tuple(level_shares(EpochParameters(horizon, 1, 1.0))))
+
+    @classmethod
+    def noise_state(cls, horizon: int) -> "HonakerState":
+        return HonakerState(horizon)
 
     def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
         """The least noisy count by which a label is shown in each of `rounds`."""
@@ -170,6 +182,17 @@ def _chain_sums(rounds: NDArray[np.int64], levels_: int) -> NDArray[np.float64]:
     terms = np.stack([2.0**level / divisors, divisors**-2.0], axis=1)
     bits = (rounds[:, None] >> level) & 1
     return bits.astype(np.float64) @ (np.ceil(terms * 2.0**40) * 2.0**-40)
+
+
+def _covariances(earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.float64]:
+    """As of the Binary Mechanism, with 2^k / M_k for a node of level k; where the later round has a node of level k
+    that the earlier one is inside of, each of the earlier one's parts of level j adds 2^j / M_k.
+    """
+    below = shared_bits(earlier, later)
+    common, level = earlier >> below << below, np.arange(25)
+    bits = ((common[..., np.newaxis] >> level) & 1).astype(np.float64)
+    nodes: NDArray[np.float64] = bits @ (2.0**level / (2.0 ** (level + 1) - 1))
+    return nodes + (earlier - common) / np.maximum(2.0**below - 1, 1)
 
 
 @dataclass
@@ -345,3 +368,32 @@ def _fixed_point(scaled: NDArray[np.int64], level: int) -> NDArray[np.int64]:
     fixed += divisor >> 1
     fixed //= divisor
     return fixed
+
+
+class HonakerState:
+    """One number a level: the estimate F_k / M_k of its live node, in which those of merged nodes go on."""
+
+    def __init__(self, horizon: int) -> None:
+        self._levels = horizon.bit_length()
+        self.weights = np.ones(self._levels)
+        self._divisors = 2.0 ** (np.arange(self._levels) + 1) - 1
+
+    def step(self, before: int, after: int) -> Step:
+        kept, fresh = np.eye(self._levels), np.zeros((self._levels, self._levels))
+        while before < after:
+            size = (after - before).bit_length() - 1
+            if before:
+                size = min(size, (before & -before).bit_length() - 1)
+            before += 1 << size
+            merge, variance = self._merge(size, (before & -before).bit_length() - 1)
+            kept, fresh = merge @ kept, merge @ fresh @ merge.T + variance
+        return Step(kept, fresh)
+
+    def _merge(self, size: int, top: int) -> tuple[Matrix, Matrix]:
+        """Add a whole node of level `size`, which completes those up to `top`: see `counters/honaker.py`."""
+        merge, variance = np.eye(self._levels), np.zeros((self._levels, self._levels))
+        merge[: top + 1] = 0
+        merge[top, size:top] = self._divisors[size:top] / self._divisors[top]
+        own = sum(4.0**level for level in range(size + 1, top + 1))
+        variance[top, top] = (2.0**size * self._divisors[size] + own) / self._divisors[top] ** 2
+        return merge, variance

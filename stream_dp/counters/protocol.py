@@ -4,17 +4,23 @@ A mechanism is a frozen set of numbers: the noise and the thresholds of one epoc
 labels at once and turns rounds into noise.  A counter never sees a label's text and never reads a clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.counters.noise_shape import NoiseShape, NoiseState
+from stream_dp.privacy.charge import Unit
+from stream_dp.privacy.discrete_gaussian import LARGEST_SIGMA_SQUARED
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.privacy.loss import Loss
 from stream_dp.privacy.shown import Shown
+
+LARGEST_HORIZON = 2**24
 
 
 class Hits(NamedTuple):
@@ -133,6 +139,45 @@ class EpochParameters:
     shown: Shown = "each-round"
 
 
+@dataclass(frozen=True)
+class Promise:
+    """What a counter is calibrated to: (`epsilon`, `delta`) for one `unit`, over all its rounds together.
+
+    `noise_delta`: the part of delta that is left for the noise, beside thresholds and computation.
+    """
+
+    unit: Unit
+    epsilon: float
+    delta: float
+    noise_delta: float
+
+    @property
+    def items_name(self) -> str:
+        """The setting that bounds what one unit brings."""
+        return items_name(self.unit)
+
+    def require_variance(self, sigma_squared: float) -> None:
+        """Raise ValueError for more noise than any count could stand out from."""
+        if sigma_squared > LARGEST_SIGMA_SQUARED:
+            raise ValueError(
+                f"this guarantee needs noise of variance {sigma_squared:g}, more than any count could stand out from: "
+                f"raise epsilon or delta, or lower horizon or {self.items_name}"
+            )
+
+
+def items_name(unit: Unit) -> str:
+    """The setting that bounds what one unit brings."""
+    return "items_per_event" if unit == "event" else "items_per_user"
+
+
+class Enumerated(NamedTuple):
+    """What `stream-dp audit --exact` enumerates of a counter: so many rounds, with `of(..., noise)`, at `epsilon`."""
+
+    rounds: int
+    noise: float
+    epsilon: float
+
+
 class _Rule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """`shown`: which labels a round shows."""
 
@@ -142,8 +187,63 @@ class _Rule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class CalibratedCounter(_Rule, frozen=True, omit_defaults=True):
     """A counter's noise and thresholds, frozen for an epoch; `name` is its tag.
 
-    A field with a default is not written down while it has that value: see `Epoch.fingerprint`.
+    A field with a default is not written down while it has that value: see `Epoch.fingerprint`.  The class variables
+    and class methods are the counter's declaration: settings, calibration, planning, readers of releases, the start of
+    a worker, the audit and the tests ask nothing else of it.
     """
+
+    size_name: ClassVar[str] = "horizon"
+    """The setting that says for how many rounds it is calibrated."""
+
+    largest_size: ClassVar[int] = LARGEST_HORIZON
+    """The most rounds that it can be calibrated for."""
+
+    refused_units: ClassVar[Mapping[Unit, str]] = MappingProxyType({})
+    """The units that it cannot protect, and why, in a sentence."""
+
+    rounding: ClassVar[float] = 0.0
+    """The variance that rounding adds to each count, where draws are no whole numbers."""
+
+    numerical_share: ClassVar[float] = 0.0
+    """The part of delta that pays for computed noise that is not the exact one."""
+
+    golden_digest: ClassVar[str]
+    """What golden.py computes of `golden`."""
+
+    enumerated: ClassVar[Enumerated]
+
+    @classmethod
+    def of(cls, parameters: EpochParameters, noise: float) -> Self:
+        """The counter with its thresholds, for noise of this size."""
+        raise NotImplementedError
+
+    @classmethod
+    def calibrated(cls, parameters: EpochParameters, promise: Promise) -> tuple[Self, str]:
+        """The counter with the least noise that keeps the promise, and the name of the bound that says so.
+
+        Raises ValueError where none can.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def coupling_delta(cls, size: int, items_per_event: int) -> float:
+        """What it costs that draws do not have their exact law, and that few of them may coincide."""
+        raise NotImplementedError
+
+    @classmethod
+    def noise_shape(cls, horizon: int) -> NoiseShape:
+        """How the noise of two rounds is correlated, for readers, who know the horizon."""
+        raise NotImplementedError
+
+    @classmethod
+    def noise_state(cls, horizon: int) -> NoiseState:
+        """How the noise moves from one round to the next, for readers, who know the horizon."""
+        raise NotImplementedError
+
+    @classmethod
+    def golden(cls, horizon: int) -> "CalibratedCounter":
+        """The counter that draws the golden noise: computed from literals only."""
+        raise NotImplementedError
 
     @property
     def horizon(self) -> int:

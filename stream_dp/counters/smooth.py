@@ -34,16 +34,14 @@ from bisect import bisect_right
 from dataclasses import asdict
 from functools import lru_cache
 from math import comb
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.escapes import equal_share
-from stream_dp.counters.protocol import EpochParameters
-from stream_dp.counters.tree import TreeCounter
-from stream_dp.privacy.discrete_gaussian import DiscreteGaussian, variance
-from stream_dp.privacy.keyed_noise import KeyedNoise
+from stream_dp.counters.protocol import Enumerated, EpochParameters
+from stream_dp.counters.tree_mechanism import TreeMechanism
 from stream_dp.privacy.thresholds import sum_tail_threshold
 
 
@@ -134,7 +132,7 @@ def smooth_tree(ones: int, zeros: int) -> SmoothTree:
     return SmoothTree(ones, zeros)
 
 
-class SmoothMechanism(DiscreteCounter, frozen=True, tag="smooth"):
+class SmoothMechanism(TreeMechanism, frozen=True, tag="smooth"):
     """The smooth binary counter with its noise and thresholds fixed.
 
     A leaf has `ones` and `zeros`; `thresholds[m - 1]` is the least noisy count released in a round whose prefix is the
@@ -144,6 +142,19 @@ class SmoothMechanism(DiscreteCounter, frozen=True, tag="smooth"):
     ones: int
     zeros: int
     thresholds: tuple[int, ...]
+
+    golden_digest: ClassVar[str] = "8f69c81b25796669482613613a992d4e"
+    enumerated: ClassVar[Enumerated] = Enumerated(rounds=3, noise=1.0, epsilon=1.0)
+
+    @classmethod
+    def tree(cls, horizon: int) -> SmoothTree:
+        """See `TreeMechanism.tree`."""
+        return smooth_tree(*tree_shape(horizon))
+
+    @classmethod
+    def most_nodes(cls, horizon: int) -> int:
+        """See `TreeMechanism.most_nodes`."""
+        return tree_shape(horizon)[0]
 
     @classmethod
     def of(cls, parameters: EpochParameters, sigma_squared: float) -> "SmoothMechanism":
@@ -162,21 +173,4 @@ class SmoothMechanism(DiscreteCounter, frozen=True, tag="smooth"):
 
     def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
         """The least noisy count that is released in each of `rounds`."""
-        return np.array(self.thresholds, np.int32)[
-            smooth_tree(self.ones, self.zeros).prefix_nodes(rounds) - 1
-        ]
-
-    def sds(self, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The standard deviation of every count released in each of `rounds`."""
-        return np.sqrt(smooth_tree(self.ones, self.zeros).prefix_nodes(rounds) * variance(self.sigma_squared))
-
-    def drifts(self, start: int, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See `CalibratedCounter.drifts`: the nodes by which two prefixes differ."""
-        tree = smooth_tree(self.ones, self.zeros)
-        before = set(tree.chain(start))
-        nodes = [len(before.symmetric_difference(tree.chain(last))) for last in rounds.tolist()]
-        return np.sqrt(np.array(nodes) * variance(self.sigma_squared))
-
-    def counter(self, noise: KeyedNoise) -> TreeCounter:
-        """A counter at round 0, without labels."""
-        return TreeCounter(smooth_tree(self.ones, self.zeros), noise, DiscreteGaussian(self.sigma_squared))
+        return np.array(self.thresholds, np.int32)[self.nodes(rounds) - 1]

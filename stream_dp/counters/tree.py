@@ -40,6 +40,10 @@ class Tree(Protocol):
         """The column that `node` is kept in: no two nodes of one chain share it."""
         ...
 
+    def shared_nodes(self, earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How many nodes the prefixes of two rounds have in common, which begin alike and never meet again."""
+        ...
+
 
 @dataclass
 class Node:

@@ -20,17 +20,23 @@ next block on nothing of the event is tested.  A window count tested in place of
 already, and whoever knows it chooses the moment: no such bound holds.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from math import sqrt
-from typing import TYPE_CHECKING, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.counters import WINDOW
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.blt_variances import growth_variances, row_variances
-from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
+from stream_dp.counters.protocol import CalibratedCounter, EpochParameters, Promise
 from stream_dp.counters.window_poles import best_window_gaps
+from stream_dp.privacy.accounting import gaussian_rho
+from stream_dp.privacy.charge import Unit
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.privacy.loss import Loss
 from stream_dp.privacy.shown import Shown
@@ -43,6 +49,11 @@ ENDLESS = 2**53
 """More rounds than any stream has, and still a number that every reader of JSON knows: 285,000 years of a round a
 millisecond."""
 
+NO_USERS = (
+    'a user would be in every window that a stream ever shows: mechanism = "window" takes unit = "event" or '
+    'unit = "user-day"'
+)
+
 _ROUNDING = 1 / 12
 
 
@@ -52,13 +63,37 @@ class WindowMechanism(CalibratedCounter, frozen=True, kw_only=True, tag="window"
     block: BltMechanism
     shown: Shown = "window"
 
+    size_name: ClassVar[str] = "window"
+    largest_size: ClassVar[int] = LARGEST_WINDOW
+    refused_units: ClassVar[Mapping[Unit, str]] = MappingProxyType({"user": NO_USERS})
+    numerical_share: ClassVar[float] = BltMechanism.numerical_share
+    golden_digest: ClassVar[str] = BltMechanism.golden_digest
+
     @classmethod
     def of(cls, parameters: EpochParameters, rho: float) -> Self:
         """The poles that make windows best, and the least noise for which a block costs at most `rho`.
 
-        The horizon of `parameters` is the window.
+        The horizon of `parameters` is the window, and each round shows its own labels.
         """
-        return cls(block=BltMechanism.of(parameters, rho, best_window_gaps(parameters.horizon)))
+        each = replace(parameters, shown="each-round")
+        return cls(block=BltMechanism.of(each, rho, best_window_gaps(parameters.horizon)))
+
+    @classmethod
+    def calibrated(cls, parameters: EpochParameters, promise: Promise) -> tuple[Self, str]:
+        """As of one block, since no event is in two."""
+        found = cls.of(parameters, gaussian_rho(promise.epsilon, promise.noise_delta))
+        found.block.require_exact(promise, WINDOW, cls.size_name)
+        return found, "exact"
+
+    @classmethod
+    def coupling_delta(cls, size: int, items_per_event: int) -> float:
+        """An event touches the rounds of its block that come after it."""
+        return BltMechanism.coupling_delta(size, items_per_event)
+
+    @classmethod
+    def golden(cls, horizon: int) -> BltMechanism:
+        """Windows are made of blocks of it."""
+        return BltMechanism.golden(horizon)
 
     @property
     def window(self) -> int:

@@ -8,9 +8,9 @@ import msgspec
 
 from stream_dp.config.days import Days, days_of
 from stream_dp.config.settings import Settings
-from stream_dp.counters import Mechanism
 from stream_dp.counters.calibration import Guarantee, calibrate
 from stream_dp.counters.golden import check_golden_noise
+from stream_dp.counters.registry import Mechanism
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels, read_list
 from stream_dp.engine.noise_table import Pruning

@@ -18,7 +18,7 @@ from stream_dp.barriers.topic import needs_barriers
 from stream_dp.config.days import days_of
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import clock
-from stream_dp.counters.calibration import LARGEST_HORIZON
+from stream_dp.counters.protocol import LARGEST_HORIZON
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.engine.histogram import HistogramState
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels, read_list

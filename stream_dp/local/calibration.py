@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from stream_dp.counters import Mechanism
 from stream_dp.counters.calibration import Guarantee
 from stream_dp.counters.calibration import calibrate as calibrated
+from stream_dp.counters.registry import Mechanism
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.errors import Refused
 from stream_dp.local.settings import Source, local_settings

@@ -14,8 +14,9 @@ from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
 from stream_dp.cli.calibrate_plot import octaves
-from stream_dp.counters import DISCRETE, MECHANISMS
+from stream_dp.counters import MECHANISMS
 from stream_dp.counters.calibration import calibrate
+from stream_dp.counters.registry import DISCRETE
 from stream_dp.privacy.wording import for_viewers, of_units
 from tests.shared import vectors
 

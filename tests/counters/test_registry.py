@@ -4,9 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from stream_dp.counters import DISCRETE, MECHANISMS, Mechanism
+from stream_dp.counters import MECHANISMS
 from stream_dp.counters.calibration import calibrate, coupling_delta, guarantee_of
 from stream_dp.counters.discrete import DiscreteCounter
+from stream_dp.counters.registry import DISCRETE, Mechanism
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.privacy.accounting import discrete_gaussian_delta
 from stream_dp.privacy.keyed_noise import KeyedNoise, collision_probability

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from stream_dp.cli import app
 from stream_dp.counters import MECHANISMS
-from stream_dp.counters.calibration import LARGEST_HORIZON, calibrate
+from stream_dp.counters.calibration import calibrate
+from stream_dp.counters.protocol import LARGEST_HORIZON
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "choosing.md").read_text()

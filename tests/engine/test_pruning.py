@@ -11,9 +11,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stream_dp.counters import DISCRETE
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.protocol import CalibratedCounter, Counter, EpochParameters, Hits, RunningCounter
+from stream_dp.counters.registry import DISCRETE
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.round_chain import chain_heads

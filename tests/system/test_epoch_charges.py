@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from stream_dp.counters import DISCRETE, MECHANISMS, WINDOW
+from stream_dp.counters import MECHANISMS, WINDOW
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
 from stream_dp.counters.discrete import DiscreteCounter
+from stream_dp.counters.registry import DISCRETE
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.epochs.journal import EpochClosed, EpochJournal
 from stream_dp.events.record import Record

@@ -14,7 +14,7 @@ from prometheus_client import generate_latest
 
 from stream_dp import subscribe
 from stream_dp.config.settings import Settings
-from stream_dp.counters.calibration import LARGEST_HORIZON
+from stream_dp.counters.protocol import LARGEST_HORIZON
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.events.record import Record

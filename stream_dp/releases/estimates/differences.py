@@ -1,7 +1,7 @@
 """How much counts changed between released rounds of one epoch: the noise that both rounds share cancels.
 
 With weights a(r), the sum of a(r) noisy(u, r) has the variance sum of a(r) a(s) Cov(r, s), and the covariances follow
-from the mechanism and the horizon (noise_shapes.py).  So a window of w rounds, noisy(u, l) - noisy(u, l - w), has far
+from the mechanism and the horizon (`NoiseShape`).  So a window of w rounds, noisy(u, l) - noisy(u, l - w), has far
 less noise than the difference of two independent counts, and the less the shorter it is.
 
 Labels that are kept were shown because their noise was high, and they forget it as rounds go by.  At the older end of a
@@ -24,12 +24,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from stream_dp.releases.estimates.intervals import noise_since
-from stream_dp.releases.estimates.noise_shapes import noise_shape
+from stream_dp.releases.estimates.noise_shapes import noise_shape, running_kind
 from stream_dp.releases.estimates.showings import Showing
 from stream_dp.releases.release import Release
-
-_ROUNDED = {"blt": 1 / 12, "honaker": 1 / 12}
-"""The variance that rounding adds to each count of a mechanism whose draws are no whole numbers."""
 
 
 def sd_of_combination(release: Release, weights: Mapping[int, float]) -> float:
@@ -38,7 +35,7 @@ def sd_of_combination(release: Release, weights: Mapping[int, float]) -> float:
     Raises ValueError for a mechanism that is not known.
     """
     shape = noise_shape(release.mechanism, release.horizon)
-    rounding = _ROUNDED.get(release.mechanism, 0.0)
+    rounding = running_kind(release.mechanism).rounding
     rounds, factors = np.array(list(weights)), np.array(list(weights.values()))
     earlier, later = np.minimum(rounds[:, None], rounds), np.maximum(rounds[:, None], rounds)
     unit = max(0.0, release.sd**2 - rounding) / float(shape.sds(np.array([release.round]))[0]) ** 2

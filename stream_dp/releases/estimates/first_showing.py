@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from stream_dp.releases.estimates.noise_shapes import NoiseShape
+from stream_dp.counters.noise_shape import NoiseShape
 
 _COMMON = 0.25
 _CLUMP = 2.0

@@ -14,8 +14,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.counters.noise_shape import NoiseShape
 from stream_dp.releases.estimates.first_showing import Noise, noise_when_shown
-from stream_dp.releases.estimates.noise_shapes import NoiseShape, noise_shape
+from stream_dp.releases.estimates.noise_shapes import noise_shape
 from stream_dp.releases.estimates.showings import Showing, Showings
 from stream_dp.releases.release import Release
 

@@ -2,7 +2,7 @@
 
 Neighbouring rounds share some of their noise and differ in the rest, and how much is known exactly: from the nodes of
 the tree, or from the poles.  A Kalman filter (Kalman 1960) for each label follows the hidden numbers that its noise is
-made of (noise_states.py), its true count, and the rate at which that grows.  In so many rounds as the epoch has lasted,
+made of (`NoiseState`), its true count, and the rate at which that grows.  In so many rounds as the epoch has lasted,
 the rate is taken to change by twice its own size, so that the filter goes along with labels that speed up or slow
 down.  The count varies around its rate as that of independent events does.  A label begins with the noise that labels
 have when they are first shown (first_showing.py), and with the rate at which it would have grown evenly until then.
@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.counters.noise_shape import NoiseState
 from stream_dp.releases.estimates.intervals import noise_since
-from stream_dp.releases.estimates.noise_states import NoiseState, noise_state
+from stream_dp.releases.estimates.noise_shapes import noise_state
 from stream_dp.releases.whole_release import WholeRelease
 
 _RATE_AT_FIRST = 0.5

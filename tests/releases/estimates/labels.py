@@ -3,8 +3,8 @@
 import numpy as np
 
 from benchmarks.noisy_paths import Paths, shown_paths
-from stream_dp.counters import Mechanism
 from stream_dp.counters.calibration import calibrate
+from stream_dp.counters.registry import Mechanism
 
 EPSILON, HORIZON = 2.0, 4_095
 

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from benchmarks.intervals import errors, release_of
 from benchmarks.noisy_paths import Paths
 from stream_dp.counters import MECHANISMS
-from stream_dp.releases.estimates.noise_shapes import noise_shape
-from stream_dp.releases.estimates.noise_states import noise_state
+from stream_dp.releases.estimates.noise_shapes import noise_shape, noise_state
 from stream_dp.releases.estimates.smoothing import Smoother
 from tests.example_releases import release as plain_release
 from tests.releases.estimates.labels import EPSILON, HORIZON, even_paths, mechanism

@@ -1,0 +1,31 @@
+"""The classes of all counters, by the name that the setting `mechanism` gives them."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+from stream_dp.counters import RUNNING, WINDOW
+from stream_dp.counters.discrete import DiscreteCounter
+from stream_dp.counters.protocol import CalibratedCounter
+
+
+def _kind(name: str, of: str) -> type[CalibratedCounter]:
+    found: type[CalibratedCounter] = getattr(import_module(f"stream_dp.counters.{name}"), of)
+    return found
+
+
+COUNTERS = {name: _kind(name, of) for name, of in (RUNNING | {WINDOW: "WindowMechanism"}).items()}
+
+DISCRETE = {name: kind for name, kind in COUNTERS.items() if issubclass(kind, DiscreteCounter)}
+"""Those whose noise hides unit shifts of discrete Gaussians."""
+
+if TYPE_CHECKING:
+    Mechanism: TypeAlias = CalibratedCounter
+else:
+    Mechanism = Union[tuple(COUNTERS.values())]  # noqa: UP007  # msgspec reads any of them by its tag
+
+
+def kind_of(name: str) -> type[CalibratedCounter]:
+    """The class of a counter.  Raises ValueError for a name that none has."""
+    if name not in COUNTERS:
+        raise ValueError(f"mechanism must be one of {', '.join(COUNTERS)}, not {name!r}")
+    return COUNTERS[name]
