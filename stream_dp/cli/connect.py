@@ -3,9 +3,10 @@
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
 import typer
@@ -16,22 +17,25 @@ from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_kafka
-from stream_dp.config.events_section import EventsSection, Format
-from stream_dp.config.reading import load_settings
+from stream_dp.config.events_section import EventsSection
+from stream_dp.config.reading import load_settings, settings_of
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
+from stream_dp.events.mapping.csv_values import column_names
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.mapping import Mapping
 from stream_dp.planning.proposal import DAYS, Cost, as_toml, costs, rounds_for, section_of
 from stream_dp.planning.public_records import distinct_items, public_shape
-from stream_dp.planning.record_fields import fields_of, items_among, users_among
+from stream_dp.planning.record_fields import Field, chosen, fields_of, missing, row_of
 from stream_dp.planning.record_shapes import Shape
 from stream_dp.planning.registered_schema import registered_schema
 from stream_dp.planning.topic_survey import TopicSurvey, survey_topic
 
 _FILE = Path("stream.toml")
 _ITEMS = 4
+_MOST_LISTED = 40
 _SERVERS = ("kafka", "redis", "noise_key")
+_WHERE_SECRETS_ARE = "env:NAME|file:PATH"
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,10 @@ class Wishes:
 
     items: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="Where the items of a record are, such as lines[*].sku."),
+        typer.Option(
+            metavar="PATH",
+            help="Where the items of a record are, such as lines[*].sku, or the number of a field.",
+        ),
     ] = None
     user: Annotated[
         str | None, typer.Option(metavar="PATH", help="Where the user of a record is, or $key.")
@@ -58,34 +65,96 @@ class Wishes:
 
 
 @dataclass(frozen=True)
+class Records:
+    """How records are written, as far as the user says it."""
+
+    format: Annotated[str | None, typer.Option(help="json, avro, protobuf, json-schema, csv or text.")] = None
+    delimiter: Annotated[str | None, typer.Option(help="What stands between columns of CSV.")] = None
+    header: Annotated[
+        str | None, typer.Option(metavar="LINE", help="The names of the columns of CSV, as a line of it.")
+    ] = None
+    change_data_capture: Annotated[
+        str | None, typer.Option(help="inserts: records are changes of a table, as Debezium writes them.")
+    ] = None
+    schema: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The schema of Avro or Protobuf, without a registry.")
+    ] = None
+    message: Annotated[
+        str | None, typer.Option(help="The message of Protobuf, if the schema has several.")
+    ] = None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What was said, by the name of the setting in `[events]`; a tab may be written as \\t."""
+        said = {name: each for name, each in asdict(self).items() if each is not None}
+        return said | ({"delimiter": "\t"} if self.delimiter == "\\t" else {})
+
+
+@dataclass(frozen=True)
 class Registry:
     """Where schemas are registered."""
 
     schema_registry: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where schemas are registered.")
+        str | None,
+        typer.Option(metavar="URL", help="Where schemas are registered, with its path if it has one."),
     ] = None
     registry_username: Annotated[str | None, typer.Option(help="User name for the registry.")] = None
     registry_password: Annotated[
-        str | None, typer.Option(metavar="env:NAME|file:PATH", help="Where the password is.")
+        str | None, typer.Option(metavar=_WHERE_SECRETS_ARE, help="Where the password is.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class Access:
+    """Authentication, as the settings of the same names."""
+
+    kafka_security: Annotated[
+        str | None, typer.Option(help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
+    ] = None
+    kafka_ca_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The CA of Kafka's certificates.")
+    ] = None
+    kafka_sasl_mechanism: Annotated[
+        str | None, typer.Option(help="SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN.")
+    ] = None
+    kafka_username: Annotated[str | None, typer.Option(help="User name for Kafka.")] = None
+    kafka_password: Annotated[
+        str | None, typer.Option(metavar=_WHERE_SECRETS_ARE, help="Where the password for Kafka is.")
+    ] = None
+    redis_ca_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The CA of Redis' certificate.")
+    ] = None
+    redis_password: Annotated[
+        str | None, typer.Option(metavar=_WHERE_SECRETS_ARE, help="Where the password for Redis is.")
     ] = None
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What is known of the topic, and what may be proposed from that."""
+    """What is known of the topic: `events` has what is known of `[events]`, and `fields` what may be chosen from.
+
+    `shape` is what a record is made of by its registered schema, None where there is none.
+    """
 
     survey: TopicSurvey
-    format: Format
-    items: list[str]
-    users: list[str]
+    events: dict[str, Any]
+    fields: list[Field] = field(default_factory=list)
+    shape: Shape = None
+
+    @property
+    def single(self) -> list[Field]:
+        """What a record has one of, and so may be the user."""
+        return [each for each in self.fields if not each.listed]
 
 
 @options.grouped
 def connect(
     topic: Annotated[str, typer.Option(help="The topic to read.")],
     wishes: Wishes,
+    records: Records,
     registry: Registry,
     servers: options.Servers,
+    access: Access,
     public: Annotated[
         bool, typer.Option("--public", help="The records are public: look at the newest ones.")
     ] = False,
@@ -98,25 +167,33 @@ def connect(
     """Propose a stream that reads an existing topic, show what it costs, and write its settings file.
 
     Looks at the topic's configuration, its offsets and its registered schema, and at no record unless --public.
-    Nothing is made in Kafka or Redis. Without a terminal it asks nothing.
+    It lists the fields that it finds, and asks which one holds the items. Without a terminal it asks nothing.
+    Nothing is made in Kafka or Redis.
 
     [bold]Examples[/]
 
       stream-dp connect --topic orders --items "lines[*].sku"
 
-      stream-dp connect --topic orders --schema-registry http://localhost:8081 --yes
+      stream-dp connect --topic orders --schema-registry http://localhost:8081
+
+      stream-dp connect --topic orders --format csv --header "id,sku,price" --items sku
+
+      stream-dp connect --topic shop.public.orders --change-data-capture inserts --items sku
+
+      stream-dp connect --topic orders --items sku --kafka broker:9093 --kafka-security SASL_SSL
+      --kafka-sasl-mechanism SCRAM-SHA-512 --kafka-username reader --kafka-password env:KAFKA_PASSWORD
 
       stream-dp connect --topic orders --unit user --user customer.id --items "lines[*].sku" --yes --json
     """
     file = servers.settings or _FILE
     if file.exists() and not force:
         raise Mistake(f"{file} exists: name another file with --settings, or overwrite it with --force")
-    base = _base(file, servers, topic)
+    base = _base(file, servers, access, topic)
     require_kafka(base.kafka)
-    found = _look(base, topic, registry, public)
+    found = _look(base, topic, records, registry, public)
     asking = not yes and not as_json and is_terminal()
     wanted = _chosen(wishes, found, asking)
-    settings = _settings(base, found, wanted, registry, public)
+    settings = _settings(base, found, wanted, public)
     text = as_toml(settings, _told(settings))
     compared = costs(settings)
     if not as_json:
@@ -135,88 +212,154 @@ def is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _base(file: Path, servers: options.Servers, topic: str) -> Settings:
+def _base(file: Path, servers: options.Servers, access: Access, topic: str) -> Settings:
     """Where the servers are: as the options, the environment, and a file that is written over say."""
     name = servers.stream or topic.removesuffix(".events").lstrip("._-")
     known = file if file.exists() else Path(os.devnull)
-    return load_settings(known, stream=name, kafka=servers.kafka, redis=servers.redis)
+    base = load_settings(known, stream=name, kafka=servers.kafka, redis=servers.redis, **asdict(access))
+    if _holds_a_password(base.redis):
+        raise Mistake(
+            "the address of Redis holds a password, which no file may hold: leave it out there, and say where it is "
+            "with --redis-password env:NAME or file:PATH"
+        )
+    return base
 
 
-def _look(base: Settings, topic: str, registry: Registry, public: bool) -> _Found:
+def _holds_a_password(url: str) -> bool:
+    try:
+        return urlsplit(url).password is not None or "password=" in url
+    except ValueError:
+        return "@" in url
+
+
+def _look(base: Settings, topic: str, records: Records, registry: Registry, public: bool) -> _Found:
     """Ask Kafka, the registry and, where they are public, the records."""
+    if "@" in (registry.schema_registry or ""):
+        raise Mistake(
+            "the address of the registry holds a name or a password, which no file may hold: leave them out there, and "
+            "give --registry-username and --registry-password env:NAME or file:PATH"
+        )
     survey = survey_topic(base.kafka_address, topic)
-    shape: Shape = None
-    form: Format = "json"
+    told = {"topic": topic, "format": "json"} | records.told
     if registry.schema_registry is not None:
-        told = registered_schema(EventsSection(format="json-schema", items="*", **asdict(registry)), topic)
-        if told is not None:
-            form, shape = told
-    if public and shape is None:
-        shape = public_shape(base.kafka_address, topic, survey.partitions)
-    fields = fields_of(shape)
-    return _Found(survey, form, items_among(fields), users_among(fields))
+        asked = EventsSection(format="json-schema", items="*", **asdict(registry))
+        if registered := registered_schema(asked, topic):
+            return _of_shape(
+                survey, {**told, **asdict(registry), "format": registered.format}, registered.shape, True
+            )
+        if records.format not in ("json", "csv", "text"):
+            raise Mistake(
+                f"the registry at {registry.schema_registry} has no schema for {topic}-value: say how records are "
+                "written with --format, and leave --schema-registry out if they name no schema"
+            )
+    if public and (seen := public_shape(base.kafka_address, topic, survey.partitions)):
+        told = {"topic": topic, "format": seen.format} | records.told
+        if seen.format == "csv" and "delimiter" not in told:
+            told["delimiter"] = seen.delimiter
+        if seen.format == told["format"] == "csv" and records.header is None:
+            columns = [Field(f"columns[{number}]", "text", False) for number in range(seen.columns)]
+            return _Found(survey, told, columns)
+        return _of_shape(survey, told, seen.shape, False)
+    return _of_shape(survey, told, None, False)
+
+
+def _of_shape(survey: TopicSurvey, told: dict[str, Any], shape: Shape, registered: bool) -> _Found:
+    """What there is to choose from in records of this shape; of changes of a table, in its rows."""
+    if told["format"] == "text":
+        return _Found(survey, told, [Field("@", "text", False)])
+    if told["format"] == "csv" and "header" in told:
+        names = column_names(told["header"], told.get("delimiter", ","))
+        return _Found(survey, told, fields_of(dict.fromkeys(names, "text")))
+    if (row := row_of(shape)) is not None:
+        told, shape = {"change_data_capture": "inserts"} | told, row
+    return _Found(survey, told, fields_of(shape), shape if registered else None)
 
 
 def _chosen(wishes: Wishes, found: _Found, asking: bool) -> Wishes:
-    """The wishes with everything that was open: what the user answers, or what is likeliest."""
-    items = wishes.items or next(iter(found.items), None)
-    user = wishes.user or next(iter(found.users), None)
-    unit = wishes.unit or "event"
-    epsilon = wishes.epsilon
+    """The wishes with everything that was open: what the user answers, or what alone can be meant."""
+    items, user, unit, epsilon = wishes.items, wishes.user, wishes.unit or "event", wishes.epsilon
+    if items is None and len(found.fields) == 1:
+        items = found.fields[0].path
     if asking:
-        if found.items:
-            typer.echo(f"Items could be: {', '.join(found.items)}")
-        items = wishes.items or typer.prompt("Where are the items of a record?", default=items)
+        if wishes.items is None and found.fields:
+            typer.echo("\n".join(f"{number:>4}  {each}" for number, each in enumerate(found.fields, 1)))
+        which = "Which of these are the items, by number or path?"
+        question = which if found.fields else "Where are the items of a record?"
+        items = wishes.items or typer.prompt(question, default=items)
         unit = wishes.unit or typer.prompt("Who is protected, one event or one user?", default=unit)
         if unit == "user":
-            user = wishes.user or typer.prompt("Where is the user of a record?", default=user or "$key")
+            user = wishes.user or typer.prompt("Where is the user of a record?", default="$key")
         epsilon = typer.prompt("Which epsilon?", default=epsilon, type=float)
     if items is None:
-        raise Mistake(
-            "it is not known where the items of a record are: name them with --items, such as lines[*].sku, or give "
-            "--schema-registry, or, if the records are public, look at the newest ones with --public"
-        )
+        raise Mistake(_which_items(found))
     if unit == "user" and user is None:
         raise Mistake(
             "it is not known where the user of a record is: give --user, such as customer.id or $key"
         )
-    return replace(
-        wishes, items=items, user=user if unit == "user" else wishes.user, unit=unit, epsilon=epsilon
+    items = chosen(items, found.fields)
+    user = None if user is None else chosen(user, found.fields)
+    for option, path in (("--items", items), ("--user", user), ("--where", wishes.where)):
+        if path is not None and (gone := missing(path, found.shape)):
+            raise Mistake(
+                f"{option} {path} leads to {gone}, which the registered schema does not have: its fields are "
+                f"{_listed(found.fields)}"
+            )
+    return replace(wishes, items=items, user=user, unit=unit, epsilon=epsilon)
+
+
+def _which_items(found: _Found) -> str:
+    """What to say if nobody has said where the items are."""
+    if found.fields:
+        return (
+            f"say which field holds the items, with --items and its number or path: {_listed(found.fields)}"
+        )
+    if "schema_registry" in found.events:
+        return "the registered schema names no fields: say where the items are with --items, such as lines[*].sku"
+    return (
+        "it is not known where the items of a record are: name them with --items, such as lines[*].sku, or give "
+        "--schema-registry, or, if the records are public, look at the newest ones with --public"
     )
 
 
-def _settings(base: Settings, found: _Found, wanted: Wishes, registry: Registry, public: bool) -> Settings:
+def _listed(fields: list[Field]) -> str:
+    more = f", and {len(fields) - _MOST_LISTED} more" if len(fields) > _MOST_LISTED else ""
+    return ", ".join(f"{number}: {each}" for number, each in enumerate(fields[:_MOST_LISTED], 1)) + more
+
+
+def _settings(base: Settings, found: _Found, wanted: Wishes, public: bool) -> Settings:
     """The proposed settings, checked as a worker would.  Raises `SettingsError` or `EpochRefused`."""
-    registered = asdict(registry) if found.format != "json" else {}
-    section = EventsSection(
-        topic=found.survey.topic,
-        format=found.format,
-        items=wanted.items,
-        user=wanted.user,
-        where=wanted.where,
-        **registered,
-    )
-    most = wanted.items_per_unit
-    if most is None and public and found.format == "json" and wanted.unit == "event":
-        most = distinct_items(base.kafka_address, found.survey.topic, found.survey.partitions, section)
+    events = {**found.events, "items": wanted.items, "user": wanted.user, "where": wanted.where}
     values = {
         **{name: getattr(base, name) for name in _told_of_servers(base)},
         **rounds_for(found.survey, wanted.tick_seconds),
-        "items_per_user" if wanted.unit == "user" else "items_per_event": most or _ITEMS,
         "stream": base.stream,
         "unit": wanted.unit,
         "mechanism": "blt",
         "epsilon": wanted.epsilon,
         "delta": wanted.delta,
-        "events": msgspec.to_builtins(section),
+        "events": {name: each for name, each in events.items() if each is not None},
     }
-    try:
-        settings = msgspec.convert(values, Settings)
-    except msgspec.ValidationError as error:
-        raise Mistake(f"no stream can have these settings: {error}") from None
+    bound = "items_per_event" if wanted.unit == "event" else "items_per_user"
+    settings = settings_of({**values, bound: wanted.items_per_unit or _ITEMS})
     decoder_of(Mapping.of(settings.mapping))
+    if wanted.items_per_unit is None and wanted.unit == "event":
+        settings = msgspec.structs.replace(settings, items_per_event=_items_of(settings, found, public))
     Epoch.open(settings, 1, 0)
     return settings
+
+
+def _items_of(settings: Settings, found: _Found, public: bool) -> int:
+    """How many items of an event to count: 1 of what a record has one of, else what public records say."""
+    section = settings.mapping
+    assert section is not None
+    if section.items in [each.path for each in found.single] or (section.items or "").startswith("$"):
+        return 1
+    if section.format == "csv" and "*" not in (section.items or "") and section.items != "columns":
+        return 1
+    if public and not section.names_schemas:
+        place = settings.kafka_address, found.survey.topic, found.survey.partitions
+        return distinct_items(*place, section) or _ITEMS
+    return _ITEMS
 
 
 def _told_of_servers(settings: Settings) -> list[str]:
@@ -256,7 +399,7 @@ def _as_dict(found: _Found, settings: Settings, compared: list[Cost], file: Path
     told = {name: each for name, each in msgspec.to_builtins(settings).items() if name in _told(settings)}
     return {
         "topic": asdict(found.survey),
-        "candidates": {"items": found.items, "user": found.users},
+        "fields": [each._asdict() for each in found.fields],
         "settings": told | {"events": section_of(settings)},
         "costs": [asdict(each) for each in compared],
         "written": str(file),
@@ -275,9 +418,8 @@ def _show(found: _Found, settings: Settings, compared: list[Cost], text: str) ->
         ("records", f"{survey.records:,} now, about {survey.a_day:,} a day"),
         ("retention", _retention(survey)),
         ("rights", "unknown" if survey.rights is None else ", ".join(survey.rights).lower()),
-        ("format", found.format),
-        ("items", ", ".join(found.items) or "as you said"),
-        ("users", ", ".join(found.users) or "unknown"),
+        ("format", found.events["format"]),
+        ("fields", _listed(found.fields) or "unknown"),
     ):
         facts.add_row(f"[bold]{name}[/]", escape(fact))
     console.print(facts)

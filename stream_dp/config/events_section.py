@@ -6,7 +6,10 @@ import msgspec
 
 from stream_dp.config.secret import SettingsError
 
-Format = Literal["json", "avro", "protobuf", "json-schema", "text"]
+Format = Literal["json", "avro", "protobuf", "json-schema", "csv", "text"]
+
+ChangeDataCapture = Literal["inserts"]
+"""Which changes of a table are events, where records are changes as Debezium writes them."""
 
 Partitioner = Literal["murmur2", "crc32", "fnv1a"]
 """How a key gives the partition, by default: `murmur2` in Kafka's own clients, kafka-python and aiokafka; `crc32` in
@@ -19,6 +22,8 @@ _Topic = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}\Z")]
 _Family = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}\Z")]
 _Expression = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 _Secret = Annotated[str, msgspec.Meta(pattern=r"^(env|file):.+$")]
+_Delimiter = Annotated[str, msgspec.Meta(pattern=r"^[^\r\n\"]\Z")]
+_Header = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
 
 
 class EventsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +38,9 @@ class EventsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     families: Annotated[dict[_Family, _Expression], msgspec.Meta(min_length=1, max_length=100)] | None = None
     user: _Expression | None = None
     where: _Expression | None = None
+    change_data_capture: ChangeDataCapture | None = None
+    delimiter: _Delimiter = ","
+    header: _Header | None = None
     partitioner: Partitioner | None = None
     key_encoding: KeyEncoding = "utf-8"
     schema: str | None = None
@@ -48,7 +56,9 @@ class EventsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Raises `SettingsError` for names that contradict each other."""
         if self.items is not None and self.families is not None:
             raise SettingsError("[events] has both items and families: keep one of them")
-        if not self.maps and (self.format != "json" or self.user or self.where or self.schema):
+        if not self.maps and (
+            self.format != "json" or self.user or self.where or self.schema or self.change_data_capture
+        ):
             raise SettingsError(
                 '[events] does not say what the items of a record are: set items, such as items = "lines[*].sku", or '
                 "families"
@@ -63,7 +73,17 @@ class EventsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 f'[events] has format = "{self.format}" and nothing to read it by: set schema_registry to the '
                 "address of the registry, or schema to a file"
             )
-        if self.format in ("json", "text") and (self.schema or self.schema_registry or self.message):
+        if self.format != "csv" and (self.delimiter != "," or self.header is not None):
+            raise SettingsError(
+                f'[events] has format = "{self.format}", which has no columns: leave delimiter and header out, or set '
+                'format = "csv"'
+            )
+        if self.format in ("csv", "text") and self.change_data_capture is not None:
+            raise SettingsError(
+                f'[events] has format = "{self.format}", which Debezium does not write: leave change_data_capture out, '
+                'or set format to "json", "avro", "protobuf" or "json-schema"'
+            )
+        if self.format in ("json", "csv", "text") and (self.schema or self.schema_registry or self.message):
             raise SettingsError(
                 f'[events] has format = "{self.format}", which needs no schema: leave schema, schema_registry and '
                 'message out, or set format to "avro", "protobuf" or "json-schema"'

@@ -13,6 +13,10 @@ FORMS = {
     "noise_key": "redis, env:NAME or file:PATH",
     "kafka_password": "env:NAME or file:PATH",
     "redis_password": "env:NAME or file:PATH",
+    "registry_password": "env:NAME or file:PATH",
+    "schema_registry": "http://HOST:PORT or https://HOST:PORT, with a path if it has one, and without a password",
+    "topic": "at most 249 letters, digits, dots, dashes and underscores",
+    "delimiter": "one character such as a semicolon",
     "known_labels": "file:PATH",
     "windows": "times such as 90s, 5m, 1h or 7d, or numbers of rounds",
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from stream_dp.config.events_section import EventsSection
 from stream_dp.config.out_of_range import in_words
 from stream_dp.config.settings import Settings, SettingsError
 
@@ -54,6 +55,8 @@ def settings_of(values: Mapping[str, Any], origins: Mapping[str, str] = _NOWHERE
             raise SettingsError(f"unknown setting {name!r}{_suggestion(name, list(known))}")
     if isinstance(values.get("events"), str):
         values["events"] = _table(values["events"])
+    if isinstance(values.get("events"), dict):
+        _check_section(values["events"], known)
     if isinstance(values.get("windows"), str):
         values["windows"] = values["windows"].replace(",", " ").split()
     if values.get("unit") in ("user", "user-day") and "items_per_event" in values:
@@ -93,6 +96,22 @@ def _table(text: str) -> Any:
         raise SettingsError(
             f"{ENVIRONMENT_PREFIX}EVENTS is not a TOML table: write it as "
             '{ topic = "orders", items = "lines[*].sku" }'
+        ) from None
+
+
+def _check_section(section: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise `SettingsError` for a name or a value that cannot stand in `[events]`."""
+    known = [field.encode_name for field in msgspec.structs.fields(EventsSection)]
+    for name in section:
+        if name in settings and name not in known:
+            raise SettingsError(f"{name} is not a setting of [events]: move it above the line [events]")
+        if name not in known:
+            raise SettingsError(f"unknown setting {name!r} in [events]{_suggestion(name, known)}")
+    try:
+        msgspec.convert(section, EventsSection)
+    except msgspec.ValidationError as error:
+        raise SettingsError(
+            in_words(error, EventsSection, section, dict.fromkeys(section, "in [events]"))
         ) from None
 
 

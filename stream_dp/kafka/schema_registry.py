@@ -31,7 +31,13 @@ class _Registered(msgspec.Struct):
     references: list[_Reference] | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Registered)
+class _Nothing(msgspec.Struct):
+    """What an answer with status 404 says: 40401 to 40403 for a subject, a version or a schema."""
+
+    error_code: int
+
+
+_DECODER, _NOTHING = msgspec.json.Decoder(_Registered), msgspec.json.Decoder(_Nothing)
 
 
 class RegistryAway(StreamDpError):
@@ -87,7 +93,15 @@ class SchemaRegistry:
 
     def schema(self, number: int) -> Schema:
         """The schema under a number, with those that it refers to.  Raises `NoSchema` or `RegistryAway`."""
-        found = self._asked(f"schemas/ids/{number}")
+        return self._whole(self._asked(f"schemas/ids/{number}"))
+
+    def newest(self, subject: str) -> tuple[str, Schema]:
+        """What kind the newest schema of a subject is, such as AVRO, and the schema; see `schema`."""
+        found = self._asked(f"subjects/{quote(subject, safe='')}/versions/latest")
+        return found.kind, self._whole(found)
+
+    def _whole(self, found: _Registered) -> Schema:
+        """A schema with those that it refers to."""
         known: dict[str, str] = {}
         self._follow(found, known, set())
         schema = Schema(found.schema, tuple(known.items()))
@@ -103,11 +117,6 @@ class SchemaRegistry:
             return self.schema(number)
         except NoSchema:
             return None
-
-    def newest(self, subject: str) -> tuple[str, str]:
-        """What kind the newest schema of a subject is, such as AVRO, and its text; see `schema`."""
-        found = self._asked(f"subjects/{quote(subject, safe='')}/versions/latest")
-        return found.kind, found.schema
 
     def _follow(self, found: _Registered, known: dict[str, str], begun: set[str]) -> None:
         """Note the references of what was found, each behind its own; `begun`: those that are noted, or about to be."""
@@ -126,6 +135,8 @@ class SchemaRegistry:
     def _asked(self, place: str) -> _Registered:
         status, content = self._get(place)
         if status == _NOT_FOUND:
+            if not _is_answer(content) and self._get("schemas/types")[0] == _NOT_FOUND:
+                raise RegistryAway("it has no registry under this path; Apicurio's is under /apis/ccompat/v7")
             raise NotRegistered
         if status != _OK:
             if (probe := self._get("schemas/types")[0]) != _OK:
@@ -155,3 +166,11 @@ class SchemaRegistry:
                 return answer.status_code, bytes(content)
         except self._failure as error:
             raise RegistryAway(type(error).__name__) from None
+
+
+def _is_answer(content: bytes) -> bool:
+    """Whether a registry says that it knows no such thing, and not a server that it has no such page."""
+    try:
+        return _NOTHING.decode(content).error_code // 100 == _NOT_FOUND
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False

@@ -1,104 +1,118 @@
-"""Which fields of a topic's records look like items, and which like the user of an event.
-
-What they are called decides alone: a proposal is for people to correct.
-"""
+"""The fields of a topic's records as paths: what people choose the items and the user from."""
 
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from stream_dp.events.mapping.paths import Fields, fields_read, parsed
 from stream_dp.planning.record_shapes import Shape
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_ITEMS = (
-    *("item", "sku", "product", "article", "label", "tag", "category", "topic", "word", "term", "title"),
-    *(
-        "destination",
-        "dest",
-        "route",
-        "carrier",
-        "page",
-        "url",
-        "city",
-        "country",
-        "brand",
-        "name",
-        "type",
-        "kind",
-    ),
-)
-_USERS = (
-    "user",
-    "customer",
-    "account",
-    "member",
-    "client",
-    "buyer",
-    "visitor",
-    "subscriber",
-    "passenger",
-    "device",
-)
-_PERSONAL = {"email", "mail", "phone", "street", "address", "comment", "note", "message", "password", "ip"}
+_LIST = ""
+"""Stands in a way for "each element of the list", which no name does."""
 
 
 class Field(NamedTuple):
-    """A text or a number in a record: the names that lead there, and whether a record may have several of it."""
+    """A text, a number or a truth value in a record, and whether a record may have several of it."""
 
     path: str
-    words: tuple[tuple[str, ...], ...]
     kind: str
     listed: bool
 
+    def __str__(self) -> str:
+        return f"{self.path} ({self.kind}{', several' * self.listed})"
+
 
 def fields_of(shape: Shape) -> list[Field]:
-    """All texts and numbers of a shape, in its order; lists of lists are left out."""
-    return list(_walk(shape, "", (), False))
+    """All values of a shape, in its order.
+
+    >>> [str(field) for field in fields_of({"customer": "number", "lines": [{"tags": ["text"]}]})]
+    ['customer (number)', 'lines[].tags[] (text, several)']
+    """
+    return [Field(_path(way), kind, _LIST in way) for way, kind in _ways(shape, ())]
 
 
-def items_among(fields: Sequence[Field]) -> list[str]:
-    """The paths that look like items, the likeliest first: what a record has several of goes before the rest."""
-    return _ranked([(_item_score(each), each) for each in fields])
+def row_of(shape: Shape) -> Shape:
+    """What a changed row is made of, if records are changes as Debezium writes them; else None."""
+    change = shape.get("payload", shape) if isinstance(shape, dict) else None
+    if isinstance(change, dict) and {"op", "before", "after"} <= change.keys():
+        return change["after"]
+    return None
 
 
-def users_among(fields: Sequence[Field]) -> list[str]:
-    """The paths that look like the user of an event, the likeliest first."""
-    return _ranked([(_user_score(each), each) for each in fields])
+def chosen(text: str, fields: Sequence[Field]) -> str:
+    """The path that somebody means who writes a path, or the number of a field in the list.
+
+    >>> chosen("1", [Field("sku", "text", False)])
+    'sku'
+    """
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    return fields[number - 1].path if 0 < number <= len(fields) else text
 
 
-def _ranked(scored: list[tuple[int, Field]]) -> list[str]:
-    return [field.path for score, field in sorted(scored, key=lambda each: -each[0]) if score]
+def missing(expression: str, shape: Shape) -> str | None:
+    """The first field that an expression reads and a shape does not have; None for none.
+
+    An expression with alternatives, such as `new || old`, needs only one of its fields.
+    """
+    if expression.startswith("$"):
+        return None
+    tree = parsed(expression)
+    gone = list(_missing(fields_read([tree]), shape, ""))
+    read = sum(1 for _ in _leaves(fields_read([tree])))
+    enough = len(gone) < read if _has_alternatives(tree) else not gone
+    return None if enough else gone[0]
 
 
-def _walk(shape: Shape, path: str, words: tuple[tuple[str, ...], ...], listed: bool) -> Iterator[Field]:
+def _ways(shape: Shape, way: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     if isinstance(shape, dict):
         for name, inner in shape.items():
-            part = name if _PLAIN_NAME.match(name) else json.dumps(name)
-            found = tuple(word.lower().removesuffix("s") for word in _WORDS.findall(name))
-            yield from _walk(inner, f"{path}.{part}" if path else part, (*words, found), listed)
+            yield from _ways(inner, (*way, name if _PLAIN_NAME.match(name) else json.dumps(name)))
     elif isinstance(shape, list):
-        if not listed:
-            yield from _walk(shape[0], f"{path}[*]" if isinstance(shape[0], dict) else path, words, True)
-    elif shape is not None and words:
-        yield Field(path, words, shape, listed)
+        yield from _ways(shape[0], (*way, _LIST))
+    elif shape is not None:
+        yield way, shape
 
 
-def _item_score(field: Field) -> int:
-    """0 for what is no item: a number without a product's name, a user, an address."""
-    around = {word for words in field.words for word in words}
-    named = [len(_ITEMS) - _ITEMS.index(word) for word in field.words[-1] if word in _ITEMS]
-    known = [*named, *([1] if field.words[-1] == ("id",) and around & set(_ITEMS) else [])]
-    if not known or around & _PERSONAL or _user_score(field):
-        return 0
-    return max(known) + (100 if field.listed else 0)
+def _path(way: tuple[str, ...]) -> str:
+    """Lists within lists are flattened; a single one at the end needs no mark."""
+    if way.count(_LIST) == 1:
+        mark, way = "[*]", way[:-1] if way[-1] == _LIST else way
+    else:
+        mark = "[]"
+    path = ""
+    for step in way:
+        path += mark if step == _LIST else f".{step}" if path else step
+    return path or "@"
 
 
-def _user_score(field: Field) -> int:
-    """0 for what is no user: what a record has several of, and all that neither is an id nor is called a user."""
-    last = field.words[-1]
-    known = [len(_USERS) - _USERS.index(word) for words in field.words for word in words if word in _USERS]
-    if field.listed or not known or not (last[-1:] in (("id",), ("key",)) or set(last[-1:]) & set(_USERS)):
-        return 0
-    return max(known)
+def _leaves(fields: Fields) -> Iterator[Fields]:
+    inner = [*fields.named.values(), *([fields.elements] if fields.elements is not None else [])]
+    for each in inner:
+        yield from _leaves(each)
+    if not inner:
+        yield fields
+
+
+def _missing(fields: Fields, shape: Shape, path: str) -> Iterator[str]:
+    if shape is None:  # nobody knows what is there
+        return
+    for name, inner in fields.named.items():
+        place = f"{path}.{name}" if path else name
+        if not isinstance(shape, dict) or name not in shape:
+            yield from (place for _ in _leaves(inner))
+        else:
+            yield from _missing(inner, shape[name], place)
+    if fields.elements is not None:
+        if isinstance(shape, list):
+            yield from _missing(fields.elements, shape[0], f"{path}[*]")
+        else:
+            yield from (f"{path}[*]" for _ in _leaves(fields.elements))
+
+
+def _has_alternatives(node: Any) -> bool:
+    children = node.get("children", []) if isinstance(node, dict) else []
+    return isinstance(node, dict) and (
+        node.get("type") == "or_expression" or any(map(_has_alternatives, children))
+    )

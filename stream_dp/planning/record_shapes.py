@@ -1,14 +1,20 @@
 """What the records of a topic are made of, from a schema or from values: objects, lists, texts and numbers."""
 
 from collections.abc import Mapping
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
 
 Shape = Union["dict[str, Shape]", "list[Shape]", str, None]
-"""An object by its fields, a list by the one thing that it holds, "text", "number", or None for all else."""
+"""An object by its fields, a list by the one thing that it holds, a kind such as "text", or None for all else."""
 
 _DEEPEST = 6
-_AVRO = {"string": "text", "enum": "text", "int": "number", "long": "number"}
-_JSON = {"string": "text", "integer": "number"}
+_NUMBER, _TRUTH = "number", "true or false"
+_AVRO = {"string": "text", "enum": "text", "boolean": _TRUTH} | dict.fromkeys(
+    ("int", "long", "float", "double"), _NUMBER
+)
+_JSON = {"string": "text", "integer": _NUMBER, "number": _NUMBER, "boolean": _TRUTH}
 
 
 def shape_of_avro(schema: Any, known: Mapping[str, Any] | None = None, depth: int = 0) -> Shape:
@@ -65,10 +71,29 @@ def _referred(root: Any, reference: str) -> Any:
     return found if found is not root else None
 
 
+def shape_of_protobuf(message: "Descriptor", depth: int = 0) -> Shape:
+    """The shape of a message of Protobuf; maps are nothing."""
+    if depth > _DEEPEST:
+        return None
+    found: dict[str, Shape] = {}
+    for field in message.fields:
+        inner = field.message_type
+        is_map = inner is not None and inner.GetOptions().map_entry
+        kind = _PROTOBUF.get(field.cpp_type) if inner is None else shape_of_protobuf(inner, depth + 1)
+        found[field.name] = None if is_map else [kind] if field.is_repeated else kind
+    return found
+
+
+_PROTOBUF = {7: _TRUTH, 8: "text", 9: "text"} | dict.fromkeys(range(1, 7), _NUMBER)
+"""By what a field is in C++: a bool, an enum, a string, or one of six numbers."""
+
+
 def shape_of_value(value: Any, depth: int = 0) -> Shape:
     """The shape of one decoded JSON value."""
-    if depth > _DEEPEST or isinstance(value, bool):
+    if depth > _DEEPEST:
         return None
+    if isinstance(value, bool):
+        return _TRUTH
     if isinstance(value, Mapping):
         return {str(name): shape_of_value(each, depth + 1) for name, each in value.items()}
     if isinstance(value, list):
@@ -76,7 +101,7 @@ def shape_of_value(value: Any, depth: int = 0) -> Shape:
         for each in value:
             found = joined(found, shape_of_value(each, depth + 1))
         return [found]
-    return "text" if isinstance(value, str) else "number" if isinstance(value, int) else None
+    return "text" if isinstance(value, str) else _NUMBER if isinstance(value, int | float) else None
 
 
 def joined(one: Shape, other: Shape) -> Shape:

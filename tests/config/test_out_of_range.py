@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from stream_dp.config.events_section import EventsSection
 from stream_dp.config.out_of_range import FORMS
 from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings, SettingsError
@@ -44,8 +45,12 @@ def test_it_is_told_where_it_was_said() -> None:
         ('release = "often"', f"release in stream.toml is out of range: it has to be {FORMS['release']}, not 'often'"),
         ('shown = "all"', "shown in stream.toml is out of range: it has to be kept or each-round, not 'all'"),
         ("unmetered = 7", "unmetered in stream.toml is out of range: it has to be true or false, not 7"),
-        ('[events]\ntopic = "a b"', "events in stream.toml (topic) is out of range: it has to be written as its "
-         "documentation says"),
+        ('[events]\ntopic = "a b"', "topic in [events] is out of range: it has to be at most 249 letters, digits, "
+         "dots, dashes and underscores, not 'a b'"),
+        ('[events]\nformat = "xml"', "format in [events] is out of range: it has to be json or avro or protobuf or "
+         "json-schema or csv or text, not 'xml'"),
+        ('[events]\niitems = "sku"', "unknown setting 'iitems' in [events]; did you mean 'items'?"),
+        ("[events]\nshards = 3", "shards is not a setting of [events]: move it above the line [events]"),
     ],
 )  # fmt: skip
 def test_it_is_told_what_it_has_to_be(file: str, told: str) -> None:
@@ -70,5 +75,10 @@ def test_every_setting_with_a_pattern_has_its_form_in_words() -> None:
         field.name
         for field in msgspec.structs.fields(Settings)
         if field.name != "mapping" and "pattern=" in repr(field.type)
+    }
+    patterned |= {
+        field.name
+        for field in msgspec.structs.fields(EventsSection)
+        if "pattern=" in repr(field.type) and field.name != "families"
     }
     assert patterned == FORMS.keys()

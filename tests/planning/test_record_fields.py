@@ -1,12 +1,20 @@
-"""Which fields are proposed as items and as users, from schemas and from records of a public topic."""
+"""Which fields records have to choose items and users from, by schemas and by records of a public topic."""
 
 import json
 from typing import Any
 
 import pytest
 
-from stream_dp.planning.record_fields import fields_of, items_among, users_among
-from stream_dp.planning.record_shapes import joined, shape_of_avro, shape_of_json_schema, shape_of_value
+from stream_dp.events.mapping.proto_files import top_level_messages
+from stream_dp.events.mapping.schema import Schema
+from stream_dp.planning.record_fields import fields_of, missing, row_of
+from stream_dp.planning.record_shapes import (
+    joined,
+    shape_of_avro,
+    shape_of_json_schema,
+    shape_of_protobuf,
+    shape_of_value,
+)
 
 AVRO: dict[str, Any] = {
     "type": "record",
@@ -33,35 +41,56 @@ JSON_SCHEMA = {
 VALUE = {"customer": {"id": 7}, "lines": [{}, {"sku": "tea", "price": 1.5}], "paid": True}
 
 
+PROTO = """syntax = "proto3"; message Order { int64 customer = 1; repeated Line lines = 2; map<string, int32> m = 3;
+repeated string tags = 4; bool paid = 5; Order parent = 6; } message Line { string sku = 1; }"""
+
+
 @pytest.mark.parametrize(
-    ("shape", "items", "users"),
+    ("shape", "told"),
     [
-        (shape_of_avro(AVRO), ["lines[*].sku", "lines[*].name"], ["customer.id"]),
-        (shape_of_json_schema(JSON_SCHEMA), ["lines[*].sku"], ["customer.id"]),
-        (shape_of_value(VALUE), ["lines[*].sku"], ["customer.id"]),
-        (shape_of_value({"items": ["tea", "milk"], "user": "u"}), ["items"], ["user"]),
-        (shape_of_value({"userId": "u", "pageUrl": "/", "e-mail": "x"}), ["pageUrl"], ["userId"]),
-        (shape_of_value({"product": {"id": 7}, "odd field": 1}), ["product.id"], []),
-        (shape_of_value({"a b": [{"tags": ["x"]}], "amount": 3, "note": "secret"}), [], []),
-        (None, [], []),
+        (shape_of_avro(AVRO), "order_id (text), customer.id (text), customer.email (text), lines[*].quantity (number, "
+         "several), lines[*].name (text, several), lines[*].sku (text, several), channel (text)"),
+        (shape_of_json_schema(JSON_SCHEMA), "customer.id (number), lines[*].sku (text, several)"),
+        (shape_of_value(VALUE), "customer.id (number), lines[*].sku (text, several), lines[*].price (number, "
+         "several), paid (true or false)"),
+        (shape_of_value([{"a b": [["x"]]}, {"c": [1]}]), '[]."a b"[][] (text, several), [].c[] (number, several)'),
+        (shape_of_value(["x"]), "@ (text, several)"),
+        (shape_of_protobuf(top_level_messages(Schema(PROTO))[0], 5), "customer (number), lines[*].sku (text, several),"
+         " tags (text, several), paid (true or false), parent.customer (number), parent.tags (text, several), "
+         "parent.paid (true or false)"),
+        (None, ""),
     ],
-    ids=[
-        "avro",
-        "json schema",
-        "value",
-        "own format",
-        "camel case",
-        "an id of a product",
-        "nothing",
-        "no schema",
+    ids=["avro", "json schema", "value", "lists in lists", "a list", "protobuf", "no schema"],
+)  # fmt: skip
+def test_every_value_of_a_record_is_listed(shape: Any, told: str) -> None:
+    assert ", ".join(map(str, fields_of(shape))) == told
+
+
+@pytest.mark.parametrize(
+    ("expression", "gone"),
+    [
+        ("lines[*].sku", None),
+        ("lines[*].skuu", "lines[*].skuu"),
+        ("lines.sku", "lines.sku"),
+        ("new || order_id", None),
+        ("new || old", "new"),
+        ("lines[?quantity > `1`].name", None),
+        ("lines[?amount > `1`].name", "lines[*].amount"),
+        ("order_id.x", "order_id.x"),
+        ("channel[*].x", "channel[*]"),
+        ("$key", None),
+        ("keys(@)", None),
     ],
 )
-def test_what_is_called_like_an_item_or_a_user_is_proposed(
-    shape: Any, items: list[str], users: list[str]
-) -> None:
-    fields = fields_of(shape)
-    assert items_among(fields) == items
-    assert users_among(fields) == users
+def test_a_path_that_the_schema_does_not_have_is_named(expression: str, gone: str | None) -> None:
+    assert missing(expression, shape_of_avro(AVRO)) == gone
+    assert missing(expression, None) is None
+
+
+def test_changes_of_a_table_are_told_by_their_fields() -> None:
+    change = shape_of_value({"op": "c", "before": None, "after": {"sku": "tea"}})
+    assert row_of(change) == row_of({"payload": change, "schema": None}) == {"sku": "text"}
+    assert row_of(shape_of_value({"op": "c", "after": {"sku": "tea"}})) is None
 
 
 @pytest.mark.parametrize(
@@ -76,8 +105,8 @@ def test_what_is_called_like_an_item_or_a_user_is_proposed(
     ],
 )
 def test_no_schema_makes_the_walk_go_on_for_ever(hostile: Any) -> None:
-    assert items_among(fields_of(shape_of_json_schema(hostile))) == []
-    assert items_among(fields_of(shape_of_avro(hostile))) == []
+    assert fields_of(shape_of_json_schema(hostile)) == []
+    assert [each.path for each in fields_of(shape_of_avro(hostile))] in ([], ["@"])
 
 
 def test_a_record_that_holds_itself_ends() -> None:

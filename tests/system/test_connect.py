@@ -9,11 +9,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app, connect
+from stream_dp.config.events_section import EventsSection
 from stream_dp.config.reading import load_settings
+from stream_dp.events.mapping.decoder import decoder_of
+from stream_dp.events.mapping.mapping import Mapping
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from tests.system.streams import Stream, ended
@@ -125,9 +129,23 @@ def test_a_registered_schema_is_looked_at_and_no_record(
     monkeypatch.setattr(log, "read_batches", none_may_be_read)
     answer = {"subject": "x", "version": 1, "id": 1, "schema": json.dumps(SCHEMA)}
     with registry(json.dumps(answer).encode()) as (address, asked):
-        told = proposed(run(kafka, redis_url, orders, "--schema-registry", address, "--json"))
+        named = run(kafka, redis_url, orders, "--schema-registry", address, "--items", "2", "--json")
         assert asked == [f"/subjects/{orders}-value/versions/latest"]
-    assert told["candidates"] == {"items": ["lines[*].sku"], "user": ["customer.id"]}
+        told = proposed(named)
+        alone = run(kafka, redis_url, orders, "--schema-registry", address, "--yes", "--force")
+        gone = run(kafka, redis_url, orders, "--schema-registry", address, "--items", "lines.sku", "--force")
+        either = run(kafka, redis_url, orders, "--schema-registry", address, "--items", "new || customer.id",
+                     "--force", "--json")  # fmt: skip
+    listed = "1: customer.id (number), 2: lines[*].sku (text, several)"
+    assert f"with --items and its number or path: {listed}" in sentence(alone)
+    assert f"leads to lines.sku, which the registered schema does not have: its fields are {listed}" in (
+        sentence(gone)
+    )
+    assert proposed(either)["settings"]["events"]["items"] == "new || customer.id"
+    assert told["fields"] == [
+        {"path": "customer.id", "kind": "number", "listed": False},
+        {"path": "lines[*].sku", "kind": "text", "listed": True},
+    ]
     assert told["settings"]["events"] == {
         "topic": orders,
         "format": "avro",
@@ -143,7 +161,8 @@ def test_a_registered_schema_is_looked_at_and_no_record(
         (b'{"schema": "{", "schemaType": "AVRO"}', 200, "it gives something else than a schema"),
         (b"", 401, "it answers with status 401"),
         (b"{}", 200, "it gives none"),
-        (b"", 404, "it is not known where the items of a record are"),
+        (b"", 404, "it has no registry under this path; Apicurio's is under /apis/ccompat/v7"),
+        (b'{"error_code": 40401}', 404, "has no schema for"),
     ],
 )
 def test_what_a_registry_does_not_tell_is_a_sentence(
@@ -161,11 +180,63 @@ def test_records_are_looked_at_only_where_they_are_public(
     now = 1_769_860_800_000
     stream.write(orders, [Record(0, now, None, order(*map(str, range(7)))), Record(0, now, None, b"{")])
     assert "look at the newest ones with --public" in sentence(run(kafka, redis_url, orders, "--yes"))
-    told = proposed(run(kafka, redis_url, orders, "--public", "--json"))
-    assert told["candidates"] == {"items": ["lines[*].sku"], "user": ["customer.id"]}
+    look = ["--public", "--items", "2", "--force", "--json"]
+    told = proposed(run(kafka, redis_url, orders, *look))
+    assert [each["path"] for each in told["fields"]] == ["customer.id", "lines[*].sku"]
     assert told["settings"]["items_per_event"] == 7
-    told = proposed(run(kafka, redis_url, orders, "--public", "--unit", "user", "--force", "--json"))
+    told = proposed(run(kafka, redis_url, orders, *look, "--unit", "user", "--user", "1"))
     assert (told["settings"]["events"]["user"], told["settings"]["items_per_user"]) == ("customer.id", 4)
+
+
+@pytest.mark.same_on_any_broker("what is proposed for bytes")
+@pytest.mark.parametrize(
+    ("values", "words", "events", "items_per_event"),
+    [
+        ([b"7;tea;1.5", b"8;milk;2"], ["--items", "2"],
+         {"format": "csv", "items": "columns[1]", "delimiter": ";"}, 1),
+        ([b"7,tea", b"8,milk"], ["--header", "id,the sku", "--items", "2"],
+         {"format": "csv", "items": '"the sku"', "header": "id,the sku"}, 1),
+        ([b"tea", b"milk and sugar"], [], {"format": "text", "items": "@"}, 1),
+        ([b'{"op":"c","before":null,"after":{"sku":"tea"}}'], [],
+         {"format": "json", "items": "sku", "change_data_capture": "inserts"}, 1),
+        ([b'{"boxes":[{"lines":[{"sku":"tea"},{"sku":"milk"}]},{"lines":[{"sku":"salt"}]}]}'], [],
+         {"format": "json", "items": "boxes[].lines[].sku"}, 3),
+    ],
+    ids=["csv", "csv with a header", "text", "changes", "nested"],
+)  # fmt: skip
+def test_the_shape_of_public_records_is_proposed(
+    kafka: str,
+    redis_url: str,
+    orders: str,
+    tmp_path: Path,
+    values: list[bytes],
+    words: list[str],
+    events: dict[str, str],
+    items_per_event: int,
+) -> None:
+    stream = Stream(load_settings(Path("/dev/null"), {}, stream=orders, kafka=kafka), tmp_path)
+    stream.write(orders, [Record(0, 1_769_860_800_000, None, value) for value in values])
+    told = proposed(run(kafka, redis_url, orders, "--public", *words, "--json"))["settings"]
+    assert told["events"] == {"topic": orders, **events}
+    assert told["items_per_event"] == items_per_event
+    record = Record(0, 0, None, values[0])
+    section = msgspec.convert(told["events"], EventsSection)
+    assert decoder_of(Mapping.of(section))(record).items
+
+
+def test_a_password_is_named_and_never_written(kafka: str, redis_url: str, orders: str) -> None:
+    secret = ["--redis", "redis://:hunter2@localhost:6379/0"]
+    refused = CliRunner().invoke(
+        app, ["connect", "--topic", orders, "--kafka", kafka, *secret, "--items", "x"]
+    )
+    assert "with --redis-password env:NAME or file:PATH" in sentence(refused)
+    refused = run(kafka, redis_url, orders, "--schema-registry", "http://me:hunter2@localhost:8081", "--yes")
+    assert "--registry-password env:NAME or file:PATH" in sentence(refused)
+    assert "hunter2" not in refused.output
+    assert not Path("stream.toml").exists()
+    named = ["--redis-password", "env:REDIS_PASSWORD", "--redis-ca-file", "ca.pem"]
+    told = proposed(run(kafka, redis_url, orders, *named, "--items", "sku", "--json"))["settings"]
+    assert (told["redis_password"], told["redis_ca_file"]) == ("env:REDIS_PASSWORD", "ca.pem")
 
 
 def test_several_partitions_end_rounds_by_a_clock(kafka: str, redis_url: str, orders: str) -> None:
@@ -196,6 +267,12 @@ def test_a_compacted_topic_and_one_that_is_not_there_are_refused(
         (["--items", "sku", "--unit", "user"], "give --user"),
         (["--items", "sku", "--epsilon", "0"], "epsilon"),
         (["--items", "sku", "--tick-seconds", "0"], "--tick-seconds"),
+        (["--items", "sku", "--format", "xml"], "json or avro or protobuf"),
+        (["--items", "sku", "--format", "csv", "--delimiter", ";;"], "delimiter"),
+        (["--items", "sku", "--header", "a,b"], 'set format = "csv"'),
+        (["--items", "sku", "--change-data-capture", "all"], "inserts"),
+        (["--items", "sku", "--format", "avro"], "set schema_registry"),
+        (["--items", "sku", "--kafka-password", "hunter2"], "env:NAME or file:PATH"),
     ],
 )
 def test_wishes_that_cannot_be_are_sentences(

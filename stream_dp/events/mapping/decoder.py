@@ -9,9 +9,20 @@ from typing import TypeVar
 from stream_dp.config.secret import SettingsError
 from stream_dp.errors import needs_extra
 from stream_dp.events.event import LONGEST_LABEL, BadRecord, Event, decode_event, decode_events, sized
+from stream_dp.events.mapping.changes import change_fields, inserted_row
+from stream_dp.events.mapping.csv_values import csv_reader
 from stream_dp.events.mapping.json_values import json_reader
 from stream_dp.events.mapping.mapping import Mapping
-from stream_dp.events.mapping.paths import Fields, Path, Value, compiled, fields_read, is_true, parsed
+from stream_dp.events.mapping.paths import (
+    NO_ROW,
+    Fields,
+    Path,
+    Value,
+    compiled,
+    fields_read,
+    is_true,
+    parsed,
+)
 from stream_dp.events.mapping.schema import Schema, SchemaNotSettled, SchemaOf, UnusableSchema, framed
 from stream_dp.events.mapping.text import text_of, texts_of
 from stream_dp.events.record import Record
@@ -65,6 +76,8 @@ def _reader(mapping: Mapping, schema_of: SchemaOf) -> _Read:
     """What turns the bytes of a value into what it holds, at least where the mapping looks."""
     paths = [parsed(each) for each in mapping.expressions if not each.startswith("$")]
     fields = fields_read(paths)
+    if mapping.change_data_capture is not None:
+        fields = change_fields(fields)
     if mapping.format == "json":
         return json_reader(fields)
     if mapping.format == "json-schema":
@@ -72,6 +85,9 @@ def _reader(mapping: Mapping, schema_of: SchemaOf) -> _Read:
         return lambda value: read(value[framed(value)[1] :])
     if mapping.format == "text":
         return _text
+    if mapping.format == "csv":
+        read_row = csv_reader(mapping.delimiter, mapping.header)
+        return lambda value: read_row(_text(value))
     given = Schema(mapping.schema) if mapping.schema else None
     if not mapping.needs_schemas:
         assert given is not None
@@ -131,13 +147,20 @@ def _text(value: bytes) -> Value:
         raise BadRecord("not valid UTF-8 text") from None
 
 
-def _mapped(mapping: Mapping, read: Callable[[bytes], Value]) -> Decoder:
+def _mapped(mapping: Mapping, read: _Read) -> Decoder:
     labels = _labels(mapping)
     where = None if mapping.where is None else _source(mapping.where)
     user = None if mapping.user is None else _source(mapping.user)
+    if captures := mapping.change_data_capture is not None:
+        read_change = read
+        read = lambda value: inserted_row(read_change(value))  # noqa: E731  a def would be another name for it
 
     def event(record: Record) -> Event:
+        if captures and not record.value:  # the tombstone that follows a deleted row
+            return _FILTERED
         found = read(sized(record.value))
+        if found is NO_ROW:
+            return _FILTERED
         if where is not None and not is_true(where(record, found)):
             return _FILTERED
         items = labels(record, found)

@@ -33,6 +33,9 @@ _ALL = Mapping(items="a[?n > `1` && contains(b, 'x')].[b, n][]", where="a")
 _FAMILIES = Mapping(families={"y": "b", "x": "to_array(b)", "j": "join('-', keys(@))"})
 _NOTHING = "the mapping finds no item in it"
 
+_ROW = Mapping(items="a", where="b", change_data_capture="inserts")
+_NO_CHANGE = "not a change of a row as Debezium writes it"
+
 _AVRO = (
     '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"array","items":["null","string","double"]}},'
     '{"name":"d","type":{"type":"int","logicalType":"date"}}]}'
@@ -72,6 +75,29 @@ VECTORS: dict[Format, list[Vector]] = {
         ),
         Vector(_ALL, b'{"a":[]}', []),
         Vector(_FAMILIES, b'{"b":false,"c":1}', ["j:b-c", "x:false", "y:false"]),
+        Vector(_ROW, b'{"before":null,"after":{"a":1,"b":2},"op":"c"}', ["1"]),
+        Vector(_ROW, b'{"schema":{},"payload":{"after":{"a":[1,2],"b":2},"op":"r"}}', ["1", "2"]),
+        Vector(_ROW, b'{"after":{"a":1},"op":"c"}', []),
+        Vector(_ROW, b'{"before":{"a":1},"after":{"a":1,"b":2},"op":"u"}', []),
+        Vector(_ROW, b'{"before":{"a":1,"b":2},"after":null,"op":"d"}', []),
+        Vector(_ROW, b"", []),
+        Vector(_ROW, b'{"a":1,"b":2}', _NO_CHANGE),
+        Vector(_ROW, b'{"after":{"a":1,"b":2},"op":["c"]}', _NO_CHANGE),
+        Vector(_ROW, b'{"after":null,"op":"c"}', "a change that inserts a row does not hold the row"),
+    ],
+    "csv": [
+        Vector(Mapping(format="csv", items="columns[1]"), b'7,"a ""b"", c",9\r\n', ['a "b", c']),
+        Vector(Mapping(format="csv", items="columns[*]", delimiter=";"), "é;;7, ".encode(), ["é", "7, "]),
+        Vector(Mapping(format="csv", items="columns[9]"), b"7,8", _NOTHING),
+        Vector(Mapping(format="csv", items="b", header="a,b"), b"a,b\n", []),
+        Vector(Mapping(format="csv", items="b", header="a,b"), b"b,a", ["a"]),
+        Vector(
+            Mapping(format="csv", items="b", header="a,b"), b"b", "it has not as many columns as the header"
+        ),
+        Vector(Mapping(format="csv", items="columns"), b"a,b\nc,d", "not one row of CSV"),
+        Vector(Mapping(format="csv", items="columns"), b"\n", "not one row of CSV"),
+        Vector(Mapping(format="csv", items="columns"), b'a,"b', "not a row of CSV"),
+        Vector(Mapping(format="csv", items="columns"), b"a,\xff", "not valid UTF-8 text"),
     ],
     "json-schema": [
         Vector(Mapping(format="json-schema", framed=True, items="a"), _FRAMED + b'{"a":1}', ["1"]),
@@ -116,6 +142,12 @@ VECTORS: dict[Format, list[Vector]] = {
             _FRAMED + bytes.fromhex("00320174"),
             ["t"],
             _PROTO,
+        ),
+        Vector(
+            Mapping(format="protobuf", items="[s, k]", framed=True),
+            _FRAMED + bytes.fromhex("00 0a0174 1001"),
+            ["t", "SOME"],
+            "CgFmEgFwIigKAVISDAoBcxgBIAEoCVIBcxIVCgFrGAIgASgOMgcucC5LaW5kUgFrKhoKBEtpbmQSCAoETk9ORRAAEggKBFNPTUUQAWIGcHJvdG8z",
         ),
         Vector(
             Mapping(format="protobuf", items="s", schema=_PROTO),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from stream_dp.config.events_section import EventsSection, Format
+from stream_dp.config.events_section import ChangeDataCapture, EventsSection, Format
 from stream_dp.config.secret import SettingsError
 from stream_dp.events.mapping.schema import LARGEST_SCHEMA
 
@@ -17,7 +17,8 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
 
     Without `items` and `families`, records are events of our own format.  `framed`: in front of each value stands the
     number of its schema in a registry.  `schema` is the text of the schema file: what the values are written by or,
-    where they are framed, what they are read by.  `message` names a message of it.
+    where they are framed, what they are read by.  `message` names a message of it.  `header` names the columns of CSV.
+    With `change_data_capture`, records are changes of rows, and paths lead into the row.
     """
 
     version: int = MAPPING_VERSION
@@ -28,6 +29,9 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     families: dict[str, str] | None = None
     user: str | None = None
     where: str | None = None
+    change_data_capture: ChangeDataCapture | None = None
+    delimiter: str = ","
+    header: str | None = None
     schema: str = ""
     message: str | None = None
 
@@ -44,6 +48,9 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
             families=None if section.families is None else dict(sorted(section.families.items())),
             user=section.user,
             where=section.where,
+            change_data_capture=section.change_data_capture,
+            delimiter=section.delimiter,
+            header=section.header,
             schema=_text_of(section.schema) if section.schema else "",
             message=section.message,
         )

@@ -18,6 +18,9 @@ from stream_dp.events.mapping.functions import called
 Value = Any
 """What a record holds: dict, list, str, int, float, bool or None."""
 
+NO_ROW = object()
+"""What a record holds that is in order and brings no row, such as the deletion of one."""
+
 Path = Callable[[Value], Value]
 
 _Node = dict[str, Any]

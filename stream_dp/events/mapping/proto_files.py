@@ -12,6 +12,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from proto_schema_parser import ast
 from proto_schema_parser.parser import Parser
 
+from stream_dp.events.mapping.compiled_proto import DEEPEST, compiled_file, is_compiled
 from stream_dp.events.mapping.schema import Schema, UnusableSchema
 
 _Field = described.FieldDescriptorProto
@@ -21,8 +22,6 @@ _SCALARS: dict[str, Any] = {
     if name not in ("TYPE_GROUP", "TYPE_MESSAGE", "TYPE_ENUM")
 }
 _WELL_KNOWN = "google/protobuf/"
-_DEEPEST = 32
-"""Most braces and brackets around anything: the parser goes down once for each."""
 
 
 def top_level_messages(schema: Schema) -> list[Descriptor]:
@@ -43,9 +42,7 @@ def top_level_messages(schema: Schema) -> list[Descriptor]:
 
 
 def _add(pool: DescriptorPool, known: set[str], name: str, text: str) -> None:
-    if _nesting(text) > _DEEPEST:
-        raise UnusableSchema(f"it is nested more than {_DEEPEST} deep")
-    file = _file(name, Parser(setup_lexer=_strictly, setup_parser=_strictly).parse(text))
+    file = compiled_file(name, text) if is_compiled(text) else _parsed(name, text)
     imports = list(file.dependency)
     del file.dependency[:]
     for each in imports:
@@ -55,6 +52,12 @@ def _add(pool: DescriptorPool, known: set[str], name: str, text: str) -> None:
             file.dependency.append(each)
     pool.Add(file)
     known.add(name)
+
+
+def _parsed(name: str, text: str) -> described.FileDescriptorProto:
+    if _nesting(text) > DEEPEST:
+        raise UnusableSchema(f"it is nested more than {DEEPEST} deep")
+    return _file(name, Parser(setup_lexer=_strictly, setup_parser=_strictly).parse(text))
 
 
 _BESIDE = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?""", re.DOTALL)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from base64 import b64encode
 from collections.abc import Mapping as Table
 from typing import Any
 
@@ -108,7 +109,8 @@ def test_what_is_left_out_by_where_is_an_empty_event_and_no_bad_record() -> None
         decode(record(b'{"type":"x"}'))
 
 
-def test_fields_of_protobuf_that_are_not_set_are_null() -> None:
+@pytest.mark.parametrize("schema", [PROTO, b64encode(ORDER.DESCRIPTOR.file.serialized_pb).decode()])
+def test_fields_of_protobuf_that_are_not_set_are_null(schema: str) -> None:
     note = ORDER.Note(raw=b"r")
     order = ORDER(
         type="t", by_name={"b": {"quantity": 0}, "a": {}}, answers={True: 1, False: 0}, notes=[note]
@@ -118,7 +120,7 @@ def test_fields_of_protobuf_that_are_not_set_are_null() -> None:
     value = order.SerializeToString()
 
     def items(expression: str) -> list[str] | str:
-        return told(Mapping(format="protobuf", schema=PROTO, message="shop.Order", items=expression), value)
+        return told(Mapping(format="protobuf", schema=schema, message="shop.Order", items=expression), value)
 
     assert items("keys(by_name)") == ["a", "b"]
     assert items("by_name.*.quantity") == ["0"]
