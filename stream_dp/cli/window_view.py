@@ -95,5 +95,14 @@ def _notes(window: Window) -> list[Text]:
         else ""
     )
     text = f"The difference of two releases, which spends nothing of the guarantee. sd {window.sd:,.1f}.{new}"
-    marks = "▲ and ▼ mark labels that rose or fell since the window before by more than noise explains."
-    return [Text(text, style="dim"), *([Text(marks, style="dim")] if window.rising or window.falling else [])]
+    return [Text(text, style="dim"), Text(_moves(window), style="dim")]
+
+
+def _moves(window: Window) -> str:
+    if window.moves is None:
+        return "What rose or fell cannot be told yet: there is no window of that length before this one."
+    if not window.moves:
+        return "Nothing rose or fell since the window before by more than noise and chance explain."
+    return (
+        "▲ and ▼ mark labels that rose or fell since the window before by more than noise and chance explain."
+    )

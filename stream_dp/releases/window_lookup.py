@@ -7,16 +7,14 @@ from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.windows import (
+    FALSE_DISCOVERIES,
     Span,
     Window,
     begins_epoch,
     may_be_between,
     window_between,
-    with_movers,
+    with_moves,
 )
-
-FALSE_DISCOVERIES = 0.1
-"""The share of labels named as rising or falling that may be wrong, on average."""
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -31,7 +29,7 @@ def find_window(
     older, complete = _older(releases, release, span)
     window = window_between(release, older, complete)
     oldest, both_complete = _older(releases, release, span.twice())
-    return with_movers(window, oldest, false_discoveries) if both_complete else window
+    return with_moves(window, oldest, false_discoveries) if both_complete else window
 
 
 def _older(releases: ReleasesTopic, release: WholeRelease, span: Span) -> tuple[WholeRelease | None, bool]:

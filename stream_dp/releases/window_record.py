@@ -3,7 +3,7 @@
 import msgspec
 
 from stream_dp.releases.release import LARGEST_PART, VERSION
-from stream_dp.releases.windows import Span, Window
+from stream_dp.releases.windows import Move, Span, Window
 
 
 class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,8 +31,7 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     low: list[float]
     high: list[float]
     new: list[str]
-    rising: list[str]
-    falling: list[str]
+    moves: list[Move] | None
     left_out: int = 0
 
 
@@ -57,8 +56,7 @@ def record_of(window: Window, span: Span) -> WindowRecord:
         low=window.low.round(1).tolist(),
         high=window.high.round(1).tolist(),
         new=window.new,
-        rising=window.rising,
-        falling=window.falling,
+        moves=window.moves,
     )
 
 
@@ -73,9 +71,7 @@ def cut_to_fit(record: WindowRecord) -> WindowRecord:
 
 
 def _cut(record: WindowRecord, most: int) -> WindowRecord:
-    columns = {
-        name: getattr(record, name)[:most]
-        for name in ("labels", "counts", "low", "high", "new", "rising", "falling")
-    }
+    columns = {name: getattr(record, name)[:most] for name in ("labels", "counts", "low", "high", "new")}
+    columns["moves"] = record.moves and record.moves[:most]
     named = len(columns["labels"]) + len(columns["new"])
     return msgspec.structs.replace(record, **columns, left_out=len(record.labels) + len(record.new) - named)

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.config.times import milliseconds, parse_time
 from stream_dp.errors import Refused
 from stream_dp.releases.estimates.differences import (
+    changes_between,
     intervals_across,
-    moved,
     sd_across,
     window_intervals,
     window_sd,
@@ -31,6 +32,10 @@ from stream_dp.releases.totals import totals_of
 if TYPE_CHECKING:
     from stream_dp.releases.subscription import Subscription
     from stream_dp.releases.whole_release import WholeRelease
+
+FALSE_DISCOVERIES = 0.05
+"""The share of labels named as rising or falling that may be wrong, on average; if none moved, the probability that any
+is named."""
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -81,6 +86,15 @@ class Span:
         return release.round if self.rounds else milliseconds(parse_time(release.ts))
 
 
+class Move(msgspec.Struct, frozen=True):
+    """How much a label's count rose (or fell, if negative) since the window before, with its 95% interval."""
+
+    label: str
+    change: int
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class Window:
     """How often each label occurred since an older release, with noise; largest count first.
@@ -88,7 +102,8 @@ class Window:
     `counts`, `low` and `high`, the 95% interval, are of shape (labels,), and `sd` is that of the noise in every count.
     `since` is the older release, None where the window begins with the epoch.  `complete`: the window reaches as far
     back as was asked for.  Labels that were not shown at its beginning are `new`: what they had then is not known.
-    `rising` and `falling`: labels whose count differs from that in the window before by more than noise explains.
+    `moves`: the labels whose count differs from that in the window before by more than noise and chance explain.
+    Empty: there is none.  None: nobody can tell, because there is no such window in the same epoch.
     """
 
     release: WholeRelease
@@ -100,13 +115,22 @@ class Window:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     new: list[str]
-    rising: list[str] = field(default_factory=list)
-    falling: list[str] = field(default_factory=list)
+    moves: list[Move] | None = None
 
     @property
     def histogram(self) -> dict[str, int]:
         """The noisy count of each label in the window, largest first."""
         return dict(zip(self.labels, self.counts.tolist(), strict=True))
+
+    @property
+    def rising(self) -> list[str]:
+        """The labels that rose since the window before."""
+        return [each.label for each in self.moves or () if each.change > 0]
+
+    @property
+    def falling(self) -> list[str]:
+        """The labels that fell since the window before."""
+        return [each.label for each in self.moves or () if each.change < 0]
 
 
 class Windows:
@@ -138,7 +162,7 @@ class Windows:
         window = window_between(release, older, complete)
         if self._share is None or not before[0][1]:
             return window
-        return with_movers(window, before[0][0], self._share)
+        return with_moves(window, before[0][0], self._share)
 
     def close(self) -> None:
         """Leave the broker."""
@@ -297,28 +321,6 @@ def _ranked(
     )
 
 
-def with_movers(window: Window, oldest: WholeRelease | None, false_discoveries: float = 0.1) -> Window:
-    """The window, with what is rising and falling since the window before it, which begins with `oldest`.
-
-    Only labels that were shown all the time can be named, and none where the three releases are not of one epoch.
-    """
-    middle, newest = window.since, window.release
-    if middle is None or oldest is None or not oldest.nonce == middle.nonce == newest.nonce:
-        return window
-    if oldest.round >= middle.round:
-        return window
-    before = oldest.histogram
-    known = [place for place, label in enumerate(window.labels) if label in before]
-    labels = [window.labels[place] for place in known]
-    then = middle.histogram
-    changes = window.counts[known] - np.array([then[label] - before[label] for label in labels], np.int64)
-    shown = _shown_at(newest, labels, oldest)
-    signs = moved((oldest, middle, newest), shown, changes, false_discoveries)
-    rising = [label for label, sign in zip(labels, signs, strict=True) if sign > 0]
-    falling = [label for label, sign in zip(labels, signs, strict=True) if sign < 0]
-    return replace(window, rising=rising, falling=falling)
-
-
 def _shown_at(release: WholeRelease, labels: Sequence[str], older: WholeRelease) -> list[Showing]:
     """The showings of labels that both releases hold; none where labels are not kept."""
     before = older.histogram
@@ -331,6 +333,39 @@ def _seen_at(showing: Showing, older: WholeRelease, count: int) -> Showing:
     if showing.round <= older.round:
         return showing
     return Showing(older.round, count, older.sd, older.tau, showing.step, first=False)
+
+
+def with_moves(
+    window: Window, oldest: WholeRelease | None, false_discoveries: float = FALSE_DISCOVERIES
+) -> Window:
+    """The window, with what rose and fell since the window before it, which begins with `oldest`.
+
+    Only labels that were shown all the time can be named.  If the releases are of several epochs, none is.
+    """
+    middle, newest = window.since, window.release
+    if middle is None or oldest is None or not oldest.nonce == middle.nonce == newest.nonce:
+        return window
+    if oldest.round >= middle.round:
+        return window
+    before, then = oldest.histogram, middle.histogram
+    known = [index for index, label in enumerate(window.labels) if label in before]
+    labels = [window.labels[index] for index in known]
+    first = np.array([then[label] - before[label] for label in labels], np.int64)
+    second = window.counts[known]
+    shown = _shown_at(newest, labels, oldest)
+    found = changes_between((oldest, middle, newest), shown, (first, second), false_discoveries)
+    moved = np.flatnonzero(found.signs)
+    largest_first = moved[np.argsort(-np.abs(second - first)[moved], kind="stable")]
+    moves = [
+        Move(
+            labels[index],
+            int(second[index] - first[index]),
+            round(float(found.low[index]), 1),
+            round(float(found.high[index]), 1),
+        )
+        for index in largest_first.tolist()
+    ]
+    return replace(window, moves=moves)
 
 
 def windows_of(

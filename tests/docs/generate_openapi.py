@@ -4,6 +4,8 @@ The notes say what structs cannot: what an address is for, its parameters, its s
 """
 
 import json
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.reader import Reader
 from stream_dp.dashboard.results import Result
 from stream_dp.releases.window_record import WindowRecord
+from stream_dp.releases.windows import Move
 from tests.docs.generate_schemas import NOTES, BadNotes, Node, noted, plain, written
 
 OPENAPI = Path(__file__).parents[2] / "stream_dp" / "dashboard" / "static" / "openapi.json"
@@ -46,6 +49,7 @@ _ANSWERS: dict[str, Any] = {
 _STRUCTS = (
     ToldRelease,
     WindowRecord,
+    Move,
     HistoryAnswer,
     LabelHistory,
     Result,
@@ -54,7 +58,12 @@ _STRUCTS = (
     Frame,
     StreamSummary,
 )
-_RECORDS = {ToldRelease: "release", FrameRelease: "release", WindowRecord: "window"}
+_RECORDS: dict[type, tuple[str, ...]] = {
+    ToldRelease: ("release", "properties"),
+    FrameRelease: ("release", "properties"),
+    WindowRecord: ("window", "properties"),
+    Move: ("window", "$defs", "Move", "properties"),
+}
 """Structs with the fields of a record: the notes about that record explain them."""
 
 
@@ -110,7 +119,8 @@ def _content(schema: Node, description: str, media_type: str = "application/json
 def _component(kind: type[msgspec.Struct], shape: Node, notes: Node) -> Node:
     """The schema of an answer.  All fields are always there, but those of a frame that have not changed."""
     if kind in _RECORDS:
-        of_record = json.loads((NOTES / f"{_RECORDS[kind]}.json").read_text())["properties"]
+        record, *path = _RECORDS[kind]
+        of_record = reduce(getitem, path, json.loads((NOTES / f"{record}.json").read_text()))
         notes["properties"] = {
             field: of_record.get(field, {}) | notes.get("properties", {}).get(field, {})
             for field in kind.__struct_encode_fields__

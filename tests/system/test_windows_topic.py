@@ -16,6 +16,7 @@ from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.releases.release import LARGEST_PART, Release
 from stream_dp.releases.window_record import WindowRecord, cut_to_fit
+from stream_dp.releases.windows import Move
 from stream_dp.workers.windows import WindowsWriter
 from tests.docs.schemas import schema
 from tests.example_releases import release
@@ -104,8 +105,9 @@ def test_once_a_second_it_says_of_each_window_what_happened_and_who_moved(
         "tea": 60,
     }
     assert last["10s"].new == ["päron"]
-    assert (last["10s"].since_round, last["10s"].rising, last["10s"].falling) == (20, [], [])
-    assert (last["7"].since_round, last["7"].rising) == (33, ["milk"])
+    assert (last["10s"].since_round, last["10s"].moves) == (20, None)
+    assert (last["7"].since_round, [each.label for each in last["7"].moves or []]) == (33, ["milk"])
+    assert last["1m"].moves is None, "there is no such window before"
     assert not last["1m"].complete
     assert {record.key for record in records(stream)} == {b"10s", b"1m", b"7"}
     assert records(stream)[-1].timestamp == NOON + ROUNDS * SECOND // 2
@@ -218,13 +220,12 @@ def test_a_record_that_is_too_large_keeps_the_largest_counts() -> None:
         low=[0.0] * 30_000,
         high=[1.0] * 30_000,
         new=labels[:10],
-        rising=labels[:1],
-        falling=[],
+        moves=[Move(labels[0], 9, 1.0, 17.0)],
     )
     found = cut_to_fit(window)
     assert 300_000 < len(msgspec.json.encode(found)) <= LARGEST_PART
     assert found.labels == labels[: len(found.labels)]
     assert len(found.labels) == len(found.counts) == len(found.low) == len(found.high)
     assert found.left_out == 30_000 - len(found.labels)
-    assert found.rising == labels[:1]
+    assert found.moves == window.moves
     assert cut_to_fit(found) is found

@@ -6,6 +6,11 @@ export function whole(value) {
   return number.format(value);
 }
 
+/* A change: +1,200 or −30. */
+export function signed(value) {
+  return `${value > 0 ? "+" : value < 0 ? "−" : ""}${whole(Math.abs(value))}`;
+}
+
 export function small(value) {
   const short = Number(value.toPrecision(3));
   return value !== 0 && Math.abs(value) < 0.001 ? short.toExponential() : String(short);

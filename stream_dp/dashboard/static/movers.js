@@ -1,41 +1,49 @@
-/* What is rising, and what is falling, by more than noise explains. */
+/* What rose and fell since the window before by more than noise and chance explain. */
 
 import { $, element, isolated, put } from "./dom.js";
-import { whole } from "./format.js";
+import { signed, span } from "./format.js";
 import { view } from "./state.js";
-import { inWords } from "./windows.js";
+import { age } from "./status.js";
+import { inWords, secondsOf } from "./windows.js";
 
 const MOST = 6;
 
 export function drawMovers(pin) {
   const { recent } = view;
-  const isKnown = recent && !recent.problem;
-  const moves = isKnown ? recent.names.filter((label) => recent.moves.has(label)) : [];
-  const rising = moves.filter((label) => recent.moves.get(label) > 0).slice(0, MOST);
-  const falling = moves.filter((label) => recent.moves.get(label) < 0).slice(0, MOST);
-  list($("rising"), rising, "▲", "rising", pin);
-  list($("falling"), falling, "▼", "falling", pin);
-  put($("movers-note"), isKnown ? note(inWords(recent.window), moves.length > 0) : "There are not yet two windows to compare.");
+  const silence = silent(recent), moves = recent && !recent.problem && !silence && recent.moves;
+  list($("rising"), (moves || []).filter(({ change }) => change > 0).slice(0, MOST), "▲", "rose", pin);
+  list($("falling"), (moves || []).filter(({ change }) => change < 0).slice(0, MOST), "▼", "fell", pin);
+  put($("movers-note"), silence || (moves ? note(recent) : "Cannot tell yet: that takes two windows to compare."));
+}
+
+/* A window ends with the last release.  After a silence longer than itself it says nothing of the present. */
+function silent(recent) {
+  if (!recent || recent.problem || view.mode !== "live") return "";
+  const length = secondsOf(recent.window);
+  if (!length || age() < length) return "";
+  return `Cannot tell: nothing was released for ${span(age())}. There were no events, or the worker stands still.`;
 }
 
 /* What the numbers are. */
-function note(window, isAnything) {
-  return isAnything ? `Counts of the ${window}. They differ from those of the time of that length before by more than noise explains.`
-    : `Nothing rose or fell in the ${window} by more than noise explains, beside the time of that length before.`;
+function note({ moves, window }) {
+  const both = `the ${inWords(window)} and the time of that length before`;
+  return moves.length ? `How counts changed between ${both}, by more than noise and ordinary chance explain. The 95% interval is that of the noise.`
+    : `Between ${both}, nothing changed by more than noise and ordinary chance explain.`;
 }
 
-function list(target, labels, mark, word, pin) {
-  const { recent } = view;
-  const key = JSON.stringify(labels.map((label) => [label, recent.counts[recent.rank.get(label)]]));
+function list(target, moves, mark, word, pin) {
+  const key = JSON.stringify(moves);
   if (target.dataset.key === key) return;
   target.dataset.key = key;
-  target.replaceChildren(...labels.map((label) => {
+  target.replaceChildren(...moves.map(({ label, change, low, high }) => {
     const item = element("li"), button = element("button", "", "mover"), sign = element("span", mark, "move");
-    sign.dataset.sign = mark === "▲" ? 1 : -1;
+    sign.dataset.sign = Math.sign(change);
     sign.setAttribute("aria-hidden", "true");
     button.type = "button";
     button.title = "Pin it to see it over time";
-    button.append(sign, isolated(label), element("span", ` ${word}, `, "hidden"), element("b", whole(recent.counts[recent.rank.get(label)])));
+    const count = element("span", "", "change");
+    count.append(element("b", signed(change)), element("small", `${signed(Math.floor(low))} to ${signed(Math.ceil(high))}`));
+    button.append(sign, isolated(label), element("span", ` ${word}, `, "hidden"), count);
     button.addEventListener("click", () => pin(label));
     item.append(button);
     return item;

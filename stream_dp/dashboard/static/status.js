@@ -34,7 +34,8 @@ function drawClock() {
   $("ts").title = when(isNewest ? published : release.ts);
 }
 
-function age() {
+/* Seconds since the newest release was published. */
+export function age() {
   return heard.age + (Date.now() - heard.at) / 1000;
 }
 

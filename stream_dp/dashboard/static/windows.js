@@ -10,6 +10,7 @@ import { changed, heard, ranked, steps, view } from "./state.js";
 const LOOK_MS = 1000, LONGEST_PAUSE_MS = 10000, SHARE_OF_TIME = 5;  // a large answer is asked for the less often
 const SPAN = /^[1-9][0-9]{0,8}[smhd]?$/;
 const UNITS = { s: "second", m: "minute", h: "hour", d: "day" };
+const SECONDS = { s: 1, m: 60, h: 3600, d: 86400 };
 const UNPICKED = [["1d", 86400], ["1h", 3600], ["5m", 300], ["1m", 60]], LOOK_UNPICKED_MS = 5000;
 export const request = { busy: false, at: 0, took: 0, key: "", span: "", failed: false };
 
@@ -25,6 +26,11 @@ export function restoreWindow() {
 export function inWords(span) {
   const unit = UNITS[span.at(-1)], number = unit ? span.slice(0, -1) : span;
   return number === "1" ? `last ${unit || "round"}` : `last ${whole(number)} ${unit || "round"}s`;
+}
+
+/* How long a window is; 0 if it is so many rounds. */
+export function secondsOf(span) {
+  return SECONDS[span.at(-1)] ? SECONDS[span.at(-1)] * Number(span.slice(0, -1)) : 0;
 }
 
 export function pickWindow() {
@@ -80,9 +86,9 @@ function take(found) {
     view.recent = { problem: found.problem };
     return;
   }
-  const moves = new Map([...found.rising.map((label) => [label, 1]), ...found.falling.map((label) => [label, -1])]);
+  const signs = new Map((found.moves || []).map((each) => [each.label, Math.sign(each.change)]));
   view.recent = {
-    ...found, names: found.labels, moves, rank: new Map(found.labels.map((label, index) => [label, index])),
+    ...found, names: found.labels, signs, rank: new Map(found.labels.map((label, index) => [label, index])),
     low: found.low.map((end) => Math.max(0, Math.floor(end))), high: found.high.map((end) => Math.max(0, Math.ceil(end))),
   };
   if (first && view.window) say(reach(view.recent));
@@ -99,7 +105,7 @@ export function drawWindow() {
   if (!recent) return put($("window-note"), "Looking for where the window begins …");
   if (recent.problem) return put($("window-note"), `There is no window to show: ${recent.problem}.`);
   const others = recent.new.length ? ` ${whole(recent.new.length)} labels were first shown within it and have no count of it.` : "";
-  const movers = recent.moves.size ? " ▲ and ▼: rose or fell since the window before by more than noise explains." : "";
+  const movers = recent.signs.size ? " ▲ and ▼: rose or fell since the window before by more than noise and chance explain." : "";
   put($("window-note"), `${reach(recent)} Noise sd ${recent.sd.toFixed(1)}.${others}${movers}`);
 }
 
@@ -118,5 +124,5 @@ function reach(recent) {
 
 /* What became of a label since the window before: 1, -1, or 0 where noise may explain it. */
 export function moved(label) {
-  return ranked().moves?.get(label) || 0;
+  return ranked().signs?.get(label) || 0;
 }

@@ -9,14 +9,18 @@ window that noise is higher on average, so the window of a label that was shown 
 allows for it: it takes off the mean that the noise has at each end, as the interval of a count does (intervals.py).  Of
 a label of which nobody can say since when it is shown, the interval holds both ends of what is possible.
 
-A label moves when two windows that follow one another differ by more than noise explains: N(l) - 2 N(m) + N(e).  The
-noise of different labels is independent and nearly normal, so the rule of Benjamini and Hochberg (1995) bounds the
-expected share of labels that are named although their true count did not change, or changed the other way (Benjamini
-and Yekutieli 2005).  It holds for one release and the labels in it, not for all releases together.
+A label moves when two windows that follow one another differ, N(l) - 2 N(m) + N(e), by more than noise and chance
+explain.  Chance: events that come at a steady rate do not come equally often in two windows.  If they come
+independently of each other (Poisson), the difference of two windows has the variance of their sum, which is estimated
+by its noisy value.  Noise and events of different labels are independent and nearly normal, so the rule of Benjamini
+and Hochberg
+(1995) bounds the expected share of labels that are named although their rate did not change, or changed the other way
+(Benjamini and Yekutieli 2005).  If no rate changed, that share is the probability that any label is named at all.  It
+holds for one release and the labels in it, not for all releases together, and events that come in bursts break it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -97,24 +101,47 @@ def intervals_across(
     return plain - reach, plain + noise_since(shown, older)[0] * older.sd + reach
 
 
-def moved(
-    ends: Sequence[Release], shown: Sequence[Showing], changes: NDArray[np.int64], false_discoveries: float
-) -> NDArray[np.int64]:
-    """1 for each label that rose from one window to the next, -1 for each that fell, 0 where noise may explain it.
+@dataclass(frozen=True)
+class Changes:
+    """How much larger one window's count is than that of the window before it, for labels in a given order.
 
-    `ends`: the releases where the first window begins, where the two meet, and where the second one ends.  `changes`:
-    how much larger the second window's count is, for labels with these showings; of shape (labels,).
-    At most the share `false_discoveries` of the labels that are named is wrong, on average.
+    `low` and `high` are the 95% interval of the change, `signs` 1 for each label that rose, -1 for each that fell and 0
+    where noise and chance may explain the change; all of shape (labels,).
+    """
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    signs: NDArray[np.int64]
+
+
+def chance(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The variance of the difference of two windows if events come independently, from the windows' noisy counts."""
+    return np.maximum(0.0, first + second)
+
+
+def changes_between(
+    ends: Sequence[Release],
+    shown: Sequence[Showing],
+    windows: tuple[NDArray[np.int64], NDArray[np.int64]],
+    false_discoveries: float,
+) -> Changes:
+    """What is known of the change from one window to the next.
+
+    `ends`: the releases where the first window begins, where the two meet, and where the second one ends.  `windows`:
+    the counts of the first and the second window, for labels with these showings; each of shape (labels,).
+    At most the share `false_discoveries` of the labels that rise or fall is wrong, on average.
     """
     oldest, middle, newest = ends
     sd = sd_of_combination(newest, {oldest.round: 1.0, middle.round: -2.0, newest.round: 1.0})
+    changes = (windows[1] - windows[0]).astype(np.float64)
     lift = np.zeros(len(changes))
     if newest.shown == "kept":
         latest = [each if each.first else replace(each, round=oldest.round, noise=None) for each in shown]
         for release, weight in zip(ends, (1.0, -2.0, 1.0), strict=True):
             lift += weight * release.sd * noise_since(latest, release)[0]
-    # Where it matters whether noise had lifted the label, the weaker of both readings counts.
-    plain, aware = changes / sd, (changes - lift) / sd
+    # If it matters whether noise had lifted the label, the weaker of both readings counts.
+    spread = np.sqrt(sd**2 + chance(*windows))
+    plain, aware = changes / spread, (changes - lift) / spread
     scores = np.where(plain * aware > 0, np.minimum(np.abs(plain), np.abs(aware)), 0.0)
     chances = 2 * ndtr(-scores)
     order = np.argsort(chances)
@@ -124,4 +151,7 @@ def moved(
     named = order[: passed[-1] + 1] if len(passed) else order[:0]
     signs = np.zeros(len(changes), np.int64)
     signs[named] = np.sign(changes[named])
-    return signs
+    reach = NormalDist().inv_cdf(0.975) * sd
+    return Changes(
+        np.minimum(changes, changes - lift) - reach, np.maximum(changes, changes - lift) + reach, signs
+    )

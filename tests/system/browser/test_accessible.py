@@ -1,5 +1,6 @@
 """axe-core finds nothing to complain of, in both themes, on a desktop and on a phone, now and in the past."""
 
+import time
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.dashboard.chromium import prefer, size
 from tests.dashboard.page import of_page, text, wait_for, wait_for_round
 from tests.dashboard.running import Running
 from tests.dashboard.vendored import AXE
-from tests.system.browser.test_windows import each_minute, publish
+from tests.system.browser.test_windows import MINUTE, each_minute, publish
 from tests.system.streams import Stream
 
 _RUN = """
@@ -32,7 +33,7 @@ def complaints_of_axe(browser: Chrome) -> tuple[int, list[Any]]:
 
 @pytest.fixture
 def page(dashboard: Running, stream: Stream, browser: Chrome) -> Chrome:
-    publish(stream, each_minute(stream, 1, 30))
+    publish(stream, each_minute(stream, 1, 30, int(time.time() * 1000) - 30 * MINUTE))
     browser.get(dashboard.url)
     wait_for_round(browser, 30)
     wait_for(browser, lambda: "milk" in text(browser, "rising"))

@@ -2,17 +2,19 @@
 
 import csv
 import json
+import re
+import time
 from pathlib import Path
 
 import msgspec
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
-from tests.dashboard.page import rows, text, wait_for, wait_for_round
+from tests.dashboard.page import rows, text, wait_for, wait_for_round, wait_for_text
 from tests.dashboard.running import Running
 from tests.example_releases import release
 from tests.system.browser.published import write
-from tests.system.browser.test_windows import each_minute, publish
+from tests.system.browser.test_windows import MINUTE, each_minute, publish
 from tests.system.streams import Stream
 
 
@@ -39,7 +41,9 @@ def test_it_is_sorted_by_any_column_and_the_address_says_so(
     sort_by(browser, "label")
     assert labels(browser) == ["tea", "milk", "cake"]
     assert heading.get_attribute("aria-sort") == "descending"
-    wait_for(browser, lambda: text(browser, "rising").startswith("▲milk"))
+    wait_for(
+        browser, lambda: text(browser, "movers-note").startswith("Cannot tell: nothing was released for")
+    )
     sort_by(browser, "trend")
     assert labels(browser) == ["milk", "tea", "cake"]
     assert [row["rank"] for row in rows(browser)] == ["2", "1", "3"]
@@ -48,20 +52,39 @@ def test_it_is_sorted_by_any_column_and_the_address_says_so(
     wait_for(browser, lambda: labels(browser) == ["milk", "tea", "cake"])
 
 
-def test_what_rises_stands_beside_it_and_a_click_shows_it_over_time(
+def test_what_rose_stands_beside_it_with_its_interval_and_a_click_shows_it_over_time(
     dashboard: Running, stream: Stream, browser: Chrome
 ) -> None:
-    publish(stream, each_minute(stream, 1, 30))
+    start = int(time.time() * 1000) - 20 * MINUTE
+    publish(stream, each_minute(stream, 1, 20, start))
     browser.get(dashboard.url)
-    wait_for_round(browser, 30)
-    wait_for(browser, lambda: text(browser, "rising") == "▲milk rising, 1,500")
-    assert text(browser, "falling") == ""
-    assert text(browser, "movers-note") == (
-        "Counts of the last 5 minutes. They differ from those of the time of that length before by more than noise "
-        "explains."
+    wait_for_text(
+        browser,
+        "movers-note",
+        "Between the last 5 minutes and the time of that length before, nothing changed by more than noise and "
+        "ordinary chance explain.",
     )
+    publish(stream, each_minute(stream, 21, 30, start))
+    wait_for(browser, lambda: text(browser, "rising").startswith("▲milk rose, +1,450+"))
+    low, high = (int(end.replace(",", "")) for end in re.findall(r"\+([\d,]+)", text(browser, "rising"))[1:])
+    assert 1_450 - 100 < low < 1_450 < high < 1_450 + 100
+    assert text(browser, "falling") == ""
+    assert text(browser, "movers-note").startswith("How counts changed between the last 5 minutes and")
     browser.find_element(By.CSS_SELECTOR, "#rising button").click()
     assert text(browser, "legend") == "milk"
+
+
+def test_what_moves_cannot_be_told_of_a_young_epoch_nor_after_a_silence(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    publish(stream, each_minute(stream, 1, 2))
+    browser.get(dashboard.url)
+    wait_for_text(browser, "movers-note", "Cannot tell yet: that takes two windows to compare.")
+    publish(stream, each_minute(stream, 3, 30))
+    wait_for(
+        browser, lambda: text(browser, "movers-note").startswith("Cannot tell: nothing was released for")
+    )
+    assert text(browser, "rising") == ""
 
 
 def test_it_is_saved_as_csv_and_json_and_the_chart_as_a_picture(

@@ -5,7 +5,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
-from stream_dp.config.times import iso_timestamp
+from stream_dp.config.times import iso_timestamp, milliseconds, parse_time
 from stream_dp.releases.release import Release
 from tests.dashboard.page import of_page, rows, text, wait_for, wait_for_round, wait_for_text
 from tests.dashboard.running import Running, records
@@ -18,8 +18,8 @@ MINUTE = 60_000
 MOVES = "return [...document.querySelectorAll('#rows tr')].map(row => row.querySelector('.move').textContent)"
 
 
-def each_minute(stream: Stream, first: int, last: int) -> list[Release]:
-    """A release a minute: tea 30 a minute, milk 10 and from round 26 on 300, and cake from round 28 on."""
+def each_minute(stream: Stream, first: int, last: int, start: int = NOON) -> list[Release]:
+    """A release a minute after `start`: tea 30 each, milk 10 and from round 26 on 300, cake from round 28 on."""
     found = []
     for number in range(first, last + 1):
         counts = {"tea": 2_000 + 30 * number, "milk": 500 + 10 * number + 290 * max(0, number - 25)}
@@ -28,13 +28,13 @@ def each_minute(stream: Stream, first: int, last: int) -> list[Release]:
         ranked = dict(sorted(counts.items(), key=lambda found: -found[1]))
         made = release(number, ranked, stream.settings.stream)
         found.append(
-            msgspec.structs.replace(made, ts=iso_timestamp(NOON + MINUTE * number), previous=number - 1)
+            msgspec.structs.replace(made, ts=iso_timestamp(start + MINUTE * number), previous=number - 1)
         )
     return found
 
 
 def publish(stream: Stream, releases: list[Release]) -> None:
-    times = [NOON + MINUTE * each.round for each in releases]
+    times = [milliseconds(parse_time(each.ts)) for each in releases]
     written = zip(records(releases), times, strict=True)
     stream.write(stream.settings.releases, [each._replace(timestamp=time) for each, time in written])
 
