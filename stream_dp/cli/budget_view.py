@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -20,6 +20,8 @@ from stream_dp.store.pay_what_you_get import left_of
 
 _ROWS = 40  # ranges that people see; --json has all
 _BAR_WIDTH = 32
+_MOST_COUNTED = 1_000
+_LEAST_DAYS = 1.0  # of spending before it is continued into the future
 
 
 def report_of(ledger: "Ledger", odometer: bool = False) -> dict[str, Any]:
@@ -49,6 +51,7 @@ def report_of(ledger: "Ledger", odometer: bool = False) -> dict[str, Any]:
         "budget": limits,
         "rule": None if rule is None else rule.name,
         "spent": spent | {"epsilon": _finite(spent["epsilon"])},
+        "more_like_the_last": _more_like_the_last(charges, budget),
         "left_everywhere": None if budget is None else _told(composition.room(charges, budget, 0, None)),
         "charges": [_charge(stored) for stored in state.in_order()],
         "journal": _journal(ledger),
@@ -59,6 +62,10 @@ def report_of(ledger: "Ledger", odometer: bool = False) -> dict[str, Any]:
             if stored.marks is not None
         ],
     }
+
+
+def _more_like_the_last(charges: list[Charge], budget: Budget | None) -> int | None:
+    return composition.more_like(charges[-1], charges, budget, _MOST_COUNTED) if charges and budget else None
 
 
 def conversion(limits: dict[str, float]) -> str:
@@ -158,11 +165,22 @@ def print_summary(console: Console, report: dict[str, Any]) -> None:
             ("odometer", f"epsilon {epsilon} at delta {odometer['delta']:g}, whenever you choose to look")
         )
     if left is not None:
-        rows.append(("left", f"rho {left['rho']:.4g}, charged delta {left['delta']:.4g} on all offsets"))
-        rows.append(("", f"or a pure epsilon of {left['pure_epsilon']:.4g}"))
+        rows.append(("left", _left(report)))
     for name, value in rows:
         table.add_row(f"[bold]{name}[/]", value)
     console.print(table)
+
+
+def _left(report: dict[str, Any]) -> str:
+    """What is left of the budget, in what people count."""
+    last, more = (report["charges"] or [None])[-1], report["more_like_the_last"]
+    if last is None or more is None:
+        return "all of it"
+    number = "no" if more == 0 else f"at least {more:,}" if more == _MOST_COUNTED else f"{more:,}"
+    room = f"room for {number} more like the last, {escape(last['what'])}, on the same events"
+    largest = report["left_everywhere"]["pure_epsilon"]
+    smaller = f"; one of pure epsilon {largest:.2g} fits" if more == 0 and largest > 0 else ""
+    return room + smaller
 
 
 def _about_journal(report: dict[str, Any]) -> list[str]:
@@ -227,7 +245,10 @@ def history_of(state: "State") -> list[dict[str, Any]]:
 
 
 def runs_out(points: list[dict[str, Any]], budget: dict[str, Any] | None) -> "datetime | None":
-    """When the budget is used up if spending goes on as between the first point and the last; None if unknown."""
+    """When the budget is used up if spending goes on as between the first point and the last.
+
+    None if that is unknown, or if they are less than a day apart.
+    """
     if budget is None or len(points) < 2:
         return None
     first, last = points[0], points[-1]
@@ -236,7 +257,9 @@ def runs_out(points: list[dict[str, Any]], budget: dict[str, Any] | None) -> "da
         return None
     try:
         began, ended = parse_time(first["at"]), parse_time(last["at"])
-        return ended + (ended - began) * (left / spent) if ended > began else None
+        if ended - began < timedelta(days=_LEAST_DAYS):
+            return None
+        return ended + (ended - began) * (left / spent)
     except (ValueError, OverflowError):  # a clock that told no time, or later than any date
         return None
 

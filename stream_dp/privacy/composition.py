@@ -18,10 +18,12 @@ Vadhan and Zhang 2023, Haney et al. 2023 (interleaved mechanisms).
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from msgspec.structs import replace
 from scipy.special import log_ndtr
 
 from stream_dp.privacy.accounting import gaussian_rho, zcdp_rho
@@ -38,6 +40,7 @@ __all__ = [
     "Spent",
     "Unit",
     "loads",
+    "more_like",
     "odometer",
     "refused",
     "room",
@@ -142,6 +145,16 @@ def room_beside(touched: Sequence[Load], limits: Rule, budget: Budget) -> Room:
     sums = [load.basic[0] if limits.name == "basic" else load.pure for load in touched]
     pure = max(0.0, budget.epsilon - max(sums, default=0.0), _coin_within(mu_squared))
     return Room(mu_squared / 2, max(0.0, delta) if pure else 0.0, not touched, pure)
+
+
+def more_like(charge: Charge, charges: Sequence[Charge], budget: Budget, most: int = 1_000) -> int:
+    """How many more charges like this one fit after `charges`, on the same events; looks no further than `most`."""
+
+    def fits(copies: int) -> bool:
+        more = (replace(charge, id=f"{charge.id} again {copy}") for copy in range(copies))
+        return not refused([*charges, *more], budget)
+
+    return bisect_left(range(1, most + 1), True, key=lambda copies: not fits(copies))
 
 
 def odometer(charges: Sequence[Charge], unit: Unit, delta: float) -> float:

@@ -16,7 +16,7 @@ from stream_dp.dev.servers import Servers, embedded
 from stream_dp.kafka.clients import admin_client
 from stream_dp.privacy.composition import odometer
 from stream_dp.privacy.loss import pure
-from stream_dp.store.ledger import Charge, Ledger
+from stream_dp.store.ledger import Charge, Ledger, LedgerRefused
 from tests import redis_contents
 
 SOURCE = "shop.events"
@@ -134,7 +134,7 @@ def test_charges_and_what_is_left_are_shown(budget: Any, ledger: Ledger) -> None
         "pure_epsilon": room.pure_epsilon,
     }
     shown = budget("show").stdout
-    for text in ("job a", "b [bold]", "50 on", "0 to 100", "0.4, 1e-06", f"{room.rho:.4g}"):
+    for text in ("job a", "b [bold]", "50 on", "0 to 100", "0.4, 1e-06", "room for"):
         assert text in shown
 
 
@@ -261,6 +261,22 @@ def test_what_was_spent_is_shown_over_time(budget: Any, ledger: Ledger) -> None:
     shown = budget("show").stdout
     assert f"used up around {end:%Y-%m-%d}" in shown
     assert "█" in shown
+
+
+@pytest.mark.parametrize("rho", [0.0005, 0.008])
+def test_what_is_left_is_counted_in_charges_like_the_last_and_exactly_so_many_fit(
+    budget: Any, ledger: Ledger, rho: float
+) -> None:
+    ledger.set_budget(1.0, 1e-6, "event")
+    assert "left    all of it" in budget("show").stdout
+    ledger.charge(charge("a", rho))
+    more = told(budget("show", "--json"))["more_like_the_last"]
+    assert f"room for {more} more like the last" in budget("show").stdout
+    for copy in range(more):
+        ledger.charge(charge(f"b{copy}", rho))
+    with pytest.raises(LedgerRefused):
+        ledger.charge(charge("one too many", rho))
+    assert "room for no more like the last" in budget("show").stdout
 
 
 def test_without_kafka_no_budget_is_set_and_what_redis_holds_is_shown(
