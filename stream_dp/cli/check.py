@@ -41,7 +41,7 @@ def check(
 
     What --sample counts is private, like the events: it is for operators.
 
-    The exit status is 0 if a worker could start, with warnings or without, and 2 if something must be changed.
+    The exit status is 0 if a worker could start, with warnings or without, and 1 if something must be changed.
 
     [bold]Examples[/]
 

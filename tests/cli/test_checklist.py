@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from stream_dp.cli.checklist import rights
 from stream_dp.cli.checklist.guarantee import guarantee
 from stream_dp.config.settings import Settings
 
@@ -31,3 +32,14 @@ def test_settings_that_no_noise_can_keep_fail() -> None:
 def test_each_rule_has_its_sentence(shown: str) -> None:
     told = guarantee(Settings(stream="s", horizon=255, shown=shown)).detail  # type: ignore[arg-type]
     assert ("by the last round" in told) == (shown == "kept")
+
+
+def test_the_rights_of_the_worker_are_for_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rights, "partitions_or_one", lambda settings: 12)
+    settings = Settings(stream="s", rounds="ticks", kafka_username="an app")
+    told = list(rights.commands(settings))
+    users = {each.split("--allow-principal ")[1].split(" --op")[0] for each in told if each[0] != "#"}
+    assert users == {
+        "'User:an app'",
+        *(f"User:{name}" for name in ("table", "dashboard", "subscriber", "jobs", "one-shot")),
+    }

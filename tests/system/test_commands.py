@@ -15,6 +15,7 @@ from redis import Redis
 from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
+from stream_dp.cli.checklist import state
 from stream_dp.config.settings import Settings
 from stream_dp.dev import redis_server
 from stream_dp.engine.epoch import Epoch
@@ -176,11 +177,11 @@ def test_tail_passes_over_what_no_worker_wrote_and_says_so(kafka: str, stream: s
     )
 
 
-@pytest.mark.parametrize("command", ["tail", "check"])
-def test_a_kafka_out_of_reach_is_named(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("command", "status"), [("tail", 2), ("check", 1)])
+def test_a_kafka_out_of_reach_is_named(command: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "BOOTSTRAP_MILLISECONDS", 50)
     result = run(command, "--stream", "x", "--kafka", "127.0.0.1:1")
-    assert result.exit_code == 2
+    assert result.exit_code == status
     assert "Kafka does not answer at 127.0.0.1:1" in " ".join(result.output.split())
     assert "Traceback" not in result.output
 
@@ -196,8 +197,17 @@ def of(checks: list[dict[str, str]], state: str) -> list[str]:
     return [f"{each['name']}: {each['detail']}" for each in checks if each["state"] == state]
 
 
-def test_check_passes_a_fresh_stream_and_makes_nothing(kafka: str, redis_url: str, topic_prefix: str) -> None:
-    code, checks = checklist("--stream", topic_prefix, "--kafka", kafka, "--redis", redis_url)
+def test_check_passes_a_fresh_stream_and_makes_nothing(
+    kafka: str, redis_url: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--stream", topic_prefix, "--kafka", kafka, "--redis", redis_url)
+    with monkeypatch.context() as metered:
+        metered.delenv("STREAM_DP_UNMETERED", raising=False)
+        code, checks = checklist(*words)
+        assert (code, [each.partition(":")[0] for each in of(checks, "failed")]) == (1, ["budget"])
+        assert "the next epoch would be refused" in of(checks, "failed")[0]
+    monkeypatch.setenv("STREAM_DP_UNMETERED", "true")
+    code, checks = checklist(*words)
     assert code == 0
     assert of(checks, "failed") == []
     assert {each["name"] for each in checks} == {
@@ -210,14 +220,15 @@ def test_check_passes_a_fresh_stream_and_makes_nothing(kafka: str, redis_url: st
 
 
 def test_check_wants_one_partition_of_releases_and_takes_any_number_of_events(
-    kafka: str, redis_url: str, topic_prefix: str
+    kafka: str, redis_url: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with KafkaAdminClient(bootstrap_servers=kafka) as admin:
         options = {"num_partitions": 2, "replication_factor": 1}
         for kind in ("events", "releases"):
             admin.create_topics({f"{topic_prefix}.{kind}": options}, wait_for_metadata=True)
+    monkeypatch.setenv("STREAM_DP_UNMETERED", "true")
     code, checks = checklist("--stream", topic_prefix, "--kafka", kafka, "--redis", redis_url)
-    assert code == 2
+    assert code == 1
     (failure,) = of(checks, "failed")
     assert f"{topic_prefix}.releases' has 2 partitions" in failure
 
@@ -228,9 +239,10 @@ def test_check_names_missing_topics_that_the_worker_may_not_make(
     file = tmp_path / "stream.toml"
     file.write_text(
         f'stream = "{topic_prefix}"\nkafka = "{kafka}"\nredis = "{redis_url}"\ncreate_topics = false\n'
+        "unmetered = true\n"
     )
     code, checks = checklist("--settings", str(file))
-    assert code == 2
+    assert code == 1
     missing = ("events", "releases", "dead-letters", "epochs", "events.ledger")
     assert [each.split()[1] for each in of(checks, "failed")] == [
         f"{topic_prefix}.{name}" for name in missing
@@ -261,8 +273,8 @@ def own_redis(tmp_path: Path) -> Iterator[redis_server.RedisServer]:
         yield server
 
 
-def test_check_warns_of_a_redis_that_forgets(
-    kafka: str, own_redis: redis_server.RedisServer, topic_prefix: str
+def test_check_fails_for_a_redis_that_forgets(
+    kafka: str, own_redis: redis_server.RedisServer, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("--stream", topic_prefix, "--kafka", kafka, "--redis", own_redis.url)
     JournaledLedger(kafka, Redis.from_url(own_redis.url), f"{topic_prefix}.events").set_budget(
@@ -270,14 +282,21 @@ def test_check_warns_of_a_redis_that_forgets(
     )
     assert of(checklist(*words)[1], "warning") == []
     with Redis.from_url(own_redis.url) as redis:
-        redis.config_set("appendfsync", "no")
-        assert "appendfsync is no" in of(checklist(*words)[1], "warning")[0]
+        for value in ("no", "everysec"):
+            redis.config_set("appendfsync", value)
+            code, checks = checklist(*words)
+            assert code == 1
+            [failure] = of(checks, "failed")
+            assert f"appendfsync is {value}" in failure
+            assert "use Valkey" not in failure
+        monkeypatch.setattr(state, "_TELLS_WHEN_WRITTEN", (99,))
+        assert "on its disk: use Valkey, or Redis from 7.2 on" in of(checklist(*words)[1], "failed")[0]
         redis.config_set("appendonly", "no")
-        assert "append-only file is off" in of(checklist(*words)[1], "warning")[0]
+        assert "append-only file is off" in of(checklist(*words)[1], "failed")[0]
         redis.config_set("maxmemory-policy", "allkeys-lru")
         code, checks = checklist(*words)
-    assert code == 2
-    assert "set maxmemory-policy noeviction" in of(checks, "failed")[0]
+    assert code == 1
+    assert "set maxmemory-policy noeviction" in of(checks, "failed")[1]
 
 
 def test_check_compares_settings_and_key_with_the_running_epoch(
@@ -293,6 +312,7 @@ def test_check_compares_settings_and_key_with_the_running_epoch(
         state = HistogramState.before_any_round()
         epoch = Epoch.open(settings, 1, 0)
         store.commit(store.prepare(Checkpoint(epoch, state, Position(0), 0, key_check(key))))
+        monkeypatch.setenv("STREAM_DP_UNMETERED", "true")
         code, checks = checklist(*words)
         assert code == 0
         assert "epoch 1, round 0 of 65,535" in next(
@@ -313,12 +333,12 @@ def test_check_tells_a_ledger_of_another_unit(
         monkeypatch.setenv(f"STREAM_DP_{name}", value)
     words = ("--stream", topic_prefix, "--kafka", kafka, "--redis", redis_url)
     code, checks = checklist(*words)
-    assert code == 0
+    assert code == 1, "it has no budget"
     assert "privacy unit user, 5 items per user, a round every 100 events" in of(checks, "ok")[0]
     with Redis.from_url(redis_url) as redis:
         Ledger(redis, f"{topic_prefix}.events").set_budget(1.0, 1e-6, "event")
     code, checks = checklist(*words)
-    assert (code, len(of(checks, "failed"))) == (2, 1)
+    assert (code, len(of(checks, "failed"))) == (1, 1)
     assert 'set unit = "event" instead of "user"' in of(checks, "failed")[0]
 
 
@@ -328,7 +348,7 @@ def test_check_lists_what_fails_without_a_server_and_keeps_the_password(
     monkeypatch.setattr(clients, "BOOTSTRAP_MILLISECONDS", 50)
     words = ("--stream", "x", "--kafka", "127.0.0.1:1", "--redis", "redis://:hush@127.0.0.1:2/0")
     code, checks = checklist(*words)
-    assert code == 2
+    assert code == 1
     assert [each["name"] for each in checks if each["state"] == "failed"] == ["kafka", "redis"]
     assert "hush" not in json.dumps(checks)
     assert "hush" not in run("check", *words).output
@@ -337,5 +357,5 @@ def test_check_lists_what_fails_without_a_server_and_keeps_the_password(
 def test_check_tells_settings_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAM_DP_HORIZN", "7")
     code, checks = checklist("--stream", "x")
-    assert code == 2
+    assert code == 1
     assert "did you mean 'horizon'" in checks[0]["detail"]

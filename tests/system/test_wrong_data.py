@@ -29,10 +29,13 @@ def orders(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Str
     return Stream(settings, tmp_path)
 
 
-def check(stream: Stream, *words: str) -> Result:
+def check(stream: Stream, *words: str, section: str = "") -> Result:
     own = stream.settings
     assert own.mapping is not None
-    section = f'{{ topic = "{own.events}", items = "{own.mapping.items}", where = "{own.mapping.where}" }}'
+    section = (
+        section
+        or f'{{ topic = "{own.events}", items = "{own.mapping.items}", where = "{own.mapping.where}" }}'
+    )
     places = ["--stream", own.stream, "--kafka", own.kafka, "--redis", own.redis]
     return CliRunner().invoke(app, ["check", *places, *words], env={"STREAM_DP_EVENTS": section})
 
@@ -100,10 +103,26 @@ def test_a_sample_is_of_the_newest_records_of_all_partitions(orders: Stream) -> 
     assert told == {"records": 12, "events": 12, "filtered": 0, "reasons": {}}
 
 
+def test_a_foreign_topic_that_is_missing_and_a_sample_without_events_fail(orders: Stream) -> None:
+    orders.write(orders.settings.events, [Record(0, TIME, None, b'{"other": 1}')] * 3)
+    for topic, words in (
+        (
+            orders.settings.events,
+            "the mapping finds no item in it; correct format, items and where in [events]",
+        ),
+        (f"{orders.settings.events}-2", "does not exist, and a worker makes no topic of others"),
+    ):
+        section = f'{{ topic = "{topic}", items = "lines[*].sku" }}'
+        result = check(orders, "--sample", "9", "--json", section=section)
+        assert result.exit_code == 1
+        failed = [each["detail"] for each in json.loads(result.stdout)["checks"] if each["state"] == "failed"]
+        assert any(words in each for each in failed), failed
+
+
 def test_a_sample_of_no_topic_is_a_sentence(orders: Stream, kafka: str) -> None:
     words = ["--stream", "nobody", "--kafka", kafka, "--redis", orders.settings.redis, "--sample", "9"]
     result = CliRunner().invoke(app, ["check", *words])
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "has no topic 'nobody.events'" in " ".join(result.output.split())
 
 

@@ -35,10 +35,24 @@ def next_charge(settings: Settings, redis: Redis, new_epoch: bool, recount: bool
     yield from room_in_budget(settings, redis, recount)
 
 
-def room_in_budget(settings: Settings, redis: Redis, recount: bool = False) -> Iterator[Finding]:
+def epoch_is_open(settings: Settings) -> bool:
+    """Whether a worker that starts now continues an epoch, and so charges nothing; True where Kafka does not say it."""
+    try:
+        return (
+            bool(log.existing(settings.kafka_address, settings.epochs))
+            and EpochJournal(settings).last_is_open
+        )
+    except KafkaError:
+        return True
+
+
+def room_in_budget(
+    settings: Settings, redis: Redis, recount: bool = False, needed: bool = True
+) -> Iterator[Finding]:
     """Whether the data source's ledger counts per the same unit, if it counts anything yet, and has room.
 
-    `recount`: the next epoch begins with the first event, instead of where the last one ends.  Where Kafka does not
+    `recount`: the next epoch begins with the first event, instead of where the last one ends.  `needed`: without room
+    no worker could start.  Where Kafka does not
     answer, which has the ledger's journal, Redis is believed alone.
     """
     try:
@@ -58,10 +72,10 @@ def room_in_budget(settings: Settings, redis: Redis, recount: bool = False) -> I
             f' instead of "{settings.unit}"',
         )
         return
-    yield _room(settings, ledger, recount)
+    yield _room(settings, ledger, recount, needed)
 
 
-def _room(settings: Settings, ledger: Ledger, recount: bool) -> Finding:
+def _room(settings: Settings, ledger: Ledger, recount: bool, needed: bool) -> Finding:
     """Whether the budget has room for an epoch of these settings, after those that are open or were charged."""
     state, own = ledger.state(), f"{settings.stream}/epoch/"
     ends: Vector = (0,)
@@ -90,7 +104,9 @@ def _room(settings: Settings, ledger: Ledger, recount: bool) -> Finding:
     except EpochRefused as refused:
         return not_passed("budget", refused)
     except LedgerRefused as refused:
-        return Finding("budget", "warning", f"the next epoch would be refused: {refused}")
+        return Finding(
+            "budget", "failed" if needed else "warning", f"the next epoch would be refused: {refused}"
+        )
     if state.budget is None:
         return Finding(
             "budget", "warning", "UNMETERED: the data source has no budget, and nothing is refused"

@@ -35,7 +35,7 @@ def not_passed(name: str, error: Exception) -> Finding:
 def tell(findings: Sequence[Finding], as_json: bool, listed: Sequence[str] = (), **more: object) -> None:
     """Print the findings and the lines that are `listed`, or as JSON what there is `more`.
 
-    Ends with status 2 where one has failed.
+    Ends with status 1 if one has failed.
     """
     failed = any(finding.state == "failed" for finding in findings)
     if as_json:
@@ -49,4 +49,4 @@ def tell(findings: Sequence[Finding], as_json: bool, listed: Sequence[str] = (),
         if listed:
             typer.echo("\n" + "\n".join(listed))
     if failed:
-        raise typer.Exit(2)
+        raise typer.Exit(1)

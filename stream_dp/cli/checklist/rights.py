@@ -83,13 +83,20 @@ def needed_rights(settings: Settings) -> dict[str, list[dict[str, object]]]:
 
 
 def commands(settings: Settings) -> Iterator[str]:
-    """The command lines that give the users of a stream their rights; each user's name is that of its process."""
+    """The command lines that give the users of a stream their rights.
+
+    The worker, which starts the process that writes barriers, is the user of the settings; the names of the others are
+    those of their processes.
+    """
+    own = {"worker", "barriers"} if settings.kafka_username else set()
     for role, needed in _roles(settings).items():
+        user = settings.kafka_username if role in own else role
         yield f"# {role}"
         for kind, name, operations in _places(needed):
+            principal = shlex.quote(f"User:{user}")
             given = " ".join(f"--operation {each.title().replace('_', '')}" for each in operations)
             yield (
-                f"kafka-acls.sh --bootstrap-server {settings.kafka} --add --allow-principal User:{role} {given} "
+                f"kafka-acls.sh --bootstrap-server {settings.kafka} --add --allow-principal {principal} {given} "
                 f"--{kind} {shlex.quote(name)}"
             )
 

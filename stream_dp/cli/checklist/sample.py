@@ -41,7 +41,12 @@ def sampled(settings: Settings, number: int) -> tuple[Sample | None, Finding]:
     if taken.filtered:
         counts.append(f"{taken.filtered:,} are left out by where")
     counts += [f"{count:,} are not events: {reason}" for reason, count in taken.reasons.items()]
-    return taken, Finding("sample", "warning" if taken.reasons else "ok", "; ".join(counts))
+    if taken.records and not taken.events:
+        counts.append("correct format, items and where in [events], or nothing will ever be counted")
+        return taken, Finding("sample", "failed", "; ".join(counts))
+    return taken, Finding(
+        "sample", "warning" if taken.reasons or not taken.records else "ok", "; ".join(counts)
+    )
 
 
 def take_sample(settings: Settings, number: int) -> Sample:

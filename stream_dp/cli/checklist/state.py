@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from stream_dp.cli.checklist.budget import room_in_budget
+from stream_dp.cli.checklist.budget import epoch_is_open, room_in_budget
 from stream_dp.cli.checklist.finding import Finding, not_passed
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import require_redis
@@ -17,6 +17,8 @@ from stream_dp.store.exposure import exposed
 from stream_dp.store.noise_key import NoKey, noise_key
 
 _REDIS_SECONDS = 10.0
+_TELLS_WHEN_WRITTEN = (7, 2)
+_TOO_OLD = "cannot say when a charge is on its disk: use Valkey, or Redis from 7.2 on"
 
 
 def redis_and_state(settings: Settings) -> Iterator[Finding]:
@@ -29,40 +31,49 @@ def redis_and_state(settings: Settings) -> Iterator[Finding]:
             if warning := exposed(redis):
                 yield Finding("redis", "warning", warning)
             yield from _durability(redis)
-            yield from room_in_budget(settings, redis)
+            yield from room_in_budget(settings, redis, needed=not epoch_is_open(settings))
             yield from _state(settings, redis)
     except (Mistake, RedisError, SettingsError) as error:
         yield not_passed("redis", error)
 
 
 def _durability(redis: Redis) -> Iterator[Finding]:
-    """Settings of Redis that decide whether a checkpoint outlives a crash.  A managed Redis may hide them."""
+    """Settings of Redis that decide whether what it was told outlives a crash.  A managed Redis may hide them."""
+    version = str(redis.info("server").get("redis_version", ""))
+    tells = _numbers(version) >= _TELLS_WHEN_WRITTEN
     try:
         persistence = redis.info("persistence")
         found = {name: redis.config_get(name).get(name, "") for name in ("appendfsync", "maxmemory-policy")}
     except ResponseError:
-        yield Finding(
-            "redis", "warning", "its settings cannot be read: make sure that it keeps an append-only file"
-        )
+        if tells:
+            detail = "its settings cannot be read: make sure that it keeps an append-only file, and fsyncs it always"
+            yield Finding("redis", "warning", detail)
+        else:
+            yield Finding("redis", "failed", f"Redis {version} {_TOO_OLD}")
         return
     if not persistence.get("aof_enabled"):
-        yield Finding(
-            "redis", "warning", "the append-only file is off, so a crash loses state: set appendonly yes"
-        )
-    elif found["appendfsync"] == "no":
-        yield Finding(
-            "redis",
-            "warning",
-            "appendfsync is no, so a crash loses state: set appendfsync everysec or always",
-        )
+        detail = "the append-only file is off, so a crash loses state and charges: set appendonly yes"
+        yield Finding("redis", "failed", detail)
+    elif found["appendfsync"] != "always":
+        lost = f"appendfsync is {found['appendfsync']}, so a crash loses what was written last"
+        detail = f"{lost}: set appendfsync always"
+        yield Finding("redis", "failed", detail if tells else f"{detail}, because Redis {version} {_TOO_OLD}")
     else:
-        yield Finding("redis", "ok", f"keeps an append-only file (appendfsync {found['appendfsync']})")
+        yield Finding("redis", "ok", "keeps an append-only file (appendfsync always)")
     if str(found["maxmemory-policy"]) not in ("noeviction", ""):
         yield Finding(
             "redis",
             "failed",
             f"maxmemory-policy {found['maxmemory-policy']} may remove state: set maxmemory-policy noeviction",
         )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """
+    >>> _numbers("7.2.4") >= _TELLS_WHEN_WRITTEN
+    True
+    """
+    return tuple(int(each) for each in version.split(".") if each.isdigit())
 
 
 def _state(settings: Settings, redis: Redis) -> Iterator[Finding]:

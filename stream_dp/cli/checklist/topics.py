@@ -57,6 +57,12 @@ def topics(settings: Settings) -> Iterator[Finding]:
                 yield from _labels(settings)
         elif rights_on(settings.kafka_address, topic) == set():
             yield Finding("topic", "failed", f"{topic}: this user may not see whether there is such a topic")
+        elif topic == settings.events and not settings.owns_events:
+            yield Finding(
+                "topic",
+                "failed",
+                f"{topic} does not exist, and a worker makes no topic of others: correct topic in [events]",
+            )
         elif settings.create_topics:
             yield Finding("topic", "ok", f"{topic} does not exist yet: the worker will make it")
         else:
