@@ -12,12 +12,14 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from stream_dp.audit.exact import guaranteed, worst
+from stream_dp.audit.exact_discovery_cases import DiscoveryCase, broken_cases, discovery_cases
 from stream_dp.audit.exact_epochs import Carried, by_admission, by_release, worst_of_both
 from stream_dp.audit.exact_noise import EnumeratedNoise
 from stream_dp.audit.exact_windows import BLOCKS, DELTA, WINDOW, WindowCase, window_cases
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
+from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
 from stream_dp.counters.registry import COUNTERS
 from stream_dp.counters.window import WindowMechanism
@@ -37,6 +39,7 @@ class Case:
 
     `window`: a rule for windows without end.  What is counted of it is the chance that a label escapes, where both logs
     have the same table: what an event moves in that is for the Gaussian to hide, so epsilon has no part in it.
+    `discovery`: a rule by which labels are found at tests.
     `carried`: two epochs follow one another, and this decides what the second one knows of the first.
     """
 
@@ -48,6 +51,7 @@ class Case:
     correct: CalibratedCounter | None = None
     carried: Carried | None = None
     window: WindowCase | None = None
+    discovery: DiscoveryCase | None = None
 
     @property
     def rounds(self) -> int:
@@ -82,6 +86,7 @@ class Counted:
             "unit": self.case.unit,
             "items": mechanism.items_per_event,
             "rounds": self.case.rounds,
+            "tests": mechanism.tests if isinstance(mechanism, DiscoveryMechanism) else None,
             "epochs": 1 if self.case.carried is None else 2,
             "epsilon": self.case.epsilon,
             "broken": self.case.broken,
@@ -96,6 +101,8 @@ def counted(case: Case) -> Counted:
     """Count one."""
     if case.window is not None:
         return Counted(case, case.window.worst(), float(DELTA))
+    if case.discovery is not None:
+        return Counted(case, case.discovery.worst(), case.discovery.guaranteed)
     if case.carried is not None:
         delta, _ = worst_of_both(case.mechanism, case.epsilon, case.carried)
     else:
@@ -105,7 +112,7 @@ def counted(case: Case) -> Counted:
 
 def cases(names: Sequence[str] = ()) -> list[Case]:
     """All, broken ones last; only those of the named counters where some are named."""
-    found = [*_correct(), *_windows(), *_broken()]
+    found = [*_correct(), *_windows(), *_discovery(), *_broken()]
     found.sort(key=lambda case: bool(case.broken))
     return [case for case in found if not names or case.mechanism.name in names]
 
@@ -115,6 +122,12 @@ def _windows() -> Iterator[Case]:
     mechanism = WindowMechanism.of(EpochParameters(WINDOW, 1, float(DELTA)), 1.0)
     for each in window_cases():
         yield Case(mechanism, 0.0, broken=each.broken, window=each)
+
+
+def _discovery() -> Iterator[Case]:
+    """Labels that are found at tests, and the rules that look similar."""
+    for each in (*discovery_cases(), *broken_cases()):
+        yield Case(each.rule.mechanism, each.epsilon, each.unit, each.rule.broken, discovery=each)
 
 
 def _correct() -> Iterator[Case]:

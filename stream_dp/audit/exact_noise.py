@@ -68,7 +68,7 @@ def enumerated(
     if start is None:
         return mechanism, EnumeratedNoise(np.empty((0, 0), np.int32), ()), np.empty(0)
     if isinstance(mechanism, BltMechanism):
-        outcomes, probabilities = _rounded_gaussians(mechanism)
+        outcomes, probabilities = noise_of_rounds(mechanism)
         return _without_counter(mechanism), EnumeratedNoise(outcomes, ()), probabilities
     assert isinstance(mechanism, DiscreteCounter)
     draws = _draws(mechanism, start)
@@ -120,30 +120,41 @@ def _products(sigma_squared: float, draws: int) -> tuple[NDArray[np.int32], NDAr
     values = np.arange(-reach, reach + 1)
     weights = np.exp(-(values.astype(np.float64) ** 2) / (2 * sigma_squared))
     weights /= weights.sum()
-    return _grid(values, draws).astype(np.int32), np.prod(_grid(weights, draws), axis=1)
+    return _grid([values] * draws).astype(np.int32), np.prod(_grid([weights] * draws), axis=1)
 
 
-def _grid(values: NDArray[Any], width: int) -> NDArray[Any]:
-    """All sequences of so many of these values, shape (sequences, width)."""
-    return np.stack([each.reshape(-1) for each in np.meshgrid(*[values] * width, indexing="ij")], axis=1)
+def _grid(values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """All sequences of one of the values at each place, shape (sequences, places)."""
+    return np.stack([each.reshape(-1) for each in np.meshgrid(*values, indexing="ij")], axis=1)
 
 
 @lru_cache(maxsize=4)
-def _rounded_gaussians(mechanism: BltMechanism) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+def noise_of_rounds(mechanism: BltMechanism) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """What the noise of all rounds rounds to, shape (outcomes, horizon), and their probabilities."""
     horizon, gaps = mechanism.horizon, np.array(mechanism.gaps.poles)
     weights = np.array([float(weight) for weight in output_weights(mechanism.gaps)])
     column = np.array([float(weights @ (1 - gaps) ** k) for k in range(horizon)])
-    matrix = np.array([[column[i - j] if i >= j else 0.0 for j in range(horizon)] for i in range(horizon)])
-    inverse = np.linalg.inv(matrix * mechanism.draw_sd)
-    reach = ceil(REACH * mechanism.draw_sd * sqrt(float(column @ column)))
-    outcomes = _grid(np.arange(-reach, reach + 1), horizon)
+    return rounded_gaussians(mechanism.draw_sd * lower_toeplitz(column))
+
+
+def lower_toeplitz(column: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The lower triangular Toeplitz matrix with this first column."""
+    size = len(column)
+    return np.array([[column[i - j] if i >= j else 0.0 for j in range(size)] for i in range(size)])
+
+
+def rounded_gaussians(matrix: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """What `matrix` times independent standard normals rounds to, shape (outcomes, rows), and the probabilities."""
+    size = len(matrix)
+    inverse = np.linalg.inv(matrix)
+    reaches = np.ceil(REACH * np.linalg.norm(matrix, axis=1)).astype(int)
+    outcomes = _grid([np.arange(-reach, reach + 1) for reach in reaches])
     places, lengths = np.polynomial.legendre.leggauss(_QUADRATURE_NODES)
     probabilities = np.zeros(len(outcomes))
-    for place, length in zip(_grid(places / 2, horizon), _grid(lengths / 2, horizon), strict=True):
+    for place, length in zip(_grid([places / 2] * size), _grid([lengths / 2] * size), strict=True):
         draws = (outcomes + place) @ inverse.T
         probabilities += np.prod(length) * np.exp(-0.5 * np.sum(draws**2, axis=1))
-    probabilities *= float(np.linalg.det(inverse)) / (2 * pi) ** (horizon / 2)
+    probabilities *= float(np.linalg.det(inverse)) / (2 * pi) ** (size / 2)
     return outcomes.astype(np.int32), probabilities
 
 

@@ -106,7 +106,7 @@ def _table(title: str, rows: "Sequence[Counted]") -> Table:
         colour = "green" if each.as_expected else "bold red"
         table.add_row(
             mechanism.name,
-            mechanism.shown,
+            mechanism.shown if case.discovery is None else f"found at {len(case.discovery.rule.ends)} tests",
             *what,
             f"{case.epsilon:g}",
             f"{each.delta:.3g}",

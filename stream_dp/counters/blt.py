@@ -106,7 +106,7 @@ class BltMechanism(RunningCounter, frozen=True, tag="blt"):
         return cls(
             **asdict(parameters),
             draw_sd=sqrt(parameters.items_per_event * sensitivity / (2 * rho)) * (1 + 1e-15),
-            deviations=_quantile_above(equal_share(parameters)),
+            deviations=quantile_above(equal_share(parameters)),
             squared_sensitivity=sensitivity,
             theta_gaps=gaps.theta,
             hat_gaps=gaps.hat,
@@ -210,7 +210,7 @@ class BltMechanism(RunningCounter, frozen=True, tag="blt"):
         return BltCounter(law_of_state(self.gaps, self.draw_sd, self.horizon), noise)
 
 
-def _quantile_above(tail: float) -> float:
+def quantile_above(tail: float) -> float:
     """A q with Phibar(q) <= `tail`, for tails from 1e-300 to 1/2, at most a relative 1e-11 too large."""
     return max(0.0, -float(ndtri(tail)) * (1 + 1e-12))
 
