@@ -184,7 +184,7 @@ def set_(
     with place.redis_of() as redis:
         registry = Registry(settings.kafka_address)
         journaled = JournaledLedger(settings.kafka_address, redis, place.name, settings.create_topics)
-        chosen = unit or registry.unit_of(place.name) or journaled.ledger.state().unit or settings.unit
+        chosen = unit or registry.unit_of(place.name) or journaled.current().state().unit or settings.unit
         registry.register("topic", place.name, place.name, chosen, by, create_topics=settings.create_topics)
         if place.source is None and settings.events != place.name:
             registry.register(
@@ -194,7 +194,7 @@ def set_(
             journaled.set_budget(epsilon, delta, chosen, by, own_deltas)
         except ValueError as error:
             raise Mistake(str(error)) from None
-        report = report_of(journaled.ledger)
+        report = report_of(journaled.current())
     if as_json:
         typer.echo(json.dumps(report))
     else:

@@ -92,6 +92,7 @@ def _journal(ledger: "Ledger") -> dict[str, Any]:
         "agrees": held.budget == ledger.journal.budget,
         "redis": None if held.budget is None else msgspec.to_builtins(held.budget),
         "charges_redis_lacks": len(known) - len(held.stored),
+        "passed_over": [{"offset": offset, "why": why} for offset, why in ledger.journal.foreign.items()],
     }
 
 
@@ -202,6 +203,10 @@ def _about_journal(report: dict[str, Any]) -> list[str]:
         lines.append(
             f"Redis lacks {journal['charges_redis_lacks']} charges of the journal; the next charge puts them back"
         )
+    for each in journal["passed_over"][:_ROWS]:
+        lines.append(
+            f"the record at offset {each['offset']} of the journal {each['why']}: it counts for nothing"
+        )
     return lines
 
 
@@ -219,7 +224,7 @@ def print_history(console: Console, report: dict[str, Any]) -> None:
     for each in points:
         bar = "█" * round(_BAR_WIDTH * each["epsilon"] / whole) if whole else ""
         table.add_row(
-            each["at"], f"{each['epsilon']:.4g}", bar.ljust(_BAR_WIDTH, "·"), escape(each["charge"])
+            escape(each["at"]), f"{each['epsilon']:.4g}", bar.ljust(_BAR_WIDTH, "·"), escape(each["charge"])
         )
     console.print()
     console.print(table)

@@ -183,7 +183,7 @@ def _set_budget(settings: Settings) -> None:
     """
     with redis_client(settings.redis_address) as redis:
         journaled = JournaledLedger(settings.kafka_address, redis, settings.data_source)
-        if journaled.ledger.budget() is None:
+        if journaled.current().budget() is None:
             journaled.set_budget(settings.epsilon, settings.delta, settings.unit, "stream-dp demo")
 
 

@@ -15,8 +15,8 @@ from stream_dp.kafka import log
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Unit
 from stream_dp.privacy.vector import Vector
-from stream_dp.store.ledger import BudgetExceeded, Ledger, LedgerDamaged, LedgerRefused
-from stream_dp.store.ledger_records import Marks
+from stream_dp.store.ledger import BudgetExceeded, ChargeConflict, Ledger, LedgerDamaged, LedgerRefused
+from stream_dp.store.ledger_records import Marks, Query, check_same
 from stream_dp.store.pay_what_you_get import is_overdrawn
 
 
@@ -27,16 +27,15 @@ def look(kafka: Kafka, redis: Redis, source: str) -> Ledger:
     """
     ledger = Ledger(redis, source)
     if log.existing(kafka, journal_topic(source)):
-        for record in _records(kafka, source, 0)[0]:
-            ledger.journal.take(record)
+        _read(kafka, ledger, 0)
     return ledger
 
 
 class JournaledLedger:
     """The ledger of a source, with every charge and every budget in `<source>.ledger` before anything is released.
 
-    Opening it puts back what a Redis that was lost or rolled back has forgotten.  Without Kafka there is no journal.
-    A new charge needs a budget, unless it is `unmetered`.
+    Opening it puts back what a Redis that was lost or rolled back has forgotten.  A new charge needs a budget, unless
+    it is `unmetered`.
 
     `at` is the time that the records tell, in milliseconds; None is that of the clock, for an operator's acts alone.
     Whoever has read data gives one that does not depend on how long that took.
@@ -44,26 +43,29 @@ class JournaledLedger:
 
     def __init__(
         self,
-        kafka: Kafka | None,
+        kafka: Kafka,
         redis: Redis,
         source: str,
         create_topics: bool = True,
         unmetered: bool = False,
     ) -> None:
         """Raises `LedgerRefused`, also where the journal's topic cannot serve; made only where `create_topics`."""
-        self.ledger = Ledger(redis, source)
+        self._ledger = Ledger(redis, source)
         self._kafka, self._topic = kafka, journal_topic(source)
         self._unmetered = unmetered
         self._read = 0
-        if kafka is not None:
-            if create_topics:
-                log.create_topics(kafka, self._topic)
-            try:
-                check_journal(kafka, self._topic)
-            except log.LogRefused as refused:
-                raise LedgerRefused(str(refused)) from None
-            self._read_on()
-            self.ledger.put_back()
+        if create_topics:
+            log.create_topics(kafka, self._topic)
+        try:
+            check_journal(kafka, self._topic)
+        except log.LogRefused as refused:
+            raise LedgerRefused(str(refused)) from None
+        self.current().put_back()
+
+    def current(self) -> Ledger:
+        """The ledger, completed by all that its journal holds now: others may have charged and closed meanwhile."""
+        self._read_on()
+        return self._ledger
 
     def set_budget(
         self,
@@ -78,82 +80,92 @@ class JournaledLedger:
         `by`: who sets it, else this user on this machine.  `own_deltas`: see `Budget`.  Raises ValueError for
         numbers out of range, `LedgerRefused`, and KafkaError with nothing set in Redis.
         """
-        budget = self.ledger.wanted_budget(epsilon, delta, unit, own_deltas)
-        self.ledger.check_budget(self.ledger.state(), budget)
-        self._append(self.ledger.budget_record(budget, by or whoever()), None)
-        return self.ledger.set_budget(epsilon, delta, unit, budget.own_deltas)
+        ledger = self.current()
+        budget = ledger.wanted_budget(epsilon, delta, unit, own_deltas)
+        ledger.check_budget(ledger.state(), budget)
+        self._append(ledger.budget_record(budget, by or whoever()), None)
+        return ledger.set_budget(epsilon, delta, unit, budget.own_deltas)
 
     def charge(self, charge: Charge, marks: Marks | None = None, at: int | None = None) -> Charge:
         """Charge once; returns the charge as it stands.  Raises `LedgerRefused`.
 
         `marks` belongs to pay_what_you_get.py.
         """
-        made = self.ledger.charge(charge, marks, metered=not self._unmetered, at=at)
-        self._append(self.ledger.journal_record(made, marks), at)
-        self._require_its_place(made)
+        ledger = self.current()
+        made = ledger.charge(charge, marks, metered=not self._unmetered, at=at)
+        self._append(ledger.journal_record(made, marks), at)
+        self._require_its_place(charge)
         return made
 
     def close(
         self, charge_id: str, end_offset: int, at: int | None = None, further_ends: Vector = ()
     ) -> Charge:
         """Record that a charge read nothing from `end_offset` on, and of other partitions from `further_ends` on."""
-        closed = self.ledger.close(charge_id, end_offset, further_ends)
-        self._append(self.ledger.journal_record(closed), at)
+        ledger = self.current()
+        closed = ledger.close(charge_id, end_offset, further_ends)
+        self._append(ledger.journal_record(closed), at)
         return closed
 
-    def note_query(self, budget_id: str, query_id: str, at: int | None = None) -> None:
-        """Record a query of a pay-what-you-get budget as it stands.  Raises `BudgetExceeded` where it has no place."""
-        stored = self.ledger.state().stored[budget_id]
+    def note_query(self, budget_id: str, query_id: str, query: Query, at: int | None = None) -> None:
+        """Record a query of a pay-what-you-get budget.  Raises `BudgetExceeded` where it has no place."""
+        ledger = self._ledger
+        stored = ledger.state().stored[budget_id]
         if stored.marks is None:
             return
-        query = {query_id: stored.marks.queries[query_id]}
-        self._append(self.ledger.journal_record(stored.now, Marks(stored.marks.opened, query)), at)
-        if is_overdrawn(self.ledger.state(), budget_id):
+        marks = Marks(stored.marks.opened, {query_id: query})
+        self._append(ledger.journal_record(stored.now, marks), at)
+        if is_overdrawn(ledger.state(), budget_id):
             raise BudgetExceeded(
                 f"the pay-what-you-get budget {budget_id!r} has given more marks than it holds, because Redis was lost "
                 "or restored while it was drawn from: nothing is released; open one of another name"
             )
 
     def _require_its_place(self, charge: Charge) -> None:
-        """Refuse a charge that does not fit beside those before it in the journal, which Redis had forgotten.
+        """Refuse a charge that the journal has otherwise, or that does not fit beside those before it there.
 
-        It stays spent.  One that fitted stays good, whatever came after it.
+        Redis had forgotten those.  A charge that does not fit stays spent.  One that fitted stays good, whatever came
+        after it.
         """
-        state = self.ledger.state()
+        made = self._ledger.journal.made(charge.id)
+        if made is None:
+            raise ChargeConflict(
+                f"the journal of {self._ledger.source!r} does not take the charge {charge.id!r}, because it counts "
+                "per another unit or time zone: nothing is released for it"
+            )
+        check_same(made, charge)
+        state = self._ledger.state()
         if state.budget is None or not composition.refused(state.charges(), state.budget):
             return
-        first, budget = self.ledger.journal.up_to(charge.id, state)
+        first, budget = self._ledger.journal.up_to(charge.id, state)
         if budget is not None and composition.refused(first, budget):
             raise BudgetExceeded(
                 f"the charge {charge.id!r} was made on a Redis that had forgotten others, and beside them it does not "
-                f"fit the budget of {self.ledger.source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
+                f"fit the budget of {self._ledger.source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
                 f"{budget.unit}): it stays spent, and nothing is released for it"
             )
 
     def _append(self, record: bytes, at: int | None) -> None:
         """Put a record into the journal, and take note of all that stands there up to it."""
-        if self._kafka is None:
-            return
-        if append(self._kafka, self._topic, record, clock() if at is None else at) == self._read:
-            self.ledger.journal.take(record)
+        offset = append(self._kafka, self._topic, record, clock() if at is None else at)
+        if offset == self._read:
+            self._ledger.journal.take(record, offset)
             self._read += 1
         else:
             self._read_on()
 
     def _read_on(self) -> None:
-        assert self._kafka is not None
-        records, self._read = _records(self._kafka, self.ledger.source, self._read)
-        for record in records:
-            self.ledger.journal.take(record)
+        self._read = _read(self._kafka, self._ledger, self._read)
 
 
-def _records(kafka: Kafka, source: str, start: int) -> tuple[list[bytes], int]:
-    """The records of the source's journal from an offset on, and the offset that follows them."""
-    topic = journal_topic(source)
+def _read(kafka: Kafka, ledger: Ledger, start: int) -> int:
+    """Have a ledger take the records of its journal from an offset on; returns the offset that follows them."""
+    topic = journal_topic(ledger.source)
     held = log.offsets(kafka, topic)
     if held.first:
         raise LedgerDamaged(
             f"the topic {topic!r} has lost its first {held.first} records, so nobody knows what was spent: restore it "
             "from a backup"
         )
-    return [record.value or b"" for record in log.read(kafka, topic, start, held.end)], held.end
+    for record in log.read(kafka, topic, start, held.end):
+        ledger.journal.take(record.value or b"", record.offset)
+    return held.end

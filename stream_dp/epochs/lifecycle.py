@@ -110,7 +110,7 @@ class Epochs:
         self._require_room(self._following(offsets, known, self._began), ends)
 
     def _require_room(self, following: Epoch, ends: Vector | None) -> None:
-        ledger = self._ledger.ledger
+        ledger = self._ledger.current()
         budget = ledger.budget()
         if budget is None:
             return
@@ -195,7 +195,7 @@ class Epochs:
         Where it needs barriers and `after_barrier` is None, it begins a chain of its own.
         Raises `EpochRefused` where the data source's ledger counts per another unit, has no budget, or is another's.
         """
-        ledger, unit = self._ledger.ledger, self._settings.unit
+        ledger, unit = self._ledger.current(), self._settings.unit
         if ledger.state().unit not in (None, unit):
             raise EpochRefused(
                 f"the ledger of {ledger.source!r} counts per {ledger.state().unit}, and the two units cannot be added: "
@@ -233,7 +233,7 @@ class Epochs:
 
         Raises `EpochRefused` where they belong to another source, and where there is no budget and one is wanted.
         """
-        settings, ledger = self._settings, self._ledger.ledger
+        settings, ledger = self._settings, self._ledger.current()
         try:
             Registry(settings.kafka_address).register(
                 "topic",
@@ -262,7 +262,7 @@ class Epochs:
     ) -> Checkpoint:
         releases = log.offsets(self._settings.kafka_address, self._settings.releases)
         self._store.check_hold()
-        unmetered = self._ledger.ledger.budget() is None
+        unmetered = self._ledger.current().budget() is None
         self.journal.append_known(epoch, known, at)
         self.journal.append(EpochOpened(epoch, key_check, releases.end, unmetered), at)
         return self.finish_opening(counted)
@@ -315,7 +315,7 @@ class Epochs:
         """
         epoch = self.journal.opened[-1].epoch
         charge, ledger = charge_of(epoch), self._ledger_of(epoch)
-        known = ledger.ledger.state().stored.get(charge.id)
+        known = ledger.current().state().stored.get(charge.id)
         at = self.journal.opened_at[epoch.number]
         ledger.charge(charge if known is None else known.made, at=at)
 
@@ -342,7 +342,7 @@ class Epochs:
                 last.epoch, Closing(last.epoch.nonce, end, counted is None, barrier, at, tuple(further))
             )
         charge, ledger = charge_of(last.epoch), self._ledger_of(last.epoch)
-        charged = charge.id in {made.id for made in ledger.ledger.charges()}  # a refused epoch never was
+        charged = charge.id in {made.id for made in ledger.current().charges()}  # a refused epoch never was
         closed = self.journal.closed[last.epoch.number]
         if charged and closed.end_unknown:
             logger.warning(

@@ -124,7 +124,7 @@ class JobRunner:
         charge_id = self._charge_id(request)
         try:
             ledger = self._site.ledger(self._redis, prepared.name)
-            cost = cost_of(prepared.calibrated, ledger.ledger.budget())
+            cost = cost_of(prepared.calibrated, ledger.current().budget())
             self._check(request.id)
             self.store.report(request.id, "charging")
             pay(prepared, charge_id, plan.key, ledger, asked)

@@ -219,13 +219,13 @@ def pay(
             "delta, marks and queries, or the name of a new budget"
         ) from None
     query = _query_id(prepared.request, charge_id, key)
-    pay_what_you_get.reserve(journaled.ledger, budget.id, query, shared.k)
-    journaled.note_query(budget.id, query, asked)
+    reserved = pay_what_you_get.reserve(journaled.current(), budget.id, query, shared.k)
+    journaled.note_query(budget.id, query, reserved, asked)
 
 
 def is_paid(prepared: Prepared, charge_id: str, key: bytes, journaled: JournaledLedger) -> bool:
     """Whether `pay` has been called with these."""
-    stored, shared = journaled.ledger.state().stored, prepared.calibrated.shared
+    stored, shared = journaled.current().state().stored, prepared.calibrated.shared
     if shared is None:
         return charge_id in stored
     budget = stored.get(budget_id(shared.name))
@@ -248,8 +248,9 @@ def settle(
     if request.budget is None or result.status != "done":
         return
     budget, query = budget_id(request.budget), _query_id(request, charge_id, key)
-    pay_what_you_get.spend(journaled.ledger, budget, query, len(result.labels) + bool(result.bottom))
-    journaled.note_query(budget, query, asked)
+    marks = len(result.labels) + bool(result.bottom)
+    settled = pay_what_you_get.spend(journaled.current(), budget, query, marks)
+    journaled.note_query(budget, query, settled, asked)
 
 
 def budget_id(name: str) -> str:

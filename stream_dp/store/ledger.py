@@ -3,8 +3,9 @@
 A source is an events topic, or a file that names the topic it was exported from or itself.  Everything that reads the
 source charges its one ledger BEFORE anything is released.  Keys, which a cluster keeps together:
 
-    stream_dp:{<source>}:budget          the unit, the budget where one was set, and the number of charges
+    stream_dp:{<source>}:budget          a digest of the whole ledger, the unit, and the budget where one was set
     stream_dp:{<source>}:charges         hash: charge id -> the charge and what has become of it
+    stream_dp:{<source>}:ledger-key      the key of the digest: 32 random bytes
     stream_dp:{<source>}:durability      written only to wait for it
 
 Every change is one WATCH ... MULTI ... EXEC, and is on the disk of Redis before the call returns.
@@ -13,7 +14,7 @@ What the sums mean, and why the rule by which a charge fits is a valid one: docs
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from redis.exceptions import ResponseError
 from stream_dp.config.times import clock, iso_second, now
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Room, Spent, Unit
+from stream_dp.privacy.keyed_noise import KEY_BYTES, new_key
 from stream_dp.privacy.vector import Vector, offsets_text
 from stream_dp.store.journal_fold import JournalFold
 from stream_dp.store.ledger_records import (
@@ -49,9 +51,11 @@ from stream_dp.store.ledger_records import (
     does_not_fit,
     no_budget,
     other_share,
+    seal,
     too_small,
     unpack,
 )
+from stream_dp.store.seals import Seals
 
 __all__ = [
     "Budget",
@@ -82,7 +86,10 @@ class Ledger:
         self.source = source
         self.journal = JournalFold(source)
         self._redis = redis
-        self._prefix = f"stream_dp:{{{source}}}:"
+        names = ("ledger-key", "budget", "charges", "durability")
+        self._key, self._budget, self._charges, self._durability = (
+            f"stream_dp:{{{source}}}:{name}" for name in names
+        )
         self._warned: set[str] = set()
 
     def state(self) -> State:
@@ -91,16 +98,26 @@ class Ledger:
 
     def held(self) -> State:
         """Unit, budget and charges that Redis holds at one moment."""
+        return self._look()[0]
+
+    def _look(self) -> tuple[State, bytes]:
+        """What Redis holds, and the key of its digest: another one if it holds nothing."""
         with self._redis.pipeline(transaction=True) as transaction:
-            transaction.get(self._prefix + "budget")
-            transaction.hgetall(self._prefix + "charges")
+            transaction.get(self._key)
+            transaction.get(self._budget)
+            transaction.hgetall(self._charges)
             try:
-                found = transaction.execute()
+                key, packed, charges = transaction.execute()
             except ResponseError as error:
                 if "WRONGTYPE" in str(error):
                     raise damaged(self.source) from None
                 raise
-        return unpack(self.source, *found)
+        whole = key is not None and len(key) == KEY_BYTES
+        state = unpack(self.source, self._seals(key) if whole else None, packed, charges)
+        return state, key if packed is not None else new_key()
+
+    def _seals(self, key: bytes) -> Seals:
+        return Seals(key, self.source)
 
     def budget(self) -> Budget | None:
         """The budget, or None where none was set."""
@@ -216,31 +233,12 @@ class Ledger:
         """
         state = self.state()
         stored = state.stored.get(charge.id)
-        at, number = (stored.at, stored.number) if stored is not None else (None, 0)
-        return msgspec.json.encode(Entry(FORMAT, self.source, charge, state.budget, marks, at, number))
+        at, number = (None, state.next_number) if stored is None else (stored.at, stored.number)
+        return msgspec.json.encode(Entry(FORMAT, self.source, charge, state.budget, number, marks, at))
 
     def budget_record(self, budget: Budget, by: str) -> bytes:
         """What to append to the source's journal when the budget is set."""
         return msgspec.json.encode(BudgetSet(FORMAT, self.source, budget, by, now()))
-
-    def behind(self, records: Iterable[bytes]) -> list[Charge]:
-        """The charges of a journal that Redis lacks, or still has open: not empty if Redis was rolled back."""
-        return _missing(self.held(), JournalFold(self.source, records))
-
-    def restore(self, records: Iterable[bytes]) -> list[Charge]:
-        """Put back what a journal holds and Redis lacks, also beyond the budget; returns the charges put back.
-
-        They were accepted once and stay spent.  Of two budgets the lower stays.
-        """
-        journal, back = JournalFold(self.source, records), list[Charge]()
-
-        def change(state: State) -> Change:
-            whole = journal.completed(state)
-            back[:] = _missing(state, journal)
-            return Change(whole.budget, tuple(whole.stored.values()))
-
-        self.update(change)
-        return back
 
     def put_back(self) -> None:
         """Put back into Redis what is known of the ledger's own journal and Redis lacks."""
@@ -256,26 +254,28 @@ class Ledger:
         before: list[State] = []
 
         def write_changed(transaction: Transaction) -> None:
-            held = self.held()  # both keys at one moment, which two reads here would not be
+            held, key = self._look()  # all keys at one moment, which several reads here would not be
             state = self.journal.completed(held)
-            self._write(transaction, held, change(state).applied(state))
+            self._write(transaction, key, held, change(state).applied(state))
             before[:] = [state]
 
         # Runs again where another process was faster, or the answer was lost.
-        self._redis.transaction(write_changed, self._prefix + "budget", self._prefix + "charges")
+        self._redis.transaction(write_changed, self._key, self._budget, self._charges)
         self._make_durable()
         return before[0]
 
-    def _write(self, transaction: Transaction, held: State, wanted: State) -> None:
-        """Have Redis hold `wanted` in the place of `held`."""
-        changed = [each for name, each in wanted.stored.items() if held.stored.get(name) != each]
+    def _write(self, transaction: Transaction, key: bytes, held: State, wanted: State) -> None:
+        """Have Redis hold `wanted` in the place of `held`, with its digest under `key`."""
+        changed = [name for name, each in wanted.stored.items() if held.stored.get(name) != each]
         if not changed and held.budget == wanted.budget:
             return
+        header, charges = wanted.packed()
         transaction.multi()
-        transaction.set(self._prefix + "budget", msgspec.msgpack.encode(wanted.header()))
-        for stored in changed:
-            packed: Any = msgspec.msgpack.encode(stored)
-            transaction.hset(self._prefix + "charges", stored.made.id, packed)
+        transaction.set(self._key, key)
+        transaction.set(self._budget, seal(self._seals(key), header, charges) + header)
+        for name in changed:
+            packed: Any = charges[name.encode()]
+            transaction.hset(self._charges, name, packed)
 
     def _make_durable(self) -> None:
         """Wait until all that was written before is on the disk of Redis.
@@ -283,7 +283,7 @@ class Ledger:
         The file is written in order, so it is enough to wait for one more write on the connection that waits.
         """
         with self._redis.pipeline(transaction=False) as pipeline:
-            pipeline.set(self._prefix + "durability", b"")
+            pipeline.set(self._durability, b"")
             pipeline.execute_command("WAITAOF", 1, 0, _DURABLE_MILLISECONDS)
             written, waited = pipeline.execute(raise_on_error=False)
         if isinstance(written, Exception):
@@ -325,9 +325,3 @@ def require_room(source: str, state: State, charge: Charge, metered: bool) -> No
         further = charge.further_offsets, charge.further_ends
         left = composition.room(charges, budget, charge.first_offset, charge.end_offset, *further)
         raise BudgetExceeded(does_not_fit(source, budget, charge, left))
-
-
-def _missing(held: State, journal: JournalFold) -> list[Charge]:
-    """The charges that the journal has and `held` lacks or has otherwise, as they stand."""
-    whole = journal.completed(held).stored
-    return [each.now for name, each in whole.items() if held.stored.get(name) != each]

@@ -3,16 +3,18 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import msgspec
 
 from stream_dp.batch.gumbel_top_k import PayWhatYouGet
 from stream_dp.config.days import date_of
-from stream_dp.errors import Refused
+from stream_dp.errors import Refused, StreamDpError
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Load, Room, Spent, Unit
 from stream_dp.privacy.vector import Vector, offsets_text
+from stream_dp.store.foreign_records import LEAVE_OUT
+from stream_dp.store.seals import SEAL_BYTES, Seals
 
 FORMAT = 1
 _SOURCE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
@@ -46,13 +48,16 @@ class LedgerDamaged(LedgerRefused):
     """What Redis or the journal holds is no ledger of this program."""
 
 
+class ForeignRecord(StreamDpError):
+    """A record of the journal that is not the ledger's; the message says what is wrong with it."""
+
+
 class Header(msgspec.Struct, frozen=True):
-    """`charges` is how many there are: a Redis that evicted some is noticed."""
+    """What Redis holds beside the charges."""
 
     format: int
     unit: Unit
     budget: Budget | None
-    charges: int
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -77,8 +82,7 @@ class Stored(msgspec.Struct, frozen=True):
     """A charge as it was made, its place in the order of charges, and what has become of it since.
 
     `at`: when it was made, for people: that of an epoch when the round before it ended, that of a job when it was asked
-    for.  None for one of a version that did not tell.  `closed_further`: where it was closed in all partitions but the
-    first.
+    for.  `closed_further`: where it was closed in all partitions but the first.
     """
 
     number: int
@@ -134,7 +138,12 @@ class State:
     def header(self) -> Header:
         """What is kept beside the charges; the state must not be empty."""
         assert self.unit is not None
-        return Header(FORMAT, self.unit, self.budget, len(self.stored))
+        return Header(FORMAT, self.unit, self.budget)
+
+    def packed(self) -> tuple[bytes, dict[bytes, bytes]]:
+        """The header, and the charges by id, as Redis holds them; the state must not be empty."""
+        charges = {name.encode(): msgspec.msgpack.encode(each) for name, each in self.stored.items()}
+        return msgspec.msgpack.encode(self.header()), charges
 
 
 @dataclass(frozen=True)
@@ -155,16 +164,16 @@ class Change:
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A record of the journal: a charge and the budget as they stood then; `marks` with the queries that changed.
 
-    `at`: when the charge was made.  `number`: its place in the order of charges, 0 where a version did not tell.
+    `at`: when the charge was made.  `number`: its place in the order of charges.
     """
 
     v: int
     source: str
     charge: Charge
     budget: Budget | None
+    number: Annotated[int, msgspec.Meta(ge=1)]
     marks: Marks | None = None
     at: str | None = None
-    number: int = 0
 
 
 class BudgetSet(msgspec.Struct, frozen=True):
@@ -188,21 +197,28 @@ def lower(one: Budget | None, other: Budget | None) -> Budget | None:
     return msgspec.structs.replace(other, epsilon=epsilon, delta=delta, unit=one.unit)
 
 
-def unpack(source: str, packed: bytes | None, charges: dict[bytes, bytes]) -> State:
-    """The state in the keys of the ledger; raises `LedgerDamaged`."""
+def unpack(source: str, seals: Seals | None, packed: bytes | None, charges: dict[bytes, bytes]) -> State:
+    """The state in the keys of the ledger; raises `LedgerDamaged` unless they are as they were written."""
     if packed is None and not charges:
         return State(None, None, {})
+    header = (packed or b"")[SEAL_BYTES:]
+    if seals is None or seal(seals, header, charges) != (packed or b"")[:SEAL_BYTES]:
+        raise damaged(source)
     try:
-        header = msgspec.msgpack.decode(packed or b"", type=Header)
+        found = msgspec.msgpack.decode(header, type=Header)
         stored = {
             name.decode(): msgspec.msgpack.decode(value, type=Stored) for name, value in charges.items()
         }
     except (msgspec.DecodeError, UnicodeError):
         raise damaged(source) from None
-    named = all(name == each.made.id for name, each in stored.items())
-    if header.format != FORMAT or header.charges != len(charges) or not named:
+    if found.format != FORMAT:
         raise damaged(source)
-    return State(header.unit, header.budget, stored)
+    return State(found.unit, found.budget, stored)
+
+
+def seal(seals: Seals, header: bytes, charges: dict[bytes, bytes]) -> bytes:
+    """The digest of a whole ledger: no part of it is changed, lost or put back to what it was unnoticed."""
+    return seals.of("ledger", header, sorted(charges.items())).digest
 
 
 def damaged(source: str) -> LedgerDamaged:
@@ -214,52 +230,60 @@ def damaged(source: str) -> LedgerDamaged:
 
 
 def read_journal(source: str, record: bytes) -> Entry | BudgetSet:
-    """The record of the journal of `source`; raises `LedgerDamaged`."""
+    """The record of the journal of `source`.
+
+    Raises `ForeignRecord` for one that says nothing of this ledger, and `LedgerDamaged` for one of another format.
+    """
     try:
-        fields = msgspec.json.decode(record)
-        entry = _entry_of(fields)
+        said = msgspec.json.decode(record, type=_Said)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise LedgerDamaged("the journal holds a record that no ledger wrote") from None
-    if entry.v != FORMAT:
-        raise LedgerDamaged(f"the journal is of format {entry.v}, this program reads format {FORMAT}")
-    if entry.source != source:
+        raise ForeignRecord("is not a record of a ledger") from None
+    if said.source != source:
+        raise ForeignRecord(f"belongs to the ledger of {said.source[:249]!r}")
+    if said.v != FORMAT:
         raise LedgerDamaged(
-            f"the journal of {source!r} holds a record of {entry.source!r}: it is not its journal"
+            f"it is of format {said.v}, this program reads format {FORMAT}: install the version of stream_dp that "
+            f"wrote it; if none has, {LEAVE_OUT}"
         )
-    return entry
+    try:
+        if said.charge is msgspec.UNSET:
+            return msgspec.json.decode(record, type=BudgetSet)
+        return msgspec.json.decode(record, type=Entry)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise ForeignRecord("is not a record of a ledger") from None
 
 
-def _entry_of(fields: Any) -> Entry | BudgetSet:
-    if isinstance(fields, dict) and "charge" in fields:
-        return msgspec.convert(fields, Entry)
-    return msgspec.convert(fields, BudgetSet)
+class _Said(msgspec.Struct):
+    """What every record of a journal says, whatever its format."""
+
+    v: int
+    source: str
+    charge: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-def merged(known: Stored | None, entry: Entry, number: int) -> Stored:
-    """What to store where `known` is stored and the journal has `entry`, whose charge may be its closed form."""
+def objection(known: Stored, entry: Entry) -> str | None:
+    """Why the record cannot be about the charge that is `known` from the records before it; None if it can."""
+    bounded, charge = known.made.end_offset is not None, entry.charge
+    if not is_same(known.made, charge if bounded else charge.ended(None)):
+        return f"has other parameters than the first record of the charge {charge.id!r}"
+    if known.closed_at is not None and charge.end_offset is not None and charge.ends != known.now.ends:
+        return f"ends the charge {charge.id!r} elsewhere than the first record that ended it"
+    if known.marks is not None and entry.marks is not None and known.marks.opened != entry.marks.opened:
+        return f"has other marks than the first record of the charge {charge.id!r}"
+    return None
+
+
+def followed(known: Stored, entry: Entry) -> Stored:
+    """What has become of the charge that is `known` after a record of it to which there is no `objection`."""
     charge = entry.charge
-    if known is None:
-        return Stored(entry.number or number, charge, marks=entry.marks, at=entry.at)
-    if known.marks is not None and entry.marks is not None:
-        known = msgspec.structs.replace(known, marks=_with_queries(known.marks, entry.marks.queries))
-    if known.made.end_offset is not None:
-        check_same(known.made, charge)
+    if known.made.end_offset is None and known.closed_at is None and charge.end_offset is not None:
+        ends = {"closed_at": charge.end_offset, "closed_further": charge.further_ends}
+        known = msgspec.structs.replace(known, **ends)
+    if known.marks is None or entry.marks is None:
         return known
-    check_same(known.made, charge.ended(None))
-    if known.closed_at is None and charge.end_offset is not None:
-        ends = charge.end_offset, charge.further_ends
-        return msgspec.structs.replace(known, closed_at=ends[0], closed_further=ends[1])
-    return known
-
-
-def _with_queries(marks: Marks, found: dict[str, Query]) -> Marks:
-    """The marks with the queries of the journal too; a query is settled once, so whoever knows how is right."""
-    settled = {name: query for name, query in found.items() if query.spent is not None}
-    queries = found | marks.queries
-    return Marks(
-        marks.opened,
-        {name: settled.get(name, query) if query.spent is None else query for name, query in queries.items()},
-    )
+    settled = {name: query for name, query in known.marks.queries.items() if query.spent is not None}
+    queries = known.marks.queries | entry.marks.queries | settled  # a query is settled once
+    return msgspec.structs.replace(known, marks=Marks(known.marks.opened, queries))
 
 
 def check_source(source: str) -> None:
@@ -290,9 +314,14 @@ def check_zone(source: str, charges: Iterable[Charge], charge: Charge) -> None:
         )
 
 
+def is_same(made: Charge, charge: Charge) -> bool:
+    """Whether the two are the same charge; what they say for people may differ."""
+    return msgspec.structs.replace(charge, what=made.what) == made
+
+
 def check_same(made: Charge, charge: Charge) -> None:
-    """Raise `ChargeConflict` unless the two are the same charge; what it says beside its parameters may be new."""
-    if msgspec.structs.replace(charge, what=made.what, loss=made.loss) != made:
+    """Raise `ChargeConflict` unless the two are the same charge."""
+    if not is_same(made, charge):
         raise ChargeConflict(
             f"the id {charge.id!r} was charged before with other parameters, so nothing was charged: use a new id"
         )

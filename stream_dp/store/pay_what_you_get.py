@@ -42,8 +42,11 @@ def left(ledger: Ledger, budget_id: str) -> PayWhatYouGet:
     return left_of(_marks(ledger.state(), budget_id))
 
 
-def reserve(ledger: Ledger, budget_id: str, query_id: str, k: int) -> None:
-    """Take one query of at most k marks from the budget; raises `BudgetExceeded` where it has not as many left."""
+def reserve(ledger: Ledger, budget_id: str, query_id: str, k: int) -> Query:
+    """Take one query of at most k marks from the budget; returns it as it stands, which may be settled already.
+
+    Raises `BudgetExceeded` where the budget has not as many left.
+    """
 
     def change(state: State) -> Change:
         marks = _marks(state, budget_id)
@@ -60,11 +63,12 @@ def reserve(ledger: Ledger, budget_id: str, query_id: str, k: int) -> None:
             raise BudgetExceeded(str(error)) from None
         return _changed(state, budget_id, query_id, Query(k))
 
-    ledger.update(change)
+    before = ledger.update(change)
+    return _marks(before, budget_id).queries.get(query_id, Query(k))
 
 
-def spend(ledger: Ledger, budget_id: str, query_id: str, marks: int) -> PayWhatYouGet:
-    """Settle a reserved query at the marks it returned, and give back the rest; returns what is left."""
+def spend(ledger: Ledger, budget_id: str, query_id: str, marks: int) -> Query:
+    """Settle a reserved query at the marks it returned, which gives back the rest; returns the settled query."""
 
     def change(state: State) -> Change:
         known = _marks(state, budget_id).queries.get(query_id)
@@ -82,8 +86,8 @@ def spend(ledger: Ledger, budget_id: str, query_id: str, marks: int) -> PayWhatY
             )
         return _changed(state, budget_id, query_id, Query(known.reserved, marks))
 
-    ledger.update(change)
-    return left(ledger, budget_id)
+    reserved = _marks(ledger.update(change), budget_id).queries[query_id].reserved
+    return Query(reserved, marks)
 
 
 def is_overdrawn(state: State, budget_id: str) -> bool:

@@ -2,28 +2,33 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from stream_dp.batch.gumbel_top_k import PayWhatYouGet
 from stream_dp.dev import redis_server
 from stream_dp.privacy.composition import Room
+from stream_dp.privacy.loss import pure
 from stream_dp.store import ledger as ledger_module
+from stream_dp.store.journal_fold import JournalFold
 from stream_dp.store.ledger import (
     Budget,
     BudgetExceeded,
     Charge,
-    ChargeConflict,
     Ledger,
     LedgerDamaged,
     NotDurable,
-    UnitMismatch,
 )
+from stream_dp.store.ledger_records import Change, Marks, Query, State
+from stream_dp.store.pay_what_you_get import spend
 from tests import redis_contents
 from tests.store.charges import SOURCE, charge, total
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
@@ -81,11 +86,11 @@ def test_threads_that_charge_at_once_never_overspend_and_look_then_write_does(
     def look_then_write(
         self: Ledger, change: Any
     ) -> Any:  # wrong: nothing holds between the look and the write
-        state = self.state()
+        state, key = self._look()
         if not state.stored:
             together.wait()
         with self._redis.pipeline(transaction=True) as transaction:
-            self._write(transaction, state, change(state).applied(state))
+            self._write(transaction, key, state, change(state).applied(state))
         return state
 
     monkeypatch.setattr(Ledger, "update", look_then_write)
@@ -235,62 +240,127 @@ def test_a_damaged_ledger_refuses_everything_and_is_no_outage(
             attempt()
 
 
-def test_a_ledger_behind_its_journal_is_noticed_and_restored(ledger: Ledger, redis: Redis) -> None:
+def with_journal(redis: Redis, records: Iterable[bytes]) -> Ledger:
+    """The ledger of the source, opened with this journal."""
+    ledger = Ledger(redis, SOURCE)
+    ledger.journal = JournalFold(SOURCE, records)
+    ledger.put_back()
+    return ledger
+
+
+def test_a_ledger_behind_its_journal_is_completed(ledger: Ledger, redis: Redis) -> None:
     journal = [ledger.budget_record(Budget(epsilon=1.0, delta=1e-6, unit="event"), "ops@host")]
     for name in "abc":
         journal.append(ledger.journal_record(ledger.charge(charge(name, end_offset=None))))
     saved = redis_contents.dumps(redis)
     journal.append(ledger.journal_record(ledger.close("b", 70)))
     journal.append(ledger.journal_record(ledger.charge(total(redis))))
-    whole, budget = ledger.charges(), ledger.budget()
-    assert ledger.behind(journal) == []
-    assert ledger.restore(journal) == []
-
-    redis.flushall()  # rolled back: the close and the last charge are gone
-    for key, value in saved.items():
-        redis.restore(key, 0, value)
-    assert [(each.id, each.end_offset) for each in ledger.behind(journal)] == [("b", 70), ("all", 100)]
-    assert len(ledger.restore(journal)) == 2
-    assert (ledger.charges(), ledger.behind(journal)) == (whole, [])
-
-    redis.flushall()  # lost
-    assert len(ledger.restore(journal)) == 4
-    assert (ledger.charges(), ledger.budget()) == (whole, budget)
-    with pytest.raises(BudgetExceeded):
-        ledger.charge(charge("z", 0.01))
+    whole = ledger.held()
+    for backup in (saved, {}):  # rolled back: the close and the last charge are gone; then lost
+        redis.flushall()
+        for key, value in backup.items():
+            redis.restore(key, 0, value)
+        assert with_journal(redis, journal).held() == whole
+        with pytest.raises(BudgetExceeded):
+            with_journal(redis, journal).charge(charge("z", 0.01))
 
 
-def test_the_journal_adds_and_never_takes_away(ledger: Ledger) -> None:
-    old = ledger.journal_record(ledger.charge(charge("a", end_offset=None)))
-    ledger.close("a", 50)
+MARKS = PayWhatYouGet(epsilon=0.02, threshold_delta=1e-8, marks=20, queries=5)
+LIES: dict[str, Callable[[Ledger], object]] = {
+    "an end": lambda ledger: ledger.close("a", 50),
+    "other words": lambda ledger: ledger.update(lambda state: changed(state, made={"what": "nothing"})),
+    "less loss": lambda ledger: ledger.update(lambda state: changed(state, made={"loss": pure(1e-9)})),
+    "less rho": lambda ledger: ledger.update(lambda state: changed(state, made={"rho": 1e-9})),
+    "fewer marks": lambda ledger: spend(ledger, "a", "q", 1),
+    "another budget of marks": lambda ledger: ledger.update(
+        lambda state: changed(state, marks=Marks(replace(MARKS, marks=9), {}))
+    ),
+    "another time and place": lambda ledger: ledger.update(lambda state: changed(state, at=None, number=7)),
+}
+
+
+def changed(state: State, made: dict[str, Any] | None = None, **fields: Any) -> Change:
+    stored = msgspec.structs.replace(state.stored["a"], **fields)
+    return Change(
+        stored=(msgspec.structs.replace(stored, made=msgspec.structs.replace(stored.made, **(made or {}))),)
+    )
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_the_journal_has_the_last_word_on_every_field_of_a_charge(
+    redis: Redis, ledger: Ledger, lie: str
+) -> None:
+    """What Redis says may be well written, by whoever can write there, and is not believed."""
+    marks = Marks(MARKS, {"q": Query(8)})
+    first = ledger.charge(charge("a", end_offset=None, loss=pure(0.01)), marks)
+    journal = [ledger.journal_record(first, marks)]
+    whole = ledger.held()
+    LIES[lie](ledger)
+    assert ledger.held() != whole
+    assert with_journal(redis, journal).held() == whole
+
+
+def test_what_redis_alone_has_takes_room(ledger: Ledger, redis: Redis) -> None:
+    """It may be on its way into the journal."""
+    journal = [ledger.journal_record(ledger.charge(charge("a", end_offset=None)))]
     ledger.charge(charge("b"))
     ledger.set_budget(2.0, 1e-6, "event")
-    assert ledger.restore([old, old]) == []
-    assert [(each.id, each.end_offset) for each in ledger.charges()] == [("a", 50), ("b", 100)]
-    assert ledger.budget() == Budget(epsilon=2.0, delta=1e-6, unit="event")
+    completed = with_journal(redis, journal)
+    assert [each.id for each in completed.charges()] == ["a", "b"]
+    assert completed.budget() == Budget(epsilon=2.0, delta=1e-6, unit="event")
 
 
 def test_what_was_accepted_once_is_restored_beyond_the_budget(ledger: Ledger, redis: Redis) -> None:
     records = [ledger.journal_record(charge(name, 0.015)) for name in "ab"]
-    assert [each.id for each in ledger.restore(records)] == ["a", "b"]
-    assert ledger.spent().epsilon > 1
+    completed = with_journal(redis, records)
+    assert [each.id for each in completed.charges()] == ["a", "b"]
+    assert completed.spent().epsilon > 1
     with pytest.raises(BudgetExceeded, match="nothing is left"):
-        ledger.charge(charge("c", 1e-6))
+        completed.charge(charge("c", 1e-6))
 
 
-def test_another_journal_is_refused(ledger: Ledger, redis: Redis) -> None:
+def test_what_does_not_belong_in_a_journal_is_passed_over_and_reported(
+    ledger: Ledger, redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = ledger.charge(charge("a", end_offset=None))
+    good, closed = ledger.journal_record(first), ledger.journal_record(first.ended(70))
+    foreign = {
+        b"": "is not a record of a ledger",
+        b"\xff": "is not a record of a ledger",
+        b"{}": "is not a record of a ledger",
+        b"[" * 5_000: "is not a record of a ledger",
+        good.replace(b'"rho":0.001', b'"rho":-1'): "is not a record of a ledger",
+        good.replace(
+            b'"rho":0.001', b'"rho":1e-9'
+        ): "other parameters than the first record of the charge 'a'",
+        good.replace(
+            b'"end_offset":null', b'"end_offset":9'
+        ): "elsewhere than the first record that ended it",
+        Ledger(redis, "other.events").journal_record(charge("b")): "belongs to the ledger of 'other.events'",
+        ledger.journal_record(charge("b", unit="user")): "per event for a charge per user",
+        ledger.journal_record(charge("b")).replace(
+            b'"event"', b'"user"'
+        ): "counts per user, and the ledger per event",
+        ledger.budget_record(Budget(epsilon=9.0, delta=1e-6, unit="user"), "x"): "counts per user",
+    }
+    found = with_journal(redis, [good, closed, *foreign])
+    assert [(each.id, each.rho, each.end_offset) for each in found.charges()] == [("a", 0.001, 70)]
+    assert sorted(found.journal.foreign) == list(range(2, 2 + len(foreign)))
+    for why, expected in zip(found.journal.foreign.values(), foreign.values(), strict=True):
+        assert expected in why
+    assert f"the record at offset 2 of the topic '{SOURCE}.ledger' is not a record of a ledger" in caplog.text
+
+
+def test_a_record_of_another_format_is_refused_with_the_way_out(ledger: Ledger) -> None:
     good = ledger.journal_record(charge("a"))
-    other = Ledger(redis, "other.events").journal_record(charge("a"))
-    for records, sentence in (
-        ([other], "is not its journal"),
-        ([b"{}"], "no ledger wrote"),
-        ([b"\xff"], "no ledger wrote"),
-        ([good.replace(b'"v":1', b'"v":2')], "format 2"),
-    ):
-        with pytest.raises(LedgerDamaged, match=sentence):
-            ledger.restore(records)
-    with pytest.raises(UnitMismatch):
-        ledger.restore([ledger.journal_record(charge("a", unit="user"))])
-    with pytest.raises(ChargeConflict):
-        ledger.restore([good, ledger.journal_record(charge("a", 0.5))])
-    assert ledger.charges() == []
+    told = r"offset 1 of .* format 2.* install the version .* copy the topic without it"
+    with pytest.raises(LedgerDamaged, match=told):
+        JournalFold(SOURCE, [good, good.replace(b'"v":1', b'"v":2')])
+
+
+def test_a_redis_that_counts_in_another_unit_than_the_journal_is_damaged(
+    ledger: Ledger, redis: Redis
+) -> None:
+    record = ledger.journal_record(charge("a")).replace(b'"event"', b'"user"')
+    with pytest.raises(LedgerDamaged, match="delete the keys of this ledger"):
+        with_journal(redis, [record])

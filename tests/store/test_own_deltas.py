@@ -89,8 +89,7 @@ def test_a_redis_that_was_lost_or_rolled_back_changes_no_share(redis: Redis) -> 
         if rolled_back is not None:
             Ledger(redis, SOURCE).set_budget(4.0, 1e-6, "event", rolled_back)
         found = Ledger(redis, SOURCE)
-        for record in records:
-            found.journal.take(record)
+        found.journal = JournalFold(SOURCE, records)
         found.put_back()
         assert found.budget() == SHARED
         assert found.charges() == [SMALL]

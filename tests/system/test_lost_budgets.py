@@ -12,7 +12,7 @@ from stream_dp.store import journal_fold, ledger
 from stream_dp.store.journal_fold import JournalFold
 from stream_dp.store.ledger import BudgetExceeded, NoBudget
 from tests import redis_contents
-from tests.system.broken_ledgers import boundless, of_redis, unread
+from tests.system.broken_ledgers import boundless, of_redis, overtaken, unread
 
 DELTA = 1e-6
 
@@ -45,7 +45,7 @@ def ledgers(kafka: str, redis_url: str, topic_prefix: str) -> Iterator[Ledgers]:
 
 def budget_of(books: JournaledLedger) -> Budget:
     """The budget that is set."""
-    budget = books.ledger.budget()
+    budget = books.current().budget()
     assert budget is not None
     return budget
 
@@ -103,7 +103,7 @@ def test_of_two_budgets_the_lesser_epsilon_and_the_lesser_delta_count(ledgers: L
 def test_without_a_budget_nothing_new_is_charged(ledgers: Ledgers) -> None:
     with pytest.raises(NoBudget, match=f"budget set --source {ledgers.source}"):
         ledgers.open().charge(charge("sixty", 60.0))
-    assert ledgers.open().ledger.charges() == []
+    assert ledgers.open().current().charges() == []
     unmetered = JournaledLedger(ledgers.kafka, ledgers.redis, ledgers.source, unmetered=True)
     unmetered.charge(charge("sixty", 60.0))
     ledgers.put({})
@@ -121,7 +121,7 @@ def test_without_a_budget_nothing_new_is_charged(ledgers: Ledgers) -> None:
             "lower",
             of_redis,
         ),
-        (test_a_lowered_budget_stays_low_when_redis_is_lost_or_restored, JournalFold, "take", unread),
+        (test_a_lowered_budget_stays_low_when_redis_is_lost_or_restored, JournalFold, "completed", unread),
         (test_without_a_budget_nothing_new_is_charged, ledger, "require_room", boundless),
     ],
     ids=["lower-ignored", "journal-ignored", "no-budget-ignored"],
@@ -143,7 +143,7 @@ def test_a_ledger_that_forgets_a_budget_or_does_without_is_caught(
 def test_two_that_are_open_while_redis_is_lost_do_not_spend_twice(ledgers: Ledgers, kept: str) -> None:
     ledgers.open().set_budget(1.2, DELTA, "event")
     before = ledgers.keys() if kept == "the budget" else {}
-    first, second, third = ledgers.open(), ledgers.open(), ledgers.open()
+    first, second, third = ledgers.open(), overtaken(ledgers.open()), overtaken(ledgers.open())
     first.charge(charge("first", 1.2))
     for late, backup in ((second, before), (third, {})):
         ledgers.put(backup)
@@ -166,22 +166,22 @@ def test_a_budget_that_is_lowered_elsewhere_counts_for_those_that_are_open(ledge
 def test_times_of_charges_outlive_redis(ledgers: Ledgers) -> None:
     ledgers.open().set_budget(10.0, DELTA, "event")
     ledgers.open().charge(charge("a", 1.0))
-    [made] = ledgers.open().ledger.state().in_order()
+    [made] = ledgers.open().current().state().in_order()
     assert made.at is not None
     ledgers.put({})
-    assert ledgers.open().ledger.state().in_order() == [made]
+    assert ledgers.open().current().state().in_order() == [made]
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
 def test_charges_stay_in_the_order_in_which_they_were_made(ledgers: Ledgers, first: str) -> None:
     """What the first one settles stays settled, also where another took its place on a Redis that was lost."""
     ledgers.open().set_budget(10.0, DELTA, "event")
-    before, one, other = ledgers.keys(), ledgers.open(), ledgers.open()
+    before, one, other = ledgers.keys(), ledgers.open(), overtaken(ledgers.open())
     one.charge(charge(first, 0.5))
     one.charge(charge("c", 0.5))
     ledgers.put(before)
     other.charge(charge("z", 0.5))
     ledgers.put({})
-    made = ledgers.open().ledger.state().in_order()
+    made = ledgers.open().current().state().in_order()
     assert [each.made.id for each in made] == [first, "z", "c"]
     assert len({each.number for each in made}) == 3
