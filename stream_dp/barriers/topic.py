@@ -7,6 +7,7 @@ import msgspec
 from kafka.errors import InvalidConfigurationError
 
 from stream_dp.config.settings import Settings
+from stream_dp.engine.epoch import may_follow
 from stream_dp.events.barrier_chain import Barrier, is_at
 from stream_dp.events.rounds import TICKS
 from stream_dp.kafka import log
@@ -72,7 +73,9 @@ def read_barriers(settings: Settings, start: int, end: int) -> Iterator[tuple[in
 class _Entry(msgspec.Struct, frozen=True):
     """What this reads of an entry of `<stream>.epochs`; `journal.py` reads all of it."""
 
+    type: str
     epoch: "_Opened | None" = None
+    number: int = 0
 
 
 class _Opened(msgspec.Struct, frozen=True):
@@ -85,12 +88,17 @@ def barrier_before_last_epoch(settings: Settings, end: int) -> Barrier | None:
 
     None if there is no epoch, or one whose rounds do not end by ticks.
     """
-    last = _Opened(0)
+    last, closed = _Opened(0), set[int]()
     first = log.offsets(settings.kafka_address, settings.epochs).first
     for record in log.read(settings.kafka_address, settings.epochs, first, end):
-        opened = msgspec.json.decode(record.value or b"", type=_Entry).epoch
-        if opened is not None and opened.number > last.number:  # the first entry about a number counts
-            last = opened
+        try:
+            entry = msgspec.json.decode(record.value or b"", type=_Entry)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            continue  # the worker reports what does not belong there
+        if entry.epoch is not None and may_follow(entry.epoch.number, last.number, closed):
+            last = entry.epoch
+        elif entry.type == "epoch-closed" and entry.number == last.number:
+            closed.add(entry.number)
     return last.after_barrier
 
 

@@ -12,14 +12,15 @@ from kafka import KafkaProducer
 
 from stream_dp.config.connections import Kafka
 from stream_dp.config.settings import Settings
-from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.engine.epoch import Epoch, EpochRefused, may_follow
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels, cut, joined
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import borrowed, producer_client
 from stream_dp.kafka.rights import naming
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.privacy.vector import Vector, larger
+from stream_dp.privacy.vector import Vector, at, larger
+from stream_dp.store.foreign_records import passed_over
 
 _ANSWER_SECONDS = 30
 _LOOK_AGAIN_MILLISECONDS = (
@@ -84,14 +85,16 @@ _DECODER = msgspec.json.Decoder(EpochEntry)
 class EpochJournal:
     """What `<stream>.epochs` says, as of the last time that this process read it or appended to it.
 
-    The first entry about a number counts, and later ones are passed over: two workers may write at the same moment, and
-    both must take the same epoch for the one that was opened.  `opened_at` and `closed_at` have the times that those
+    The first entry about a number counts, and later ones count for nothing: two workers may write at the same moment,
+    and both must take the same epoch for the one that was opened.  An entry that no worker of this stream can have
+    written is passed over and reported.  `opened_at` and `closed_at` have the times that those
     records carry, in milliseconds; what is written later about the same step carries them too.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._kafka, self._topic = settings.kafka_address, settings.epochs
+        self._kafka, self._topic, self._stream = settings.kafka_address, settings.epochs, settings.stream
         self._read = 0
+        self.foreign: dict[int, str] = {}  # what was passed over, by offset
         self.opened: list[EpochOpened] = []
         self.started: set[int] = set()
         self.closed: dict[int, EpochClosed] = {}
@@ -156,25 +159,44 @@ class EpochJournal:
         """Read what has been appended since.  Raises `LogRefused`."""
         offsets = log.offsets(self._kafka, self._topic)
         for record in log.read(self._kafka, self._topic, max(self._read, offsets.first), offsets.end):
-            try:
-                self._take(_DECODER.decode(record.value or b""), record)
-            except (msgspec.DecodeError, UnicodeError):
-                raise log.LogRefused(
-                    f"the topic {self._topic!r} holds a record that is not an epoch: only stream_dp may write there"
-                ) from None
+            why = self._take(record)
+            if why is not None:
+                self.foreign[record.offset] = why
+                passed_over(self._topic, record.offset, why)
         self._read = offsets.end
 
-    def _take(self, entry: EpochEntry, record: Record) -> None:
+    def _take(self, record: Record) -> str | None:
+        """Take note of a record; returns why it cannot be one of this stream's epochs, or None."""
+        try:
+            entry = _DECODER.decode(record.value or b"")
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return "is not an epoch's"
         if isinstance(entry, KnownLabelsPart):
             self._known.setdefault(entry.nonce, {}).setdefault(entry.part, record.offset)
+        elif isinstance(entry, EpochOpened):
+            return self._take_opened(entry, record)
+        elif entry.number not in self.opened_at:
+            return f"is about epoch {entry.number}, which was not opened"
         elif isinstance(entry, EpochStarted):
             self.started.add(entry.number)
-        elif isinstance(entry, EpochClosed):
-            self.closed.setdefault(entry.number, entry)
-            self.closed_at.setdefault(entry.number, record.timestamp)
-        elif self.last is None or entry.epoch.number > self.last.epoch.number:
+        elif entry.number not in self.closed:
+            opened = self.opened[entry.number - self.opened[0].epoch.number].epoch
+            if any(end < at(opened.offsets, number) for number, end in enumerate(entry.ends)):
+                return f"closes epoch {entry.number} before it begins"
+            self.closed[entry.number], self.closed_at[entry.number] = entry, record.timestamp
+        return None
+
+    def _take_opened(self, entry: EpochOpened, record: Record) -> str | None:
+        number, stream = entry.epoch.number, entry.epoch.privacy.get("stream")
+        if stream != self._stream:
+            return f"opens an epoch of the stream {str(stream)[:249]!r}"
+        last = self.last.epoch.number if self.last is not None else 0
+        if may_follow(number, last, self.closed):
             self.opened.append(entry)
-            self.opened_at[entry.epoch.number] = record.timestamp
+            self.opened_at[number] = record.timestamp
+        elif number not in self.opened_at:
+            return f"opens epoch {number}, and epoch {last} is the last one that was opened or is still open"
+        return None
 
 
 def known_labels_of(settings: Settings, epoch: Epoch) -> KnownLabels:

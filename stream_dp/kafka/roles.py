@@ -129,6 +129,7 @@ def merge(settings: Settings) -> list[Right]:
     return (
         _topic(settings.frames, "DESCRIBE", "DESCRIBE_CONFIGS")
         + _topic(settings.shard_releases, "READ", "DESCRIBE_CONFIGS")
+        + _topic(settings.epochs, "READ")
         + _topic(settings.releases, *_LOG)
         + _group(settings, "merge")
         + _made(settings, settings.frames, settings.shard_releases, settings.releases)

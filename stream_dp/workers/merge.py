@@ -1,8 +1,8 @@
 """The merge: whole rounds from the topic of the shards into the releases topic, as one worker would have written them.
 
-It needs neither Redis nor a key, and keeps no state: where to go on stands in the releases topic.  Several may run, of
-which one works: they are a consumer group over the one partition of the releases topic, which Kafka gives to one of
-them.
+It takes releases of the epochs in `<stream>.epochs` alone.  It needs neither Redis nor a key, and keeps no state: where
+to go on stands in the releases topic.  Several may run, of which one works: they are a consumer group over the one
+partition of the releases topic, which Kafka gives to one of them.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from aiokafka.errors import CommitFailedError
 
 from stream_dp.config.connections import aiokafka_options
 from stream_dp.config.settings import Settings
+from stream_dp.epochs.journal import EpochJournal
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.kafka.consuming import consumer
@@ -24,7 +25,7 @@ from stream_dp.operations.retry import OUTAGES, retry_until_done
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import ReleasedPart
 from stream_dp.releases.foreign import Place as RecordPlace
-from stream_dp.releases.foreign import release_or_none
+from stream_dp.releases.foreign import release_or_none, report
 from stream_dp.releases.lookup import newest_release
 from stream_dp.releases.merge import (
     Place,
@@ -84,7 +85,8 @@ class MergeWorker:
             )
 
     async def _attempt(self) -> None:
-        topics = TopicWatch(self.settings, "shard_releases", "releases")
+        topics = TopicWatch(self.settings, "shard_releases", "releases", "epochs")
+        topics.for_readers(self.settings.epochs)
         await topics.guard(self._work(topics), self.watch)
 
     async def _work(self, topics: TopicWatch) -> None:
@@ -258,6 +260,7 @@ class _Rounds:
         self.last: Place = (newest.epoch, newest.round) if newest else (0, 0)
         self.whole = WholeRounds(shards, (newest.epoch, newest.round - 1) if newest else (0, 0))
         self._merger, self._encoder = RoundMerger(), PartEncoder()
+        self._epochs = EpochJournal(settings)
         self.merged = 0
         self.merged_last: ShardRelease | None = None
 
@@ -268,8 +271,23 @@ class _Rounds:
         """
         place = RecordPlace(self._settings.shard_releases, partition, offset)
         release = release_or_none(decode_shard_release, self._settings.stream, place, value)
-        if release is not None:
+        if release is not None and self._is_of_an_epoch(release):
             self.whole.add(release, partition, len(value or b""))
+        elif release is not None:
+            report(self._settings.stream, place)
+
+    def _is_of_an_epoch(self, release: ShardRelease) -> bool:
+        """Whether the release is one of an epoch that was opened; its shard waits for that before it releases."""
+        if self._has(release):
+            return True
+        self._epochs.read_on()
+        return self._has(release)
+
+    def _has(self, release: ShardRelease) -> bool:
+        return any(
+            (each.epoch.number, each.epoch.nonce.hex()) == (release.epoch, release.nonce)
+            for each in self._epochs.opened
+        )
 
     def batches(self, ends: bool) -> Iterator[list[ReleasedPart]]:
         """The batches that have ended with the rounds that are complete and not released yet; take all of them.

@@ -102,15 +102,15 @@ class StreamTopics:
 
     def events(self, partition: int = 0) -> list[Record]:
         """A partition of the events topic."""
-        return self._read(self.settings.events, partition)
+        return self.records(self.settings.events, partition)
 
     def releases(self) -> list[Record]:
         """The releases topic."""
-        return self._read(self.settings.releases)
+        return self.records(self.settings.releases)
 
     def barrier_records(self) -> list[tuple[int, bytes | None]]:
         """The barriers topic: all that anybody wrote there, with its offsets."""
-        return [(record.offset, record.value) for record in self._read(self.settings.barriers)]
+        return [(record.offset, record.value) for record in self.records(self.settings.barriers)]
 
     def ends(self) -> list[int]:
         """Where each partition of the events topic ends."""
@@ -137,7 +137,8 @@ class StreamTopics:
             for record in records
         ]
 
-    def _read(self, topic: str, partition: int = 0) -> list[Record]:
+    def records(self, topic: str, partition: int = 0) -> list[Record]:
+        """A partition of a topic."""
         return [Record.of(record) for record in all_records(self.settings.kafka, topic, partition=partition)]
 
 

@@ -143,7 +143,7 @@ def test_an_epoch_of_an_earlier_version_is_put_on_record_as_started_when_it_goes
         stream.feed(some_events(5, seed=37))
         assert stream.run(until_round=rounds) == 0
     assert EpochJournal(stream.settings).started == {1}
-    kinds = [json.loads(record.value or b"")["type"] for record in stream._read(stream.settings.epochs)]
+    kinds = [json.loads(record.value or b"")["type"] for record in stream.records(stream.settings.epochs)]
     assert kinds == ["epoch-opened", "epoch-started"]
     stream.check_everything()
 

@@ -108,7 +108,7 @@ def test_known_labels_and_totals_survive_kills_and_need_no_file_to_be_checked(
         restored = f"{stream.settings.stream}.restored"
         for number in (1, 2, 3):
             republish(stream.settings, client, restored, number)
-    assert [record.value for record in stream._read(restored)] == values
+    assert [record.value for record in stream.records(restored)] == values
     listed.write_text("\r\n".join(LISTED[::-1]))
     stream.feed(some_events(10, seed=2))
     worker = stream.start(standby=True)
@@ -146,7 +146,7 @@ def test_what_an_epoch_knew_must_be_there_as_it_was_written(stream: Stream) -> N
     stream.feed(some_events(5, seed=4))
     assert stream.run(until_round=5) == 0
     topic = stream.settings.epochs
-    entries = stream._read(topic)
+    entries = stream.records(topic)
     part = msgspec.json.decode(entries[0].value or b"", type=KnownLabelsPart)
     forged = replace(part, known=replace(part.known, labels=["airport", "tea", "who"]))
     for first in ([], [Record(0, entries[0].timestamp, None, msgspec.json.encode(forged))]):

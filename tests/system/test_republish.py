@@ -116,7 +116,7 @@ def test_what_is_lost_before_others_is_written_to_another_topic_while_the_worker
     topic = f"{stream.settings.stream}.restored-{os.urandom(4).hex()}"
     first = run(stream, "republish", "--to", topic, "--json")
     assert first.exit_code == 0, first.output
-    restored = values(stream._read(topic))
+    restored = values(stream.records(topic))
     assert restored[:ROUNDS] == values(finished.releases)
     assert restored[ROUNDS:] == values(stream.releases())[len(left) :]
     assert json.loads(run(stream, "republish", "--to", topic, "--json").stdout)["epochs"] == []

@@ -145,11 +145,14 @@ def test_a_member_that_slept_finds_its_shards_taken_over(stream: ShardedStream, 
 
 
 def test_of_two_merges_one_works_and_the_other_takes_its_place(stream: ShardedStream) -> None:
-    """The first one sleeps with a batch on its way to the broker."""
+    """The first one sleeps with a batch on its way to the broker, and somebody forges a release of a later epoch."""
     others = [stream.run_in_role("worker"), stream.run_in_role("shard")]
     zombie = stream.run_in_role("merge", Pause("hear that the broker has it"))
     stream.feed(some_events(100, seed=1))
     stream.wait_until_asleep(zombie)
+    topic = stream.settings.shard_releases
+    last = stream.records_of(topic, 0)[-1].value or b""
+    stream.append(topic, 0, last.replace(b'"epoch":1,', b'"epoch":6,'))
     successor = stream.run_in_role("merge")
     stream.feed(some_events(60, seed=2))
     stream.wait_until_round(160)

@@ -279,7 +279,7 @@ def test_windows_in_shards_are_verified_rebuilt_and_written_again(
             topic = f"{stream.settings.stream}.all"
             [written] = republish(stream.settings, redis, to=topic)
             assert written.rounds == [*range(1, ROUNDS + 1)]
-            assert values(stream._read(topic)) == values(records)
+            assert values(stream.records(topic)) == values(records)
             stream.rewrite(stream.settings.releases, records)
             rebuild(stream.settings, redis, replace=True)
         stream.feed(drifting(ROUNDS, ROUNDS + 20))
