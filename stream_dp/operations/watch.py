@@ -10,6 +10,7 @@ from typing import Protocol
 from redis import Redis
 
 from stream_dp.engine.epoch import Epoch
+from stream_dp.operations.bad_minutes import BadMinutes
 from stream_dp.operations.open_metrics import BudgetFacts, PublicFacts, open_registry
 from stream_dp.operations.operator_metrics import OperatorMetrics
 from stream_dp.operations.progress import Progress
@@ -56,6 +57,7 @@ class Watch:
         self.operator = OperatorMetrics(stream)
         self.progress = Progress(f"stream {stream}", self._stalled, clock)
         self._source = source
+        self._bad_minutes = BadMinutes(stream, clock)
         self._clock = clock
         self._beat = clock()
         self._answered_at: float | None = None
@@ -131,6 +133,7 @@ class Watch:
         self.facts.releases += len({part.round for part in output.releases})
         self.operator.records.inc(output.records)
         self.operator.dead_letters.inc(len(output.dead_letters))
+        self._bad_minutes.count(output.records, output.dead_letters)
 
     def dead_letters_wait(self, waiting: int, lost: int) -> None:
         """Note how many dead letters wait to be written, and how many were lost for lack of room since the start."""

@@ -1,6 +1,5 @@
 """What the newest records of the events topic would be as events.  PRIVATE: it counts reasons, and shows no content."""
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -14,9 +13,8 @@ from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.events.bounding import Bound, EventBound, UserBound
 from stream_dp.events.event import BadRecord
 from stream_dp.kafka import log
+from stream_dp.operations.bad_minutes import kind_of
 from stream_dp.planning.public_records import newest_records
-
-_PLACE_IN_A_LIST = re.compile(r"\[\d+\]")
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def take_sample(settings: Settings, number: int) -> Sample:
                 event = decode(record)
                 bound.admit(event)
             except BadRecord as bad:
-                reasons[_PLACE_IN_A_LIST.sub("[...]", str(bad))] += 1
+                reasons[kind_of(str(bad))] += 1
             else:
                 events += bool(event.items)
                 filtered += not event.items
