@@ -127,7 +127,7 @@ def _forecast(request: JobRequest, settings: Settings, site: Site, job: Job) -> 
     try:
         _require_servers(settings)
         with redis_client(settings.redis_address) as redis:
-            return forecast(prepare(request, site), site, redis)
+            return forecast(prepare(request, site, redis), site, redis)
     except BadRequest as refused:
         return in_options(refused, job)
     except Mistake as unknown:

@@ -13,17 +13,27 @@ from rich.progress import Progress
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.cli.reach import require_kafka, require_topic
+from stream_dp.cli.reach import require_kafka, require_redis, require_topic
 from stream_dp.cli.registry import decoding
+from stream_dp.config.connections import redis_client
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import iso_timestamp, parse_time
+from stream_dp.epochs.file_names import file_key, file_name
+from stream_dp.epochs.registry import Registry
 from stream_dp.events.mapping.decoder import Decoder
 from stream_dp.events.stored_files import LocalFile
-from stream_dp.jobs.source_file import digest_of
 from stream_dp.kafka import log
-from stream_dp.replay.replay import Held, check_held, check_partitions, held_by, missing, paced
+from stream_dp.replay.replay import (
+    Held,
+    by_their_times,
+    check_held,
+    check_partitions,
+    evenly,
+    held_by,
+    missing,
+)
 from stream_dp.replay.replay import replay as send_again
 from stream_dp.replay.rules import check_target, is_counted
 from stream_dp.replay.source import FileSource, Survey, TopicSource, survey
@@ -49,12 +59,26 @@ def replay(
     source: Annotated[
         str | None, typer.Option(metavar="NAME", help="The data source that the events belong to; see below.")
     ] = None,
+    rate: Annotated[float | None, typer.Option(help="How many rows a second.", show_default=False)] = None,
+    fast: Annotated[bool, typer.Option("--as-fast-as-possible", help="Do not wait at all.")] = False,
     speed: Annotated[
-        float | None, typer.Option(help="Speed, as a multiple of the original pace.", show_default="1")
+        float | None,
+        typer.Option(
+            help="Speed, as a multiple of the original pace; needs --public-times.", show_default=False
+        ),
     ] = None,
-    fast: Annotated[bool, typer.Option("--as-fast-as-possible", help="Ignore the original pace.")] = False,
     keep_timestamps: Annotated[
-        bool, typer.Option("--keep-timestamps", help="Store the original times, not that of the replay.")
+        bool,
+        typer.Option(
+            "--keep-timestamps",
+            help="Store the original times, not that of the replay; needs --public-times.",
+        ),
+    ] = False,
+    public_times: Annotated[
+        bool,
+        typer.Option(
+            "--public-times", help="The times in the rows are public: nobody is protected by hiding them."
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be replayed, and whether it may be.")
@@ -78,7 +102,9 @@ def replay(
 
       stream-dp replay history.jsonl.gz --stream shop --source shop.events --as-fast-as-possible
 
-      stream-dp replay --topic shop.events --from 2026-01-31T12:00:00Z --settings again.toml --speed 60
+      stream-dp replay --topic shop.events --from 2026-01-31T12:00:00Z --settings again.toml --rate 100
+
+      stream-dp replay flights.csv --stream flights --source flights.events --speed 60 --public-times
 
       stream-dp replay history.csv --stream shop --source shop.events --dry-run --json
     """
@@ -86,10 +112,12 @@ def replay(
         raise Mistake("say what to replay: either a file, or a topic with --topic")
     if file is not None and (start is not None or end is not None):
         raise Mistake("--from and --to choose a part of a topic: leave them out for a file")
-    if fast and speed is not None:
-        raise Mistake("--speed and --as-fast-as-possible exclude each other: give one of them")
-    if speed is not None and not 0 < speed < float("inf"):
-        raise Mistake(f"--speed is how many times as fast, such as 60, not {speed:g}")
+    _check_pace(rate, fast, speed, dry_run)
+    if (speed is not None or keep_timestamps) and not public_times:
+        raise Mistake(
+            "releases would follow the times in the rows, and one row's could move all that come after it: pace by "
+            "rows with --rate, without --keep-timestamps, or add --public-times if the times are public"
+        )
     chosen = _settings(settings, stream, kafka, into)
     if into is None and not chosen.owns_events:
         raise Mistake(
@@ -101,12 +129,23 @@ def replay(
         into or chosen.events,
         (file, topic, _place(start, "--from"), _place(end, "--to")),
         source,
-        None if fast else speed or 1.0,
+        (rate, speed),
         keep_timestamps,
         dry_run,
         hidden=as_json,
     )
     _tell(done, as_json)
+
+
+def _check_pace(rate: float | None, fast: bool, speed: float | None, dry_run: bool) -> None:
+    given = [each for each in (rate, speed) if each is not None]
+    if len(given) + fast > 1 or (not given and not fast and not dry_run):
+        raise Mistake(
+            "say how fast the rows come, in one way: with --rate ROWS (a second), --as-fast-as-possible, or --speed "
+            "TIMES (as fast as they came, by their public times)"
+        )
+    if given and not 0 < given[0] < float("inf"):
+        raise Mistake(f"--rate and --speed take a number above 0, such as 60, not {given[0]:g}")
 
 
 def _settings(file: Path | None, stream: str | None, kafka: str | None, into: str | None) -> Settings:
@@ -132,20 +171,22 @@ def _replay(
     into: str,
     what: tuple[Path | None, str | None, int | datetime | None, int | datetime | None],
     name: str | None,
-    speed: float | None,
+    pace: tuple[float | None, float | None],
     keep_timestamps: bool,
     dry_run: bool,
     hidden: bool,
 ) -> dict[str, Any]:
     file, topic, start, end = what
+    rate, speed = pace
     require_kafka(settings.kafka)
     if topic is not None:
         require_topic(settings.kafka_address, topic)
     kafka, counted = settings.kafka_address, is_counted(settings, into)
+    digest = None if file is None else _name_of(file, settings)
+    check_target(settings, into, topic, name, digest)
     with decoding(settings.mapping if into == settings.events else None) as decode:
-        read = FileSource(LocalFile(file), decode) if file is not None else None
-    check_target(settings, into, topic, name, digest_of(LocalFile(file)) if file is not None else None)
-    found = TopicSource(kafka, topic or "", start, end) if read is None else read
+        read = FileSource(LocalFile(file), decode, digest or "") if file is not None else None
+    found = TopicSource(kafka, topic or "", start, end, by_times=speed is not None) if read is None else read
     if settings.create_topics and not dry_run and (settings.owns_events or into != settings.events):
         log.create_topics(kafka, into, partitions=found.partitions)
     held = Held()
@@ -158,11 +199,27 @@ def _replay(
         with decoding(settings.mapping if into == settings.events else None) as decode:
             return _plan(found, decode, held, into)
     if speed is not None and isinstance(found, FileSource) and found.survey.first is None and len(found):
-        raise Mistake("no row of the file has a time (ts), so it has no pace: give --as-fast-as-possible")
+        raise Mistake("no row of the file has a time (ts), so it has no pace: give --rate")
     with _progress(len(found), len(held), hidden) as told:
-        rows = paced(missing(found, held), speed)
+        rows = missing(found, held)
+        if rate is not None:
+            rows = evenly(rows, rate)
+        elif speed is not None:
+            rows = by_their_times(rows, speed)
         sent = send_again(kafka, found, rows, into, keep_timestamps, told)
     return {"into": into, "replayed": sent, "already": len(held)}
+
+
+def _name_of(file: Path, settings: Settings) -> str:
+    """What a file is called in the registry, and in the headers of its rows."""
+    require_redis(settings.redis)
+    with redis_client(settings.redis_address) as redis:
+        key = file_key(Registry(settings.kafka_address), redis, may_create=True)
+    assert key is not None
+    try:
+        return file_name(LocalFile(file), key)
+    except OSError as error:
+        raise Mistake(f"cannot read {file}: {error.strerror}") from None
 
 
 def _plan(source: FileSource | TopicSource, decode: Decoder, held: Held, into: str) -> dict[str, Any]:

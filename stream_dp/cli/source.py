@@ -19,10 +19,11 @@ from stream_dp.cli.reach import require_kafka, require_redis
 from stream_dp.config.connections import redis_client
 from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings
+from stream_dp.epochs.file_names import file_key, file_name
 from stream_dp.epochs.journaled_ledger import look
 from stream_dp.epochs.registry import Kind, Registry, not_registered
 from stream_dp.events.stored_files import stored_file
-from stream_dp.jobs.source_file import digest_of
+from stream_dp.privacy.keyed_noise import key_check
 
 Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="A topic of events.")]
 File = Annotated[
@@ -87,12 +88,19 @@ def register(
         str | None,
         typer.Option(metavar="NAME", help="Who decides this.", show_default="this user on this machine"),
     ] = None,
+    new_key: Annotated[
+        bool,
+        typer.Option(
+            "--new-key", help="The key that names files is lost: every file has to be registered again."
+        ),
+    ] = False,
     where: Where,
     as_json: options.Json = False,
 ) -> None:
     """Say whose budget a topic or a file spends; it can be said once, and nothing moves to another source.
 
-    A file is known by the SHA-256 of its content: a copy of another name is the same file, a changed one is not.
+    A file is known by a keyed digest of its content, which tells nothing to anyone without the key, which is in Redis.
+    A copy of another name is the same file, a changed one is not.
     Events that come from another source belong to that source: a budget of their own would be spent a second time.
 
     [bold]Examples[/]
@@ -105,7 +113,7 @@ def register(
 
       stream-dp source register --file online-retail.csv --source online-retail --unit user
     """
-    kind, name = _what(topic, file)
+    _check_one(topic, file)
     chosen = source or topic
     if chosen is None:
         raise Mistake(
@@ -117,13 +125,16 @@ def register(
     registry = Registry(settings.kafka_address)
     with redis_client(settings.redis_address) as redis:
         counts = registry.unit_of(chosen) or look(settings.kafka_address, redis, chosen).state().unit
+        key = None if file is None else file_key(registry, redis, may_create=True, anew=new_key)
     if unit is not None and counts not in (None, unit):
         raise Mistake(
             f"the data source {chosen!r} counts per {counts}, and the two units cannot be added: leave --unit out"
         )
+    kind, name = _named(topic, file, key)
     called = PurePath(file).name if file is not None else None
+    check = None if key is None else key_check(key)
     found = registry.register(
-        kind, name, chosen, unit or counts or "event", by, called, settings.create_topics
+        kind, name, chosen, unit or counts or "event", by, called, settings.create_topics, key=check
     )
     if as_json:
         typer.echo(json.dumps(_told(found)))
@@ -144,7 +155,7 @@ def list_(where: Where, as_json: options.Json = False) -> None:
 
       stream-dp source list --kafka broker:9092 --json
     """
-    registry = _registry(where)
+    registry = Registry(where.load().kafka_address)
     if as_json:
         typer.echo(json.dumps([_told(each) for each in registry.all()]))
         return
@@ -166,8 +177,15 @@ def show(topic: Topic = None, file: File = None, *, where: Where, as_json: optio
 
       stream-dp source show --file orders.parquet --json
     """
-    kind, name = _what(topic, file)
-    found = _registry(where).owner(kind, name)
+    _check_one(topic, file)
+    settings = where.load()
+    registry, key = Registry(settings.kafka_address), None
+    if file is not None:
+        require_redis(settings.redis)
+        with redis_client(settings.redis_address) as redis:
+            key = file_key(registry, redis)
+    kind, name = _named(topic, file, key)
+    found = registry.owner(kind, name)
     if found is None:
         raise Mistake(not_registered(kind, topic or str(file)))
     if as_json:
@@ -179,25 +197,26 @@ def show(topic: Topic = None, file: File = None, *, where: Where, as_json: optio
         )
 
 
-def _registry(where: Where) -> "Registry":
-    return Registry(where.load().kafka_address)
-
-
-def _what(topic: str | None, file: str | None) -> "tuple[Kind, str]":
-    """The kind and the name in the registry of what the options name."""
+def _check_one(topic: str | None, file: str | None) -> None:
     if (topic is None) == (file is None):
         raise Mistake("name one of the two: --topic TOPIC or --file FILE")
+
+
+def _named(topic: str | None, file: str | None, key: bytes | None) -> "tuple[Kind, str]":
+    """The kind and the name in the registry of what the options name; without a key, no file has a name."""
     if file is None:
         return "topic", str(topic)
+    if key is None:
+        return "file", ""
     try:
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("Reading")
-            digest = digest_of(
-                stored_file(file), lambda done, total: bar.update(task, completed=done, total=total)
+            name = file_name(
+                stored_file(file), key, lambda done, total: bar.update(task, completed=done, total=total)
             )
     except OSError as error:
         raise Mistake(f"cannot read {file}: {error.strerror}") from None
-    return "file", digest
+    return "file", name
 
 
 def _told(found: Any) -> dict[str, Any]:

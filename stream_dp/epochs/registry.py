@@ -30,9 +30,10 @@ class SourceTaken(LedgerRefused):
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """A record of the registry: `name` is a topic, or the SHA-256 of a file, and `source` whose budget it spends.
+    """A record of the registry: `name` is a topic, or the keyed digest of a file, and `source` whose budget it spends.
 
-    `unit` is what the source's ledger counts per.  `called`: what the file was called, for people.
+    `unit` is what the source's ledger counts per.  `called`: what the file was called, for people.  `key`: the check
+    value of the key that a file is named by.
     """
 
     v: int
@@ -43,6 +44,7 @@ class Registered(msgspec.Struct, frozen=True):
     by: str
     at: str
     called: str | None = None
+    key: str | None = None
 
 
 class Registry:
@@ -54,6 +56,7 @@ class Registry:
         self._read = 0
         self._found: dict[tuple[Kind, str], Registered] = {}
         self._sources: dict[str, Registered] = {}  # the first record of each
+        self.file_key: str | None = None  # the check value of the key by which the last file was named
         self.read_on()
 
     def read_on(self) -> None:
@@ -74,8 +77,14 @@ class Registry:
             record = msgspec.json.decode(value, type=Registered)
         except (msgspec.DecodeError, UnicodeError):
             raise LedgerDamaged(f"the topic {TOPIC!r} holds a record that no registry wrote") from None
+        if record.kind == "file" and record.key is None:
+            raise LedgerDamaged(
+                f"the topic {TOPIC!r} names a file by a hash without a key, which confirms guesses of its rows: delete "
+                "the topic, and register everything again with `stream-dp source register`"
+            )
         if self._objection(record) is None and (record.kind, record.name) not in self._found:
             self._found[record.kind, record.name] = record
+            self.file_key = record.key or self.file_key
             self._sources.setdefault(record.source, record)
 
     def all(self) -> list[Registered]:
@@ -103,15 +112,17 @@ class Registry:
         called: str | None = None,
         create_topics: bool = True,
         at: int | None = None,
+        key: str | None = None,
     ) -> Registered:
         """Have a topic or a file belong to `source`, however often; returns what counts.
 
         An operator's act: whoever registers a copy of events as a source of its own gives it a budget of its own.
-        `at`: when, in milliseconds; else now.  Raises `SourceTaken`, `LedgerRefused` and KafkaError.
+        `at`: when, in milliseconds; else now.  `key`: see `Registered`.
+        Raises `SourceTaken`, `LedgerRefused` and KafkaError.
         """
         check_source(source)
         at = clock() if at is None else at
-        record = Registered(FORMAT, kind, name, source, unit, by or whoever(), iso_second(at), called)
+        record = Registered(FORMAT, kind, name, source, unit, by or whoever(), iso_second(at), called, key)
         if self._is_known(record):
             return record
         existing = log.existing(self._kafka, TOPIC, *([journal_topic(name)] if kind == "topic" else []))

@@ -101,7 +101,7 @@ class JobRunner:
         ts = iso_timestamp(asked)
         if self.store.is_cancelled(request.id) and plan is None:
             return msgspec.structs.replace(of_request(request, "cancelled"), ts=ts)
-        prepared = prepare(request, self._site, _admitted(plan), plan.chosen if plan else None)
+        prepared = prepare(request, self._site, self._redis, _admitted(plan), plan.chosen if plan else None)
         if plan is None:
             plan = self.store.admit(
                 request.id, request.digest, request.job, *_place(prepared), prepared.chosen
@@ -112,7 +112,7 @@ class JobRunner:
                 _planned(plan),
                 plan.chosen,
             ):  # another worker was faster
-                prepared = prepare(request, self._site, _admitted(plan), plan.chosen)
+                prepared = prepare(request, self._site, self._redis, _admitted(plan), plan.chosen)
         if _place(prepared) != _planned(plan):
             what = "the section [events]" if prepared.request.source.file is None else "the file"
             raise BadRequest(f"{what} was written again since the job was admitted: use a new id")
@@ -188,7 +188,7 @@ class JobRunner:
         try:
             if len(request.id) > _LONGEST_SCHEDULED_ID:
                 raise BadRequest(f"the id of a schedule has at most {_LONGEST_SCHEDULED_ID} characters")
-            owner_of(request.source, self._site)
+            owner_of(request.source, self._site, self._redis)
             self._site.engine.check(request.mechanism, calibrate(request))
             if self.store.schedule(request.id, schedule).digest != request.digest:
                 raise BadRequest(f"the id {request.id!r} is that of another schedule: use a new id")

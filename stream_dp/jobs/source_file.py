@@ -8,7 +8,6 @@ import gzip
 import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import IO, Literal, cast
 
@@ -21,12 +20,10 @@ from stream_dp.events.stored_files import OBJECT, LocalFile, NoSuchObject, State
 from stream_dp.jobs.column_rows import check_type, fields
 from stream_dp.jobs.csv_rows import as_utf8, csv_header
 from stream_dp.jobs.request import BadRequest, Source, Unit
-from stream_dp.jobs.rows import Progress
 
 DAMAGE = (pa.ArrowException, OSError, EOFError, UnicodeError, zlib.error)
 """What reading a damaged file raises."""
 
-_BYTES_AT_ONCE = 1 << 20
 _SEPARATORS = (",", ";", "\t")
 _MANY = {"item": "items", "user": "users", "query": "queries"}
 
@@ -54,17 +51,6 @@ class RowFile:
     def state(self) -> State:
         """What no change of the content leaves as it was.  PRIVATE like the mark."""
         return self.stored.state
-
-
-def digest_of(file: StoredFile, progress: Progress = lambda done, total: None) -> str:
-    """SHA-256 of a file's bytes: a copy has the same, whatever its name.  Raises OSError."""
-    digest, done, total = sha256(), 0, file.size
-    with file.open() as content:
-        while chunk := content.read(_BYTES_AT_ONCE):
-            digest.update(chunk)
-            done += len(chunk)
-            progress(done, total)
-    return digest.hexdigest()
 
 
 def locate(source: Source, folder: Path | str | None = None) -> StoredFile:

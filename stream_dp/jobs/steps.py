@@ -15,6 +15,7 @@ from redis import Redis
 
 from stream_dp.config.connections import Kafka
 from stream_dp.config.events_section import EventsSection
+from stream_dp.epochs.file_names import file_key, file_name
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.registry import Registered, Registry, not_registered
 from stream_dp.events.stored_files import NoSuchObject, State
@@ -24,7 +25,7 @@ from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest, Source, Unit
 from stream_dp.jobs.result import JobResult, ResultCost, done
 from stream_dp.jobs.rows import Progress
-from stream_dp.jobs.source_file import RowFile, digest_of, find_file, locate
+from stream_dp.jobs.source_file import RowFile, find_file, locate
 from stream_dp.jobs.topic_rows import TopicRange, find_again, find_range, mapping_of
 from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.keyed_noise import key_check, subkey
@@ -94,7 +95,7 @@ class Prepared:
         return 0, None, (), ()
 
 
-def owner_of(source: Source, site: Site) -> Registered:
+def owner_of(source: Source, site: Site, redis: Redis) -> Registered:
     """Whose budget a source spends, which the registry alone decides.  Raises `BadRequest`."""
     topic = source.topic or site.events
     if source.file is None and topic is None:
@@ -108,7 +109,8 @@ def owner_of(source: Source, site: Site) -> Registered:
             what = f"the topic {topic!r}"
             unknown = not_registered("topic", str(topic), site.data_source if topic == site.events else None)
         else:
-            found = registry.owner("file", digest_of(locate(source, site.folder)))
+            file, key = locate(source, site.folder), file_key(registry, redis)
+            found = None if key is None else registry.owner("file", file_name(file, key))
             what, unknown = f"the file {source.file!r}", not_registered("file", source.file)
     except NotDurable:
         raise
@@ -137,6 +139,7 @@ def _unit_of(owner: Registered) -> Unit:
 def prepare(
     request: JobRequest,
     site: Site,
+    redis: Redis,
     admitted: TopicRange | None = None,
     chosen: Mapping[str, int | float | str] | None = None,
 ) -> Prepared:
@@ -150,7 +153,7 @@ def prepare(
     source = request.source
     place: TopicRange | RowFile
     if source.file is None:
-        owner = owner_of(source, site)
+        owner = owner_of(source, site, redis)
         topic = source.topic or site.events or ""
         mapping = mapping_of(topic, site.mapping if topic == site.events else None)
         if admitted is None:
@@ -159,7 +162,7 @@ def prepare(
             place = find_again(site.kafka, replace(admitted, topic=topic, mapping=mapping))
     else:
         before = locate(source, site.folder).state if site.files else None
-        owner = owner_of(source, site)
+        owner = owner_of(source, site, redis)
         place = find_file(source, request.unit or _unit_of(owner), site.folder)
         if place.state != before:
             raise BadRequest(f"the file {source.file!r} is being written: ask again when it is whole")

@@ -119,19 +119,34 @@ def check_partitions(source: FileSource | TopicSource, into: str, partitions: in
         )
 
 
-def paced(
+def evenly(
     rows: Iterable[Row],
-    speed: float | None,
+    rate: float,
+    now: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], None] = time.sleep,
+) -> Iterator[Row]:
+    """So many rows a second: each is due by its place alone, whatever it holds."""
+    began = now()
+    for place, row in enumerate(rows):
+        if (left := began + place / rate - now()) > 0:
+            wait(left)
+        yield row
+
+
+def by_their_times(
+    rows: Iterable[Row],
+    speed: float,
     now: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> Iterator[Row]:
     """Each row when it is due: the first at once, others as long after it as their times say, divided by `speed`.
 
-    Rows without a time, or with one of the past, are due at once.  None is as fast as possible.
+    Only for times that are PUBLIC: one row's moves all that come after it.  Rows without a time, or with one of the
+    past, are due at once.
     """
     began: tuple[float, int] | None = None
     for row in rows:
-        if speed is not None and row.timestamp is not None:
+        if row.timestamp is not None:
             began = began or (now(), row.timestamp)
             due = began[0] + (row.timestamp - began[1]) / 1000 / speed
             if (left := due - now()) > 0:

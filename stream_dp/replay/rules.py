@@ -22,7 +22,7 @@ def is_counted(settings: Settings, into: str) -> bool:
 def check_target(
     settings: Settings, into: str, topic: str | None, name: str | None, file: str | None = None
 ) -> None:
-    """Refuse unless events of `topic`, or of the `file` of this SHA-256, may go `into` a topic.
+    """Refuse unless events of `topic`, or of the `file` of this name in the registry, may go `into` a topic.
 
     `settings` are those of the target stream; `name` is the data source that the user named.
     """

@@ -7,13 +7,14 @@ like an empty one: if it were dropped, the number of all later rounds would tell
 import csv
 import gzip
 import heapq
-import io
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from hashlib import blake2b
+from itertools import zip_longest
 from typing import IO, Any, NamedTuple, Protocol, cast
 
 import orjson
@@ -23,6 +24,7 @@ import pyarrow.parquet as pq
 from stream_dp.config.connections import Kafka
 from stream_dp.config.file_kinds import kind_of
 from stream_dp.config.times import milliseconds, parse_time
+from stream_dp.events.arrow_rows import UNREADABLE, each_row
 from stream_dp.events.event import BadRecord
 from stream_dp.events.mapping.decoder import Decoder, decoder_of
 from stream_dp.events.record import Record, cut, kept
@@ -36,7 +38,7 @@ HEADER = "replay"
 OWN_FORMAT = decoder_of(None)
 
 _ROWS_AT_ONCE = 10_000
-_DAMAGE = (OSError, EOFError, zlib.error, csv.Error, UnicodeError, pa.ArrowException)
+_DAMAGE = (OSError, EOFError, zlib.error, pa.ArrowException)
 
 
 class ReplayRefused(LogRefused):
@@ -142,23 +144,19 @@ def survey(source: Source, decode: Decoder) -> Survey:
 class FileSource:
     """A file of JSON Lines, CSV (both also as .gz) or Parquet; it is read once to see that it can be.
 
-    JSON Lines are passed on byte for byte, empty ones left out.  The columns of CSV and Parquet are `items` (a list; in
-    CSV as JSON, or one item) or `item`, and `user`, `id` and `ts` where there are any.  Raises `ReplayRefused`.
+    JSON Lines are passed on byte for byte.  The columns of CSV and Parquet are `items` (a list; in CSV as JSON, or one
+    item) or `item`, and `user`, `id` and `ts` where there are any.  A row of CSV is one line.  Raises `ReplayRefused`.
     """
 
     partitions = 1
 
-    def __init__(self, file: StoredFile, decode: Decoder = OWN_FORMAT) -> None:
-        self._file = file
+    def __init__(self, file: StoredFile, decode: Decoder = OWN_FORMAT, digest: str = "") -> None:
+        """`digest`: what the file is called in the headers of replayed rows (file_names.py)."""
+        self._file, self.digest = file, digest
         try:
             self._kind, self._packed = kind_of(file.name)
         except ValueError as unknown:
             raise ReplayRefused(str(unknown)) from None
-        with self._readable(), file.open() as content:
-            digest = blake2b(digest_size=16)
-            while block := content.read(1 << 20):
-                digest.update(block)
-        self.digest = digest.hexdigest()
         self.survey = survey(self, decode)
 
     def __len__(self) -> int:
@@ -173,16 +171,10 @@ class FileSource:
     def _values(self) -> Iterator[bytes]:
         if self._kind == "jsonl":
             with self._opened() as lines:
-                yield from (line for each in lines if (line := each.rstrip(b"\r\n")).strip())
+                yield from (line.rstrip(b"\r\n") for line in lines)
         elif self._kind == "csv":
-            with (
-                self._opened() as file,
-                io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="") as text,
-            ):
-                tabs = self._file.name.lower().endswith((".tsv", ".tsv.gz"))
-                rows = csv.DictReader(text, delimiter="\t" if tabs else ",")
-                self._require_items(rows.fieldnames or ())
-                yield from (_event(row, is_text=True) for row in rows)
+            with self._opened() as lines:
+                yield from self._csv_events(lines)
         else:
             with self._file.open_for_arrow() as file, pq.ParquetFile(file) as table:
                 self._require_items(table.schema_arrow.names)
@@ -190,7 +182,17 @@ class FileSource:
                     name for name in ("items", "item", "user", "id", "ts") if name in table.schema_arrow.names
                 ]
                 for batch in table.iter_batches(_ROWS_AT_ONCE, columns=names):
-                    yield from (_event(row, is_text=False) for row in batch.to_pylist())
+                    yield from (_event(row, is_text=False) for row in each_row(batch))
+
+    def _csv_events(self, lines: IO[bytes]) -> Iterator[bytes]:
+        """Each line by itself: an open quote in one would swallow the rows that come after it."""
+        separator = "\t" if self._file.name.lower().endswith((".tsv", ".tsv.gz")) else ","
+        names = _fields(next(lines, b"").removeprefix(BOM_UTF8), separator)
+        self._require_items(names or ())
+        for line in lines:
+            fields = _fields(line, separator)
+            row = UNREADABLE if fields is None else dict(zip(names or (), fields, strict=False))
+            yield _event(row, is_text=True)
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:
@@ -210,8 +212,19 @@ class FileSource:
             raise ReplayRefused(f"the file {self._file.name!r} cannot be read ({reason})") from None
 
 
-def _event(row: dict[str, Any], is_text: bool) -> bytes:
+def _fields(line: bytes, separator: str) -> list[str] | None:
+    """The fields of a line of CSV; None for one that is none."""
+    text = line.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
+    try:
+        return next(csv.reader([text], delimiter=separator, strict=True), [])
+    except csv.Error:
+        return None
+
+
+def _event(row: Any, is_text: bool) -> bytes:
     """A row of a table as the bytes of an event; b"" for one that cannot be written so."""
+    if row is UNREADABLE:
+        return b""
     items = row.get("items") if row.get("items") is not None else row.get("item")
     event: dict[str, Any] = {}
     try:
@@ -241,9 +254,15 @@ class TopicSource:
     """
 
     def __init__(
-        self, kafka: Kafka, topic: str, start: int | datetime | None = None, end: int | datetime | None = None
+        self,
+        kafka: Kafka,
+        topic: str,
+        start: int | datetime | None = None,
+        end: int | datetime | None = None,
+        by_times: bool = False,
     ) -> None:
-        self._kafka, self.topic = kafka, topic
+        """`by_times`: whether the records of several partitions come by their times, which are then public."""
+        self._kafka, self.topic, self._by_times = kafka, topic, by_times
         self.digest = blake2b(f"topic {topic}".encode(), digest_size=16).hexdigest()
         held = log.offsets_of_all(kafka, topic)
         self.partitions = len(held)
@@ -268,10 +287,13 @@ class TopicSource:
     def rows(self) -> Iterator[Row]:
         """The records of the range, each numbered by its offset.
 
-        Those of a partition come in its order, and the next is always the earliest of those that are next in theirs.
+        Those of a partition come in its order.  Partitions take turns, or, by times, the next is always the earliest of
+        those that are next in theirs.
         """
-        parts = (self.between(*ends, number) for number, ends in enumerate(self._ranges))
-        return heapq.merge(*parts, key=lambda row: (row.timestamp, row.partition))
+        parts = [self.between(*ends, number) for number, ends in enumerate(self._ranges)]
+        if self._by_times:
+            return heapq.merge(*parts, key=lambda row: (row.timestamp, row.partition))
+        return (row for turn in zip_longest(*parts) for row in turn if row is not None)
 
     def between(self, start: int, end: int, partition: int = 0) -> Iterator[Row]:
         """Records of a partition; raises KafkaError where they do not come."""

@@ -46,6 +46,7 @@ MAY_BE_MISSING = {
     "ranges",
     "steps",
     "at of a charge",
+    "key of a source",
     "marks",
     "spent",
     "q-1",

@@ -1,6 +1,7 @@
 """Rows of files, their pace, and what a target may hold, without a broker."""
 
 import gzip
+import hashlib
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dp.epochs.file_names import file_name
 from stream_dp.events.event import decode_event
 from stream_dp.events.stored_files import LocalFile
-from stream_dp.replay.replay import Held, Numbers, check_held, missing, paced
+from stream_dp.replay.replay import Held, Numbers, by_their_times, check_held, evenly, missing
 from stream_dp.replay.source import FileSource, ReplayRefused, Row
 
 SOME: list[dict[str, Any]] = [
@@ -59,8 +61,11 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
+KEY = bytes(range(32))
+
+
 def source_of(file: Path) -> FileSource:
-    return FileSource(LocalFile(file))
+    return FileSource(LocalFile(file), digest=file_name(LocalFile(file), KEY))
 
 
 def test_every_format_gives_the_same_events(file: Path) -> None:
@@ -77,11 +82,27 @@ def test_bad_rows_are_counted_and_passed_on_as_they_are(tmp_path: Path) -> None:
     """Dropping one would shift the rounds of all later events, which would tell that it was there."""
     lines = [b'{"items": ["a"]}', b"{", b"", b'{"items": []}', b"\xff", b'{"items": ["b"], "ts": 7}']
     source = source_of(jsonl(tmp_path, lines))
-    assert [row.value for row in source.rows()] == [line for line in lines if line]
-    assert (source.survey.events, source.survey.bad) == (1, 4)
-    table = source_of(jsonl(tmp_path, [b"item,user", b"tea,ann", b",bob", b'"[1",x', b"\xff,y"], "t.csv"))
-    assert [json.loads(row.value or b"{}").get("items") for row in table.rows()] == [["tea"], [], None, None]
-    assert (table.survey.events, table.survey.bad) == (1, 3)
+    assert [row.value for row in source.rows()] == lines
+    assert (source.survey.events, source.survey.bad) == (1, 5)
+    rows = [
+        b"item,user",
+        b"tea,ann",
+        b",bob",
+        b'"[1",x',
+        b"\xff,y",
+        b"",
+        b'"open,z',
+        b"x" * 200_000,
+        b"milk,cid",
+    ]
+    table = source_of(jsonl(tmp_path, rows, "t.csv"))
+    found = [json.loads(row.value or b"{}").get("items") for row in table.rows()]
+    assert found == [["tea"], [], None, None, [], None, None, ["milk"]]
+    assert (table.survey.events, table.survey.bad) == (2, 6)
+    times = pa.array([0, 253_402_300_800_000, 0], pa.timestamp("ms"))
+    pq.write_table(pa.table({"items": [["tea"]] * 3, "ts": times}), tmp_path / "t.parquet")
+    stored = source_of(tmp_path / "t.parquet")
+    assert [bool(row.value) for row in stored.rows()] == [True, False, True]
 
 
 def test_a_file_is_told_from_others_by_its_content(tmp_path: Path) -> None:
@@ -90,6 +111,11 @@ def test_a_file_is_told_from_others_by_its_content(tmp_path: Path) -> None:
         for name, item in (("1.jsonl", b"a"), ("2.jsonl", b"a"), ("3.jsonl", b"b"))
     )
     assert one == same != other
+    plain = {hashlib.new(name, b'{"items": ["a"]}\n').hexdigest() for name in ("sha256", "blake2b")}
+    assert one not in plain
+    assert one != file_name(LocalFile(tmp_path / "1.jsonl"), bytes(32)), (
+        "who lacks the key can confirm no guess"
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +135,7 @@ def test_a_file_that_cannot_be_read_to_its_end_is_refused_beforehand(
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ReplayRefused, match=says):
-        source_of(tmp_path / name)
+        FileSource(LocalFile(tmp_path / name))
 
 
 class Clock:
@@ -123,24 +149,29 @@ class Clock:
         self.now += seconds
 
 
-def due(times: Sequence[int | None], speed: float | None) -> list[float]:
+def due(times: Sequence[int | None], pace: Any, rate: float) -> list[float]:
     clock = Clock()
     rows = [Row(number, time, None, b"x") for number, time in enumerate(times)]
-    found = [(row, clock.now - 100) for row in paced(rows, speed, lambda: clock.now, clock.wait)]
+    found = [(row, clock.now - 100) for row in pace(rows, rate, lambda: clock.now, clock.wait)]
     assert [row for row, _ in found] == rows
     return [round(at, 9) for _, at in found]
 
 
+def test_the_pace_of_rows_does_not_depend_on_what_they_hold() -> None:
+    for times in ([NOON] * 4, [None, NOON + 3_600_000, NOON, None]):
+        assert due(times, evenly, 2) == [0, 0.5, 1, 1.5]
+
+
 def test_the_pace_is_that_of_the_times_divided_by_the_speed() -> None:
     times = [NOON, NOON + 60_000, NOON + 90_000]
-    assert due(times, 1) == [0, 60, 90]
-    assert due(times, 60) == [0, 1, 1.5]
-    assert due(times, 0.5) == [0, 120, 180]
-    assert due(times, None) == [0, 0, 0]
+    assert due(times, by_their_times, 1) == [0, 60, 90]
+    assert due(times, by_their_times, 60) == [0, 1, 1.5]
+    assert due(times, by_their_times, 0.5) == [0, 120, 180]
 
 
 def test_rows_without_a_time_or_from_the_past_come_at_once() -> None:
-    assert due([None, NOON, None, NOON + 5_000, NOON - 9_000, NOON + 6_000], 1) == [0, 0, 0, 5, 5, 6]
+    times = [None, NOON, None, NOON + 5_000, NOON - 9_000, NOON + 6_000]
+    assert due(times, by_their_times, 1) == [0, 0, 0, 5, 5, 6]
 
 
 @given(st.lists(st.integers(0, 30)))

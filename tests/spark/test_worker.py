@@ -19,16 +19,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from redis import Redis
 
 from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import Servers
-from stream_dp.epochs.registry import Registry
-from stream_dp.jobs.request import JobRequest, Source, Unit, decode_request
+from stream_dp.events.stored_files import LocalFile
+from stream_dp.jobs.request import JobRequest, Unit, decode_request
 from stream_dp.jobs.result import JobResult, whole
-from stream_dp.jobs.source_file import digest_of, locate
 from stream_dp.jobs.steps import Site, compute, prepare
 from tests.system.counted_elsewhere import own_servers
-from tests.system.job_place import Place
+from tests.system.job_place import Place, register_file
 from tests.system.waiting import GIVE_UP_SECONDS
 
 pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'stream_dp[spark]'")
@@ -112,7 +112,9 @@ def here(place: Place, fields: dict[str, Any], result: JobResult) -> JobResult:
     assert result.cost is not None
     assert result.digest == request.digest == plan.digest
     site = Site(place.settings.kafka, place.settings.events)
-    computed = compute(prepare(request, site), site, plan.key, result.cost, lambda done, total: None)
+    computed = compute(
+        prepare(request, site, place.redis), site, plan.key, result.cost, lambda done, total: None
+    )
     return msgspec.structs.replace(computed, ts=result.ts)
 
 
@@ -166,7 +168,8 @@ def test_votes_of_teachers_give_what_one_process_gives(
     pq.write_table(
         pa.table({"teacher": teachers, "query": queries, "label": labels}), file, row_group_size=100
     )
-    Registry(servers.kafka).register("file", digest_of(locate(Source(file=str(file)))), "teachers", "user")
+    with Redis.from_url(servers.redis_url) as redis:
+        register_file(servers.kafka, redis, LocalFile(file), "teachers", "user")
     source = {"file": str(file), "user": "teacher", "item": "label", "query": "query"}
     with closing(Place(*addresses(servers), "votes", tmp_path)) as place:
         found = asked(place, spark, VOTES, source=source)

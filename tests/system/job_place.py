@@ -12,7 +12,9 @@ from redis import Redis
 
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
+from stream_dp.epochs.file_names import file_key, file_name
 from stream_dp.epochs.registry import Registry
+from stream_dp.events.stored_files import StoredFile
 from stream_dp.jobs.engine import Engine
 from stream_dp.jobs.request import JOBS
 from stream_dp.jobs.result import JobResult, decode_result
@@ -21,6 +23,7 @@ from stream_dp.jobs.worker import JobWorker
 from stream_dp.kafka import log
 from stream_dp.privacy.charge import Unit
 from stream_dp.privacy.composition import Charge
+from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.store.ledger import Ledger
 from stream_dp.store.pay_what_you_get import left
 from tests.real_events import real_records
@@ -61,6 +64,14 @@ PAID_BY_MARKS: dict[str, Any] = {
     "marks": 30,
     "queries": 4,
 }
+
+
+def register_file(kafka: str, redis: Redis, file: StoredFile, source: str, unit: Unit) -> None:
+    """What an operator does before anybody may read a file."""
+    registry = Registry(kafka)
+    key = file_key(registry, redis, may_create=True)
+    assert key is not None
+    registry.register("file", file_name(file, key), source, unit, key=key_check(key))
 
 
 class Place:

@@ -132,7 +132,7 @@ def expected(place: Place, result: JobResult, request: dict[str, Any]) -> JobRes
     assert result.cost is not None
     settings = place.settings
     site = Site(settings.kafka, settings.events)
-    prepared = prepare(decoded, site)
+    prepared = prepare(decoded, site, place.redis)
     return compute(prepared, site, plan.key, result.cost, lambda done, total: None)
 
 

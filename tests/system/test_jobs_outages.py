@@ -10,14 +10,14 @@ import pytest
 
 from stream_dp.config.connections import Kafka
 from stream_dp.config.settings import Settings
-from stream_dp.epochs.registry import Registry
 from stream_dp.errors import SparkFailed
+from stream_dp.events.stored_files import stored_file
 from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.engine import Seen, ThisProcess
-from stream_dp.jobs.request import Source, Unit
+from stream_dp.jobs.request import Unit
 from stream_dp.jobs.result import whole
 from stream_dp.jobs.rows import Progress
-from stream_dp.jobs.source_file import RowFile, digest_of, locate
+from stream_dp.jobs.source_file import RowFile
 from stream_dp.jobs.spark import SparkEnded
 from stream_dp.jobs.stored_rows import NoRoom
 from stream_dp.jobs.topic_rows import TopicRange
@@ -26,7 +26,7 @@ from stream_dp.kafka import log
 from stream_dp.kafka.clients import admin_client
 from stream_dp.store.ledger import Ledger
 from tests.object_store import object_store
-from tests.system.job_place import TOP, UNION, Place, teas
+from tests.system.job_place import TOP, UNION, Place, register_file, teas
 from tests.system.waiting import wait_until
 
 
@@ -70,8 +70,7 @@ def test_an_object_store_that_is_away_is_waited_for(
     place = Place(kafka, redis_url, topic_prefix, tmp_path)
     with object_store(monkeypatch) as store:
         name = store.put("x.csv", teas(topic_prefix).encode())
-        digest = digest_of(locate(Source(file=name)))
-        Registry(kafka).register("file", digest, f"{topic_prefix}.orders", "user")
+        register_file(kafka, place.redis, stored_file(name), f"{topic_prefix}.orders", "user")
         place.ask(id="one", **{**TOP, "unit": "user", "source": {"file": name}})
         with monkeypatch.context() as away:
             away.setenv("AWS_ENDPOINT_URL", nowhere.replace("redis", "http").removesuffix("/0"))

@@ -227,7 +227,7 @@ class Attack:
         assert isinstance(request, JobRequest)
         site = Site(self.kafka)
         try:
-            prepared = prepare(request, site)
+            prepared = prepare(request, site, self.redis)
             pay(prepared, id_, KEY, site.ledger(self.redis, prepared.name))
         except (BadRequest, LedgerRefused):
             return 0
@@ -273,7 +273,7 @@ class Attack:
             request = self.random.choice(self.queries)
         name, k, site = str(request.budget), int(request.k or 0), Site(self.kafka)
         books = self.random.choice(self.ledgers)
-        prepared = prepare(request, site)
+        prepared = prepare(request, site, self.redis)
         try:
             pay(prepared, request.id, KEY, books)
         except LedgerRefused:

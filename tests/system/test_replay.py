@@ -17,13 +17,12 @@ from redis import Redis
 from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
-from stream_dp.epochs.registry import Registry
 from stream_dp.events.record import Record
 from stream_dp.events.stored_files import LocalFile
-from stream_dp.jobs.source_file import digest_of
 from stream_dp.kafka import log
 from stream_dp.store.ledger import Ledger
 from tests.system.example_events import event
+from tests.system.job_place import register_file
 from tests.system.streams import Stream, ended, small_stream
 from tests.system.waiting import wait_until
 
@@ -107,10 +106,14 @@ def test_a_file_is_replayed_once_however_often_it_is_asked_for(new: New, tmp_pat
         }
         assert values(stream) == []
         now = time.time_ns() // 1_000_000
-        assert done(stream, *words, "--speed", "1000")["replayed"] == 100
+        assert done(stream, *words, "--rate", "1000")["replayed"] == 100
         assert values(stream) == lines
         assert all(record.timestamp >= now for record in stream.events()), "the time of the replay"
-        assert done(stream, *words) == {"into": stream.settings.events, "replayed": 0, "already": 100}
+        assert done(stream, *words, "--rate", "9") == {
+            "into": stream.settings.events,
+            "replayed": 0,
+            "already": 100,
+        }
         assert values(stream) == lines
 
 
@@ -121,7 +124,12 @@ def test_a_replay_that_is_stopped_goes_on_where_it_was(
     file, lines = written(tmp_path, 1_000, on_time=300)  # a replay waits minutes for the others
     with new("shop") as stream:
         words = (file, "--source", stream.settings.events)
-        program = [sys.executable, "-m", "stream_dp.cli", *command(stream, *words, "--speed", "300")]
+        program = [
+            sys.executable,
+            "-m",
+            "stream_dp.cli",
+            *command(stream, *words, "--speed", "300", "--public-times"),
+        ]
         with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
                 wait_until(lambda: len(stream.events()) >= 50, lambda: "nothing is replayed")
@@ -146,7 +154,13 @@ def test_a_range_of_a_topic_with_its_keys_and_times(new: New) -> None:
             for number in range(20)
         ]
         source.write(source.settings.events, records)
-        words = ("--topic", source.settings.events, "--as-fast-as-possible", "--keep-timestamps")
+        words = (
+            "--topic",
+            source.settings.events,
+            "--as-fast-as-possible",
+            "--keep-timestamps",
+            "--public-times",
+        )
         assert done(target, *words, "--from", "3", "--to", "2026-01-31T12:00:00.012Z")["replayed"] == 9
         expected = [
             (
@@ -207,7 +221,8 @@ def test_a_file_that_is_registered_spends_its_source_and_no_other(
         file.write_bytes(event(topic_prefix))
         copy.write_bytes(file.read_bytes())
         other.write_bytes(event(topic_prefix + "!"))
-        Registry(shop.settings.kafka).register("file", digest_of(LocalFile(file)), origin, "event")
+        with shop.redis() as redis:
+            register_file(shop.settings.kafka, redis, LocalFile(file), origin, "event")
         said = refusal(shop, str(copy), "--source", shop.settings.events)
         assert f"the file spends the budget of {origin!r}" in said
         assert f'put source = "{origin}"' in refusal(shop, str(copy))
@@ -310,16 +325,23 @@ def test_wrong_words_say_which_are_right(new: New, tmp_path: Path) -> None:
             ((), "either a file, or a topic"),
             ((file, "--topic", "t"), "either a file, or a topic"),
             ((file, "--from", "3"), "leave them out for a file"),
-            ((file, "--speed", "2"), "exclude each other"),
+            ((file, "--speed", "2"), "in one way"),
+            ((file, "--keep-timestamps"), "add --public-times if the times are public"),
             (("--topic", "nowhere"), "no topic 'nowhere'"),
             (("--topic", "nowhere", "--to", "noon"), "--to takes an offset"),
         ):
             assert says in refusal(shop, *words)
         untimed = tmp_path / "untimed.jsonl"
         untimed.write_bytes(event("tea"))
-        result = run(shop, untimed, "--source", shop.settings.events)
-        assert result.exit_code == 2
-        assert "it has no pace" in result.stderr
+        words = (untimed, "--source", shop.settings.events)
+        for more, says in (
+            ((), "say how fast the rows come"),
+            (("--rate", "0"), "take a number above 0"),
+            (("--speed", "2"), "add --public-times"),
+            (("--speed", "2", "--public-times"), "it has no pace"),
+        ):
+            result = run(shop, *words, *more)
+            assert (result.exit_code, says in " ".join(result.stderr.split())) == (2, True), result.stderr
 
 
 def test_one_replay_into_a_stream_is_on_its_sources_account(new: New, redis_url: str) -> None:

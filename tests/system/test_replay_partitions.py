@@ -97,22 +97,25 @@ def test_each_partition_comes_again_in_its_place_and_order(shop: tuple[Stream, S
     assert marks == [b"2/%d" % number for number in range(len(marks))]
 
 
-def test_rows_come_by_their_times(shop: tuple[Stream, Stream]) -> None:
-    """A partition keeps its order where its times go back."""
+def test_rows_come_in_turn_or_by_their_times(shop: tuple[Stream, Stream]) -> None:
+    """A partition keeps its order where its times go back; only public times may say which one is next."""
     source, _ = shop
     times = {0: [5, 1, 9], 1: [2, 3], 2: [9]}
     records = [Record(0, NOON + t, None, b"x", number) for number, each in times.items() for t in each]
     source.write(source.settings.events, records)
-    rows = TopicSource(source.settings.kafka, source.settings.events).rows()
-    found = [(row.timestamp - NOON, row.partition) for row in rows if row.timestamp]
-    assert found == [(2, 1), (3, 1), (5, 0), (1, 0), (9, 0), (9, 2)]
+    for by_times, expected in (
+        (True, [(2, 1), (3, 1), (5, 0), (1, 0), (9, 0), (9, 2)]),
+        (False, [(5, 0), (2, 1), (9, 2), (1, 0), (3, 1), (9, 0)]),
+    ):
+        rows = TopicSource(source.settings.kafka, source.settings.events, by_times=by_times).rows()
+        assert [(row.timestamp - NOON, row.partition) for row in rows if row.timestamp] == expected
 
 
 def test_one_that_was_killed_goes_on_in_every_partition(shop: tuple[Stream, Stream]) -> None:
     source, target = shop
     late = [each._replace(timestamp=NOON + 86_400_000) for each in orders(300)]
     source.write(source.settings.events, [*orders(300), *late])
-    words = ("--topic", source.settings.events, "--speed", "600")
+    words = ("--topic", source.settings.events, "--speed", "600", "--public-times")
     program = [sys.executable, "-m", "stream_dp.cli", *command(target, "replay", *words)]
     with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
@@ -173,7 +176,7 @@ def mapped(stream: Stream, kafka: str) -> tuple[str, ...]:
     """Settings of a stream that reads the events topic of `stream` as another team's."""
     file = stream.folder / "mapped.toml"
     file.write_text(
-        f'stream = "{stream.settings.stream}.m"\nkafka = "{kafka}"\n[events]\n'
+        f'stream = "{stream.settings.stream}.m"\nkafka = "{kafka}"\nredis = "{stream.settings.redis}"\n[events]\n'
         f'topic = "{stream.settings.events}"\nitems = "lines[*].sku"\nuser = "customer"\n'
     )
     return "--settings", str(file)

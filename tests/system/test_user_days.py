@@ -163,8 +163,11 @@ def test_days_are_never_mixed_with_another_unit_or_another_zone(make: MakeStream
         asked = {name: value for name, value in COUNTS.items() if name != "unit"}
         request = decode_request(msgspec.json.encode({"v": 1, "id": "j", **asked}))
         assert isinstance(request, JobRequest)
-        with pytest.raises(BadRequest, match="counts per user and day, and a job reads many days"):
-            prepare(request, Site(stream.settings.kafka_address, stream.settings.events))
+        with (
+            stream.redis() as redis,
+            pytest.raises(BadRequest, match="counts per user and day, and a job reads many days"),
+        ):
+            prepare(request, Site(stream.settings.kafka_address, stream.settings.events), redis)
         told = stream.refusal(unit="user", time_zone="UTC")
         assert "unit is user-day in the epoch and user in the settings" in told
         assert "time_zone is Europe/Berlin in the epoch and UTC in the settings" in stream.refusal(
