@@ -1,4 +1,8 @@
-"""Columns of Arrow tables as rows, and which types can name users, items and what votes are about."""
+"""Columns of Arrow tables as rows.
+
+No column is refused for its type: a column whose only value goes away has another one, and so has one of whole numbers
+that gets a fraction.  A value that is no text, number or truth value names nothing.
+"""
 
 from collections.abc import Iterable
 
@@ -8,26 +12,6 @@ import pyarrow.compute as pc
 
 from stream_dp.jobs.request import BadRequest
 from stream_dp.jobs.rows import NAMES, SEPARATOR, RowCollector, as_binary
-
-_NAMING = (
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_string_view,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_binary_view,
-    pa.types.is_integer,
-)
-
-
-def check_type(name: str, kind: pa.DataType, may_be_list: bool) -> None:
-    """Raise `BadRequest` where a column of this type names nothing."""
-    if may_be_list and is_list(kind):
-        kind = kind.value_type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if not any(test(kind) for test in _NAMING):
-        raise BadRequest(f"the column {name!r} holds {kind}, which names nothing: it should hold text")
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -45,12 +29,28 @@ def fields(schema: Iterable[pa.Field], above: str = "") -> list[tuple[str, pa.Da
     return found
 
 
+def find_column(schema: pa.Schema, name: str) -> tuple[str, pa.DataType] | None:
+    """The column to read for `name`, which may be a field within structs, and its type; None if there is none.
+
+    A struct of which there is no value has no fields either, so it may be taken to have any.
+    """
+    kinds = dict(fields(schema))
+    parts = name.split(".")
+    for path in (".".join(parts[:number]) for number in range(1, len(parts))):
+        if kinds.get(path) == pa.null():
+            return path, pa.null()
+    return (name, kinds[name]) if name in kinds else None
+
+
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     """A column by its name, or by the names on the way to it in structs."""
     if name in batch.schema.names:
         return batch.column(name)
     first, *rest = name.split(".")
-    return pc.struct_field(batch.column(first), rest)
+    found = batch.column(first)
+    for field in rest:
+        found = found if pa.types.is_null(found.type) else pc.struct_field(found, field)
+    return found
 
 
 def add_batch(
@@ -88,11 +88,10 @@ def _votes(queries: pa.Array, labels: pa.Array) -> pa.Array:
 
 
 def check_columns(schema: pa.Schema, user: str | None, item: str, query: str = "") -> None:
-    """Raise `BadRequest` where these columns are not there, are the same, or name nothing."""
-    kinds = dict(fields(schema))
+    """Raise `BadRequest` where these columns are not there, or are the same."""
     for name in filter(None, (item, user, query)):
-        if name not in kinds:
-            raise BadRequest(f"there is no column {name!r}; there are {', '.join(kinds)}")
-        check_type(name, kinds[name], may_be_list=name == item)
+        if find_column(schema, name) is None:
+            known = ", ".join(name for name, _ in fields(schema))
+            raise BadRequest(f"there is no column {name!r}; there are {known}")
     if item == user:
         raise BadRequest(f"the column {item!r} cannot name both users and items")

@@ -14,10 +14,11 @@ from itertools import islice, pairwise
 from typing import IO, Any, NamedTuple, cast
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stream_dp.events.event import BadRecord, Event, decode_event
-from stream_dp.jobs.column_rows import add_batch, fields, is_list
+from stream_dp.jobs.column_rows import add_batch, find_column
 from stream_dp.jobs.csv_rows import as_utf8, csv_header, csv_tables
 from stream_dp.jobs.request import Unit
 from stream_dp.jobs.rows import Progress, RowCollector
@@ -48,7 +49,7 @@ class Piece(NamedTuple):
 def pieces_of(file: RowFile) -> list[Piece]:
     """The pieces of `file`: groups of rows of Parquet, and lines of text that begin between two bytes.
 
-    What is packed or in UTF-16 can only be read from its beginning: it is one piece.
+    What is packed, and CSV in UTF-16, can only be read from its beginning: it is one piece.
     """
     if file.kind == "parquet":
         with file.stored.open_for_arrow() as raw, pq.ParquetFile(raw) as opened:
@@ -59,7 +60,7 @@ def pieces_of(file: RowFile) -> list[Piece]:
             ]
     size = file.stored.size
     with file.stored.open() as raw:
-        whole = is_packed(file.stored) or raw.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE)
+        whole = is_packed(file.stored) or (file.kind == "csv" and raw.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE))
     edges = [*range(0, size, size + 1 if whole else _PIECE_BYTES), size]
     return [Piece(number, *edge, edge[1] - edge[0]) for number, edge in enumerate(pairwise(edges))]
 
@@ -112,10 +113,15 @@ def _opened(file: RowFile) -> Iterator[Any]:
             yield raw
         return
     with file.stored.open_for_arrow() as raw:
-        kinds = dict(fields(pq.read_schema(raw)))
-    flat = [name for name in (file.item, file.user, file.query) if name and not is_list(kinds[name])]
+        flat = [name for name, kind in _columns_of(file, pq.read_schema(raw)) if not pa.types.is_nested(kind)]
     with file.stored.open_for_arrow() as raw, pq.ParquetFile(raw, read_dictionary=flat) as opened:
         yield opened
+
+
+def _columns_of(file: RowFile, schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    """The columns to read, and their types; those that are gone are left out."""
+    found = [find_column(schema, name) for name in (file.item, file.user, file.query) if name]
+    return [each for each in found if each is not None]
 
 
 def _read_lines(
@@ -227,7 +233,7 @@ def _read_group(
     collector: RowCollector,
     progress: Reached,
 ) -> None:
-    names = [name for name in (file.item, file.user, file.query) if name]
+    names = [name for name, _ in _columns_of(file, opened.schema_arrow)]
     done = 0
     for batch in opened.iter_batches(_ROWS_AT_ONCE, row_groups=range(piece.first, piece.end), columns=names):
         add_batch(batch, file.user, file.item, collector, file.query)

@@ -20,6 +20,7 @@ from stream_dp.batch.baskets import (
     distinct_users_per_item,
 )
 from stream_dp.events.event import LONGEST_LABEL, BadRecord, Event, decode_event
+from stream_dp.events.mapping.text import text_of
 from stream_dp.jobs.counted import Counted, as_labels
 from stream_dp.jobs.request import Unit
 from stream_dp.jobs.stored_rows import USER_SHIFT, NoRoom, StoredRows
@@ -32,6 +33,16 @@ Progress = Callable[[int, int], None]
 NAMES = pa.dictionary(pa.int32(), pa.large_binary())
 """The Arrow type of a column of names, not yet known to be UTF-8: at most 2^31 names, of any length together."""
 
+
+_TEXTS = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
 
 SEPARATOR = "\t"
 """In an item that is a vote: between the example that it is about and the label that it is for."""
@@ -314,17 +325,34 @@ class _Names:
 
 def _encoded(names: pa.Array) -> pa.DictionaryArray:
     """Dictionary-encoded with binary labels, so that nothing need be valid UTF-8 yet."""
+    kind = names.type.value_type if pa.types.is_dictionary(names.type) else names.type
+    if pa.types.is_floating(kind):  # whose values may be no name, or have one name
+        numbers = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
+        names = as_binary(numbers.dictionary).take(numbers.indices)
     if not pa.types.is_dictionary(names.type):
-        numbers = pa.types.is_integer(names.type)  # there are fewer of them to make text of afterwards
+        numbers = pa.types.is_integer(kind)  # there are fewer of them to make text of afterwards
         names = (names if numbers else as_binary(names)).dictionary_encode()
     return pa.DictionaryArray.from_arrays(names.indices.cast(pa.int32()), as_binary(names.dictionary))
 
 
 def as_binary(names: pa.Array) -> pa.Array:
-    """Names, or numbers as names, as Arrow large_binary."""
-    if pa.types.is_integer(names.type):
+    """Text, numbers and truth values as names, Arrow large_binary; null for what is of another type."""
+    kind = names.type
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         names = names.cast(pa.string())
+    elif pa.types.is_floating(kind):
+        names = pa.array(map(_of_number, names.to_pylist()), pa.string())
+    elif not any(test(kind) for test in _TEXTS):
+        return pa.nulls(len(names), NAMES.value_type)
     return names.cast(NAMES.value_type)
+
+
+def _of_number(number: float | None) -> str | None:
+    """As docs/mapping.md says; None for one that is not finite."""
+    try:
+        return text_of(number)
+    except BadRecord:
+        return None
 
 
 def _named(users: pa.LargeBinaryArray) -> NDArray[np.bool_]:

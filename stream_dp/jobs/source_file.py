@@ -6,7 +6,6 @@ the kind and the columns of a file may be refused.
 
 import gzip
 import zlib
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 from stream_dp.config.file_kinds import kind_of
 from stream_dp.errors import ExtraMissing
 from stream_dp.events.stored_files import OBJECT, LocalFile, NoSuchObject, State, StoredFile, stored_file
-from stream_dp.jobs.column_rows import check_type, fields
+from stream_dp.jobs.column_rows import fields, find_column
 from stream_dp.jobs.csv_rows import as_utf8, csv_header
 from stream_dp.jobs.request import BadRequest, Source, Unit
 
@@ -110,7 +109,6 @@ def _with_columns(file: StoredFile, source: Source, unit: Unit) -> RowFile:
     if kind == "jsonl":
         if (source.user, source.item, source.query) != (None, None, None):
             raise BadRequest("a file of JSON Lines holds events, with user and items: leave the columns out")
-        _check_utf8(file)
         return RowFile(file, "jsonl")
     if kind == "csv":
         return _csv_file(file, source, unit)
@@ -119,12 +117,10 @@ def _with_columns(file: StoredFile, source: Source, unit: Unit) -> RowFile:
             schema = pq.read_schema(content)
     except pa.ArrowException:
         raise BadRequest(f"the file {source.file!r} is not in the format Parquet") from None
-    columns = fields(schema)
-    item, user = _chosen(source, unit, [name for name, _ in columns])
-    kinds = dict(columns)
-    check_type(item, kinds[item], may_be_list=True)
-    for name in filter(None, (user, source.query)):
-        check_type(name, kinds[name], may_be_list=False)
+    columns = [name for name, _ in fields(schema)]
+    asked = {source.item, source.user, source.query} - {None, *columns}
+    columns += [str(name) for name in asked if find_column(schema, str(name)) is not None]
+    item, user = _chosen(source, unit, columns)
     return RowFile(file, "parquet", user, item, query=source.query or "")
 
 
@@ -170,19 +166,6 @@ def _csv_columns(file: StoredFile, separator: str) -> list[str]:
             return csv_header(as_utf8(unpacked(file, raw)), separator)
         except (EOFError, UnicodeError, zlib.error):
             return []
-
-
-def _check_utf8(file: StoredFile) -> None:
-    """JSON Lines in UTF-16, which their first bytes tell, would all be malformed."""
-    with file.open() as raw:
-        try:
-            start = unpacked(file, raw).read(2)
-        except DAMAGE:
-            return
-    if start in (BOM_UTF16_LE, BOM_UTF16_BE):
-        raise BadRequest(
-            f"the file {file.name!r} is in UTF-16, and JSON Lines have to be in UTF-8: convert it"
-        )
 
 
 def is_packed(file: StoredFile) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import orjson
 
 from stream_dp.errors import needs_extra
+from stream_dp.events.arrow_rows import each_row
 from stream_dp.events.event import BadRecord
 from stream_dp.events.mapping.text import text_of
 
@@ -54,16 +55,26 @@ def _label(item: Any) -> Any:
         return item
 
 
-def each_event(events: Iterable[Event]) -> Iterator[Event]:
-    """The events of an iterable: of a table of Arrow, pandas or Polars its rows, by column."""
+def each_event(events: Iterable[Event]) -> Iterator[Any]:
+    """The events of an iterable: of a table of Arrow, pandas or Polars its rows, by column.
+
+    A row that cannot be read is `UNREADABLE`, which `record_value` takes for no event.
+    """
     if hasattr(events, "__arrow_c_stream__") and hasattr(events, "columns"):
         with needs_extra("a table of events", "local"):
             import pyarrow as pa
 
-        for batch in pa.RecordBatchReader.from_stream(events):
-            yield from batch.to_pylist()
+            from stream_dp.local.columns import rows_by_column
+
+        try:
+            table = pa.table(events)
+        except Exception:  # of a column whose values are not of one type
+            yield from rows_by_column(events)
+        else:
+            for batch in table.to_batches():
+                yield from each_row(batch)
     elif hasattr(events, "to_pylist"):
-        yield from events.to_pylist()
+        yield from each_row(events)
     else:
         yield from events
 

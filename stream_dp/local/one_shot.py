@@ -15,6 +15,7 @@ from stream_dp.jobs.request import BadRequest, JobName, JobRequest, Protects, Un
 from stream_dp.jobs.result import guarantee
 from stream_dp.jobs.rows import RowCollector, Rows
 from stream_dp.jobs.votes import columns_of
+from stream_dp.local.columns import table_of
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def _run(
         raise BadRequest(
             f"the mechanism {mechanism} draws from a budget that a ledger keeps: run it as a job"
         )
-    rows = _rows(_table(data), item, user, query)
+    rows = _rows(table_of(data, item, *filter(None, (user, query))), item, user, query)
     found = calibrated.run(rows, OneShotNoise.fresh())
     bins = calibrated.bins or []
     names = [bins[place] for place in found.items] if bins else rows.names(found.items)
@@ -226,16 +227,6 @@ def _run(
         guarantee(unit, calibrated),
         queries,
     )
-
-
-def _table(data: Any) -> pa.Table:
-    try:
-        return pa.table(data)
-    except (TypeError, ValueError, pa.ArrowException) as error:
-        raise BadRequest(
-            "data must be a table of Arrow, pandas or Polars, or columns by name such as "
-            f'{{"user": ["u1", "u2"], "item": ["tea", "milk"]}}, of equal length and of one type each: {error}'
-        ) from None
 
 
 def _rows(table: pa.Table, item: str, user: str | None, query: str) -> Rows:

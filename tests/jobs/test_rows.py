@@ -8,7 +8,10 @@ import json
 import random
 import tempfile
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -233,8 +236,8 @@ def test_parquet_of_other_programs(tmp_path: Path) -> None:
     assert counts(rows_of(tmp_path / "x.parquet", user="customer.id")[0]) == {"tea": 1}
     rows, collector = rows_of(tmp_path / "x.parquet", item="customer.at.city")
     assert (counts(rows), collector.malformed) == ({"x": 1}, 1)
-    with pytest.raises(BadRequest, match="holds struct"):
-        rows_of(tmp_path / "x.parquet", user="customer")
+    rows, collector = rows_of(tmp_path / "x.parquet", user="customer")
+    assert (counts(rows), collector.without_user) == ({}, 2)
 
 
 def test_json_lines_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
@@ -290,12 +293,6 @@ def test_a_user_who_goes_away_leaves_the_order_of_others_and_of_labels(tmp_path:
         ("x.parquet.gz", b"", {}, "of an unknown kind"),
         ("x.parquet", b"no", {}, "is not in the format Parquet"),
         ("x.jsonl", b"", {"user": "u"}, "leave the columns out"),
-        (
-            "x.jsonl",
-            '{"items": ["a"]}'.encode("utf-16"),
-            {},
-            "is in UTF-16, and JSON Lines have to be in UTF-8",
-        ),
         ("none.csv", None, {}, "there is no file"),
     ],
 )
@@ -315,10 +312,46 @@ def test_columns_can_be_named_and_users_can_be_numbers(tmp_path: Path) -> None:
     assert counts(rows) == {"tea": 2}
 
 
-def test_a_column_of_decimals_is_refused(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"user": ["a"], "item": [1.5]}), tmp_path / "x.parquet")
-    with pytest.raises(BadRequest, match="holds double"):
-        find_file(Source(file=str(tmp_path / "x.parquet"), name="x"), "user")
+@pytest.mark.parametrize(
+    ("lone", "others"),
+    [
+        ("x", None),
+        ("x", "tea"),
+        (7, None),
+        (1.5, 7),
+        (True, None),
+        ([7], []),
+        ([7], None),
+        ({"id": 7}, None),
+        (Decimal("1.5"), None),
+        (date(2026, 1, 1), None),
+    ],
+)
+@pytest.mark.parametrize("column", ["item", "user", "item.id"])
+def test_the_type_that_one_row_gives_a_column_decides_nothing(
+    column: str, lone: Any, others: Any, tmp_path: Path
+) -> None:
+    """With it and without it the file is read, and the other rows count for what they did."""
+    name, _, field = column.partition(".")
+    found = list[dict[str, int]]()
+    for value in (None, lone):
+        cells = [value, others, others]
+        cells = [{field: cell} if field and cell is not None else cell for cell in cells]
+        pq.write_table(
+            pa.table({"user": ["a", "b", "c"], "item": ["tea"] * 3} | {name: cells}), tmp_path / "x.parquet"
+        )
+        found.append(
+            counts(rows_of(tmp_path / "x.parquet", **({"item": column} if name == "item" else {}))[0])
+        )
+    without, with_it = found
+    assert all(0 <= with_it.get(label, 0) - count <= 1 for label, count in without.items())
+    assert all(count <= 1 for label, count in with_it.items() if label not in without)
+
+
+def test_json_lines_that_begin_like_utf_16_are_rows_like_others(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(codecs.BOM_UTF16_LE + b'\n{"user": "a", "items": ["tea"]}\n')
+    rows, collector = rows_of(tmp_path / "x.jsonl")
+    assert (counts(rows), collector.malformed) == ({"tea": 1}, 1)
 
 
 def test_a_worker_reads_no_file_outside_its_folder(tmp_path: Path) -> None:

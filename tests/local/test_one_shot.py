@@ -111,7 +111,16 @@ def test_mistakes_are_told(options: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [[["u1", "tea"]], ["tea"] * 3, {"user": ["u1"], "item": []}, {"item": ["tea", 7]}, 5, None, "tea"]
+    "data",
+    [
+        [["u1", "tea"]],
+        ["tea"] * 3,
+        {"user": ["u1"], "item": []},
+        {"user": [[], 7], "item": "tea"},
+        5,
+        None,
+        "tea",
+    ],
 )
 def test_what_is_no_table_is_told(data: Any) -> None:
     with pytest.raises(stream_dp.BadRequest, match="data must be a table"):
