@@ -29,6 +29,7 @@ NAMES = (
     "pruning",
     "labels",
     "checkpoint",
+    "costs",
     "scaling",
     "cluster",
     "sizes",

@@ -14,6 +14,7 @@ from time import process_time
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.costs import measure_costs
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState
@@ -26,8 +27,7 @@ from stream_dp.pipeline.intake import Position
 from stream_dp.pipeline.partition_frames import decode_of_shard, encode
 from stream_dp.pipeline.partition_intake import PartitionIntake
 from stream_dp.pipeline.shard import Shard
-from stream_dp.planning.costs import measure_costs
-from stream_dp.planning.plan import Workload, group_busy, shard_of_group_busy
+from stream_dp.planning.plan import Workload, needs
 from stream_dp.planning.release_sizes import far_along, stored_bytes
 from stream_dp.privacy.keyed_noise import KEY_BYTES
 
@@ -76,12 +76,12 @@ def main(console: Console) -> None:
         worker.append(taken_by_worker)
         frames.append(of_shards)
     shards = [_shard_seconds(epoch, number, names, owners, frames) for number in range(SHARDS_RUN)]
-    costs = measure_costs()
+    said = needs(WORK, measure_costs(), SHARDS)
     table = Table("process", "model", "measured", "ratio", title="Processor seconds a second of the stream")
     rows = (
-        (f"all {MEMBERS} members", group_busy(WORK, costs, SHARDS), min(members[1:])),
-        ("a member", group_busy(WORK, costs, SHARDS) / MEMBERS, min(members[1:]) / MEMBERS),
-        ("a shard", shard_of_group_busy(WORK, costs, SHARDS), sum(shards) / SHARDS_RUN),
+        (f"all {MEMBERS} members", said["a group"], min(members[1:])),
+        ("a member", said["a group"] / MEMBERS, min(members[1:]) / MEMBERS),
+        ("a shard", said["its shards"], sum(shards) / SHARDS_RUN),
     )
     for name, predicted, measured in rows:
         table.add_row(name, f"{predicted:.3f}", f"{measured:.3f}", f"{measured / predicted:.2f}")

@@ -5,6 +5,7 @@ from time import process_time
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.costs import measure_costs
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.record import Record
@@ -12,8 +13,8 @@ from stream_dp.pipeline.frames import Frame, decode_frame, encode_frame, shards_
 from stream_dp.pipeline.intake import Position
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.pipeline.shard import Shard
-from stream_dp.planning.costs import PRUNING_ROUNDS, measure_costs
-from stream_dp.planning.plan import Workload, sequencer_busy, shard_busy
+from stream_dp.planning.costs import PRUNING_ROUNDS
+from stream_dp.planning.plan import Workload, needs
 from stream_dp.planning.release_sizes import far_along, stored_bytes
 from stream_dp.privacy.keyed_noise import KEY_BYTES
 
@@ -53,12 +54,12 @@ def main(console: Console) -> None:
             stored_bytes(values, _SETTINGS.compression, len(values))
             taken.append(process_time() - started)
         seconds.append(min(taken[1:]))
-    costs = measure_costs()
+    said = needs(WORK, measure_costs(), SHARDS)
     table = Table("process", "model: us/round", "measured: us/round", "ratio", title=f"{SHARDS} shards")
     for name, predicted, measured in (
-        ("sequencer", sequencer_busy(WORK, costs, SHARDS), min(sequenced[1:]) / PRUNING_ROUNDS),
-        ("a shard", shard_busy(WORK, costs, SHARDS), sum(seconds) / SHARDS / PRUNING_ROUNDS),
-        ("all shards", SHARDS * shard_busy(WORK, costs, SHARDS), sum(seconds) / PRUNING_ROUNDS),
+        ("sequencer", said["sequencer"], min(sequenced[1:]) / PRUNING_ROUNDS),
+        ("a shard", said["a shard"], sum(seconds) / SHARDS / PRUNING_ROUNDS),
+        ("all shards", SHARDS * said["a shard"], sum(seconds) / PRUNING_ROUNDS),
     ):
         table.add_row(
             name, f"{predicted * 1e6:,.1f}", f"{measured * 1e6:,.1f}", f"{measured / predicted:.2f}"

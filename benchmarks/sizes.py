@@ -18,7 +18,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.dev.flights import flight_events
 from stream_dp.dev.servers import embedded
 from stream_dp.kafka import log
-from stream_dp.planning.costs import MEASURED, Costs
+from stream_dp.planning.costs import costs_of
 from stream_dp.planning.plan import Workload, plan
 from stream_dp.planning.release_sizes import size_text
 from stream_dp.releases.release import decode_release
@@ -43,7 +43,6 @@ CASES = (
 )
 LIVE_SECONDS = 8
 _LENGTH_AT, _RECORDS_AT, _HEAD = 8, 57, 61
-_ANY = Costs(*[0] * len(MEASURED))
 
 
 def main(console: Console) -> None:
@@ -81,7 +80,7 @@ def _compared(settings: Settings, case: Case, stored: bytes) -> tuple[str, ...]:
     label_bytes = round(sum(len(label.encode()) for label in labels) / len(labels))
     size = len(labels), len(labels), case.events_per_second
     work = Workload(*size, label_bytes=label_bytes, compression=case.compression)
-    model = plan(work, _ANY).releases_a_day.bytes_a_day
+    model = plan(work, costs_of("binary", case.compression)).releases_a_day.bytes_a_day
     return (
         f"{case.name}, {case.events_per_second:,}/s",
         case.compression,

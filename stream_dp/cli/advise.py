@@ -21,16 +21,9 @@ from stream_dp.jobs.source_file import find_file
 def advise(
     job: Annotated[JobName, typer.Argument(help="What is to be asked.", show_default=False)],
     file: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE",
-            help=f"A PUBLIC or made-up log, here or s3://bucket/key: {KINDS}.",
-            show_default=False,
-        ),
+        str, typer.Option(metavar="FILE", help=f"A PUBLIC or made-up log, here or s3://bucket/key: {KINDS}.")
     ],
-    public: Annotated[
-        bool, typer.Option("--public", help="Everybody may see this log and whatever is computed from it.")
-    ] = False,
+    public: options.Public = False,
     k: Annotated[int, typer.Option("-k", "--k", help="top-k: the most labels to release.")] = 10,
     epsilon: Annotated[float, typer.Option(help="Epsilon of each guarantee.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Delta of each guarantee.")] = 1e-6,
@@ -44,7 +37,7 @@ def advise(
     item_column: Annotated[
         str | None, typer.Option(metavar="NAME", help="Column of items. [default: item or items]")
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Runs to average.")] = 3,
+    runs: options.Runs = 3,
     as_json: options.Json = False,
 ) -> None:
     """Compare all mechanisms of a one-shot job on a PUBLIC log with the true counts.
@@ -60,13 +53,10 @@ def advise(
 
       stream-dp advise set-union --file made-up.csv --public --epsilon 3 --items-per-user 5,20,80
     """
-    if not public:
-        raise Mistake(
-            "on private data the output of advise has no guarantee at all: add --public if everybody may see this log"
-        )
+    options.require_public(public, "advise")
     question = Question(job, epsilon, delta, k)
     try:
-        requests = question.requests(_bounds(items_per_user))
+        requests = question.requests(options.numbers(items_per_user, int, "--items-per-user"))
         rows = _rows(file, user_column, item_column, unit, hidden=as_json)
         if not len(rows):
             raise Mistake(f"the file {file!r} holds no rows that count: give users and items")
@@ -84,13 +74,6 @@ def advise(
         typer.echo(msgspec.json.encode(told).decode())
         return
     _print(question, found, default, most, runs)
-
-
-def _bounds(text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise Mistake(f"--items-per-user takes numbers such as 5,20,80, not {text!r}") from None
 
 
 def _rows(file: str, user: str | None, item: str | None, unit: Unit, hidden: bool) -> Rows:

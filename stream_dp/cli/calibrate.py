@@ -1,30 +1,34 @@
 """`stream-dp calibrate`: what a guarantee costs with each mechanism, and what guarantee a given noise gives."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
 import typer
 from rich.table import Table
 
 from stream_dp.cli import calibrate_plot, options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.options import DEFAULTS
 from stream_dp.cli.output import output
 from stream_dp.cli.pictures import check_picture
-from stream_dp.config.settings import Settings
-from stream_dp.counters import MECHANISMS, WINDOW
+from stream_dp.counters import WINDOW
 from stream_dp.counters.calibration import Guarantee, guarantee_of
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.registry import DISCRETE
 from stream_dp.counters.window import WindowMechanism
-from stream_dp.planning.comparison import calibrate_each, survey, survey_tau, visibility
+from stream_dp.planning.comparison import (
+    Calibrated,
+    calibrate_each,
+    counters_asked,
+    survey,
+    survey_tau,
+    visibility,
+)
+from stream_dp.privacy.charge import Unit
 from stream_dp.privacy.wording import MONTH, WEEK, of_longer, of_units
-
-Calibrated = tuple[CalibratedCounter, Guarantee]
-
-_DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.structs.fields(Settings)}
 
 
 def calibrate(
@@ -37,33 +41,23 @@ def calibrate(
         typer.Option(
             help="Rounds, fixed in advance. One event is one round, unless the settings say otherwise."
         ),
-    ] = _DEFAULTS["horizon"],
-    window: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="ROUNDS",
-            help="Instead of a horizon: count this many of the latest rounds (mechanism window).",
-        ),
-    ] = None,
+    ] = DEFAULTS["horizon"],
+    window: options.Window = None,
     items_per_event: Annotated[
         int, typer.Option(help="The most distinct items of one event, or of one user, that are counted.")
-    ] = _DEFAULTS["items_per_event"],
-    unit: Annotated[
-        Literal["event", "user", "user-day"],
-        typer.Option(help="What the guarantee protects: one event, or one user with all of their events."),
-    ] = ("event"),
+    ] = DEFAULTS["items_per_event"],
+    unit: options.Protected = "event",
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="Epsilon of the guarantee, for all rounds together.", show_default=str(_DEFAULTS["epsilon"])
+            help="Epsilon of the guarantee, for all rounds together.", show_default=str(DEFAULTS["epsilon"])
         ),
     ] = None,
     delta: Annotated[
         float | None,
         typer.Option(
             help="Delta of the guarantee, for all rounds together; choose it far below 1 / events.",
-            show_default=str(_DEFAULTS["delta"]),
+            show_default=str(DEFAULTS["delta"]),
         ),
     ] = None,
     sigma_squared: Annotated[
@@ -73,10 +67,7 @@ def calibrate(
     threshold_delta: Annotated[
         float | None, typer.Option(help="Instead of delta: chance that a label escapes.")
     ] = None,
-    shown: Annotated[
-        Literal["kept", "each-round"],
-        typer.Option(help="Which labels a round shows: those kept from earlier rounds, or its own."),
-    ] = _DEFAULTS["shown"],
+    shown: options.ShownRule = DEFAULTS["shown"],
     rounds: Annotated[
         str | None, typer.Option(metavar="R,R,...", help="Also print the threshold tau of these rounds.")
     ] = None,
@@ -102,11 +93,18 @@ def calibrate(
     """
     if plot is not None:
         check_picture(plot)
-    mechanism, horizon = _window(mechanism, window, horizon, drawn=plot is not None)
-    asked = _rounds(rounds, horizon)
+    if window is not None and plot is not None:
+        raise Mistake("--plot is for mechanisms with a horizon: leave --window or --plot out")
+    if (sigma_squared, threshold_delta) != (None, None) and mechanism not in DISCRETE:
+        raise Mistake(
+            f"--sigma-squared is about the draws of one mechanism: add --mechanism with {' or '.join(DISCRETE)}"
+        )
+    names, [length] = counters_asked(mechanism, window, [horizon], unit)
+    asked = _rounds(rounds, length)
     calibrated, refused = _calibrated(
-        mechanism, unit, (horizon, items_per_event), (epsilon, delta), (sigma_squared, threshold_delta), shown
+        names, unit, (length, items_per_event), (epsilon, delta), (sigma_squared, threshold_delta), shown
     )
+    mechanism = WINDOW if window else mechanism
     reports = [_report(*each, asked) for each in calibrated]
     if as_json:
         typer.echo(json.dumps(_comparison(reports, refused) if mechanism is None else reports[0]))
@@ -118,59 +116,31 @@ def calibrate(
         calibrate_plot.draw(calibrated, plot)
 
 
-def _window(mechanism: str | None, window: int | None, horizon: int, drawn: bool) -> tuple[str | None, int]:
-    """The mechanism, and the rounds to calibrate for: those of the window, where one is asked for."""
-    if window is None and mechanism != WINDOW:
-        return mechanism, horizon
-    if window is None:
-        raise Mistake("the mechanism window counts the last rounds: say how many, such as --window 60")
-    if mechanism not in (None, WINDOW):
-        raise Mistake(f"--window is for the mechanism window: leave --window or --mechanism {mechanism} out")
-    if drawn:
-        raise Mistake("--plot is for mechanisms with a horizon: leave --window or --plot out")
-    return WINDOW, window
-
-
 def _calibrated(
-    name: str | None,
-    unit: Literal["event", "user", "user-day"],
+    names: Sequence[str],
+    unit: Unit,
     size: tuple[int, int],
     guarantee: tuple[float | None, float | None],
     noise: tuple[float | None, float | None],
     shown: Literal["kept", "each-round"],
 ) -> "tuple[list[Calibrated], dict[str, str]]":
-    """The mechanism of this name, or all, with their guarantees, and why others refuse.
+    """The named mechanisms with their guarantees, and why others refuse.
 
     Without either pair, at the default guarantee.
     """
     if guarantee != (None, None) and noise != (None, None):
         raise Mistake("give either --epsilon and --delta, or --sigma-squared and --threshold-delta, not both")
-    try:
-        if noise != (None, None):
-            if unit != "event":
-                raise Mistake("--sigma-squared is for the unit event: leave --unit out, or give --epsilon")
-            return [_given(name, size, *_both(noise, "--sigma-squared", "--threshold-delta"), shown)], {}
-        if guarantee == (None, None):
-            guarantee = _DEFAULTS["epsilon"], _DEFAULTS["delta"]
-        epsilon, delta = _both(guarantee, "--epsilon", "--delta")
-        return calibrate_each(epsilon, delta, *size, MECHANISMS if name is None else (name,), unit, shown)
-    except ValueError as error:
-        raise Mistake(str(error)) from None
-
-
-def _given(
-    name: str | None,
-    size: tuple[int, int],
-    sigma_squared: float,
-    threshold_delta: float,
-    shown: Literal["kept", "each-round"],
-) -> "Calibrated":
-    """The guarantee that a given noise gives."""
-    if name not in DISCRETE:
-        raise Mistake(
-            f"--sigma-squared is about the draws of one mechanism: add --mechanism with {' or '.join(DISCRETE)}"
-        )
-    return guarantee_of(sigma_squared, threshold_delta, *size, mechanism=name, shown=shown)
+    if noise != (None, None):
+        if unit != "event":
+            raise Mistake("--sigma-squared is for the unit event: leave --unit out, or give --epsilon")
+        given = _both(noise, "--sigma-squared", "--threshold-delta")
+        try:
+            return [guarantee_of(*given, *size, mechanism=names[0], shown=shown)], {}
+        except ValueError as error:
+            raise Mistake(str(error)) from None
+    if guarantee == (None, None):
+        guarantee = DEFAULTS["epsilon"], DEFAULTS["delta"]
+    return calibrate_each(*_both(guarantee, "--epsilon", "--delta"), *size, names, unit, shown)
 
 
 def _both(pair: tuple[float | None, float | None], first: str, second: str) -> tuple[float, float]:
@@ -181,12 +151,7 @@ def _both(pair: tuple[float | None, float | None], first: str, second: str) -> t
 
 
 def _rounds(text: str | None, horizon: int) -> list[int]:
-    if text is None:
-        return []
-    try:
-        rounds = [int(word) for word in text.split(",")]
-    except ValueError:
-        raise Mistake(f"--rounds takes whole numbers such as 1,2,3, not {text!r}") from None
+    rounds = [] if text is None else options.numbers(text, int, "--rounds", "whole numbers")
     for number in rounds:
         if not 1 <= number <= horizon:
             raise Mistake(

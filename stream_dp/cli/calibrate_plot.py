@@ -11,12 +11,11 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.counters.calibration import Guarantee, calibrate
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.errors import needs_extra
-from stream_dp.planning.comparison import OverRounds, over_rounds, spread
+from stream_dp.planning.comparison import Calibrated, OverRounds, over_rounds, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Calibrated = tuple[CalibratedCounter, Guarantee]
 Values = Callable[[NDArray[np.int64]], NDArray[Any]]
 
 _COLOURS = ("#b4532a", "#2f6690", "#4f8a4f", "#7b4f8a", "#b08a1e", "#333333")

@@ -103,7 +103,7 @@ COMMANDS = {
     ),
     "plan": Entry(
         "plan:plan",
-        "Estimate what a stream of a given size needs, by timing the work on this machine for a few seconds.",
+        "Estimate what a stream of a given size needs, by what the work took where it was measured.",
         "worker",
     ),
     "check": Entry(

@@ -24,7 +24,8 @@ from stream_dp.engine.epoch import Epoch
 from stream_dp.events.mapping.csv_values import column_names
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.mapping import Mapping
-from stream_dp.planning.proposal import DAYS, Cost, as_toml, costs, rounds_for, section_of
+from stream_dp.planning.comparison import Visibility, seen_with_each
+from stream_dp.planning.proposal import DAYS, as_toml, rounds_for, section_of
 from stream_dp.planning.public_records import distinct_items, public_shape
 from stream_dp.planning.record_fields import Field, chosen, fields_of, missing, row_of
 from stream_dp.planning.record_shapes import Shape
@@ -195,7 +196,7 @@ def connect(
     wanted = _chosen(wishes, found, asking)
     settings = _settings(base, found, wanted, public)
     text = as_toml(settings, _told(settings))
-    compared = costs(settings)
+    compared = seen_with_each(settings)
     if not as_json:
         _show(found, settings, compared, text)
     if asking and not typer.confirm(f"Write {file}?", default=True):
@@ -395,19 +396,21 @@ def _next(settings: Settings, file: Path) -> list[str]:
     ]
 
 
-def _as_dict(found: _Found, settings: Settings, compared: list[Cost], file: Path) -> dict[str, Any]:
+def _as_dict(found: _Found, settings: Settings, compared: list[Visibility], file: Path) -> dict[str, Any]:
     told = {name: each for name, each in msgspec.to_builtins(settings).items() if name in _told(settings)}
     return {
         "topic": asdict(found.survey),
         "fields": [each._asdict() for each in found.fields],
         "settings": told | {"events": section_of(settings)},
-        "costs": [asdict(each) for each in compared],
+        "costs": [
+            {"mechanism": each.mechanism, "sd": each.sd.mean, "seen": each.seen_mostly} for each in compared
+        ],
         "written": str(file),
         "next": _next(settings, file),
     }
 
 
-def _show(found: _Found, settings: Settings, compared: list[Cost], text: str) -> None:
+def _show(found: _Found, settings: Settings, compared: list[Visibility], text: str) -> None:
     """The preview: what was found, what is proposed, and what it costs."""
     survey, console = found.survey, output()
     facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -426,7 +429,7 @@ def _show(found: _Found, settings: Settings, compared: list[Cost], text: str) ->
     table = Table("mechanism", "sd of a count", "shown from a count of", box=None, padding=(0, 2, 0, 0))
     for each in compared:
         mark = "  (proposed)" if each.mechanism == settings.mechanism else ""
-        table.add_row(f"{each.mechanism}{mark}", f"{each.sd:,.0f}", f"{each.seen:,}")
+        table.add_row(f"{each.mechanism}{mark}", f"{each.sd.mean:,.0f}", f"{each.seen_mostly:,}")
     console.print(f"\nThe same guarantee with each mechanism, over {settings.horizon:,} rounds:\n")
     console.print(table)
     console.print(

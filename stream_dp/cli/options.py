@@ -5,13 +5,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import typer
 
+from stream_dp.cli.mistakes import Mistake
+from stream_dp.config.file_kinds import KINDS
 from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings, SettingsError
+from stream_dp.privacy.charge import Unit
+
+Number = TypeVar("Number", int, float)
 
 SettingsFile = Annotated[
     Path | None,
@@ -30,6 +35,32 @@ Unmetered = Annotated[
         help="Run even if the data source has no budget, so that nothing limits what is released.",
     ),
 ]
+DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.structs.fields(Settings)}
+"""Of settings, by name."""
+
+Window = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="ROUNDS",
+        help="Instead of a horizon: count this many of the latest rounds (mechanism window).",
+    ),
+]
+Protected = Annotated[
+    Unit, typer.Option(help="What the guarantee protects: one event, or one user with all of their events.")
+]
+ShownRule = Annotated[
+    Literal["kept", "each-round"],
+    typer.Option(help="Which labels a round shows: those kept from earlier rounds, or its own."),
+]
+PublicFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help=f"A PUBLIC or made-up log, here or s3://bucket/key: {KINDS}."),
+]
+Public = Annotated[
+    bool, typer.Option("--public", help="Everybody may see this log and whatever is computed from it.")
+]
+Runs = Annotated[int, typer.Option(min=1, help="Runs to average, each with a noise key of its own.")]
 TrustLog = Annotated[
     bool,
     typer.Option(
@@ -61,6 +92,23 @@ def settings_or_name(name: str, file: Path | None, kafka: str | None) -> Setting
         if file is not None:
             raise
         return load_settings(stream=name, kafka=kafka)
+
+
+def require_public(public: bool, command: str) -> None:
+    """Refuse to compare with the truth of a log that somebody has not called public."""
+    if not public:
+        raise Mistake(
+            f"on private data the output of {command} has no guarantee at all: add --public if everybody may see this "
+            "log"
+        )
+
+
+def numbers(text: str, kind: Callable[[str], Number], option: str, form: str = "numbers") -> list[Number]:
+    """Those of a list with commas between."""
+    try:
+        return [kind(word) for word in text.split(",")]
+    except ValueError:
+        raise Mistake(f"{option} takes {form} such as 1,2,4, not {text!r}") from None
 
 
 def metered(settings: Settings, unmetered: bool) -> Settings:

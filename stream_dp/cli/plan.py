@@ -1,21 +1,20 @@
-"""`stream-dp plan`: shards, memory, Redis and bandwidth that a stream needs, from what work costs on this machine."""
+"""`stream-dp plan`: shards, memory, Redis and bandwidth that a stream of a given size needs."""
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.counters import MECHANISMS, WINDOW
 from stream_dp.counters.protocol import LARGEST_HORIZON
 from stream_dp.counters.window import LARGEST_WINDOW
-from stream_dp.planning.costs import MEASURED, MEASUREMENTS, PRUNING_ROUNDS, Costs, measure_costs
-from stream_dp.planning.plan import MOST_SHARDS, Plan, Workload, labels_are_unmet
+from stream_dp.planning.comparison import counters_asked
+from stream_dp.planning.costs import PRUNING_ROUNDS, Costs, costs_of
+from stream_dp.planning.plan import MOST_SHARDS, Plan, Workload
 from stream_dp.planning.plan import plan as planned
 from stream_dp.planning.release_sizes import CODECS
 
@@ -45,20 +44,13 @@ def plan(
     partitions: Annotated[
         int, typer.Option(min=1, help="Partitions of the events topic, for a group that reads them.")
     ] = 12,
-    window: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="ROUNDS",
-            help="Instead of a horizon: count this many of the latest rounds (mechanism window). Labels are "
-            "those of two windows.",
-        ),
-    ] = None,
+    window: options.Window = None,
     as_json: options.Json = False,
 ) -> None:
-    """Estimate what a stream of a given size needs, by timing the work on this machine for a few seconds.
+    """Estimate what a stream of a given size needs, by what the work took where it was measured.
 
-    docs/scaling.md explains the model.
+    docs/scaling.md explains the model and its measured costs, and how to measure another machine. With --window, labels
+    are those of two windows.
 
     [bold]Examples[/]
 
@@ -72,14 +64,10 @@ def plan(
     """
     if compression not in CODECS:
         raise Mistake(f"compression must be one of {', '.join(CODECS)}, not {compression!r}")
-    if mechanism == WINDOW and window is None:
-        raise Mistake("the mechanism window counts the last rounds: say how many, such as --window 60")
-    if window is not None and mechanism not in (_DEFAULT, WINDOW):
-        raise Mistake(f"--window is for the mechanism window: leave --window or --mechanism {mechanism} out")
-    if window is not None and window > LARGEST_WINDOW:
+    asked = None if window and mechanism == _DEFAULT else mechanism
+    [name], [length] = counters_asked(asked, window, [horizon])
+    if window is not None and length > LARGEST_WINDOW:
         raise Mistake(f"a window has at most {LARGEST_WINDOW:,} rounds: let a round hold more events instead")
-    if window is None and mechanism not in MECHANISMS:
-        raise Mistake(f"mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism!r}")
     if horizon > LARGEST_HORIZON:
         raise Mistake(f"horizon must be at most {LARGEST_HORIZON:,}: let a round hold more events instead")
     shown = min(labels, 1_000) if visible is None else visible
@@ -101,18 +89,11 @@ def plan(
         window or 0,
         active,
     )
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("measuring this machine", total=MEASUREMENTS)
-        costs = measure_costs(mechanism, compression, lambda: progress.advance(task), work.window)
+    costs = costs_of(name, compression)
     found = planned(work, costs)
     if as_json:
-        told = {
-            "workload": asdict(work),
-            "formulas": work.formulas,
-            "costs": asdict(costs),
-            "plan": asdict(found),
-        }
-        typer.echo(json.dumps(told))
+        told = {"workload": work, "formulas": work.formulas, "costs": costs, "plan": found}
+        typer.echo(msgspec.json.encode(told).decode())
     else:
         _print(work, costs, found)
 
@@ -120,20 +101,9 @@ def plan(
 def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
     console = Console(highlight=False, soft_wrap=True)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    rows = [
-        ("shards", "no number is enough" if found.shards is None else f"{found.shards:,}"),
-        ("sequencer", f"{found.sequencer_busy:.0%} of a processor"),
-        ("a group instead", f"{found.group_busy:.0%} of a processor, shared by its members"),
-        (
-            "each of its shards",
-            f"{found.group_shard_busy:.0%} of a processor, {found.group_shard_memory / 1e6:,.0f} MB",
-        ),
-        ("a shard", f"{found.shard_busy:.0%} of a processor, {found.shard_memory / 1e6:,.0f} MB"),
-        ("Redis", f"{found.redis / 1e6:,.0f} MB"),
-        ("Kafka, events", _bandwidth(found.events_bandwidth)),
-        ("Kafka, frames", _bandwidth(found.frames_bandwidth)),
-        ("Kafka, frames of a group", _bandwidth(found.group_bandwidth)),
-        ("Kafka, releases", _bandwidth(found.releases_bandwidth)),
+    rows = [("shards", "no number is enough" if found.shards is None else f"{found.shards:,}")]
+    rows += [(name, _value(name, value)) for name, value in found.needs.items() if " a day" not in name]
+    rows += [
         ("releases on disk", str(found.releases_a_day)),
         ("table, if written", str(found.table_a_day)),
         ("an epoch lasts", "for ever" if found.epoch_seconds is None else _duration(found.epoch_seconds)),
@@ -154,29 +124,27 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
         f"R = {work.rounds_per_second:,.10g} rounds a second, i = {work.items_per_event:,} items an event and "
         f"k = {work.items_per_event * work.events_per_round:,} a round, N = {work.labels:,} labels of "
         f"L = {work.label_bytes:,} bytes, V = {work.visible:,} of them visible, {_block(work)}, "
-        f"{_unmet(work, found.shards or MOST_SHARDS)}, "
         f"and {work.compression} leaves the share C = {found.compressed:.2g} of the releases."
     )
-    measured = ", ".join(f"{name} {getattr(costs, name) * 1e6:.3g}" for name in MEASURED)
-    console.print(f"Measured here, in microseconds: {measured}.")
-    fixed = ", ".join(
-        f"{name} {value:,.10g}" for name, value in asdict(costs).items() if name not in MEASURED
+    told = asdict(costs).items()
+    seconds = ", ".join(f"{name} {value * 1e6:.3g}" for name, value in told if value < 1)
+    console.print(f"Measured, in microseconds: {seconds}.")
+    console.print(
+        f"Fixed, in bytes: {', '.join(f'{name} {value:,.10g}' for name, value in told if value >= 1)}."
     )
-    console.print(f"Fixed, in bytes: {fixed}.")
 
 
-def _unmet(work: Workload, shards: int) -> str:
-    if labels_are_unmet(work, shards):
-        return "U = 1 because events bring a shard more labels than it keeps at hand"
-    return "U = 0 because a shard keeps all labels at hand that events bring"
+def _value(name: str, value: float) -> str:
+    if name.startswith("Kafka"):
+        return f"{value / 1e6:,.2f} MB/s"
+    if name == "Redis" or name.startswith("memory"):
+        return f"{value / 1e6:,.0f} MB"
+    of_all = ", shared by its members" if name == "a group" else ""
+    return f"{value:.0%} of a processor{of_all}"
 
 
 def _block(work: Workload) -> str:
     return f"W = {work.window:,} rounds a window" if work.window else f"B = {PRUNING_ROUNDS} rounds a block"
-
-
-def _bandwidth(bytes_per_second: float) -> str:
-    return f"{bytes_per_second / 1e6:,.2f} MB/s"
 
 
 def _duration(seconds: float) -> str:

@@ -6,9 +6,8 @@ from dataclasses import asdict
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any
 
-import msgspec
 import numpy as np
 import typer
 from rich.console import Console
@@ -17,84 +16,54 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.options import DEFAULTS
 from stream_dp.cli.reach import require_kafka, require_topic
 from stream_dp.cli.registry import decoding
-from stream_dp.config.file_kinds import KINDS
-from stream_dp.config.settings import Settings
-from stream_dp.counters import MECHANISMS, WINDOW
-from stream_dp.counters.calibration import Guarantee
+from stream_dp.counters import WINDOW
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.known_labels import read_list
 from stream_dp.events.stored_files import stored_file
-from stream_dp.planning.comparison import calibrate_each
+from stream_dp.planning.comparison import Calibrated, calibrate_each, counters_asked
 from stream_dp.planning.preview import PublicLog, Seen, decoded, run, seen, throw_away_noise
 from stream_dp.privacy.composition import Unit
 from stream_dp.replay.source import FileSource, TopicSource
 
-Calibrated = tuple[CalibratedCounter, Guarantee]
-
-Number = TypeVar("Number", int, float)
-
-_DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.structs.fields(Settings)}
-
 
 def preview(
-    events: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help=f"A PUBLIC or made-up log, here or s3://bucket/key: {KINDS}.",
-            show_default=False,
-        ),
-    ] = None,
+    events: options.PublicFile = None,
     topic: Annotated[
         str | None,
         typer.Option(help="A PUBLIC topic instead of a file; settings that name it say how to read it."),
     ] = None,
-    public: Annotated[
-        bool, typer.Option("--public", help="Everybody may see this log and whatever is computed from it.")
-    ] = False,
+    public: options.Public = False,
     mechanism: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="The counters to try; without it, all of them.")
     ] = None,
     epsilon: Annotated[
         str, typer.Option(metavar="E,...", help="The epsilons to try, each for all rounds together.")
-    ] = f"{_DEFAULTS['epsilon']:g}",
-    delta: Annotated[float, typer.Option(help="Delta of each guarantee.")] = _DEFAULTS["delta"],
+    ] = f"{DEFAULTS['epsilon']:g}",
+    delta: Annotated[float, typer.Option(help="Delta of each guarantee.")] = DEFAULTS["delta"],
     horizon: Annotated[
         str | None,
         typer.Option(
             metavar="L,...", help="The horizons to try; without it, the least 2^k - 1 that holds the log."
         ),
     ] = None,
-    window: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="ROUNDS",
-            help="Instead of a horizon: count this many of the latest rounds (mechanism window).",
-        ),
-    ] = None,
+    window: options.Window = None,
     items_per_event: Annotated[
         str,
         typer.Option(
             metavar="D,...", help="The most distinct items of one event, or of one user, that count, to try."
         ),
-    ] = str(_DEFAULTS["items_per_event"]),
-    unit: Annotated[
-        Unit,
-        typer.Option(help="What the guarantee protects: one event, or one user with all of their events."),
-    ] = "event",
-    shown: Annotated[
-        Literal["kept", "each-round"],
-        typer.Option(help="Which labels a round shows: those kept from earlier rounds, or its own."),
-    ] = _DEFAULTS["shown"],
+    ] = str(DEFAULTS["items_per_event"]),
+    unit: options.Protected = "event",
+    shown: options.ShownRule = DEFAULTS["shown"],
     known_labels: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Labels that are public in advance and always shown, one a line."),
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Runs to average, each with a noise key of its own.")] = 3,
+    runs: options.Runs = 3,
     settings: options.SettingsFile = None,
     kafka: options.Kafka = None,
     as_json: options.Json = False,
@@ -119,33 +88,29 @@ def preview(
 
       stream-dp preview --events flights.jsonl --public --mechanism binary,blt --horizon 65535,1048575 --json
     """
-    if not public:
-        raise Mistake(
-            "on private data the output of preview has no guarantee at all: add --public if everybody may see this log"
-        )
-    epsilons, limits = (
-        _numbers(epsilon, float, "--epsilon"),
-        _numbers(items_per_event, int, "--items-per-event"),
-    )
-    horizons = None if horizon is None else _numbers(horizon, int, "--horizon")
+    options.require_public(public, "preview")
+    epsilons = options.numbers(epsilon, float, "--epsilon")
+    limits = options.numbers(items_per_event, int, "--items-per-event")
+    horizons = None if horizon is None else options.numbers(horizon, int, "--horizon")
     if (events is None) == (topic is None):
         raise Mistake("say what to preview: either a file, with --events, or a topic, with --topic")
-    _check_window(mechanism, window, horizons, unit, shown, known_labels)
+    names, sizes = counters_asked(mechanism, window, horizons or (), unit)
+    _check_uses(window, horizons, unit, shown, known_labels)
     log = _log(events, topic, settings, kafka, unit, hidden=as_json)
     if not log.counts:
         what = f"the topic {topic!r}" if topic else f"the file {events!r}"
         needed = "items and users" if unit == "user" else "items"
         raise Mistake(f"{what} holds no events that count: give a log with {needed}")
-    if window is not None:
-        mechanism, horizons = WINDOW, [window]
-    horizons = horizons or [2 ** len(log.events).bit_length() - 1]
-    if window is None and min(horizons) < len(log.events):
+    sizes = sizes or [2 ** len(log.events).bit_length() - 1]
+    if window is None and min(sizes) < len(log.events):
         raise Mistake(
-            f"the log holds {len(log.events)} events, but a horizon of {min(horizons)} ends before: raise --horizon"
+            f"the log holds {len(log.events)} events, but a horizon of {min(sizes)} ends before: raise --horizon"
         )
-    candidates, refused = _calibrated(
-        mechanism, unit, delta, list(product(epsilons, horizons, limits)), shown
-    )
+    candidates, refused = list[Calibrated](), list[str]()
+    for each, size, most in product(epsilons, sizes, limits):
+        found, why = calibrate_each(each, delta, size, most, names, unit, shown)
+        candidates += found
+        refused += why.values()
     known = read_list(None if known_labels is None else str(known_labels)).labels
     shown_of = _run(log, [noise for noise, _ in candidates], runs, known, hidden=as_json)
     report = _report(log, candidates, shown_of)
@@ -162,32 +127,20 @@ def preview(
         _print(report)
 
 
-def _check_window(
-    mechanism: str | None,
-    window: int | None,
-    horizons: list[int] | None,
-    unit: Unit,
-    shown: str,
-    known_labels: Path | None,
+def _check_uses(
+    window: int | None, horizons: list[int] | None, unit: Unit, shown: str, known_labels: Path | None
 ) -> None:
     """Refuse what windows have no use for, and days, which no file tells."""
     if unit == "user-day":
         raise Mistake("a preview knows no days: give it the log of one day, with --unit user")
-    if window is None:
-        if mechanism is not None and WINDOW in mechanism.split(","):
-            raise Mistake("the mechanism window counts the last rounds: say how many, such as --window 60")
-        return
-    if mechanism not in (None, WINDOW):
-        raise Mistake(f"--window is for the mechanism window: leave --window or --mechanism {mechanism} out")
     others = {
         "--horizon": horizons is not None,
-        "--shown": shown != _DEFAULTS["shown"],
+        "--shown": shown != DEFAULTS["shown"],
         "--known-labels": known_labels is not None,
     }
-    if wrong := [name for name, given in others.items() if given]:
+    wrong = [name for name, given in others.items() if given]
+    if window is not None and wrong:
         raise Mistake(f"windows have no use for {wrong[0]}: leave it out, or --window")
-    if unit == "user":
-        raise Mistake("a user would be in every window that is ever shown: leave --unit user or --window out")
 
 
 def _log(
@@ -206,35 +159,6 @@ def _log(
     ):
         rows = bar.track(source.rows(), total=len(source), description="Reading")
         return PublicLog.of_events((decoded(row.record, decode) for row in rows), unit)
-
-
-def _numbers(text: str, kind: "Callable[[str], Number]", option: str) -> "list[Number]":
-    try:
-        return [kind(word) for word in text.split(",")]
-    except ValueError:
-        raise Mistake(f"{option} takes numbers such as 1,2,4, not {text!r}") from None
-
-
-def _calibrated(
-    names: str | None,
-    unit: Unit,
-    delta: float,
-    settings: list[tuple[float, int, int]],
-    shown: Literal["kept", "each-round"],
-) -> "tuple[list[Calibrated], list[str]]":
-    """Every mechanism under every setting (epsilon, horizon, items of an event), and why some refuse theirs."""
-    chosen = MECHANISMS if names is None else [name.strip() for name in names.split(",")]
-    candidates, refused = [], list[str]()
-    try:
-        for epsilon, horizon, items_per_event in settings:
-            found, why = calibrate_each(epsilon, delta, horizon, items_per_event, chosen, unit, shown)
-            candidates += found
-            refused += why.values()
-    except ValueError as error:
-        raise Mistake(str(error)) from None
-    for name in set(chosen) - {*MECHANISMS, WINDOW}:
-        raise Mistake(f"mechanism must be one of {', '.join(MECHANISMS)}, not {name!r}")
-    return candidates, refused
 
 
 def _run(

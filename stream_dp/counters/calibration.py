@@ -135,9 +135,7 @@ def coupling_delta(
 
 
 def _checked(mechanism: str, horizon: int, items_per_event: int, unit: Unit) -> type[CalibratedCounter]:
-    kind = kind_of(mechanism)
-    if unit in kind.refused_units:
-        raise ValueError(kind.refused_units[unit])
+    kind = kind_of(mechanism, unit)
     if not 1 <= horizon <= kind.largest_size:
         raise ValueError(f"{kind.size_name} must be between 1 and {kind.largest_size}, not {horizon}")
     if not 1 <= items_per_event <= 100_000:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 from stream_dp.counters import RUNNING, WINDOW
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.privacy.charge import Unit
 
 
 def _kind(name: str, of: str) -> type[CalibratedCounter]:
@@ -24,8 +25,10 @@ else:
     Mechanism = Union[tuple(COUNTERS.values())]  # noqa: UP007  # msgspec reads any of them by its tag
 
 
-def kind_of(name: str) -> type[CalibratedCounter]:
-    """The class of a counter.  Raises ValueError for a name that none has."""
+def kind_of(name: str, unit: Unit = "event") -> type[CalibratedCounter]:
+    """The class of a counter that can protect this unit.  Raises ValueError for a name that none has."""
     if name not in COUNTERS:
         raise ValueError(f"mechanism must be one of {', '.join(COUNTERS)}, not {name!r}")
+    if unit in COUNTERS[name].refused_units:
+        raise ValueError(COUNTERS[name].refused_units[unit])
     return COUNTERS[name]

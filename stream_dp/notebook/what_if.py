@@ -17,7 +17,7 @@ from stream_dp.errors import Refused
 from stream_dp.local.events import Event, each_event, record_value
 from stream_dp.notebook.page import OWN, document
 from stream_dp.notebook.widget import PageWidget
-from stream_dp.planning.comparison import calibrate_each
+from stream_dp.planning.comparison import calibrate_each, counters_asked
 from stream_dp.planning.preview import PublicLog, run, throw_away_noise
 from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.wording import for_viewers
@@ -100,15 +100,12 @@ class WhatIf(PageWidget):
     def tried(
         self, epsilon: float = 1.0, *, horizon: int | None = None, items: int = 1, mechanism: str = "blt"
     ) -> Tried:
-        """Run the settings once, with a noise key that is thrown away.  Raises ValueError for those that cannot be."""
-        if mechanism not in MECHANISMS:
-            raise ValueError(f"mechanism is one of {', '.join(MECHANISMS)}, not {mechanism!r}")
+        """Run the settings once, with a noise key that is thrown away.  Raises `Refused` for those that cannot be."""
         log, rounds = self._log, len(self._log.events)
-        [(counter, _)], _ = calibrate_each(
-            epsilon, self._delta, horizon or self._least_horizon, items, [mechanism], log.unit
-        )
+        names, [length] = counters_asked(mechanism, None, [horizon or self._least_horizon])
+        [(counter, _)], _ = calibrate_each(epsilon, self._delta, length, items, names, log.unit)
         if counter.horizon < rounds:
-            raise ValueError(f"the horizon must hold all {rounds:,} events")
+            raise Refused(f"the horizon must hold all {rounds:,} events")
         seen = run(log, counter, throw_away_noise(), pruning=Pruning(_BLOCK_ROUNDS))
         last = np.array([rounds])
         sd = float(counter.sds(last)[0])
@@ -136,7 +133,7 @@ class WhatIf(PageWidget):
                 items=int(asked["items"]),
                 mechanism=asked["mechanism"],
             )
-        except (KeyError, ValueError) as mistake:
+        except (KeyError, ValueError, Refused) as mistake:
             return 400, orjson.dumps({"error": str(mistake)}).decode()
         return 200, orjson.dumps(found).decode()
 

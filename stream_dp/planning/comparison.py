@@ -1,4 +1,7 @@
-"""What calibrated mechanisms let people see, side by side, and what the survey's statement would.
+"""What counters let people see at one guarantee, side by side, and what the survey's statement would.
+
+This is what `calibrate`, `preview`, `plan`, `connect`, `check` and the notebook's what_if share: which counters are
+meant, for how many rounds each is calibrated, why some refuse, and what the others let people see.
 
 The survey is that of Rogers (2023), Theorem 11: the Binary Mechanism with one threshold for all rounds, converted
 by rho + 2 sqrt(rho ln(1/delta)).  It is computed here for comparison only; no stream runs it.
@@ -14,11 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from stream_dp.counters import MECHANISMS
+from stream_dp.config.settings import Settings
+from stream_dp.counters import MECHANISMS, WINDOW
 from stream_dp.counters.binary import levels
 from stream_dp.counters.calibration import Guarantee, calibrate
 from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.counters.registry import kind_of
 from stream_dp.counters.window import WindowMechanism
+from stream_dp.errors import Refused
 from stream_dp.privacy.composition import Unit
 from stream_dp.privacy.discrete_gaussian import variance
 from stream_dp.privacy.shown import Shown
@@ -27,6 +33,8 @@ ROUNDS_LOOKED_AT = 2**18
 """Up to this horizon means and maxima are over every round; beyond it over so many, spread evenly."""
 
 PAPERS_CONVERSION = "rho + 2 sqrt(rho ln(1/delta))"
+
+Calibrated = tuple[CalibratedCounter, Guarantee]
 
 _ROUNDS_AT_ONCE = 2**16
 _GOLDEN = (sqrt(5) - 1) / 2
@@ -93,6 +101,30 @@ def survey_tau(sigma_squared: float, threshold_delta: float, horizon: int, items
     return ceil(1 - sqrt(sigma_squared * (levels(horizon) + 1)) * tail)
 
 
+def counters_asked(
+    mechanism: str | None, window: int | None, horizons: Sequence[int], unit: Unit = "event"
+) -> tuple[tuple[str, ...], Sequence[int]]:
+    """The counters that are meant by names with commas between, None for all, and the rounds of each calibration.
+
+    With a `window` its rounds are the only ones.  Raises `Refused`.
+    """
+    names = MECHANISMS if mechanism is None else tuple(name.strip() for name in mechanism.split(","))
+    if window is not None:
+        if mechanism not in (None, WINDOW):
+            raise Refused(
+                f"--window is for the mechanism window: leave --window or --mechanism {mechanism} out"
+            )
+        names, horizons = (WINDOW,), [window]
+    elif WINDOW in names:
+        raise Refused("the mechanism window counts the last rounds: say how many, such as --window 60")
+    for name in names:
+        try:
+            kind_of(name, unit)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+    return names, horizons
+
+
 def calibrate_each(
     epsilon: float,
     delta: float,
@@ -101,22 +133,30 @@ def calibrate_each(
     names: Sequence[str] = MECHANISMS,
     unit: Unit = "event",
     shown: Shown = "kept",
-) -> tuple[list[tuple[CalibratedCounter, Guarantee]], dict[str, str]]:
+) -> tuple[list[Calibrated], dict[str, str]]:
     """The mechanisms that can keep this guarantee, calibrated, and by name why the others refuse it.
 
-    Raises ValueError where all of them do.
+    Raises `Refused` where all of them do.
     """
-    calibrated: list[tuple[CalibratedCounter, Guarantee]] = []
+    calibrated: list[Calibrated] = []
     refused = {}
     for name in names:
         try:
-            found = calibrate(epsilon, delta, horizon, items_per_event, name, unit, shown)
-            calibrated.append(found)
+            calibrated.append(calibrate(epsilon, delta, horizon, items_per_event, name, unit, shown))
         except ValueError as error:
             refused[name] = str(error)
     if not calibrated:
-        raise ValueError(refused[names[0]])
+        raise Refused(refused[names[0]])
     return calibrated, refused
+
+
+def seen_with_each(settings: Settings) -> list[Visibility]:
+    """What each counter that can count as these settings say would let people see, best first."""
+    asked = settings.epsilon, settings.delta, settings.calibrated_rounds, settings.items_per_unit
+    names = (WINDOW,) if settings.window else MECHANISMS
+    calibrated, _ = calibrate_each(*asked, names, settings.unit, settings.shown)
+    found = [visibility(mechanism, guarantee) for mechanism, guarantee in calibrated]
+    return sorted(found, key=lambda each: each.seen_mostly)
 
 
 def over_rounds(

@@ -1,14 +1,12 @@
 """From what is public of a topic to the settings of a stream that reads it, and what they cost."""
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
-from stream_dp.planning.comparison import calibrate_each, visibility
 from stream_dp.planning.topic_survey import TopicSurvey
 
 DAYS = 30
@@ -18,18 +16,6 @@ _TICKS = (1.0, 10.0, 60.0, 600.0, 3_600.0)
 _MOST_EVENTS = 2**20 - 1
 _DAY_SECONDS = 86_400
 _SHORTEST, _LONGEST = 2**10 - 1, 2**24 - 1
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a mechanism lets people see: the standard deviation of its counts, and what a label needs to be shown.
-
-    `seen` is the count that is shown by the last round in 95% of cases, of a label whose events are spread evenly.
-    """
-
-    mechanism: str
-    sd: float
-    seen: int
 
 
 def horizon_for(rounds: int) -> int:
@@ -53,16 +39,6 @@ def rounds_for(topic: TopicSurvey, tick_seconds: float | None) -> dict[str, Any]
     seconds = tick_seconds or next(busy, _TICKS[-1] if topic.a_day else _TICKS[0])
     horizon = horizon_for(int(DAYS * _DAY_SECONDS / seconds))
     return {"rounds": "ticks", "tick_seconds": seconds, "horizon": horizon}
-
-
-def costs(settings: Settings) -> list[Cost]:
-    """What each mechanism would let people see under these settings, the one that shows most first."""
-    guarantee = settings.epsilon, settings.delta, settings.horizon, settings.items_per_unit
-    calibrated, _ = calibrate_each(*guarantee, unit=settings.unit, shown=settings.shown)
-    found = [(mechanism.name, visibility(mechanism, each)) for mechanism, each in calibrated]
-    return sorted(
-        (Cost(name, seen.sd.mean, seen.seen_mostly) for name, seen in found), key=lambda each: each.seen
-    )
 
 
 def as_toml(settings: Settings, names: list[str]) -> str:

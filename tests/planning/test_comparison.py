@@ -9,6 +9,7 @@ from stream_dp.counters import MECHANISMS
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.calibration import calibrate
 from stream_dp.engine.histogram import RunningHistogram
+from stream_dp.errors import Refused
 from stream_dp.planning.comparison import (
     ROUNDS_LOOKED_AT,
     calibrate_each,
@@ -107,7 +108,7 @@ def test_maxima_beyond_the_rounds_looked_at_are_those_of_the_last_rounds() -> No
 
 
 def test_what_is_asked_for_beyond_what_can_be_promised_is_refused() -> None:
-    with pytest.raises(ValueError, match="epsilon"):
+    with pytest.raises(Refused, match="epsilon"):
         calibrate_each(0, 1e-6, 15, 1)
 
 

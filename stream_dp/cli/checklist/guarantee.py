@@ -2,10 +2,9 @@
 
 from stream_dp.cli.checklist.finding import Finding
 from stream_dp.config.settings import Settings
-from stream_dp.counters import MECHANISMS, WINDOW
 from stream_dp.counters.golden import check_golden_noise
 from stream_dp.engine.epoch import Epoch, EpochRefused
-from stream_dp.planning.comparison import calibrate_each, visibility
+from stream_dp.planning.comparison import seen_with_each
 from stream_dp.privacy.keyed_noise import WrongNoise, check_golden_draw
 
 _SEEN = {
@@ -31,10 +30,7 @@ def guarantee(settings: Settings) -> Finding:
         Epoch.open(settings, 1, 0)
     except EpochRefused as error:
         return Finding("guarantee", "failed", str(error))
-    asked = settings.epsilon, settings.delta, settings.calibrated_rounds, settings.items_per_unit
-    names = (WINDOW,) if settings.window else MECHANISMS
-    calibrated, _ = calibrate_each(*asked, names, settings.unit, settings.shown)
-    seen = {mechanism.name: visibility(mechanism, found).seen_mostly for mechanism, found in calibrated}
+    seen = {each.mechanism: each.seen_mostly for each in seen_with_each(settings)}
     own = seen[settings.mechanism]
     better = ", ".join(f"{count:,} with {name}" for name, count in seen.items() if count < own)
     length = (

@@ -4,7 +4,6 @@ A label is tested from its first event in a block on.  Its cells since the block
 the same whenever that is.
 """
 
-from collections.abc import Callable
 from math import ceil
 from time import process_time
 from typing import NamedTuple
@@ -38,8 +37,8 @@ class WindowCosts(NamedTuple):
     unmet: float
 
 
-def measure_window_costs(window: int, progress: Callable[[], None] = lambda: None) -> WindowCosts:
-    """Of windows of so many rounds; `progress` is called five times."""
+def measure_window_costs(window: int) -> WindowCosts:
+    """Of windows of so many rounds."""
     mechanism, guarantee = calibrate(1.0, 1e-6, min(window, LARGEST_MEASURED), 4, "window")
     assert isinstance(mechanism, WindowMechanism)
     in_each_round = min(_IN_EACH_ROUND, ceil(_TESTED / mechanism.window))
@@ -52,7 +51,6 @@ def measure_window_costs(window: int, progress: Callable[[], None] = lambda: Non
         (_ITEMS, 0, _ITEMS),
     ):
         found.append(seconds_per_round(mechanism, guarantee, labels, shown, items))
-        progress()
     bare, with_shown, with_tested, with_items = found
     both = max(0.0, with_items - bare) / (_ITEMS - 1)  # an item, and its label
     of_round = max(0.0, bare - both)
@@ -60,7 +58,6 @@ def measure_window_costs(window: int, progress: Callable[[], None] = lambda: Non
     drawn = max(0.0, with_tested - of_round - in_each_round * both) / others if others else 0.0
     item = max(0.0, both - drawn)
     unmet = _seconds_per_label_not_met()
-    progress()
     return WindowCosts(of_round, max(0.0, with_shown - of_round - item) / _SHOWN, drawn, item, unmet)
 
 

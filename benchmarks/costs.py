@@ -1,0 +1,201 @@
+"""What the work of a stream takes on this machine, in processor seconds: the table in stream_dp/planning/costs.py.
+
+Each cost is told apart by measuring the same work with more and with less of what it is the cost of.
+"""
+
+from dataclasses import asdict, fields
+from time import process_time
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.window_costs import measure_window_costs
+from stream_dp.config.settings import Settings
+from stream_dp.counters.calibration import Guarantee, calibrate
+from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.histogram import RunningHistogram
+from stream_dp.engine.noise_table import Pruning
+from stream_dp.events.record import Record
+from stream_dp.pipeline.frames import SEAL_VERSION, Frame, encode_frame
+from stream_dp.pipeline.partition_frames import (
+    FRAME_VERSION,
+    FramesOfPartitions,
+    PartitionFrame,
+    decode_of_shard,
+    encode,
+)
+from stream_dp.pipeline.sequencer import Sequencer
+from stream_dp.planning.costs import COUNTERS, PRUNING_ROUNDS, Costs, OfCounter
+from stream_dp.planning.release_sizes import CODECS, far_along, sample_releases, stored_bytes
+from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
+from stream_dp.releases.encoder import ReleaseEncoder
+
+_KEY, _NONCE = bytes(KEY_BYTES), bytes(NONCE_BYTES)
+_MEASURED_LABELS = 100_000
+_MEASURED_VISIBLE = 5_000
+_MEASURED_EVENTS = 10_000
+_COMPRESSED_LABELS = 1_000
+_ITEMS = 33
+_APART = 7919  # labels of one round lie so far apart in memory
+_ROUNDS_DRAWN = 8  # as many nodes end in them as in any eight
+_LABELS_OF_A_FRAME, _FRAMES_OF_A_ROUND = 128, 64
+_REPEATS = 7  # the least of so many is taken: whatever else the machine does can only add to it
+
+
+WINDOW_ROUNDS = 60
+
+
+def main(console: Console) -> None:
+    """Print what planning/costs.py holds, as it is here and now."""
+    each = {name: measure_costs(name, "zstd") for name in COUNTERS}
+    own = [field.name for field in fields(OfCounter)]
+    table = Table("mechanism", *own, title="Processor time of each counter, in microseconds")
+    for name, costs in each.items():
+        table.add_row(name, *(f"{getattr(costs, part) * 1e6:.3g}" for part in own))
+    console.print(table)
+    shared = [name for name, value in asdict(each["binary"]).items() if value < 1 and name not in own]
+    table = Table("of all counters", "microseconds")
+    for part in shared:
+        if part != "compress":
+            table.add_row(part, f"{min(getattr(costs, part) for costs in each.values()) * 1e6:.3g}")
+    for codec in CODECS:
+        table.add_row(f"compress, {codec}", f"{_seconds_per_byte(codec) * 1e6:.3g}")
+    console.print(table)
+
+
+def measure_costs(mechanism: str = "binary", compression: str = "zstd") -> Costs:
+    """What the work of a stream with this counter takes here and now; windows are of `WINDOW_ROUNDS`."""
+    if mechanism == "window":
+        of_rounds = measure_window_costs(WINDOW_ROUNDS)._asdict() | {"idle": 0.0}
+    else:
+        of_rounds = _measure_running(mechanism)
+    decode, one_shard, many_shards = (_seconds_per_event(*each) for each in ((1, 100), (1, 1), (33, 1)))
+    return Costs(
+        decode=decode,
+        sequence=max(0.0, one_shard - decode),
+        frame=max(0.0, many_shards - one_shard) / 32,
+        unpack=_seconds_per_label_of_a_frame(),
+        compress=_seconds_per_byte(compression),
+        **of_rounds,
+    )
+
+
+def _measure_running(mechanism: str) -> dict[str, float]:
+    calibrated, guarantee = calibrate(1.0, 1e-6, 2**20 - 1, 4, mechanism)
+    found: list[float] = []
+    for labels, visible, items, brought in (
+        (64, 0, 1, 64),
+        (_MEASURED_VISIBLE, _MEASURED_VISIBLE, 1, 64),
+        (_MEASURED_LABELS, 0, 1, 64),
+        (_MEASURED_LABELS, 0, _ITEMS, _ITEMS * PRUNING_ROUNDS),
+        (_MEASURED_LABELS, 0, _ITEMS, _MEASURED_LABELS),  # more than all rounds have items: each is met once
+    ):
+        found.append(_seconds_per_round(calibrated, guarantee, labels, visible, items, brought))
+    bare, with_visible, with_idle, with_items, with_unmet = found
+    drawn = _seconds_per_label_drawn(calibrated)
+    item = max(0.0, with_items - with_idle) / (_ITEMS - 1)
+    return {
+        "round": max(0.0, bare - item),
+        "visible": max(0.0, with_visible - bare) / _MEASURED_VISIBLE,
+        "idle": max(0.0, with_idle - bare) * PRUNING_ROUNDS / _MEASURED_LABELS,
+        "drawn": drawn,
+        "item": item,
+        "unmet": max(0.0, with_unmet - with_items) / _ITEMS,
+    }
+
+
+def _seconds_per_round(
+    mechanism: CalibratedCounter, guarantee: Guarantee, labels: int, visible: int, items: int, brought: int
+) -> float:
+    """Processor seconds of a round from admitted labels to encoded releases, in blocks after one to warm up.
+
+    The rounds bring so many of the labels, which take turns.
+    """
+    noise = KeyedNoise(_KEY, "plan", _NONCE)
+    names = [f"label {i:010d}" for i in range(labels)]
+    state = far_along(mechanism, noise, names, visible)
+    histogram = RunningHistogram(mechanism, noise, state, Pruning(PRUNING_ROUNDS))
+    encoder = ReleaseEncoder("plan", 1, _NONCE, mechanism, guarantee)
+    taken = []
+    for turn in range(1 + _REPEATS):
+        first, last = turn * PRUNING_ROUNDS * items, (turn + 1) * PRUNING_ROUNDS * items
+        places = np.arange(first, last) % brought * _APART % labels
+        rounds = [
+            [names[place].encode().decode() for place in each]  # a record brings objects of its own
+            for each in places.reshape(PRUNING_ROUNDS, items).tolist()
+        ]
+        started = process_time()
+        for block in histogram.blocks(rounds):
+            encoder.encode(block, range(len(block.sizes)))
+        taken.append(process_time() - started)
+    return min(taken[1:]) / PRUNING_ROUNDS
+
+
+def _seconds_per_label_drawn(mechanism: CalibratedCounter) -> float:
+    """Processor seconds of an idle label in a round that comes alone and is not pruned."""
+    noise = KeyedNoise(_KEY, "plan", _NONCE)
+    names = [f"label {i:010d}" for i in range(_MEASURED_LABELS)]
+    histogram = RunningHistogram(mechanism, noise, far_along(mechanism, noise, names, 0))
+    taken = []
+    for _ in range(1 + _REPEATS):
+        started = process_time()
+        for _ in range(_ROUNDS_DRAWN):
+            list(histogram.blocks([[names[0]]]))
+        taken.append(process_time() - started)
+    return min(taken[1:]) / (_ROUNDS_DRAWN * _MEASURED_LABELS)
+
+
+def _seconds_per_event(shards: int, events_per_round: int) -> float:
+    """Processor seconds of an event in the sequencer, from its record to its frames' bytes."""
+    rounds = "per-event" if events_per_round == 1 else f"every-{events_per_round}"
+    epoch = Epoch.open(Settings(stream="plan", rounds=rounds), 1, 0)
+    records = [
+        Record(i, 1, None, b'{"items":["label %010d","label %010d","label %010d"]}' % (i, i + 7, i * i))
+        for i in range(_MEASURED_EVENTS)
+    ]
+    taken = []
+    for _ in range(_REPEATS):
+        sequencer = Sequencer(epoch, _KEY, "plan.events", shards)
+        started = process_time()
+        for start in range(0, len(records), 500):
+            for frame in sequencer.process(records[start : start + 500]).frames:
+                encode_frame(frame)
+        taken.append(process_time() - started)
+    return min(taken) / len(records)
+
+
+def _seconds_per_byte(compression: str) -> float:
+    """Processor seconds of packing a byte of releases for the broker."""
+    values = sample_releases(_COMPRESSED_LABELS, 16)
+    taken = []
+    for _ in range(_REPEATS):
+        started = process_time()
+        stored_bytes(values, compression, len(values))
+        taken.append(process_time() - started)
+    return min(taken) / sum(map(len, values))
+
+
+def _seconds_per_label_of_a_frame() -> float:
+    """Processor seconds of reading a label out of a frame of a partition, and joining it with those of the others."""
+    noise, before, partitions = KeyedNoise(_KEY, "plan", _NONCE), bytes(32), range(_FRAMES_OF_A_ROUND)
+    values = []
+    for number in partitions:
+        labels = [f"label {number:05d} {i:04d}" for i in range(_LABELS_OF_A_FRAME)]
+        counts = [1] * len(labels)
+        frame = PartitionFrame(FRAME_VERSION, 1, _NONCE, 0, 1, number, 1, 1, 1, before, labels, counts)
+        values.append(encode(frame))
+    head = noise.join_history(before, 1, [(number, before) for number in partitions])
+    seal = Frame(SEAL_VERSION, 1, _NONCE, 0, 1, 1, 1, 1, before, head, bytes(8), [], [], [])
+    taken = []
+    for _ in range(_REPEATS):
+        waiting = FramesOfPartitions(noise, 1)
+        started = process_time()
+        for offset, value in enumerate(values):
+            read = decode_of_shard(value)
+            assert isinstance(read, PartitionFrame)
+            waiting.add(offset, read)
+        waiting.joined(seal).admitted()
+        taken.append(process_time() - started)
+    return min(taken) / (_LABELS_OF_A_FRAME * _FRAMES_OF_A_ROUND)
