@@ -121,6 +121,11 @@ COMMANDS = {
         "Recompute all releases of an epoch from its noise key and the events topic, and compare them.",
         "worker",
     ),
+    "statement": Entry(
+        "statement:statement",
+        "Write for a privacy officer what a stream guarantees and what not, and what is spent and left.",
+        "worker",
+    ),
     "rebuild": Entry(
         "verify:rebuild",
         "Restore a stream's lost state in Redis from its noise key and its topics.  Nothing is released.",
@@ -182,7 +187,7 @@ PANELS = {
     "See what it shows": ("tail", "dashboard"),
     "Ask once": ("top-k", "set-union", "histogram", "label-votes", "advise", "jobs"),
     "Budget and key": ("budget", "source", "key"),
-    "Check and restore": ("verify", "rebuild", "republish", "audit"),
+    "Check and restore": ("verify", "statement", "rebuild", "republish", "audit"),
 }
 """The commands under the headings of `stream-dp --help`."""
 
