@@ -20,7 +20,7 @@ from stream_dp.config.times import iso_timestamp
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.journaled_ledger import look
 from stream_dp.kafka import log
-from stream_dp.privacy.wording import for_viewers, odds
+from stream_dp.privacy.wording import counted, for_viewers, odds
 
 
 class Form(StrEnum):
@@ -98,7 +98,7 @@ def statement_of(settings: Settings) -> Statement:
         odds=odds(guarantee.epsilon),
         protected=f"{guarantee.sentence} {for_viewers(guarantee.unit, guarantee.epsilon, guarantee.delta)}",
         not_protected=list(NOT_PROTECTED[guarantee.unit]),
-        counted=_counted(epoch.mechanism.items_per_event, guarantee.unit),
+        counted=counted(guarantee.unit, epoch.mechanism.items_per_event),
         mechanism=epoch.mechanism.name,
         rounds=epoch.privacy["rounds"],
         horizon=epoch.last_round,
@@ -115,11 +115,6 @@ def statement_of(settings: Settings) -> Statement:
         key_check=opened.key_check,
         known_labels=epoch.known,
     )
-
-
-def _counted(items: int, unit: str) -> str:
-    whose = {"event": "an event", "user": "a user", "user-day": "a user's day"}[unit]
-    return f"Of {whose}, at most {items:,} item{'' if items == 1 else 's'} count{'s' if items == 1 else ''}."
 
 
 def _charged(charge: dict[str, Any]) -> Charged:

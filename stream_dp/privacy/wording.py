@@ -119,6 +119,17 @@ def unit_in_words(unit: str, items: int | None = None) -> str:
     return f"one {_PROTECTED[unit]}{most}{of_users}"
 
 
+def counted(unit: str, items: int) -> str:
+    """What a count is of: no interval shows what the cap leaves out.
+
+    >>> counted("event", 16)
+    'Counts the first 16 items of each event; what comes after is left out.'
+    """
+    whose = {"event": "each event", "user": "each user", "user-day": "each user's day"}[unit]
+    first = "item" if items == 1 else f"{items:,} items"
+    return f"Counts the first {first} of {whose}; what comes after is left out."
+
+
 _PROTECTED = {
     "event": "event",
     "user": "user, with all of their events",

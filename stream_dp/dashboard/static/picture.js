@@ -1,6 +1,7 @@
 /* The chart as a picture to be saved. */
 
 import { color, drawn } from "./chart.js";
+import { counted } from "./counted.js";
 import { style } from "./dom.js";
 import { whole } from "./format.js";
 import { view } from "./state.js";
@@ -22,7 +23,7 @@ export function picture() {
     left += ctx.measureText(label).width + 16 * ratio;
   }
   ctx.fillStyle = style("--quiet");
-  const about = `${view.shown.release.stream} · round ${whole(view.shown.release.round)}`;
+  const { release } = view.shown, about = `${release.stream} · round ${whole(release.round)} · ${counted(release)}`;
   ctx.fillText(about, Math.max(left, made.width - ctx.measureText(about).width - 12 * ratio), 22 * ratio);
   return made;
 }

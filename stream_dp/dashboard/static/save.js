@@ -1,6 +1,7 @@
 /* What is on show as a file: a table as CSV or JSON, the chart as a picture, and the link that shows it again. */
 
 import { say } from "./announcer.js";
+import { counted } from "./counted.js";
 import { $ } from "./dom.js";
 import { picture } from "./picture.js";
 import { ranked, view } from "./state.js";
@@ -36,7 +37,7 @@ export function content() {
     ...(totals && !view.window ? { total: totals[place], since: since[place] } : {}),
   }));
   const { stream, epoch, round, ts, sd, tau, epsilon, delta } = release;
-  return { stream, epoch, round, ts, ...about, sd: view.window ? ranked().sd : sd, tau, epsilon, delta, guarantee, rows };
+  return { stream, epoch, round, ts, ...about, sd: view.window ? ranked().sd : sd, tau, epsilon, delta, guarantee, counted: counted(release), rows };
 }
 
 /* Which rounds a release counts, if not all. */
@@ -45,8 +46,8 @@ function ofRelease({ window, round }) {
 }
 
 export function csv() {
-  const { rows } = content(), names = Object.keys(rows[0] || { rank: 0, label: 0, count: 0, low: 0, high: 0 });
-  return [names, ...rows.map((row) => names.map((name) => row[name]))].map((line) => line.map(quoted).join(",") + "\r\n").join("");
+  const { rows, counted: what } = content(), names = Object.keys(rows[0] || { rank: 0, label: 0, count: 0, low: 0, high: 0 });
+  return [[...names, "counted"], ...rows.map((row) => [...names.map((name) => row[name]), what])].map((line) => line.map(quoted).join(",") + "\r\n").join("");
 }
 
 function quoted(value) {

@@ -10,6 +10,7 @@ import msgspec
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
+from stream_dp.privacy.wording import counted
 from tests.dashboard.page import rows, text, wait_for, wait_for_round, wait_for_text
 from tests.dashboard.running import Running
 from tests.example_releases import release
@@ -106,13 +107,16 @@ def test_it_is_saved_as_csv_and_json_and_the_chart_as_a_picture(
         wait_for(browser, file.exists)
     with saved.with_name(f"{saved.name}.csv").open(newline="") as lines:
         table = list(csv.reader(lines))
+    what = counted("event", 3)
+    assert text(browser, "counted") == what
     assert table == [
-        ["rank", "label", "count", "low", "high"],
-        ["1", '\'=HYPERLINK("x")', "900", "868", "932"],
-        ["2", 'a "quoted", label', "800", "768", "832"],
-        ["3", "plain", "700", "668", "732"],
+        ["rank", "label", "count", "low", "high", "counted"],
+        ["1", '\'=HYPERLINK("x")', "900", "868", "932", what],
+        ["2", 'a "quoted", label', "800", "768", "832", what],
+        ["3", "plain", "700", "668", "732", what],
     ]
     found = json.loads(saved.with_name(f"{saved.name}.json").read_text())
     assert (found["round"], found["epsilon"], found["rows"][0]["label"]) == (64, 2, '=HYPERLINK("x")')
+    assert found["counted"] == what
     assert "labels_seen" not in msgspec.json.encode(found).decode()
     assert saved.with_name(f"{saved.name}.png").read_bytes().startswith(b"\x89PNG")
