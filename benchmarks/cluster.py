@@ -65,7 +65,7 @@ def main(console: Console) -> None:
     names = [f"label {number:010d}" for number in range(KNOWN)]
     owners = shards_of(noise.label_ids(name.encode() for name in names), SHARDS).tolist()
     state = far_along(epoch.mechanism, noise, [], 0)
-    before = Barrier("cluster", 0, state.round, 0, named(starts), first.digest)
+    before = Barrier("cluster", 0, state.round, 0, 0, named(starts), {}, first.digest)
     rounds = _Rounds(epoch, state, before)
     frames: list[list[list[bytes]]] = []
     members, worker = [], []

@@ -69,7 +69,10 @@ def admitted(hours: Hours, items_per_user: int = 1, restarts: bool = False) -> l
 
 
 def _log(of: Epoch, hours: Hours) -> list[list[LogEntry]]:
-    """The entries of each hour; before the first, a barrier at midnight."""
+    """The entries of each hour; before the first, a barrier at midnight.
+
+    The hour before midnight ends a second earlier, and nothing comes in that second, which is counted nowhere.
+    """
     assert of.after_barrier is not None
     chain, offset = BarrierChain(_KEY, "audit", of.after_barrier), 0
     found: list[list[LogEntry]] = []
@@ -78,9 +81,11 @@ def _log(of: Epoch, hours: Hours) -> list[list[LogEntry]]:
         records = [Record(place, 0, None, value) for place, value in enumerate(values, offset)]
         offset += len(records)
         due = (DAY * 365 + number) * _HOUR_MILLISECONDS
-        barrier = chain.take(number, chain.encode(due, {PARTITION: offset}))
-        assert barrier is not None
-        found.append([*records, barrier])
+        dues = (due,) if number % DAY else (due - 1_000, due)
+        barriers = [
+            chain.take(chain.last.next_offset, chain.encode(each, {PARTITION: offset})) for each in dues
+        ]
+        found.append([*records, *filter(None, barriers)])
     return found
 
 

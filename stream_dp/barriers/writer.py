@@ -16,6 +16,7 @@ from kafka.errors import InvalidTimestampError, KafkaError, TopicAuthorizationFa
 from kafka.protocol.consumer import IsolationLevel
 
 from stream_dp.barriers.topic import barrier_before_last_epoch, check_ends, other_barriers, read_barriers
+from stream_dp.config.days import Days, days_of
 from stream_dp.config.settings import Settings
 from stream_dp.events.barrier_chain import Barrier, BarrierChain, named
 from stream_dp.kafka import log, roles
@@ -30,17 +31,21 @@ _ANSWER_SECONDS = 10
 _LONGEST_SLEEP_SECONDS = 60.0
 _AGAIN_SECONDS = 1.0
 _RECORDS_BACK = 1_000
+_BEFORE_MIDNIGHT, _STEP = 1_000, 500  # milliseconds
 
 
 class Moments:
     """When barriers are due: at the multiples of `seconds` since 1970.  `clock` gives seconds since 1970.
 
-    Moments that were missed are made up for by the next one.
+    Moments that were missed are made up for by the next one.  With `days`, barriers are also due a second before each
+    of them begins and as it begins: the round over midnight is counted nowhere, so it should be short.
     """
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, seconds: float, clock: Callable[[], float] = time.time, days: Days | None = None
+    ) -> None:
         self._interval = max(1, round(seconds * 1000))
-        self._clock = clock
+        self._clock, self._days = clock, days
         self._over = self._moment()
 
     def due(self, last: int) -> int | None:
@@ -62,12 +67,27 @@ class Moments:
         return due / 1000 - self._clock()
 
     def seconds_left(self) -> float:
-        """Until the next multiple, or to look at the clock again."""
-        left = self._interval - int(self._clock() * 1000) % self._interval
+        """Until the next moment, or to look at the clock again."""
+        now = self.now()
+        left = self._interval - now % self._interval
+        if self._days is not None:
+            midnight = self._days.begins(self._days.at(now) + 1)
+            nearly = midnight - _BEFORE_MIDNIGHT
+            left = min(left, (nearly if now < nearly else midnight) - now)
         return min(left / 1000, _LONGEST_SLEEP_SECONDS)
 
+    def now(self) -> int:
+        """What the clock says, in milliseconds."""
+        return int(self._clock() * 1000)
+
     def _moment(self) -> int:
-        return int(self._clock() * 1000) // self._interval * self._interval
+        """The last moment that has come."""
+        now = self.now()
+        regular = now // self._interval * self._interval
+        if self._days is None:
+            return regular
+        midnight = self._days.begins(self._days.at(now + _BEFORE_MIDNIGHT))
+        return max(regular, midnight if midnight <= now else midnight - _BEFORE_MIDNIGHT)
 
 
 class BarrierWriter:
@@ -76,14 +96,15 @@ class BarrierWriter:
     def __init__(self, settings: Settings, key: bytes, clock: Callable[[], float] = time.time) -> None:
         """`clock` gives seconds since 1970."""
         self._settings, self._key = settings, key
-        self._moments = Moments(settings.tick_seconds, clock)
+        days = days_of(settings.time_zone) if settings.unit == "user-day" else None
+        self._moments = Moments(settings.tick_seconds, clock, days)
         self._counts_on = False  # because the last barrier was due in a time that has not come
 
     def run(self, stopping: Event) -> None:
         """Write until `stopping`.  An outage of Kafka is waited out; raises `LogRefused` or `RightMissing`."""
         while not stopping.is_set():
             try:
-                with _Connection(self._settings, self._key) as connection:
+                with _Connection(self._settings, self._key, self._moments.now) as connection:
                     self._write(connection, stopping)
             except (KafkaError, OSError) as outage:
                 needed = roles.barriers_writer(self._settings)
@@ -122,11 +143,20 @@ class BarrierWriter:
             ) from None
 
 
+def rounded_up(answered: int, due: int) -> int:
+    """When the answer had come, in whole steps after `due`: how fast a broker is may depend on what events hold.
+
+    >>> rounded_up(10_003, 10_000), rounded_up(10_501, 10_000)
+    (10500, 11000)
+    """
+    return due + _STEP * max(1, -((due - answered) // _STEP))
+
+
 class _Connection:
     """One connection to Kafka: it knows the chain as far as it was when it wrote last."""
 
-    def __init__(self, settings: Settings, key: bytes) -> None:
-        self._settings, self._key = settings, key
+    def __init__(self, settings: Settings, key: bytes, now: Callable[[], int]) -> None:
+        self._settings, self._key, self._now = settings, key, now
         self._epochs = TopicPartition(settings.epochs, 0)
         self._admin = admin_client(settings.kafka_address)
         try:
@@ -156,7 +186,10 @@ class _Connection:
         events, unled = self._partitions()
         asked = dict.fromkeys((*events, self._epochs), OffsetSpec.LATEST)
         told = self._admin.list_partition_offsets(asked, IsolationLevel.READ_COMMITTED)
-        self._follow_epochs(told[self._epochs].offset)
+        answered = rounded_up(self._now(), due)
+        if self._follow_epochs(told[self._epochs].offset):
+            self.write(due)  # a barrier that was just read may be younger than this answer
+            return
         if self._chain is None or due <= self._chain.last.due:
             return
         last = self._chain.last.ends
@@ -164,7 +197,7 @@ class _Connection:
         ends |= {number: at(last, number) for number in unled}
         vector = [ends[number] for number in sorted(ends)]
         check_ends(self._settings, vector, last)
-        value = self._chain.encode(due, named(vector))
+        value = self._chain.encode(due, named(vector), answered, unled)
         sent = self._producer.send(self._settings.barriers, value, timestamp_ms=due, partition=0)
         self._read_up_to(sent.get(timeout=_ANSWER_SECONDS).offset, value)
 
@@ -181,10 +214,10 @@ class _Connection:
         every = range(len(told["partitions"]))
         return [TopicPartition(topic, number) for number in every if number not in unled], unled
 
-    def _follow_epochs(self, end: int) -> None:
-        """Find the chain of the last epoch where another one may have been opened."""
+    def _follow_epochs(self, end: int) -> bool:
+        """Find the chain of the last epoch if another one may have been opened; returns whether it was looked for."""
         if end == self._journal_end:
-            return
+            return False
         start = barrier_before_last_epoch(self._settings, end)
         self._journal_end = end
         if start is None:
@@ -193,6 +226,7 @@ class _Connection:
             self._chain = BarrierChain(
                 self._key, self._settings.stream, last_of(self._settings, self._key, start)
             )
+        return True
 
     def _read_up_to(self, stored: int, value: bytes) -> None:
         """Follow the chain to the record at the offset `stored`, this process's own: mostly it is the next one."""

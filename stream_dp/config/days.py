@@ -1,7 +1,7 @@
 """Days of a time zone, for the privacy unit that is one user on one day.
 
 A day is a number: how many days its date is after 1970-01-01.  It begins with the first moment that its date is shown
-and lasts until the next one begins, so a day has 23 or 25 hours where clocks change, and no moment is in two.
+and lasts until the next one begins, so no moment is in two.  A day on which clocks change has 22 to 26 hours.
 """
 
 from dataclasses import dataclass, field

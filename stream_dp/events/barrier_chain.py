@@ -1,8 +1,8 @@
 """The records of `<stream>.barriers`, and which of them count.
 
-A barrier says how many events there were when it was due.  It closes a round: the events before its offsets that no
-earlier barrier closed.  Each one names its predecessor and carries a keyed tag, so the topic alone decides which ones
-count, whoever else writes there: two writers can never split a stream.
+A barrier says how many events there were after it was due and before its answer came.  It closes a round: the events
+before its offsets that no earlier barrier closed.  Each one names its predecessor and carries a keyed tag, so the topic
+alone decides which ones count, whoever else writes there: two writers can never split a stream.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,14 +26,18 @@ _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class BarrierRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Barrier `n` of its chain, `due` in milliseconds since 1970; the events before `offsets` had come by then.
+    """Barrier `n` of its chain: the broker gave `offsets`, by partition, between `due` and `answered`.
 
-    `offsets` are by partition.  `previous` is the digest of barrier n - 1, `tag` a keyed digest of all the rest.
+    Both are milliseconds since 1970.  Nobody led the partitions in `repeated`: their offsets are those of an earlier
+    barrier, the one that was due then, or 0 if no barrier had one.  `previous` is the digest of barrier n - 1, `tag` a
+    keyed digest of all the rest.
     """
 
     n: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
     due: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+    answered: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
     offsets: dict[_Partition, _Offset]
+    repeated: dict[_Partition, _Offset]
     previous: _Digest
     tag: _Digest
     v: Literal[1] = 1
@@ -42,16 +46,24 @@ class BarrierRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Barrier(msgspec.Struct, frozen=True):
     """A barrier that counts, number `number` of the chain `chain`; number 0 stands for the beginning of the chain.
 
-    The next one is at or after the offset `next_offset` of the barriers topic.  `due` and `offsets` are those of its
-    record, and `digest` tells it from all others.
+    The next one is at or after the offset `next_offset` of the barriers topic.  `due`, `answered`, `offsets` and
+    `repeated` are those of its record, and `digest` tells it from all others.
     """
 
     chain: str
     next_offset: int
     number: int
     due: int
+    answered: int
     offsets: dict[str, int]
+    repeated: dict[str, int]
     digest: str
+
+    @classmethod
+    def of(cls, chain: str, offset: int, record: BarrierRecord) -> "Barrier":
+        """The barrier that `record`, at this offset of the topic, is in its chain."""
+        said = record.n, record.due, record.answered, record.offsets, record.repeated
+        return cls(chain, offset + 1, *said, _digest(record))
 
     @property
     def end(self) -> int:
@@ -67,10 +79,16 @@ class Barrier(msgspec.Struct, frozen=True):
         """The end of this round in one partition: 0 where that came later."""
         return self.offsets.get(str(partition), 0)
 
+    def asked_since(self, partition: str) -> int:
+        """When this end of a partition was due: what follows it came later.  0 if the partition has no end yet."""
+        if partition not in self.offsets:
+            return 0
+        return self.repeated.get(partition, self.due)
+
 
 def beginning(chain: str, next_offset: int, *starts: int) -> Barrier:
     """Where a chain begins: at `next_offset` of the barriers topic, when partitions are counted from `starts` on."""
-    return Barrier(chain, next_offset, 0, 0, named(starts), _NO_BARRIER)
+    return Barrier(chain, next_offset, 0, 0, 0, named(starts), {}, _NO_BARRIER)
 
 
 def ends_of(offsets: Mapping[str, int]) -> Vector:
@@ -102,8 +120,8 @@ def is_at(barrier: Barrier, offset: int, value: bytes | None) -> bool:
 
 def bears(barrier: Barrier, previous: Barrier, tag: str) -> bool:
     """Whether the record of `barrier`, which follows `previous`, bears this tag."""
-    record = BarrierRecord(barrier.number, barrier.due, barrier.offsets, previous.digest, tag)
-    return _digest(record) == barrier.digest
+    said = barrier.number, barrier.due, barrier.answered, barrier.offsets, barrier.repeated
+    return _digest(BarrierRecord(*said, previous.digest, tag)) == barrier.digest
 
 
 class BarrierChain:
@@ -114,26 +132,31 @@ class BarrierChain:
         self.last = last
         self._key = blake2b(f"{last.chain} {stream}".encode(), key=key).digest()
 
-    def encode(self, due: int, offsets: dict[str, int]) -> bytes:
-        """The value of the record that would be the next barrier."""
-        number, previous = self.last.number + 1, self.last.digest
-        tag = self._tag(number, due, offsets, previous)
-        return _encoded(BarrierRecord(number, due, offsets, previous, tag))
+    def encode(
+        self, due: int, offsets: dict[str, int], answered: int = 0, unled: Iterable[int] = ()
+    ) -> bytes:
+        """The value of the record that would be the next barrier.
+
+        `answered`: when the broker's answer came, unless that was at once.  `unled`: partitions that nobody led, whose
+        offsets are those of the last barrier.
+        """
+        repeated = {str(number): self.last.asked_since(str(number)) for number in unled}
+        said = self.last.number + 1, due, max(due, answered), offsets, repeated, self.last.digest
+        return _encoded(BarrierRecord(*said, self._tag(*said)))
 
     def take(self, offset: int, value: bytes | None) -> Barrier | None:
         """The next record of the barriers topic: returns it as `last` if it counts, None where it is passed over."""
         found = decode_barrier(value)
         if found is None or offset < self.last.next_offset or not self._follows(found):
             return None
-        offsets = found.offsets
-        self.last = Barrier(self.last.chain, offset + 1, found.n, found.due, offsets, _digest(found))
+        self.last = Barrier.of(self.last.chain, offset, found)
         return self.last
 
     def _follows(self, found: BarrierRecord) -> bool:
         last = self.last
         return (
             (found.n, found.previous) == (last.number + 1, last.digest)
-            and found.due > last.due
+            and last.due < found.due <= found.answered
             and all(found.offsets.get(partition, -1) >= end for partition, end in last.offsets.items())
             and self.is_tagged(found)
         )
@@ -150,8 +173,8 @@ class BarrierChain:
             if record is None or not number <= record.n <= number + 1 or not self.is_tagged(record):
                 continue
             if record.n == number:
-                digest, place = _digest(record), (self.last.chain, offset + 1, record.n, record.due)
-                found.setdefault(digest, Barrier(*place, record.offsets, digest))
+                barrier = Barrier.of(self.last.chain, offset, record)
+                found.setdefault(barrier.digest, barrier)
             elif record.previous in found:
                 return found[record.previous]
         return None
@@ -170,17 +193,18 @@ class BarrierChain:
         counted = [(found.n, -offset, found) for offset, found in tagged if _digest(found) in named]
         if not counted:
             return None
-        number, before, found = max(counted, key=lambda each: each[:2])
-        return Barrier(self.last.chain, 1 - before, number, found.due, found.offsets, _digest(found))
+        _, before, found = max(counted, key=lambda each: each[:2])
+        return Barrier.of(self.last.chain, -before, found)
 
     def is_tagged(self, found: BarrierRecord) -> bool:
         """Whether a writer of this chain wrote it."""
-        tag = self._tag(found.n, found.due, found.offsets, found.previous)
+        tag = self._tag(found.n, found.due, found.answered, found.offsets, found.repeated, found.previous)
         return compare_digest(found.tag.encode(), tag.encode())
 
-    def _tag(self, number: int, due: int, offsets: dict[str, int], previous: str) -> str:
-        said = msgspec.json.encode((number, due, offsets, previous), order="deterministic")
-        return blake2b(said, key=self._key, digest_size=_DIGEST_BYTES).hexdigest()
+    def _tag(self, *said: int | str | dict[str, int]) -> str:
+        """The tag of a record that says this in front of it."""
+        encoded = msgspec.json.encode(said, order="deterministic")
+        return blake2b(encoded, key=self._key, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def _digest(record: BarrierRecord) -> str:

@@ -17,7 +17,7 @@ from stream_dp.pipeline.counted_days import CountedDays
 class Admission:
     """Decides what is admitted of the records of `topic`, round by round, in order.
 
-    `barrier` is the one that closed the last round, and `pairs` what the bound remembered then.  Where records are read
+    `days` are those that follow the last round, and `pairs` what the bound remembered then.  Where records are read
     by schemas that they name, `schemas` must know those before any such record comes.
     """
 
@@ -26,7 +26,7 @@ class Admission:
         epoch: Epoch,
         key: bytes,
         topic: str,
-        barrier: Barrier | None,
+        days: CountedDays,
         pairs: bytes | bytearray,
         schemas: SchemaBook | None,
     ) -> None:
@@ -37,7 +37,7 @@ class Admission:
             self._decode = epoch.user_partitions.checked(self._decode)
         self._topic = topic
         self._check_value, self._check_values = epoch.check_value, epoch.check_values
-        self._days = CountedDays(epoch, barrier)
+        self._days = days
 
     @property
     def pairs(self) -> bytearray:
@@ -49,22 +49,24 @@ class Admission:
         """Whether every round is counted."""
         return self._days.count_all
 
-    def counts(self, closed: int) -> bool:
-        """Whether the next round is counted, which is closed at `closed`, in milliseconds since 1970.
+    def counts(self, barrier: Barrier | None) -> bool:
+        """Whether the next round is counted, which `barrier` closes if barriers close rounds.
 
         With the first one of a day every user may bring as much again.
         """
         day = self._days.day
-        counts = self._days.counts(closed)
+        counts = self._days.counts(barrier)
         if self._days.day != day:
             self._bound.forget()
         return counts
 
     def admitted(self, records: Sequence[Record], letters: list[DeadLetter]) -> list[str]:
-        """What is counted of records that follow each other: labels, one as often as events held it.
+        """What is counted of records of one partition that follow each other: labels, one as often as events held it.
 
         Dead letters of bad records, which count as events without items, are added to `letters`.
         """
+        if records and not self._days.counts_part(records[0].partition):
+            return []
         if isinstance(records, Records):
             self._check_values(records)
             try:

@@ -105,7 +105,7 @@ class Coordinator:
         self.intake = JointIntake(position or Position.at_start_of(epoch))
         self.round = state.round if state else 0
         self._first = epoch.after_barrier.number if epoch.after_barrier is not None else 0
-        self._days = CountedDays(epoch, self.position.barrier)
+        self._days = CountedDays(epoch, self.position.barrier, self.position.closed)
         self._history = state.history if state else EMPTY_HISTORY
         self._shards, self._noise = shards, epoch.noise(key)
         self._digester = LogDigester(key, epoch.reads_headers)
@@ -180,7 +180,7 @@ class Coordinator:
         self.intake.position = replace(
             position, next_offset=first, further=tuple(further), log=log, barrier=barrier
         )
-        if self._days.counts(barrier.due):
+        if self._days.counts(barrier):
             self._count(barrier, heads)
         self.heads_offset = min(record.offset for record in records)
         return sum(head.records for head in heads)

@@ -19,6 +19,7 @@ from stream_dp.events.records import Records
 from stream_dp.events.rounds import Round, RoundCutter, events_of
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.pipeline.admission import Admission
+from stream_dp.pipeline.counted_days import CountedDays
 from stream_dp.privacy.vector import Vector
 
 
@@ -89,7 +90,8 @@ class Intake:
         schemas: SchemaBook | None = None,
     ) -> None:
         self.position = position or Position.at_start_of(epoch)
-        self._admission = Admission(epoch, key, topic, self.position.barrier, pairs, schemas)
+        days = CountedDays(epoch, self.position.barrier, self.position.closed)
+        self._admission = Admission(epoch, key, topic, days, pairs, schemas)
         self._cutter = RoundCutter(
             events_of(epoch.privacy["rounds"]),
             self.position.next_offset,
@@ -163,7 +165,7 @@ class Intake:
     def _take_single(self, rounds: Sequence[Round], log: LogDigest, closed: ClosedRounds) -> LogDigest:
         """Rounds of a log with one partition; returns the commitment to them."""
         for each in rounds:
-            if not self._admission.counts(each.closed):
+            if not self._admission.counts(each.barrier):
                 continue
             runs = (self._admission.admitted(run, closed.dead_letters) for run in each.runs)
             closed.admitted.append([*chain.from_iterable(runs)])
@@ -182,7 +184,7 @@ class Intake:
                 (number, Records.joined(mine) if mine else ()) for number, mine in sorted(runs.items())
             ]
             log = self._digester.extend_round(log, records)
-            if not self._admission.counts(each.closed):
+            if not self._admission.counts(each.barrier):
                 continue
             letters = closed.dead_letters
             parts = [(number, self._admission.admitted(mine, letters)) for number, mine in records]

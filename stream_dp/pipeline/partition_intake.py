@@ -22,6 +22,7 @@ from stream_dp.events.records import Records
 from stream_dp.events.rounds import fresh_from
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.pipeline.admission import Admission
+from stream_dp.pipeline.counted_days import CountedDays
 from stream_dp.pipeline.intake import Position
 from stream_dp.pipeline.partition_frames import (
     HEAD_VERSION,
@@ -123,7 +124,8 @@ class PartitionIntake:
         self._begun, self._closed = begun.offsets, begun.closed
         last = begun.log.lasts[number] if number < len(begun.log.lasts) else b""
         self._log = replace(begun.log, last=last, further=())  # of this partition alone
-        self._admission = Admission(epoch, key, topic, begun.barrier, pairs, schemas)
+        days = CountedDays(epoch, begun.barrier, begun.closed)
+        self._admission = Admission(epoch, key, topic, days, pairs, schemas)
         self._digester = LogDigester(key, epoch.reads_headers)
         self._first = epoch.after_barrier.number
         self._chain = PartitionChain(epoch, key, number, shards, state)
@@ -176,7 +178,7 @@ class PartitionIntake:
         self._log = self._digester.extend_joint(self._log.begun_anew, in_log)
         joined = self.number < len(barrier.offsets)
         frames, letters = list[PartitionFrame](), list[DeadLetter]()
-        if self._admission.counts(barrier.due):
+        if self._admission.counts(barrier):
             self._closed = barrier.due
             if joined:
                 frames = self._chain.extend(Counter(self._admission.admitted(columns, letters)))

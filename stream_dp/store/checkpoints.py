@@ -416,4 +416,4 @@ class CheckpointStore:
 
 def _day(counted: Meta | Checkpoint) -> int:
     """The day whose pairs it has."""
-    return counted.epoch.day_of(counted.position.reached)
+    return counted.epoch.day_of(counted.position.closed)

@@ -3,6 +3,7 @@
 import pytest
 
 from stream_dp.barriers.writer import Moments
+from stream_dp.config.days import days_of
 
 
 class Clock:
@@ -70,3 +71,20 @@ def test_long_intervals_are_slept_through_in_stretches() -> None:
     moments = Moments(1e10, Clock(1_000.0))
     assert moments.seconds_left() == 60.0
     assert moments.due(0) is None
+
+
+def test_where_days_count_barriers_are_due_around_each_midnight_too() -> None:
+    """Berlin's clocks go back on 2026-10-25: that day has 25 hours, and no tick of seven hours ends with it."""
+    berlin = days_of("Europe/Berlin")
+    midnight = berlin.begins(berlin.at(1_792_929_600_000) + 1)
+    clock = Clock(midnight / 1000 - 90)
+    moments, last, found = Moments(7 * 3_600, clock, berlin), 0, []
+    while clock.now < midnight / 1000 + 7 * 3_600:
+        clock.now += moments.seconds_left()
+        if (due := moments.due(last)) is not None:
+            found.append(due - midnight)
+            last = due
+    assert found[:2] == [-1_000, 0]
+    assert len(found) == 3
+    clock.now = midnight / 1000 + 24 * 3_600 - 0.5
+    assert moments.due(last) == midnight + 24 * 3_600_000 - 1_000

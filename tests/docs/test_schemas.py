@@ -160,6 +160,8 @@ INVALID_BARRIERS = [
     {**BARRIER, "n": 2**63},
     {**BARRIER, "n": "17"},
     {**BARRIER, "due": 0},
+    {**BARRIER, "answered": 0},
+    {**BARRIER, "repeated": {"0": -1}},
     {**BARRIER, "offsets": {"0": -1}},
     {**BARRIER, "offsets": {"00": 1}},
     {**BARRIER, "offsets": {"a": 1}},

@@ -35,7 +35,8 @@ def tagged(record: bytes, **fields: Any) -> bytes:
     """The record with other fields, and the tag that a writer with the key would give it."""
     found = decode_barrier(changed(record, **fields))
     assert found is not None
-    return changed(record, **fields, tag=chain()._tag(found.n, found.due, found.offsets, found.previous))
+    tag = chain()._tag(found.n, found.due, found.answered, found.offsets, found.repeated, found.previous)
+    return changed(record, **fields, tag=tag)
 
 
 def test_barriers_count_one_after_the_other() -> None:
@@ -64,7 +65,10 @@ NOT_NEXT = {
     "another partition alone": tagged(TWO, offsets={"1": 9}),
     "a forged tag": changed(TWO, tag="0" * 32),
     "a changed offset": changed(TWO, offsets={PARTITION: 6}),
-    "a changed due": changed(TWO, due=2_001),
+    "a changed due": changed(TWO, due=1_999),
+    "a changed answer": changed(TWO, answered=2_001),
+    "a changed repetition": changed(TWO, repeated={PARTITION: 1_000}),
+    "answered before it was due": tagged(TWO, answered=1_999),
     "another key": values(3, 5, key=bytes(32))[1],
     "the last one again": ONE,
     "a number too high": tagged(TWO, n=3),
@@ -169,7 +173,7 @@ def test_the_end_of_the_topic_tells_where_the_chain_is() -> None:
     latest = chain().latest_named(records[-5:])
     assert latest == barriers(*range(20))[-2]
     assert chain().latest_named(records[-3:]) == barriers(1, 2)[0].__class__(
-        CHAIN, 22, 1, 1_000, {PARTITION: 1}, latest_digest()
+        CHAIN, 22, 1, 1_000, 1_000, {PARTITION: 1}, {}, latest_digest()
     )
     assert chain(bytes(32)).latest_named(records) is None
 
@@ -190,10 +194,23 @@ def test_no_bytes_raise_anything(value: bytes | None) -> None:
     st.dictionaries(st.integers(0, 999).map(str), st.integers(0, 2**63 - 1), min_size=1),
 )
 def test_what_is_written_is_read(number: int, due: int, offsets: dict[str, int]) -> None:
-    last = Barrier(CHAIN, 7, number - 1, 0, {}, "0" * 32)
+    last = Barrier(CHAIN, 7, number - 1, 0, 0, {}, {}, "0" * 32)
     following = BarrierChain(KEY, STREAM, last)
-    value = following.encode(due, offsets)
+    value = following.encode(due, offsets, 2**63 - 1, unled=map(int, offsets))
     assert isinstance(decode_barrier(value), BarrierRecord)
     found = following.take(7, value)
     assert found is not None
-    assert (found.number, found.due, found.offsets) == (number, due, offsets)
+    assert (found.number, found.due, found.answered, found.offsets) == (number, due, 2**63 - 1, offsets)
+    assert found.repeated == dict.fromkeys(offsets, 0)
+
+
+def test_a_repeated_offset_stands_since_the_last_barrier_that_the_broker_answered() -> None:
+    """Nobody leads the second partition at barriers 2 and 3, nor the third one, which is new, at barrier 3."""
+    following = chain()
+    asked = []
+    for due, partitions, unled in ((10, 2, ()), (20, 2, (1,)), (30, 3, (1, 2)), (40, 3, ())):
+        ends = {str(number): 0 for number in range(partitions)}
+        barrier = following.take(due, following.encode(due, ends, unled=unled))
+        assert barrier is not None
+        asked.append([barrier.asked_since(str(number)) for number in range(3)])
+    assert asked == [[10, 10, 0], [20, 10, 0], [30, 10, 0], [40, 40, 40]]

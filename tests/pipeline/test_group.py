@@ -60,8 +60,10 @@ def epoch_of_users(partitions: int) -> Epoch:
 def log_of(of: Epoch, seed: int, added: int = 0, users: int = 0, dues: Sequence[int] = ()) -> list[LogEntry]:
     """Rounds of events, some empty; after half of them `added` more partitions are there.
 
-    `dues`: when the rounds are closed, where that matters.
+    `dues`: when the rounds are closed, where that matters; then some partitions have no leader and some answers are
+    late.
     """
+    days = bool(dues)
     dues = dues or [1_000 * number for number in range(1, ROUNDS + 1)]
     rng = random.Random(seed)
     assert of.after_barrier is not None
@@ -70,13 +72,17 @@ def log_of(of: Epoch, seed: int, added: int = 0, users: int = 0, dues: Sequence[
     entries: list[LogEntry] = []
     for number, due in enumerate(dues, 1):
         ends += [0] * (added if number == ROUNDS // 2 else 0)
+        unled = [partition for partition in range(len(ends)) if days and rng.random() < 0.2]
         for partition in range(len(ends)):
+            if partition in unled:
+                continue
             for value in some_events(rng.choice([0, 0, 1, 4, 9]), rng.randrange(10**6), users):
                 gap = rng.choice([0, 0, 0, 2])  # aborted records take offsets
                 offset = ends[partition] + gap
                 entries.append(Record(offset, 1_000 + offset, b"k", value, partition))
                 ends[partition] = offset + 1
-        barrier = chain.take(number - 1, chain.encode(due, named(ends)))
+        late = rng.choice([0, 0, 6_000_000]) if days else 0
+        barrier = chain.take(number - 1, chain.encode(due, named(ends), due + late, unled))
         assert barrier is not None
         entries.append(barrier)
     return entries

@@ -1,22 +1,29 @@
 """`unit = "user-day"` without a broker: what one user's day can change, by looking at every small log there is."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise, product
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from stream_dp.config.days import Days, days_of
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import milliseconds
+from stream_dp.counters.blt_parameters import residues
+from stream_dp.counters.calibration import calibrate
+from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import PARTITION, beginning
 from stream_dp.events.merged_log import LogEntry
 from stream_dp.events.record import Record
+from stream_dp.pipeline.intake import Intake
 from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.privacy.accounting import gaussian_delta
 from tests.events.barrier_chains import CHAIN, chain
 
 KEY = bytes(range(32))
@@ -47,24 +54,28 @@ def epoch(items: int = 1, first_day: int = 0, horizon: int = 1023, **changed: An
 
 
 def log_of(brought: Brought) -> list[LogEntry]:
+    """As a writer gives it, with a barrier a second before each midnight, before which the last events come."""
     entries: list[LogEntry] = []
     following, offset = chain(), 0
     begins = (brought[0][0] - HOUR, list[tuple[str, str]]())
-    for place, (due, events) in enumerate([begins, *brought]):
+    for due, events in [begins, *brought]:
         for user, item in events:
             value = msgspec.json.encode({"items": [item], "user": user})
             entries.append(Record(offset, due, None, value))
             offset += 1
-        barrier = following.take(place, following.encode(due, {PARTITION: offset}))
-        assert barrier is not None
-        entries.append(barrier)
+        ends_day = due == BERLIN.begins(BERLIN.at(due))
+        for moment in (due - 1_000, due) if ends_day else (due,):
+            value = following.encode(moment, {PARTITION: offset})
+            barrier = following.take(following.last.next_offset, value)
+            assert barrier is not None
+            entries.append(barrier)
     return entries
 
 
 def admitted(of: Epoch, brought: Brought) -> list[Counter[str]]:
     """What each round counts."""
-    pipeline, log = Pipeline(of, KEY, "s.events"), log_of(brought)
-    return [Counter(labels) for labels in pipeline.intake.process(log, len(brought)).admitted]
+    intake = Intake(of, KEY, "s.events")
+    return [Counter(labels) for labels in intake.process(log_of(brought), len(brought)).admitted]
 
 
 @pytest.mark.parametrize(("day", "hours"), [(LONG, 25), (SHORT, 23), (LONG + 3, 24)])
@@ -133,13 +144,13 @@ def hourly(first: int, rounds: int) -> Brought:
 
 
 def test_a_restart_at_any_round_forgets_nothing_of_the_day() -> None:
-    brought = hourly(BERLIN.begins(LONG) + 20 * HOUR, 12)
-    log = log_of(brought)
+    log = log_of(hourly(BERLIN.begins(LONG) + 20 * HOUR, 12))
     whole = Pipeline(epoch(), KEY, "s.events")
     expected = whole.process(log).releases
-    for cut in range(1, 12):
+    ends = [place for place, entry in enumerate(log) if not isinstance(entry, Record)]
+    for end in ends[1:-1]:
         before = Pipeline(epoch(), KEY, "s.events")
-        first = before.process(log_of(brought[:cut])).releases
+        first = before.process(log[: end + 1]).releases
         state, pairs = before.histogram.state(), bytes(before.intake.pairs)
         after = Pipeline(epoch(), KEY, "s.events", before.position, state, pairs)
         assert first + after.process(log).releases == expected
@@ -170,6 +181,75 @@ def test_a_round_over_midnight_is_counted_nowhere() -> None:
     closed = pipeline.intake.process(log_of([(due, [("u", f"at {due}")]) for due in dues]), 9)
     assert closed.admitted == [[f"at {dues[0]}"], [f"at {dues[2]}"]]
     assert closed.timestamps == [dues[0], dues[2]]
+
+
+SECOND = 1_000
+ARRIVALS = (-2_500, -1_900, -1_100, -900, -100, 100, 900, 1_100)
+"""When records come, in milliseconds around midnight, all of one user and with the same item."""
+
+
+def around_midnight(
+    late: Sequence[int], unled: Sequence[bool], days: Sequence[int], told: Sequence[str]
+) -> list[LogEntry]:
+    """The log of a broker that answers so many milliseconds late, or for whose first partition there is no leader.
+
+    Barriers are due every second around midnight, and have the ends that the broker gives as it answers.  Records hold
+    nothing but on `days`.  `told`: what the barriers say of all that.
+    """
+    midnight = BERLIN.begins(LONG)
+    entries: list[LogEntry] = []
+    following, end = chain(start=beginning(CHAIN, 0, 0, 0)), 0
+    for place, (after, leaderless) in enumerate(
+        zip([0, 0, *late, 0, 0], [False, False, *unled, False, False], strict=True)
+    ):
+        due = midnight + (place - 3) * SECOND
+        answered = due + after
+        while not leaderless and end < len(ARRIVALS) and midnight + ARRIVALS[end] < answered:
+            came = midnight + ARRIVALS[end]
+            items = ["tea"] if BERLIN.at(came) in days else []
+            entries.append(Record(end, came, None, msgspec.json.encode({"items": items, "user": "u"})))
+            end += 1
+        repeats = [0] if leaderless and "repeated" in told else []
+        ends = {PARTITION: end, "1": 0}
+        value = following.encode(due, ends, answered if "answered" in told else 0, repeats)
+        barrier = following.take(place, value)
+        assert barrier is not None
+        entries.append(barrier)
+    return entries
+
+
+def most_counts_of_a_day(*told: str) -> int:
+    """The most counts that one day of a user changes, over every broker that answers late or has no leader."""
+    of = replace(epoch(), further_offsets=(0,), after_barrier=beginning(CHAIN, 0, 0, 0))
+    found = 0
+    for late, unled in product(product([0, 300, 1_300], repeat=3), product([False, True], repeat=3)):
+        counted = {
+            days: Intake(of, KEY, "s.events").process(around_midnight(late, unled, days, told), 9).admitted
+            for days in [(), (LONG - 1,), (LONG,), (LONG - 1, LONG)]
+        }
+        for (more, larger), (less, smaller) in product(counted.items(), repeat=2):
+            if {*less} < {*more} and len(more) == len(less) + 1:
+                found = max(found, sum(abs(len(x) - len(y)) for x, y in zip(larger, smaller, strict=True)))
+    return found
+
+
+def test_a_calendar_day_counts_once_whatever_the_broker_answers_and_when() -> None:
+    """Wrong: barriers that do not say when the answer came, or which offsets they repeat, as in earlier versions.
+
+    With both counts in the first two rounds of a block, the exact delta of that day is thousands of times the promise.
+    """
+    assert most_counts_of_a_day("answered", "repeated") == 1
+    assert most_counts_of_a_day("repeated") == most_counts_of_a_day("answered") == 2
+    window, guarantee = calibrate(1.0, 1e-6, 60, 1, "window", "user-day", "window")
+    assert isinstance(window, WindowMechanism)
+    theta = np.array(window.block.theta_gaps)
+    weights = residues(np.array(window.block.hat_gaps), theta)
+    column = np.array([1.0, *(weights @ (1 - theta) ** power for power in range(59))])
+    once = float(column @ column)
+    assert once == pytest.approx(window.block.squared_sensitivity)
+    twice = once + float(column[:-1] @ column[:-1]) + 2 * float(column[1:] @ column[:-1])
+    assert gaussian_delta(window.rho, 1.0) <= guarantee.delta - guarantee.threshold_delta <= 5e-7
+    assert 1e-3 < gaussian_delta(window.rho * twice / once, 1.0) < gaussian_delta(4 * window.rho, 1.0)
 
 
 def test_a_month_of_days_takes_no_more_memory_than_one() -> None:

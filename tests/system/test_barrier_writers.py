@@ -168,7 +168,7 @@ def test_a_writer_refuses_topics_that_end_before_what_it_knows(by_hand: MakeStre
     with by_hand() as stream:
         open_epoch(stream)
         stream.feed([event("tea")] * 3)
-        writer = _Connection(stream.settings, barrier_key(stream.key()))
+        writer = _Connection(stream.settings, barrier_key(stream.key()), lambda: 0)
         with writer:
             writer.write(1_000)
             writer.write(2_000)
@@ -178,7 +178,7 @@ def test_a_writer_refuses_topics_that_end_before_what_it_knows(by_hand: MakeStre
             with pytest.raises(LogRefused, match="is not the one that was counted: barrier 2"):
                 refused_at_last(lambda: writer.write(3_000))
         stream.rewrite(stream.settings.barriers, barriers)
-        with _Connection(stream.settings, barrier_key(stream.key())) as writer:
+        with _Connection(stream.settings, barrier_key(stream.key()), lambda: 0) as writer:
             writer.write(3_000)
             stream.rewrite(stream.settings.events, stream.events()[:2])
             with pytest.raises(

@@ -77,9 +77,11 @@ def test_windows_survive_kills_of_everybody(make: Any) -> None:
 
 
 def live_days(stream: ShardedStream, first: int, days: int, midnights: bool = True) -> None:
-    """Four rounds a day, or three and one over midnight, in which the same users bring the same and more."""
+    """Four rounds a day, or three, the first over midnight, in which the same users bring the same and more."""
     for day in range(first, first + days):
         begins = days_of(ZONE).begins(day)
+        if midnights or day == first:
+            stream.close_rounds(begins)
         for hour in (1, 9, 17):
             for user in ("u", "v", "w"):
                 value = brought(user, "tea", "milk", f"once {day} {hour}")
@@ -87,7 +89,7 @@ def live_days(stream: ShardedStream, first: int, days: int, midnights: bool = Tr
                     stream.feed([value], partition=partition)
             stream.close_rounds(begins + hour * HOUR)
         if midnights:
-            stream.close_rounds(days_of(ZONE).begins(day + 1))
+            stream.close_rounds(days_of(ZONE).begins(day + 1) - 1_000)
 
 
 def begin_days(stream: ShardedStream) -> None:
@@ -97,7 +99,6 @@ def begin_days(stream: ShardedStream) -> None:
     stream.wait_until_logged("epoch 2, round 0")
     worker.terminate()
     assert ended(worker) == 0
-    stream.close_rounds(days_of(ZONE).begins(FIRST))
 
 
 @pytest.mark.parametrize("mechanism", [{}, WINDOWS], ids=["running", "window"])
@@ -111,7 +112,7 @@ def test_days_survive_kills_of_members_and_worker(make: Any, mechanism: dict[str
         assert [ended(each) for each in dying] == [-signal.SIGKILL] * 2, stream.logged()
         live_days(stream, FIRST + 2, 2, midnights=False)  # one round each is counted nowhere
         live_days(stream, FIRST + 4, 1)
-        rounds = 4 + 4 + 3 + 2 + 3
+        rounds = 4 + 4 + 3 + 2 + 4
         finish(
             stream, rounds, *others, *(stream.run_in_role(role) for role in ("worker", "intake", "intake"))
         )
@@ -140,7 +141,7 @@ def test_the_rest_of_a_day_is_in_no_epoch_of_a_group(make: Any) -> None:
         for partition in range(PARTITIONS):
             stream.feed([brought("x", "late")], partition=partition)
         rest = (days_of(ZONE).begins(FIRST + 1) + hour * HOUR for hour in range(2, 24))
-        stream.close_rounds(*rest, days_of(ZONE).begins(FIRST + 2))  # more rounds than members may be ahead
+        stream.close_rounds(*rest)  # more rounds than members may be ahead
         live_days(stream, FIRST + 2, 1)
         stream.wait_until(lambda: len(releases(stream, 3)) == 4, processes[0])
         for process in processes:

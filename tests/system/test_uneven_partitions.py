@@ -73,10 +73,11 @@ def test_a_partition_that_nobody_leads_repeats_its_last_offset_and_holds_up_no_o
             monkeypatch.setattr(
                 writer, "admin_client", made if leads else lambda kafka: WithoutLeader(made(kafka))
             )
-            with _Connection(stream.settings, key) as connection:
+            with _Connection(stream.settings, key, lambda: 0) as connection:
                 connection.write(due)
-            said.append(stream.chain().last.ends)
-        assert said == [(3, 3, 3), (6, 3, 6), (9, 3, 9), (12, 12, 12)]
+            said.append((stream.chain().last.ends, stream.chain().last.repeated))
+        repeated = {"1": 1_000}
+        assert said == [((3, 3, 3), {}), ((6, 3, 6), repeated), ((9, 3, 9), repeated), ((12, 12, 12), {})]
         assert stream.run(until_round={"ticks": 4, "per-event": 36, "every-3": 12}[kind]) == 0
         stream.check_everything()
 
@@ -161,7 +162,7 @@ def test_what_was_aborted_counts_nowhere_and_what_is_open_waits(spread: MakeStre
     """Each partition ends where the broker calls it stable, though later records of others are there."""
     with spread(rounds=kind) as stream:
         open_epoch(stream)
-        with _Connection(stream.settings, barrier_key(stream.key())) as connection:
+        with _Connection(stream.settings, barrier_key(stream.key()), lambda: 0) as connection:
             both = [(0, event("tea", "both")), (1, event("tea", "both"))]
             with transaction(stream, "committed", *both, *both) as committed:
                 committed.commit_transaction(60)

@@ -63,16 +63,16 @@ def open_for_all_days(stream: Stream) -> None:
     stream.wait_until_logged("epoch 2, round 0")
     worker.terminate()
     assert ended(worker) == 0
-    stream.close_rounds(days_of(ZONE).begins(FIRST))
 
 
 def live_days(stream: Stream, first: int, days: int) -> None:
     """Four rounds a day; in three of them two users bring more than they may."""
     for day in range(first, first + days):
+        stream.close_rounds(days_of(ZONE).begins(day))
         for hour in (1, 9, 17):
             stream.feed([brought(user, "tea", "milk", f"once {day} {hour}") for user in ("u", "v")])
             stream.close_rounds(days_of(ZONE).begins(day) + hour * HOUR)
-        stream.close_rounds(days_of(ZONE).begins(day + 1))
+        stream.close_rounds(days_of(ZONE).begins(day + 1) - 1_000)
 
 
 @pytest.mark.parametrize("mechanism", [{}, WINDOW], ids=["running", "window"])
@@ -100,12 +100,12 @@ def test_an_epoch_begins_with_the_day_after_the_last_one_counted(make: MakeStrea
         open_for_all_days(stream)
         live_days(stream, FIRST, 2)
         rest = days_of(ZONE).begins(FIRST + 2)
-        stream.close_rounds(rest + HOUR)
+        stream.close_rounds(rest, rest + HOUR)
         assert stream.run(until_round=9) == 0
         worker = stream.start(new_epoch=NewEpoch())
         stream.wait_until_logged("epoch 3, round 0")
         stream.feed([brought("w", "late")])
-        stream.close_rounds(rest + 2 * HOUR, days_of(ZONE).begins(FIRST + 3))
+        stream.close_rounds(rest + 2 * HOUR)
         live_days(stream, FIRST + 3, 1)
         stream.wait_until(lambda: len(releases(stream, 3)) == 4, worker)
         worker.terminate()
