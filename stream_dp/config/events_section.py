@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stream_dp.config.secret import SettingsError
+from stream_dp.config.secret import SecretPlace, SettingsError
+from stream_dp.config.wrong_values import Form
 
 Format = Literal["json", "avro", "protobuf", "json-schema", "csv", "text"]
 
@@ -18,11 +19,19 @@ librdkafka, and so in Confluent's clients for other languages than Java; `fnv1a`
 KeyEncoding = Literal["utf-8", "int32", "int64"]
 """How the key is written: as text, or as a number of four or eight bytes, highest first, as by Java's serializers."""
 
-_Topic = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}\Z")]
+_Topic = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}\Z"),
+    Form("at most 249 letters, digits, dots, dashes and underscores"),
+]
 _Family = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}\Z")]
 _Expression = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
-_Secret = Annotated[str, msgspec.Meta(pattern=r"^(env|file):.+$")]
-_Delimiter = Annotated[str, msgspec.Meta(pattern=r"^[^\r\n\"]\Z")]
+_Delimiter = Annotated[str, msgspec.Meta(pattern=r"^[^\r\n\"]\Z"), Form("one character such as a semicolon")]
+_Url = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^https?://[^@\s]+\Z"),
+    Form("http://HOST:PORT or https://HOST:PORT, with a path if it has one, and without a password"),
+]
 _Header = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
 
 
@@ -45,9 +54,9 @@ class EventsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     key_encoding: KeyEncoding = "utf-8"
     schema: str | None = None
     message: str | None = None
-    schema_registry: Annotated[str, msgspec.Meta(pattern=r"^https?://[^@\s]+\Z")] | None = None
+    schema_registry: _Url | None = None
     registry_username: str | None = None
-    registry_password: _Secret | None = None
+    registry_password: SecretPlace | None = None
     registry_ca_file: str | None = None
     registry_client_cert: str | None = None
     registry_client_key: str | None = None

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from stream_dp.config.events_section import EventsSection
-from stream_dp.config.out_of_range import in_words
 from stream_dp.config.settings import Settings, SettingsError
+from stream_dp.config.wrong_values import Wrong, first_wrong, short
 
 ENVIRONMENT_PREFIX = "STREAM_DP_"
 OPERATOR_TOKEN = "STREAM_DP_OPERATOR_TOKEN"
@@ -64,14 +64,26 @@ def settings_of(values: Mapping[str, Any], origins: Mapping[str, str] = _NOWHERE
             f"items_per_event bounds nothing where the privacy unit is the {values['unit']}: leave it out, "
             "items_per_user takes its place"
         )
-    try:
+    wrong = first_wrong(Settings, values, strict=False)
+    if wrong is None:
         return msgspec.convert(values, Settings, strict=False)
-    except msgspec.ValidationError as error:
-        if "missing required field" in str(error):
-            raise SettingsError(
-                'the stream has no name: give --stream NAME, or put stream = "NAME" into stream.toml'
-            ) from None
-        raise SettingsError(in_words(error, Settings, values, origins)) from None
+    if wrong.path == "stream" and wrong.missing:
+        raise SettingsError(
+            'the stream has no name: give --stream NAME, or put stream = "NAME" into stream.toml'
+        )
+    raise SettingsError(_in_words(wrong, origins))
+
+
+_SECRET = ("password", "key", "redis", "kafka")
+
+
+def _in_words(wrong: Wrong, origins: Mapping[str, str]) -> str:
+    """One sentence.  `origins`: by name, where it was said: in an option, a variable or a file."""
+    name, _, inside = wrong.path.partition(".")
+    origin = f"{name} {origins[name]}" if name in origins else f"the setting {name}"
+    told = f"{origin}{inside and f' ({inside})'} is out of range: it has to be {wrong.wanted}"
+    is_secret = any(part in name for part in _SECRET)
+    return told if inside or is_secret else f"{told}, not {short(wrong.value)}"
 
 
 def _option(name: str) -> str:
@@ -107,12 +119,9 @@ def _check_section(section: Mapping[str, Any], settings: Mapping[str, Any]) -> N
             raise SettingsError(f"{name} is not a setting of [events]: move it above the line [events]")
         if name not in known:
             raise SettingsError(f"unknown setting {name!r} in [events]{_suggestion(name, known)}")
-    try:
-        msgspec.convert(section, EventsSection)
-    except msgspec.ValidationError as error:
-        raise SettingsError(
-            in_words(error, EventsSection, section, dict.fromkeys(section, "in [events]"))
-        ) from None
+    wrong = first_wrong(EventsSection, section)
+    if wrong is not None:
+        raise SettingsError(_in_words(wrong, dict.fromkeys(section, "in [events]")))
 
 
 def _suggestion(name: str, known: list[str]) -> str:

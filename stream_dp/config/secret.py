@@ -4,8 +4,14 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
+
+from stream_dp.config.wrong_values import Form
 from stream_dp.errors import Refused
+
+SecretPlace = Annotated[str, msgspec.Meta(pattern=r"^(env|file):.+$"), Form("env:NAME or file:PATH")]
 
 
 class SettingsError(Refused):

@@ -7,7 +7,8 @@ import msgspec
 from stream_dp.config.connections import KafkaAddress, KafkaSecurity, RedisAddress, SaslMechanism, TlsFiles
 from stream_dp.config.days import Days, UnknownZone
 from stream_dp.config.events_section import EventsSection
-from stream_dp.config.secret import SettingsError
+from stream_dp.config.secret import SecretPlace, SettingsError
+from stream_dp.config.wrong_values import Form
 from stream_dp.counters import MECHANISMS, WINDOW
 
 __all__ = ["PRIVACY", "Settings", "SettingsError"]
@@ -23,14 +24,41 @@ _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 _Shards = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 _BatchRounds = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_BATCH_ROUNDS)]
-_Span = Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,8}[smhd]?\Z")]
-_Secret = Annotated[str, msgspec.Meta(pattern=r"^(env|file):.+$")]
+_Span = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[1-9][0-9]{0,8}[smhd]?\Z"),
+    Form("times such as 90s, 5m, 1h or 7d, or numbers of rounds"),
+]
+_Name = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z"),
+    Form("at most 201 letters, digits, dots, dashes and underscores, the first one a letter or a digit"),
+]
+_Mechanism = Annotated[
+    str,
+    msgspec.Meta(pattern=rf"^({'|'.join((*MECHANISMS, WINDOW))})\Z"),
+    Form(" or ".join((*MECHANISMS, WINDOW))),
+]
+_Rounds = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^(per-event|every-([2-9]|[1-9][0-9]{1,6})|ticks)\Z"),
+    Form("per-event, every-N with N from 2 on, or ticks"),
+]
+_Release = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^every-(round|[1-9][0-9]{0,6}(ms)?)\Z"),
+    Form("every-round, every-N rounds such as every-10, or every so many milliseconds such as every-500ms"),
+]
+_NoiseKey = Annotated[
+    str, msgspec.Meta(pattern=r"^(redis|env:.+|file:.+)$"), Form("redis, env:NAME or file:PATH")
+]
+_File = Annotated[str, msgspec.Meta(pattern=r"^file:.+$"), Form("file:PATH")]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything a worker needs to know.  The README explains each name; `PRIVACY` are frozen for an epoch."""
 
-    stream: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")]
+    stream: _Name
     kafka: str = "localhost:9092"
     redis: str = "redis://localhost:6379/0"
     kafka_security: KafkaSecurity = "PLAINTEXT"
@@ -39,33 +67,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kafka_client_key: str | None = None
     kafka_sasl_mechanism: SaslMechanism | None = None
     kafka_username: str | None = None
-    kafka_password: _Secret | None = None
+    kafka_password: SecretPlace | None = None
     redis_ca_file: str | None = None
     redis_client_cert: str | None = None
     redis_client_key: str | None = None
-    redis_password: _Secret | None = None
-    noise_key: Annotated[str, msgspec.Meta(pattern=r"^(redis|env:.+|file:.+)$")] = "redis"
+    redis_password: SecretPlace | None = None
+    noise_key: _NoiseKey = "redis"
 
     source: str | None = None
     unmetered: bool = False
     unit: Literal["event", "user", "user-day"] = "event"
     time_zone: str = "UTC"
-    mechanism: str = "binary"
+    mechanism: _Mechanism = "binary"
     epsilon: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     delta: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 1e-6
     horizon: _Positive = 65_535
     window: _Positive | None = None
     items_per_event: _Positive = 4
     items_per_user: _Positive | None = None
-    rounds: Annotated[str, msgspec.Meta(pattern=r"^(per-event|every-([2-9]|[1-9][0-9]{1,6})|ticks)\Z")] = (
-        "per-event"
-    )
+    rounds: _Rounds = "per-event"
     tick_seconds: Annotated[float, msgspec.Meta(ge=0.1)] = 1.0
     write_barriers: bool = True
     pruning_rounds: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0
-    release: Annotated[str, msgspec.Meta(pattern=r"^every-(round|[1-9][0-9]{0,6}(ms)?)\Z")] = "every-round"
+    release: _Release = "every-round"
     shown: Literal["kept", "each-round"] = "kept"
-    known_labels: Annotated[str, msgspec.Meta(pattern=r"^file:.+$")] | None = None
+    known_labels: _File | None = None
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
     intake: Literal["worker", "group", "counts"] = "worker"
@@ -116,9 +142,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 'pruning_rounds = 0, or rounds = "per-event" or "every-N"'
             )
 
-        if self.mechanism not in (*MECHANISMS, WINDOW):
-            known = ", ".join((*MECHANISMS, WINDOW))
-            raise SettingsError(f"mechanism must be one of {known}, not {self.mechanism[:60]!r}")
         self._check_days()
         self._check_window()
         if self.unit == "event" and self.mapping is not None and self.mapping.partitioner is not None:

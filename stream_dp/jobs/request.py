@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from stream_dp.config.times import parse_time
+from stream_dp.config.wrong_values import Form, first_wrong, short
 from stream_dp.errors import StreamDpError
 from stream_dp.events.event import LONGEST_LABEL
-from stream_dp.jobs.wrong_fields import in_words
 
 VERSION = 1
 JobName = Literal["top-k", "set-union", "histogram", "label-votes"]
@@ -26,8 +26,16 @@ Protects = Literal["teacher", "record"]
 Unit = Literal["user", "event"]
 
 _LONGEST_ID = 200
-_Id = Annotated[str, msgspec.Meta(pattern=rf"^[A-Za-z0-9][A-Za-z0-9._:@/-]{{0,{_LONGEST_ID - 1}}}$")]
-_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+_Id = Annotated[
+    str,
+    msgspec.Meta(pattern=rf"^[A-Za-z0-9][A-Za-z0-9._:@/-]{{0,{_LONGEST_ID - 1}}}$"),
+    Form("1 to 200 letters, digits and characters of . _ : @ / -, the first one a letter or a digit"),
+]
+_Name = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}$"),
+    Form("1 to 249 letters, digits, dots, dashes and underscores"),
+]
 _Label = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_LABEL)]
 _Mechanism = Annotated[str, msgspec.Meta(max_length=100)]
 _Place = int | Annotated[str, msgspec.Meta(max_length=100)]
@@ -151,10 +159,12 @@ def request_from(found: dict[str, Any]) -> JobRequest | Cancel:
     source = found.get("source")
     if isinstance(source, dict):
         _check_names("field of source", source, _names(Source))
-    try:
-        request = msgspec.convert(found, kind)
-    except msgspec.ValidationError as error:
-        raise BadRequest(*in_words(error, found)) from None
+    wrong = first_wrong(kind, found)
+    if wrong is not None and wrong.missing:
+        raise BadRequest(f"there is no {wrong.path}: give {wrong.wanted}", wrong.path)
+    if wrong is not None:
+        raise BadRequest(f"{wrong.path} has to be {wrong.wanted}, not {short(wrong.value)}", wrong.path)
+    request = msgspec.convert(found, kind)
     if isinstance(request, JobRequest):
         _check_source(request)
     return request

@@ -190,7 +190,7 @@ INVALID: dict[str, Any] = {
     "did you mean 'mechanism'": {**BASE, "mechanismus": "x"},
     "unknown field of source": {**BASE, "source": {"form": 3}},
     "version": {**BASE, "v": 2},
-    "there is no job: give top-k, set-union or histogram": {
+    "there is no job: give top-k or set-union or histogram or label-votes": {
         key: value for key, value in BASE.items() if key != "job"
     },
     "unit has to be user or event, not 'household'": {**BASE, "unit": "household"},
@@ -205,8 +205,14 @@ INVALID: dict[str, Any] = {
     "an offset is": {**BASE, "source": {"from": -1}},
     "is not a place": {**BASE, "source": {"to": "tomorrow"}},
     "mechanism has to be text of at most 100 characters": {**BASE, "mechanism": "x" * 101},
-    "source.from has to be text of at most 100 characters": {**BASE, "source": {"from": "x" * 101}},
-    "source.to has to be text of at most 100 characters": {**BASE, "source": {"to": "x" * 101}},
+    "source.from has to be a whole number or text of at most 100 characters": {
+        **BASE,
+        "source": {"from": "x" * 101},
+    },
+    "source.to has to be a whole number or text of at most 100 characters": {
+        **BASE,
+        "source": {"to": "x" * 101},
+    },
     "source.file has to be text of at most 4,096 characters": {
         **BASE,
         "source": {"file": "x" * 4097, "name": "x"},
