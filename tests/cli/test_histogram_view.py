@@ -30,8 +30,8 @@ def test_a_picture_says_count_interval_threshold_round_and_promise() -> None:
         "tau               112",
         "epsilon 2, delta 1e-06",
         "Taking any one event (up to 3 labels) out of",
-        "small ones are too high on average",
-        "sd 15.9",
+        "counts of tau or more are released, so small ones are too high on average",
+        "Counts the first 3 items of each event",
         "12 flights fed",
     ):
         assert piece in text
