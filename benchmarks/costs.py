@@ -30,6 +30,7 @@ from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.planning.costs import COUNTERS, PRUNING_ROUNDS, Costs, OfCounter
 from stream_dp.planning.release_sizes import CODECS, far_along, sample_releases, stored_bytes
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
+from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.releases.encoder import ReleaseEncoder
 
 _KEY, _NONCE = bytes(KEY_BYTES), bytes(NONCE_BYTES)
@@ -117,7 +118,7 @@ def _seconds_per_round(
     names = [f"label {i:010d}" for i in range(labels)]
     state = far_along(mechanism, noise, names, visible)
     histogram = RunningHistogram(mechanism, noise, state, Pruning(PRUNING_ROUNDS))
-    encoder = ReleaseEncoder("plan", 1, _NONCE, mechanism, guarantee)
+    encoder = ReleaseEncoder("plan", 1, _NONCE, mechanism, guarantee, ReleaseTags(_KEY, "plan", _NONCE))
     taken = []
     for turn in range(1 + _REPEATS):
         first, last = turn * PRUNING_ROUNDS * items, (turn + 1) * PRUNING_ROUNDS * items

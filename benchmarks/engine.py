@@ -12,6 +12,7 @@ from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.calibration import calibrate
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
+from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.releases.encoder import ReleaseEncoder
 
 CELLS = 2_000_000
@@ -25,6 +26,7 @@ def main(console: Console) -> None:
     assert isinstance(mechanism, BinaryMechanism)
     everything = replace(mechanism, thresholds=tuple(-(10**6) for _ in mechanism.thresholds))
     kept = replace(everything, shown="kept")
+    tags = ReleaseTags(bytes(32), "bench", bytes(16))
     table = Table(
         "labels",
         "all released: ns",
@@ -41,7 +43,10 @@ def main(console: Console) -> None:
         seconds = take_turns(
             {
                 name: _Stream(
-                    contestant, labels, rounds, ReleaseEncoder("bench", 1, bytes(16), contestant, guarantee)
+                    contestant,
+                    labels,
+                    rounds,
+                    ReleaseEncoder("bench", 1, bytes(16), contestant, guarantee, tags),
                 )
                 for name, contestant in (("all", everything), ("kept", kept), ("none", mechanism))
             },

@@ -164,6 +164,7 @@ def release_of(mechanism: Mechanism, number: int, epsilon: float, count: int | N
         epsilon=epsilon,
         delta=1e-6,
         rho=mechanism.rho,
+        tag="00" * 16,
         items_per_event=mechanism.items_per_event,
         sd=mechanism.sd(rounds),
         tau=mechanism.tau(rounds),

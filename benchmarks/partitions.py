@@ -11,7 +11,6 @@ import os
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter, process_time, time
@@ -115,20 +114,14 @@ def _steps(console: Console) -> None:
     events = [decode.all(each) for each in parts]
     labels = [bound.admit_all(each) for each in events]
     noise = KeyedNoise(bytes(32), "bench", bytes(16))
-    single = [*chain.from_iterable(parts)]
     steps: dict[str, Callable[[], object]] = {
         "unpack the batches of a fetch": lambda: [
             list(whole_batches(DefaultRecordBatch, each, 0, False)) for each in batches
         ],
         "decode": lambda: [decode.all(each) for each in parts],
         "bound": lambda: [bound.admit_all(each) for each in events],
-        "digest of the log, several partitions": lambda: digester.extend_round(
-            NOTHING, list(enumerate(parts))
-        ),
-        "digest of the log, one partition": lambda: digester.extend(NOTHING, single),
-        "hash chain, several partitions": lambda: [
-            noise.extend_partition(bytes(32), 1, number, each) for number, each in enumerate(labels)
-        ],
+        "digest of the log": lambda: digester.extend(NOTHING, [list(enumerate(parts))]),
+        "hash chain": lambda: [noise.part_digest(1, number, each) for number, each in enumerate(labels)],
     }
     table = Table("step", "us an event", title="Processor time of the steps of a worker")
     for name, seconds in take_turns(steps, 5, process_time).items():

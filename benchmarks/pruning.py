@@ -15,6 +15,7 @@ from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.engine.noise_table import PrunedTable, Pruning
 from stream_dp.planning.release_sizes import far_along
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
+from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.releases.encoder import ReleaseEncoder
 
 BLOCK_ROUNDS = 256
@@ -90,7 +91,8 @@ def measure(labels: int) -> None:
     names = [f"label {i}" for i in range(labels)]
     state = far_along(mechanism, noise, names, IN_REACH)
     histogram = RunningHistogram(mechanism, noise, state, Pruning(BLOCK_ROUNDS))
-    encoder = ReleaseEncoder("bench", 1, bytes(NONCE_BYTES), mechanism, guarantee)
+    tags = ReleaseTags(bytes(KEY_BYTES), "bench", bytes(NONCE_BYTES))
+    encoder = ReleaseEncoder("bench", 1, bytes(NONCE_BYTES), mechanism, guarantee, tags)
     del state
     rng, reached = np.random.default_rng(0), 0
     for _ in sys.stdin:

@@ -13,6 +13,7 @@ from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.seen_labels import SeenLabels
 from stream_dp.engine.window_histogram import WindowHistogram
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
+from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.releases.encoder import ReleaseEncoder
 
 LARGEST_MEASURED = 1_024
@@ -77,7 +78,8 @@ def seconds_per_round(
     until = next(column.cells for column in state.counter.columns if column.name == "until")
     until[:shown] = _FOR_EVER
     histogram = WindowHistogram(mechanism, noise, state)
-    encoder = ReleaseEncoder("plan", 1, bytes(NONCE_BYTES), mechanism, guarantee)
+    tags = ReleaseTags(bytes(KEY_BYTES), "plan", bytes(NONCE_BYTES))
+    encoder = ReleaseEncoder("plan", 1, bytes(NONCE_BYTES), mechanism, guarantee, tags)
     turn = mechanism.window * ceil(_TURN / mechanism.window)
     rounds = [[names[(i * items + j) % labels] for j in range(items)] for i in range(turn)]
     taken = []

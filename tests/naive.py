@@ -4,10 +4,12 @@ Written from the design's text and from the stated formats of version 1 of the n
 package, so that the two can only agree if both are right.  Numbers are Python integers throughout.
 
 Formats.  A sub-key is BLAKE2b-256 of its purpose under the noise key, personalised `stream_dp`.  Numbers are
-little-endian.  The history starts as 32 zero bytes; a round's is BLAKE2b-256 over the last one, the round (8 bytes)
-and every admitted label in byte order behind its length (4 bytes).  A tweak is BLAKE2b-128 over "1 ", the length
-of the stream's name in decimal, " ", the name, the nonce, the round (8 bytes), the lane (8 bytes) and the
-history.  The first 8 bytes of a cell's AES block are the high word of its 128 bits.
+little-endian.  The digest of a partition's part of a round is BLAKE2b-256 over the round and the partition (8 bytes
+each) and every admitted label in byte order, behind its length and before how often it was admitted (4 bytes each).
+The history starts as 32 zero bytes; a round's is BLAKE2b-256 over the last one, the round, the number of parts, and for
+each of them its partition (8 bytes each) and its digest; here there is one part, partition 0.  A tweak is BLAKE2b-128
+over "1 ", the length of the stream's name in decimal, " ", the name, the nonce, the round (8 bytes), the lane (8 bytes)
+and the history.  The first 8 bytes of a cell's AES block are the high word of its 128 bits.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -106,10 +108,15 @@ class Cells:
         return int.from_bytes(hashed.digest(), "big")
 
     def next_history(self, history: bytes, round_number: int, admitted: Iterable[str]) -> bytes:
+        part = blake2b(key=self._subkey(b"part of a round"), digest_size=32)
+        part.update(round_number.to_bytes(8, "little") + bytes(8))
+        labels = [label.encode() for label in admitted]
+        for label in sorted(set(labels)):
+            part.update(len(label).to_bytes(4, "little") + label + labels.count(label).to_bytes(4, "little"))
         hashed = blake2b(history, key=self._subkey(b"history"), digest_size=32)
-        hashed.update(round_number.to_bytes(8, "little"))
-        for label in sorted(label.encode() for label in admitted):
-            hashed.update(len(label).to_bytes(4, "little") + label)
+        hashed.update(
+            round_number.to_bytes(8, "little") + (1).to_bytes(8, "little") + bytes(8) + part.digest()
+        )
         return hashed.digest()
 
     def draw(self, sigma_squared: float, label_id: int, tweak: int) -> int:

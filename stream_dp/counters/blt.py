@@ -92,7 +92,7 @@ class BltMechanism(RunningCounter, frozen=True, tag="blt"):
 
     rounding: ClassVar[float] = 1 / 12
     numerical_share: ClassVar[float] = NUMERICAL_SHARE
-    golden_digest: ClassVar[str] = "aed77b11212407914f960d6586521425"
+    golden_digest: ClassVar[str] = "d9cda7224177cf94b5d561f44f1c029a"
     enumerated: ClassVar[Enumerated] = Enumerated(rounds=3, noise=0.5, epsilon=1.0)
 
     @classmethod

@@ -1,23 +1,19 @@
-"""What a round admits: its labels in any order, a label as often as events of the round hold it, or how often each.
+"""The labels that rounds admit, as columns.
 
-A round of one event is a sequence; one that a barrier closes may hold millions of them, and is a mapping where somebody
+A round of one event is a sequence; one that a barrier closes may hold millions of them, and is a mapping if somebody
 has counted it.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-Admitted = Sequence[str] | Mapping[str, int]
+from stream_dp.privacy.keyed_noise import Admitted
 
-
-def one_by_one(admitted: Admitted) -> Iterable[str]:
-    """The labels, each as often as it was admitted."""
-    return Counter(admitted).elements() if isinstance(admitted, Mapping) else admitted
+__all__ = ["Admitted", "joined"]
 
 
 def joined(

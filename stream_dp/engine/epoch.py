@@ -21,34 +21,11 @@ from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.golden import check_golden_mapping
 from stream_dp.events.mapping.mapping import MAPPING_VERSION, Mapping
-from stream_dp.events.record import LARGEST_VALUE, Record
-from stream_dp.events.records import Records
-from stream_dp.events.rounds import TICKS, events_of
+from stream_dp.events.rounds import events_of
 from stream_dp.events.user_partitions import UserPartitions
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
 from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.privacy.vector import Vector
-
-RELEASE_VERSION = 2
-"""Of the releases of epochs that are opened from now on; see `Epoch`."""
-
-_ALWAYS_IN_FINGERPRINTS = ("noise_version", "first_tick")
-_UNLESS_FROZEN = {
-    "unit": "event",
-    "mechanism": "binary",
-    "items_per_user": None,
-    "rounds": "per-event",
-    "pruning_rounds": 0,
-    "release": "every-round",
-    "known_labels": None,
-    "window": None,
-    "time_zone": "UTC",
-}
-"""What an epoch has of a setting that it does not name, because it was opened before there was one.
-
-`shown` is not among them: an epoch that does not name it releases what each round shows, and goes on to do so whatever
-the settings say, because their default is what epochs are opened with today.
-"""
 
 
 class EpochRefused(Refused):
@@ -59,14 +36,11 @@ class EpochRefused(Refused):
 class Epoch:
     """What was guaranteed when the epoch opened: `first_offset` is where it starts to read the events topic.
 
-    `largest_value` is the limit of an event's bytes, 0 in an epoch that was opened before there was one.
     Of several partitions, `first_offset` is that of the first, and `further_offsets` has those of the others.
-    Where rounds end by ticks, they are closed by the barriers that follow `after_barrier`; `first_tick` is what former
-    versions had in its place.  Where so many events of several partitions end them, these barriers say in which order
-    events come.
+    Where rounds end by ticks, they are closed by the barriers that follow `after_barrier`.  Where so many events of
+    several partitions end them, these barriers say in which order events come.
     The noise and the thresholds are kept as they were computed then, so that no later version of a library
     can change them.  `privacy` holds the settings by name; `nonce` is public and never used again.
-    `release_version` says what its releases hold: from 2 on each has a tag and a link to the one before.
     `mapping` says what an event is in a record; None: an event of our own format, in `<stream>.events`.
     `known` is the digest of the labels that it shows from its first round on, None where there are none.
     `user_partitions` says in which partition each user's events stand, None where they may stand in any.
@@ -82,9 +56,6 @@ class Epoch:
     mechanism: Mechanism
     guarantee: Guarantee
     noise_version: int = NOISE_VERSION
-    first_tick: int = 0
-    largest_value: int = 0
-    release_version: int = 1
     after_barrier: Barrier | None = None
     further_offsets: Vector = ()
     mapping: Mapping | None = None
@@ -133,8 +104,6 @@ class Epoch:
             {**settings.privacy, "known_labels": known.listed},
             mechanism,
             guarantee,
-            largest_value=LARGEST_VALUE,
-            release_version=RELEASE_VERSION,
             further_offsets=further_offsets,
             mapping=mapping,
             known=known.digest,
@@ -175,16 +144,15 @@ class Epoch:
         It stands in ledgers and certificates, so it must outlast a field that a later version adds: one that has a
         default is left out while it has that value.
         """
-        frozen = {**_told(self), "guarantee": _told(self.guarantee)}
+        frozen = _told(self) | {"noise_version": self.noise_version, "guarantee": _told(self.guarantee)}
         return blake2b(msgspec.json.encode(frozen), digest_size=16).hexdigest()
 
     def check_settings(self, settings: Settings) -> None:
         """Raise `EpochRefused` if the settings guarantee something else than this epoch did."""
-        frozen = {**_UNLESS_FROZEN, **self.privacy}
         changed = [
-            f"{name} is {frozen[name]} in the epoch and {value} in the settings"
+            f"{name} is {self.privacy[name]} in the epoch and {value} in the settings"
             for name, value in frozen_settings(settings).items()
-            if name in frozen and frozen[name] != value
+            if self.privacy[name] != value
         ]
         if self.mapping != (wanted := Mapping.of(settings.mapping)):
             changed += (wanted or Mapping()).changes_from(self.mapping)
@@ -225,34 +193,6 @@ class Epoch:
             )
         check_golden_mapping(self.mapping.format)
 
-    def check_value(self, record: Record) -> None:
-        """Raise `EpochRefused` for a record that this program finds too large and the one that opened it would not."""
-        if self.largest_value != LARGEST_VALUE and len(record.value or b"") > LARGEST_VALUE:
-            raise EpochRefused(
-                f"the record at offset {record.offset} has more than {LARGEST_VALUE} bytes, and epoch {self.number} "
-                "was opened by a program that would count it: continue with that program, or open a new epoch, which "
-                "is charged, with --new-epoch"
-            )
-
-    def check_values(self, records: Records) -> None:
-        """Check each of these records as `check_value` does."""
-        if self.largest_value != LARGEST_VALUE:
-            for record in records:
-                self.check_value(record)
-
-    @property
-    def has_lost_rounds(self) -> bool:
-        """Whether a former version ended its rounds by records in the events topic, which this one does not know."""
-        return self.privacy["rounds"] == TICKS and self.after_barrier is None
-
-    def check_rounds(self) -> None:
-        """Raise `EpochRefused` if this program cannot tell where its rounds end."""
-        if self.has_lost_rounds:
-            raise EpochRefused(
-                f"epoch {self.number} was opened by a version that wrote ticks into the events topic, and this one "
-                "does not: continue with that version, or open a new epoch, which is charged, with --new-epoch"
-            )
-
     @property
     def last_round(self) -> int | None:
         """The horizon; None where the epoch has none."""
@@ -269,10 +209,8 @@ class Epoch:
         """Which rounds are released."""
         return ReleaseSchedule.of(self.privacy["release"])
 
-    def release_tags(self, key: bytes) -> ReleaseTags | None:
-        """The tags of its releases under the noise key `key`; None where they have none."""
-        if self.release_version < RELEASE_VERSION:
-            return None
+    def release_tags(self, key: bytes) -> ReleaseTags:
+        """The tags of its releases under the noise key `key`."""
         return ReleaseTags(key, self.privacy["stream"], self.nonce)
 
     def noise(self, key: bytes) -> KeyedNoise:
@@ -297,7 +235,6 @@ def _told(frozen: Any) -> dict[str, Any]:
     """The fields of a dataclass as they are written down, without those that have their default."""
     told: dict[str, Any] = msgspec.to_builtins(frozen, order="deterministic")
     for field in fields(frozen):
-        has_default = field.default is not MISSING and getattr(frozen, field.name) == field.default
-        if has_default and field.name not in _ALWAYS_IN_FINGERPRINTS:
+        if field.default is not MISSING and getattr(frozen, field.name) == field.default:
             told.pop(field.name, None)  # of what was decoded, msgspec does not tell a default
     return told

@@ -82,10 +82,6 @@ def begin_after(
         with closing(ReleasesTopic(kafka, topic, partition, stream=settings.stream)) as releases:
             last = newest_before(releases, begin)
         released = checkpoint.position.released
-        if not released and epoch.release_version == 1:
-            released = min(
-                1, checkpoint.state.round
-            )  # what an older program wrote does not say which was the last
         if released and (last is None or last.nonce != epoch.nonce.hex() or last.round < released):
             again = (
                 "`stream-dp rebuild --replace`, after which the shards compute all of them again"

@@ -1,12 +1,13 @@
-"""A running commitment to the records that were applied: tells a log from an edited, reordered or other one.
+"""A running commitment to the records that were applied: tells a log from an edited or another one.
 
 All digests are keyed.  A bare hash of a log that can be guessed would confirm the guess, so without the key they tell
 nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -16,22 +17,19 @@ from stream_dp.events.records import Records
 from stream_dp.privacy.keyed_noise import subkey
 
 _BYTES = 32
+_PLACE, _ONE = Struct("<QQ"), Struct("<QQqqqq")  # of one record: what the columns of one hold
 
 
 @dataclass(frozen=True)
 class LogDigest:
-    """What was applied so far: how many records, in which order, which contents in any order, and the last one.
+    """What was applied so far: how many records, a chain over the rounds that held them, and the last record.
 
-    `sequence` depends on every record and its place; `contents` is the sum of the records' digests, the same in any
-    order; `last` is the place and digest of the last record, empty before the first.
-
-    Of a log with several partitions both are over the digests that each partition has in each round, and `last` is that
-    of the first partition; `further` has those of the others.
+    `sequence` depends on every record and its place; `last` is the place and digest of the last record of the first
+    partition, empty before there was one, and `further` has those of the other partitions.
     """
 
     records: int = 0
     sequence: bytes = bytes(_BYTES)
-    contents: bytes = bytes(_BYTES)
     last: bytes = b""
     further: tuple[bytes, ...] = ()
 
@@ -39,11 +37,6 @@ class LogDigest:
     def begun_anew(self) -> "LogDigest":
         """The commitment to no records, which knows the last ones that came before."""
         return LogDigest(last=self.last, further=self.further)
-
-    @property
-    def last_offset(self) -> int | None:
-        """The offset of the last record of the first partition; None before it."""
-        return offset_of(self.last)
 
     @property
     def lasts(self) -> tuple[bytes, ...]:
@@ -74,61 +67,59 @@ class LogDigester:
         self._keyed = blake2b(key=subkey(noise_key, b"log"), digest_size=_BYTES)  # copied for every digest
         self._joined = blake2b(key=subkey(noise_key, b"log of partitions"), digest_size=_BYTES)
 
-    def extend(self, log: LogDigest, records: Iterable[Record]) -> LogDigest:
-        """The commitment to `log` followed by `records`."""
-        count, sequence, contents, last = (
-            log.records,
-            log.sequence,
-            int.from_bytes(log.contents, "big"),
-            log.last,
-        )
-        for record in records:
-            last = self.in_place(record)
-            place = self._keyed.copy()
-            place.update(sequence + last)
-            sequence = place.digest()
-            contents += int.from_bytes(last[-_BYTES:], "big")
-            count += 1
-        total = (contents % 2 ** (8 * _BYTES)).to_bytes(_BYTES, "big")
-        return LogDigest(count, sequence, total, last, log.further)
+    def extend(self, log: LogDigest, rounds: Sequence[Sequence[tuple[int, Sequence[Record]]]]) -> LogDigest:
+        """The commitment to `log` followed by `rounds`: the records of each partition, in order.
 
-    def extend_round(self, log: LogDigest, parts: Sequence[tuple[int, Sequence[Record]]]) -> LogDigest:
-        """The commitment to `log` followed by a round of several partitions: the records of each, which are in order.
-
-        One digest a partition: a digest a record costs more than all else that is done with a record.
+        One digest a partition and round: a digest a record costs more than all else that is done with a record.
         """
-        return self.extend_joint(
-            log, [self.of_part(partition, records) for partition, records in parts if records]
-        )
+        sequence, count = log.sequence, log.records
+        ends: dict[int, Record] = {}
+        for parts in rounds:
+            digests = [sequence]
+            for partition, records in parts:
+                if records:
+                    digests.append(self._of_part(partition, records))
+                    count += len(records)
+                    ends[partition] = records[-1]
+            joined = self._joined.copy()
+            joined.update(b"".join(digests))
+            sequence = joined.digest()
+        lasts = {partition: self.in_place(record) for partition, record in ends.items()}
+        return _followed_by(log, count, sequence, lasts)
 
     def of_part(self, partition: int, records: Sequence[Record]) -> PartDigest:
         """What one partition, whose records of a round these are, brings to `extend_joint`; at least one record."""
         digest, last = self._of_part(partition, records), self.in_place(records[-1])
         return PartDigest(partition, len(records), digest, last)
 
-    def extend_joint(self, log: LogDigest, parts: Iterable[PartDigest]) -> LogDigest:
-        """The commitment to `log` followed by a round: what each partition that has records in it brings, in order."""
-        lasts, count, contents = list(log.lasts), log.records, int.from_bytes(log.contents, "big")
-        sequence = self._joined.copy()
-        sequence.update(log.sequence)
-        for part in parts:
-            sequence.update(part.digest)
-            contents += int.from_bytes(part.digest, "big")
-            count += part.records
-            lasts += [b""] * (part.partition + 1 - len(lasts))
-            lasts[part.partition] = part.last
-        total = (contents % 2 ** (8 * _BYTES)).to_bytes(_BYTES, "big")
-        return LogDigest(count, sequence.digest(), total, lasts[0], tuple(lasts[1:]))
+    def extend_joint(self, log: LogDigest, parts: Sequence[PartDigest]) -> LogDigest:
+        """What `extend` gives for one round: `parts` are those of the partitions that have records in it, in order."""
+        joined = self._joined.copy()
+        joined.update(b"".join((log.sequence, *(part.digest for part in parts))))
+        count = log.records + sum(part.records for part in parts)
+        return _followed_by(log, count, joined.digest(), {part.partition: part.last for part in parts})
 
     def _of_part(self, partition: int, records: Sequence[Record]) -> bytes:
         """Of places, times and contents: numbers and lengths first, so that no two lists of records read the same."""
-        columns = Records.of(records)
+        number = len(records)
         digest = self._joined.copy()
-        digest.update(b"%d %d " % (partition, len(records)))
-        for numbers in (columns.offsets, columns.timestamps, _sizes(columns.keys), _sizes(columns.values)):
-            digest.update(np.array(numbers, "<i8").tobytes())
-        for column in (columns.keys, columns.values):
-            digest.update(b"".join(filter(None, column)))
+        if number == 1:  # as most rounds of one event
+            [each] = records
+            sizes = _size(each.key), _size(each.value)
+            digest.update(_ONE.pack(partition, 1, each.offset, each.timestamp, *sizes))
+            digest.update((each.key or b"") + (each.value or b""))
+        else:
+            columns = Records.of(records)
+            digest.update(_PLACE.pack(partition, number))
+            for numbers in (
+                columns.offsets,
+                columns.timestamps,
+                _sizes(columns.keys),
+                _sizes(columns.values),
+            ):
+                digest.update(np.array(numbers, "<i8").tobytes())
+            for column in (columns.keys, columns.values):
+                digest.update(b"".join(filter(None, column)))
         for record in records if self._headers else ():
             digest.update(b"%d " % len(record.headers) + _framed_headers(record.headers))
         return digest.digest()
@@ -142,9 +133,21 @@ class LogDigester:
         return b"%d %d %b" % (record.offset, record.timestamp, content.digest())
 
 
+def _followed_by(log: LogDigest, records: int, sequence: bytes, lasts: Mapping[int, bytes]) -> LogDigest:
+    known = list(log.lasts)
+    for partition, last in lasts.items():
+        known += [b""] * (partition + 1 - len(known))
+        known[partition] = last
+    return LogDigest(records, sequence, known[0], tuple(known[1:]))
+
+
 def _sizes(column: Sequence[bytes | None]) -> list[int]:
-    """The length of each, -1 where it is none."""
-    return [-1 if part is None else len(part) for part in column]
+    return [*map(_size, column)]
+
+
+def _size(part: bytes | None) -> int:
+    """The length, -1 if there is nothing."""
+    return -1 if part is None else len(part)
 
 
 def _framed(part: bytes | None) -> bytes:

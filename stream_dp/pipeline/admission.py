@@ -1,17 +1,22 @@
 """What is counted of a log's records: they are decoded and bounded, and those that are none become dead letters."""
 
 from collections.abc import Sequence
+from itertools import chain, groupby, islice
+from operator import itemgetter
 
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.bounding import Bound, EventBound, UserBound
 from stream_dp.events.dead_letter import DeadLetter
-from stream_dp.events.event import BadRecord
+from stream_dp.events.event import BadRecord, Event
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.record import Record
 from stream_dp.events.records import Records
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.pipeline.counted_days import CountedDays
+
+PartsOfRound = Sequence[tuple[int, Sequence[Record]]]
+"""Records by partition, in order: those of a round, or of several that follow each other."""
 
 
 class Admission:
@@ -36,7 +41,6 @@ class Admission:
         if epoch.user_partitions is not None:
             self._decode = epoch.user_partitions.checked(self._decode)
         self._topic = topic
-        self._check_value, self._check_values = epoch.check_value, epoch.check_values
         self._days = days
 
     @property
@@ -60,29 +64,58 @@ class Admission:
             self._bound.forget()
         return counts
 
-    def admitted(self, records: Sequence[Record], letters: list[DeadLetter]) -> list[str]:
-        """What is counted of records of one partition that follow each other: labels, one as often as events held it.
+    def admitted(self, parts: PartsOfRound, letters: list[DeadLetter]) -> list[list[str]]:
+        """What is counted of each part, in order: labels, one as often as events held it.
 
+        Where days count, these are parts of the last round.
         Dead letters of bad records, which count as events without items, are added to `letters`.
         """
-        if records and not self._days.counts_part(records[0].partition):
-            return []
-        if isinstance(records, Records):
-            self._check_values(records)
-            try:
-                return self._bound.admit_all(self._decode.all(records))
-            except BadRecord:
-                pass  # at least one is none: those are found one by one
-        return [label for record in records for label in self._of_one(record, letters)]
+        admitted: list[list[str]] = []
+        for partition, alike in groupby(parts, itemgetter(0)):
+            counts = self._days.counts_part(partition)
+            mine = [records if counts else () for _, records in alike]
+            events = iter(self._decoded([records for records in mine if records]))
+            admitted += [self._of_part(records, [*islice(events, len(records))], letters) for records in mine]
+        return admitted
 
-    def _of_one(self, record: Record, letters: list[DeadLetter]) -> list[str]:
-        self._check_value(record)
-        try:
-            return self._bound.admit(self._decode(record))
-        except BadRecord as reason:
-            place = self._topic, record.partition, record.offset
-            letters.append(DeadLetter(str(reason), *place, record.key, record.value))
+    def _decoded(self, parts: Sequence[Sequence[Record]]) -> list[Event | BadRecord]:
+        """What each record of parts of one partition is, all of them at once if all are events."""
+        if not parts:
             return []
+        if isinstance(parts[0], Records):
+            records = Records.joined([*map(Records.of, parts)])
+        else:
+            records = Records.of([*chain.from_iterable(parts)])
+        try:
+            return [*self._decode.all(records)]
+        except BadRecord:
+            return [*map(self._event, records)]  # at least one is none
+
+    def _event(self, record: Record) -> Event | BadRecord:
+        try:
+            return self._decode(record)
+        except BadRecord as reason:
+            return reason
+
+    def _of_part(
+        self, records: Sequence[Record], found: list[Event | BadRecord], letters: list[DeadLetter]
+    ) -> list[str]:
+        events = [each for each in found if not isinstance(each, BadRecord)]
+        try:
+            if len(events) == len(found):
+                return self._bound.admit_all(events)
+        except BadRecord:
+            pass  # of at least one nothing may be counted
+        admitted: list[str] = []
+        for record, event in zip(records, found, strict=True):
+            try:
+                if isinstance(event, BadRecord):
+                    raise event
+                admitted += self._bound.admit(event)
+            except BadRecord as reason:
+                place = self._topic, record.partition, record.offset
+                letters.append(DeadLetter(str(reason), *place, record.key, record.value))
+        return admitted
 
 
 def _bound(epoch: Epoch, key: bytes, pairs: bytes | bytearray) -> Bound:

@@ -191,8 +191,7 @@ class Coordinator:
         before = head_before(self._history, self.round, self.epoch.mechanism.chain_rounds)
         parts = [(head.partition, head.head) for head in heads]
         self._history = self._noise.join_history(before, self.round, parts)
-        held = tuple(head.head for head in heads)
-        self.intake.position = replace(self.position, closed=barrier.due, heads=held)
+        self.intake.position = replace(self.position, closed=barrier.due)
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps: how far the rounds are, and no label."""

@@ -18,7 +18,7 @@ from stream_dp.events.merged_log import LogPart
 from stream_dp.events.records import Records
 from stream_dp.events.rounds import Round, RoundCutter, events_of
 from stream_dp.events.schema_book import SchemaBook
-from stream_dp.pipeline.admission import Admission
+from stream_dp.pipeline.admission import Admission, PartsOfRound
 from stream_dp.pipeline.counted_days import CountedDays
 from stream_dp.privacy.vector import Vector
 
@@ -30,7 +30,7 @@ class Position:
     It only ever stands at the end of a round: see `Round`.  `closed` is when the last round was closed that counts (see
     `CountedDays`), and `released` the last one that was released, 0 before any.  `barrier` is the one that closed the
     last round, or the one before the epoch's first; None where there are none.  Of several partitions, `next_offset` is
-    that of the first, `further` has those of the others, and `heads` the heads of their hash chains.
+    that of the first, and `further` has those of the others.
     """
 
     next_offset: int
@@ -39,7 +39,6 @@ class Position:
     released: int = 0
     barrier: Barrier | None = None
     further: Vector = ()
-    heads: tuple[bytes, ...] = ()
 
     @classmethod
     def at_start_of(cls, epoch: Epoch) -> "Position":
@@ -62,13 +61,12 @@ class ClosedRounds:
     """What one batch closed: per round its admitted labels, a label as often as events held it, and its timestamp.
 
     A timestamp is that of the record that closed the round, or when its barrier was due, in milliseconds.  `parts` has
-    the admitted labels of each round by partition, None for a round of a log that has only one.  `records` is how many
-    records they held, events or not.
+    the admitted labels of each round by partition.  `records` is how many records they held, events or not.
     """
 
     admitted: list[list[str]] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
-    parts: list[Parts | None] = field(default_factory=list)
+    parts: list[Parts] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     records: int = 0
 
@@ -152,46 +150,44 @@ class Intake:
         """Add to `closed` what rounds admit that follow each other."""
         if not rounds:
             return
-        single = next((place for place, each in enumerate(rounds) if each.further), len(rounds))
-        log = self._take_single(
-            rounds[:single], self.position.log, closed
-        )  # partitions are added, and never go
-        log = self._take_joint(rounds[single:], log, closed)
+        by_partition = [self._by_partition(each) for each in rounds]
+        log = self._digester.extend(self.position.log, by_partition)
+        if self._admission.counts_all:
+            self._admit(rounds, by_partition, closed)
+        else:
+            for each, records in zip(rounds, by_partition, strict=True):
+                if self._admission.counts(each.barrier):
+                    self._admit([each], [records], closed)
         closed.records += sum(len(run) for each in rounds for run in each.runs)
         last = rounds[-1]
         counted = closed.timestamps[-1] if closed.timestamps else self.position.closed
         self.position = Position(last.next_offset, log, counted, barrier=last.barrier, further=last.further)
 
-    def _take_single(self, rounds: Sequence[Round], log: LogDigest, closed: ClosedRounds) -> LogDigest:
-        """Rounds of a log with one partition; returns the commitment to them."""
-        for each in rounds:
-            if not self._admission.counts(each.barrier):
-                continue
-            runs = (self._admission.admitted(run, closed.dead_letters) for run in each.runs)
-            closed.admitted.append([*chain.from_iterable(runs)])
-            closed.timestamps.append(each.closed)
-            closed.parts.append(None)
-        return self._digester.extend(log, chain.from_iterable(each.records for each in rounds))
+    def _by_partition(self, closed: Round) -> PartsOfRound:
+        """The records of a round by partition; a barrier closes it for all partitions, empty ones too."""
+        if len(closed.runs) == 1 and not self._by_barriers:
+            [run] = closed.runs
+            return [(run[0].partition, run)]
+        runs: dict[int, list[Records]] = (
+            {number: [] for number in range(1 + len(closed.further))} if self._by_barriers else {}
+        )
+        for run in map(Records.of, closed.runs):
+            runs.setdefault(run.partition, []).append(run)
+        return [(number, Records.joined(mine) if mine else ()) for number, mine in sorted(runs.items())]
 
-    def _take_joint(self, rounds: Sequence[Round], log: LogDigest, closed: ClosedRounds) -> LogDigest:
-        """Rounds of a log with several partitions; a barrier closes them for all, empty ones too."""
-        for each in rounds:
-            everyone = range(1 + len(each.further)) if self._by_barriers else ()
-            runs: dict[int, list[Records]] = {number: [] for number in everyone}
-            for run in map(Records.of, each.runs):
-                runs.setdefault(run.partition, []).append(run)
-            records = [
-                (number, Records.joined(mine) if mine else ()) for number, mine in sorted(runs.items())
-            ]
-            log = self._digester.extend_round(log, records)
-            if not self._admission.counts(each.barrier):
-                continue
-            letters = closed.dead_letters
-            parts = [(number, self._admission.admitted(mine, letters)) for number, mine in records]
-            closed.admitted.append([*chain.from_iterable(labels for _, labels in parts)])
+    def _admit(
+        self, rounds: Sequence[Round], by_partition: Sequence[PartsOfRound], closed: ClosedRounds
+    ) -> None:
+        """Add to `closed` what rounds that count admit."""
+        every = [part for parts in by_partition for part in parts]
+        admitted = iter(self._admission.admitted(every, closed.dead_letters))
+        for each, parts in zip(rounds, by_partition, strict=True):
+            mine = [(number, next(admitted)) for number, _ in parts]
+            closed.parts.append(mine)
+            closed.admitted.append(
+                mine[0][1] if len(mine) == 1 else [*chain.from_iterable(labels for _, labels in mine)]
+            )
             closed.timestamps.append(each.closed)
-            closed.parts.append(parts)
-        return log
 
 
 def blocks_of(before: int, rounds: int, size: int) -> Iterator[tuple[int, int]]:

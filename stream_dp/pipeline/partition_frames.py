@@ -38,7 +38,7 @@ _BYTES_OF_LETTER = 4  # at most, in UTF-8
 class PartitionFrame(msgspec.Struct, frozen=True, array_like=True):
     """What one partition brings to one round of one shard: labels, and how often each was admitted.
 
-    `head` is that of the partition's hash chain after the round, over the labels of all shards.
+    `head` is the partition's digest of the round, over the labels of all shards.
     """
 
     v: Literal[3]
@@ -56,7 +56,7 @@ class PartitionFrame(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartitionHead(msgspec.Struct, frozen=True, array_like=True):
-    """The head of a partition's hash chain after a round, which the barrier of digest `barrier` closes.
+    """A partition's digest of a round, which the barrier of digest `barrier` closes.
 
     `round` is how many barriers have closed one since the epoch began; of those some are not counted (`CountedDays`),
     which have heads too, but no frames, and no part in the chain.

@@ -13,7 +13,6 @@ import numpy as np
 from stream_dp.counters.protocol import CounterState
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState
-from stream_dp.engine.round_chain import head_before
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.log_digest import LogDigester, PartDigest
@@ -48,14 +47,14 @@ class PartOfRound:
 
 
 class PartitionChain:
-    """The hash chain of partition `number`, after the round of `state` or at the epoch's beginning."""
+    """What partition `number` brings to the hash chain, after the round of `state` or at the epoch's beginning."""
 
     def __init__(
         self, epoch: Epoch, key: bytes, number: int, shards: int, state: HistogramState | None = None
     ) -> None:
         self.round = state.round if state is not None else 0
         self._epoch, self._number, self._noise = epoch, number, epoch.noise(key)
-        self._head = state.history if state is not None else EMPTY_HISTORY
+        self._digest = EMPTY_HISTORY
         self._writer = PartitionFrameWriter(epoch.number, epoch.nonce, number, shards, self._noise)
 
     @property
@@ -64,15 +63,14 @@ class PartitionChain:
         return self.round == self._epoch.mechanism.horizon
 
     def state(self) -> HistogramState:
-        """The round and the head, and no label."""
-        return HistogramState(self._head, [], np.empty(0, np.int32), CounterState(self.round))
+        """The round, and no label."""
+        return HistogramState(EMPTY_HISTORY, [], np.empty(0, np.int32), CounterState(self.round))
 
     def extend(self, counts: Counter[str]) -> list[PartitionFrame]:
         """Go on by a round that brings these labels, each so often; returns its frames."""
         self.round += 1
-        before = head_before(self._head, self.round, self._epoch.mechanism.chain_rounds)
-        self._head = self._noise.extend_partition(before, self.round, self._number, counts)
-        return list(self._writer.frames(self.round, self._head, counts))
+        self._digest = self._noise.part_digest(self.round, self._number, counts)
+        return list(self._writer.frames(self.round, self._digest, counts))
 
     def pass_over(self) -> None:
         """Go on by a round that does not name the partition: it joins later."""
@@ -80,6 +78,7 @@ class PartitionChain:
 
     def told(self, passed: int, barrier: Barrier, part: PartDigest | None = None) -> PartitionHead:
         """The head after `barrier`, the epoch's barrier number `passed`; `part`: what the round holds of the log."""
+        digest, self._digest = self._digest, EMPTY_HISTORY  # which a round that does not count has
         return PartitionHead(
             HEAD_VERSION,
             self._epoch.number,
@@ -87,7 +86,7 @@ class PartitionChain:
             self._number,
             passed,
             barrier.digest,
-            self._head,
+            digest,
             part.records if part is not None else 0,
             part.digest if part is not None else b"",
             part.last if part is not None else b"",
@@ -160,7 +159,7 @@ class PartitionIntake:
         return self._chain.finished
 
     def state(self) -> HistogramState:
-        """What is kept of it beside its position: the head of its hash chain, and no label."""
+        """What is kept of it beside its position: its round, and no label."""
         return self._chain.state()
 
     def close(self, barrier: Barrier, records: Sequence[Records]) -> PartOfRound | None:
@@ -181,7 +180,8 @@ class PartitionIntake:
         if self._admission.counts(barrier):
             self._closed = barrier.due
             if joined:
-                frames = self._chain.extend(Counter(self._admission.admitted(columns, letters)))
+                [admitted] = self._admission.admitted([(self.number, columns)], letters)
+                frames = self._chain.extend(Counter(admitted))
             else:
                 self._chain.pass_over()
         if not joined:

@@ -85,10 +85,7 @@ class Pipeline:
         self.histogram: Histogram = histogram_of(
             epoch.mechanism, epoch.noise(key), state, epoch.pruning, same
         )
-        heads = self.intake.position.heads
-        self._chain = RoundChain(
-            epoch.noise(key), epoch.mechanism.chain_rounds, self.histogram.history, heads
-        )
+        self._chain = RoundChain(epoch.noise(key), epoch.mechanism.chain_rounds, self.histogram.history)
         self._releaser = Releaser(epoch, key, self.intake.position.released, known)
 
     def begin_block(self, number: int, carried: Sequence[str]) -> None:
@@ -105,7 +102,7 @@ class Pipeline:
     @property
     def position(self) -> Position:
         """How far the events topic has been applied, at the end of a round."""
-        return replace(self.intake.position, released=self._releaser.released, heads=self._chain.heads)
+        return replace(self.intake.position, released=self._releaser.released)
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps of the histogram; see `RunningHistogram.state`."""
@@ -127,7 +124,7 @@ class Pipeline:
         """
         before = self.intake.position.closed
         closed = self.intake.process(log, self.histogram.rounds_left, self.round)
-        heads = self._chain.extend(self.round + 1, closed.admitted, closed.parts)
+        heads = self._chain.extend(self.round + 1, closed.parts)
         output = Output(dead_letters=closed.dead_letters, records=closed.records, heads=heads)
         for parts in self._releaser.release(
             self.histogram, closed.admitted, closed.timestamps, before, heads
@@ -165,8 +162,8 @@ class Releaser:
             epoch.nonce,
             epoch.mechanism,
             epoch.guarantee,
-            shard,
             epoch.release_tags(key),
+            shard,
             known,
         )
 

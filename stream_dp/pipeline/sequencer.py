@@ -41,7 +41,7 @@ class Sequencer:
         self.round = state.round if state else 0
         self._released = self.intake.position.released
         history, noise = state.history if state else EMPTY_HISTORY, epoch.noise(key)
-        self._chain = RoundChain(noise, epoch.mechanism.chain_rounds, history, self.intake.position.heads)
+        self._chain = RoundChain(noise, epoch.mechanism.chain_rounds, history)
         self._writer = FrameWriter(epoch.number, epoch.nonce, shards, noise)
 
     @property
@@ -50,7 +50,7 @@ class Sequencer:
 
         Its `released` is the last round that the shards are to release of those.
         """
-        return replace(self.intake.position, heads=self._chain.heads, released=self._released)
+        return replace(self.intake.position, released=self._released)
 
     @property
     def finished(self) -> bool:
@@ -69,7 +69,7 @@ class Sequencer:
         if wanted.any():
             self._released = self.round + 1 + int(np.flatnonzero(wanted)[-1])
         before = self._chain.history
-        heads = self._chain.extend(self.round + 1, closed.admitted, closed.parts)
+        heads = self._chain.extend(self.round + 1, closed.parts)
         frames = list(self._writer.frames(self.round + 1, before, heads, closed))
         self.round += len(heads)
         return Output(dead_letters=closed.dead_letters, frames=frames, records=closed.records)

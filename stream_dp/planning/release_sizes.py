@@ -18,6 +18,7 @@ from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.kafka import log
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
+from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.releases.encoder import ReleaseEncoder
 from stream_dp.sinks.framing import LARGEST_BATCH
 
@@ -157,7 +158,8 @@ def sample_releases(visible: int, label_bytes: int) -> list[bytes]:
     ranks = np.arange(1, len(names) + 1)
     state.counts[:] = 3 * mechanism.tau(mechanism.horizon) * (len(names) / ranks) if visible else 0
     histogram = RunningHistogram(mechanism, noise, state, Pruning(_SAMPLE_RELEASES))
-    encoder = ReleaseEncoder("sizes", 1, bytes(NONCE_BYTES), mechanism, guarantee)
+    tags = ReleaseTags(bytes(KEY_BYTES), "sizes", bytes(NONCE_BYTES))
+    encoder = ReleaseEncoder("sizes", 1, bytes(NONCE_BYTES), mechanism, guarantee, tags)
     releases = min(_SAMPLE_RELEASES, max(4, 2 * LARGEST_BATCH // (1 + visible * (label_bytes + 9))))
     rounds = [[names[number % len(names)]] for number in range(releases)]
     return [

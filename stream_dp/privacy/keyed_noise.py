@@ -13,7 +13,7 @@ reads the releases.  Chance that two cells that matter share their bits: see `co
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
@@ -28,6 +28,9 @@ from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
 NOISE_VERSION = 1
 """Raised by any change after which equal keys, streams and histories would draw other noise."""
 
+Admitted = Sequence[str] | Mapping[str, int]
+"""What a round admits: labels in any order, one as often as events of the round hold it, or how often each."""
+
 KEY_BYTES = 32
 NONCE_BYTES = 16
 EMPTY_HISTORY = bytes(32)
@@ -41,10 +44,10 @@ That is a million labels in eighteen thousand million rounds.  What else it mean
 _WORD = np.dtype("<u8")
 _PAIR = np.dtype(np.complex128)  # 16 bytes that numpy copies in one move; never computed with
 _BLOCK_BYTES = 16
-_LENGTH, _ROUND, _PLACE = Struct("<I"), Struct("<Q"), Struct("<QQ")
+_LENGTH, _PLACE, _PLACE_OF_PART = Struct("<I"), Struct("<QQ"), Struct("<Q32s")
 _CELLS_AT_ONCE = 1 << 14  # 256 kB of bits: what stays in the second-level cache
 
-_GOLDEN = "0caa2a4d1056a0b341b72afb8b211e51"
+_GOLDEN = "b7a55ed997b9dde84028e73bb498147b"
 
 
 class WrongNoise(Refused):
@@ -74,8 +77,7 @@ class KeyedNoise:
         self._tweak_hash = blake2b(context, key=subkey(key, b"tweak"), digest_size=_BLOCK_BYTES)
         size = len(EMPTY_HISTORY)
         self._history_hash = blake2b(key=subkey(key, b"history"), digest_size=size)
-        self._partition_hash = blake2b(key=subkey(key, b"partition history"), digest_size=size)
-        self._joined_hash = blake2b(key=subkey(key, b"joined history"), digest_size=size)
+        self._part_hash = blake2b(key=subkey(key, b"part of a round"), digest_size=size)
 
     def label_ids(self, labels: Iterable[bytes]) -> NDArray[np.uint64]:
         """128-bit identities of `labels`, uint64 of shape (n, 2)."""
@@ -92,37 +94,31 @@ class KeyedNoise:
         tweak.update(_PLACE.pack(round_number, lane) + history)
         return tweak.digest()
 
-    def extend_history(self, history: bytes, round_number: int, admitted: Iterable[str]) -> bytes:
-        """H_round from H_(round - 1) and the labels that `round_number` admitted, in any order, an entry an event.
+    def extend_history(self, history: bytes, round_number: int, admitted: Admitted) -> bytes:
+        """H_round from H_(round - 1) and the labels that `round_number` admitted, of a log with one partition."""
+        return self.join_history(history, round_number, [(0, self.part_digest(round_number, 0, admitted))])
 
-        Labels enter as UTF-8, in the order of their bytes, which is that of their code points.
+    def part_digest(self, round_number: int, partition: int, admitted: Admitted) -> bytes:
+        """A commitment to the labels that a round admitted of one partition: in any order, or counted already.
+
+        Each label enters once, as UTF-8, with how often it was admitted, in the order of code points.
         """
+        digest = self._part_hash.copy()
+        if len(admitted) == 1 and not isinstance(admitted, Mapping):  # as most rounds of one event
+            framed = [_framed(admitted[0], 1)]
+        else:
+            counts = admitted if isinstance(admitted, Mapping) else Counter(admitted)
+            pack = _LENGTH.pack
+            ordered = [(label.encode(), counts[label]) for label in sorted(counts)]
+            framed = [pack(len(text)) + text + pack(times) for text, times in ordered]
+        digest.update(b"".join((_PLACE.pack(round_number, partition), *framed)))
+        return digest.digest()
+
+    def join_history(self, history: bytes, round_number: int, parts: Sequence[tuple[int, bytes]]) -> bytes:
+        """H_round from H_(round - 1) and the digests of its parts by partition, in order."""
         extended = self._history_hash.copy()
-        extended.update(b"".join((history, _ROUND.pack(round_number), *map(_framed, sorted(admitted)))))
-        return extended.digest()
-
-    def extend_partition(
-        self, head: bytes, round_number: int, partition: int, admitted: Iterable[str] | Counter[str]
-    ) -> bytes:
-        """The head of a partition after `round_number`, which admitted these labels of it, from the one before.
-
-        They may be counted already.  Each label enters once, with how often it was admitted, in the order of
-        `extend_history`.
-        """
-        extended = self._partition_hash.copy()
-        counts = admitted if isinstance(admitted, Counter) else Counter(admitted)
-        pack = _LENGTH.pack
-        ordered = [(label.encode(), counts[label]) for label in sorted(counts)]
-        framed = [pack(len(text)) + text + pack(times) for text, times in ordered]
-        extended.update(b"".join((head, _PLACE.pack(round_number, partition), *framed)))
-        return extended.digest()
-
-    def join_history(self, history: bytes, round_number: int, heads: Sequence[tuple[int, bytes]]) -> bytes:
-        """H_round from H_(round - 1) and the heads of the partitions that `round_number` has extended, in order."""
-        extended = self._joined_hash.copy()
-        extended.update(history + _PLACE.pack(round_number, len(heads)))
-        for partition, head in heads:
-            extended.update(_ROUND.pack(partition) + head)
+        joined = [_PLACE_OF_PART.pack(partition, digest) for partition, digest in parts]
+        extended.update(b"".join((history, _PLACE.pack(round_number, len(parts)), *joined)))
         return extended.digest()
 
     def draw(
@@ -167,9 +163,9 @@ class KeyedNoise:
 
 
 @lru_cache(maxsize=1 << 14)
-def _framed(label: str) -> bytes:
+def _framed(label: str, times: int) -> bytes:
     text = label.encode()
-    return _LENGTH.pack(len(text)) + text
+    return _LENGTH.pack(len(text)) + text + _LENGTH.pack(times)
 
 
 def subkey(key: bytes, purpose: bytes) -> bytes:

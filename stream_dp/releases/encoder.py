@@ -32,13 +32,12 @@ class ReleaseEncoder:
         nonce: bytes,
         mechanism: CalibratedCounter,
         guarantee: Guarantee,
+        tags: ReleaseTags,
         shard: tuple[int, int] | None = None,
-        tags: ReleaseTags | None = None,
         known: KnownLabels = NOTHING_KNOWN,
     ) -> None:
         """`shard`: which one of how many writes these releases; None for a worker that has the stream alone.
 
-        `tags`: None for an epoch whose releases name neither their tag nor the release before them.
         `known`: what the epoch knew of labels when it began, those of all shards.
         """
         self._totals = _Totals(epoch, known)
@@ -52,11 +51,10 @@ class ReleaseEncoder:
             "delta": guarantee.delta,
             "rho": guarantee.rho,
             "items_per_event": mechanism.items_per_event,
+            "shown": mechanism.shown,
         }
         if guarantee.unit != "event":
             frozen["items_per_user"] = mechanism.items_per_event
-        if mechanism.shown != "each-round":  # which releases did not name before there was another rule
-            frozen["shown"] = mechanism.shown
         self._epoch = _fields({"v": VERSION, "stream": stream, "epoch": epoch, "nonce": nonce.hex()})
         self._length = _fields(
             {"window": mechanism.window}
@@ -91,11 +89,9 @@ class ReleaseEncoder:
 
     def _proofs(self, block: ReleasedBlock, previous: int) -> list[str]:
         """The fields of each release that link it to the one before and to the log."""
-        rounds, tags = block.rounds.tolist(), self._tags
-        if tags is None:
-            return [""] * len(rounds)
+        rounds, tag = block.rounds.tolist(), self._tags.tag
         return [
-            f'"previous":{before},"tag":"{tags.tag(number, head)}",'
+            f'"previous":{before},"tag":"{tag(number, head)}",'
             for (before, number), head in zip(pairwise([previous, *rounds]), block.heads, strict=True)
         ]
 

@@ -48,7 +48,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     `items_per_user` is there where the unit is the user, or a user's day; `items_per_event` is then the same number,
     because no event can bring more.
     `previous` is the round that the epoch released before, 0 if none, and `tag` shows from which log the release came
-    (privacy/release_tags.py); both are missing in epochs that were opened before releases had them.
+    (privacy/release_tags.py).
 
     `since`, `totals` and `total_sds` are there in epochs that knew labels when they began.  `since` says of each label
     which epoch showed it first, 0 for one that a list names.  `totals` are there where epochs before this one are
@@ -62,12 +62,15 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     nonce: str
     round: int
     ts: str
+    previous: int
+    tag: str
     unit: str
     mechanism: str
     epsilon: float
     delta: float
     rho: float
     items_per_event: int
+    shown: Shown
     sd: float
     tau: int
     part: int
@@ -77,9 +80,6 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     horizon: int | None = None
     window_rounds: int | None = msgspec.field(name="window", default=None)
     items_per_user: int | None = None
-    previous: int | None = None
-    tag: str | None = None
-    shown: Shown = "each-round"
     since: list[int] | None = None
     totals: list[int] | None = None
     total_sds: dict[str, float] | None = None

@@ -219,7 +219,7 @@ class _Trail:
                 return
             self._subscription.close()
             self._next = None
-            back = max(2 * back, release.round - (release.previous or 0))
+            back = max(2 * back, release.round - release.previous)
 
     def _peek(self) -> WholeRelease:
         """The next release, which is there: the one that the first reader has is later than all that are asked for."""
@@ -250,7 +250,7 @@ def _carries_on(release: WholeRelease, older: WholeRelease) -> bool:
 
 def begins_epoch(release: WholeRelease) -> bool:
     """Is no release of its epoch before this one?  Those of old epochs do not say which one was."""
-    return release.previous == 0 or (release.previous is None and release.round == 1)
+    return release.previous == 0
 
 
 class AlreadyWindows(Refused):

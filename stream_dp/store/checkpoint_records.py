@@ -1,7 +1,4 @@
-"""What the small keys of a checkpoint hold, and how they are read: nothing of them is used before its seal fits.
-
-Formats: 3 had no seals.  A checkpoint of format 3 is read like any other, and the next one is of format 4.
-"""
+"""What the small keys of a checkpoint hold, and how they are read: nothing of them is used before its seal fits."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -19,8 +16,7 @@ from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.vector import Vector
 from stream_dp.store.seals import SEAL_BYTES, Seals
 
-FORMAT = 4
-WITHOUT_SEALS = 3
+FORMAT = 1
 
 ACTIVE_ROWS = "active:rows"
 SHOWN_SINCE = "column:shown"
@@ -92,7 +88,7 @@ class Closing(msgspec.Struct, frozen=True):
     """The epoch of this nonce ends: whoever holds the stream counts nothing at or after `end_offset` under it.
 
     `end_unknown`, `end_barrier` and `further_ends`: see journal.EpochClosed.  `at`: the time that its record there
-    carries, 0 where a version did not tell.
+    carries.
     """
 
     nonce: bytes
@@ -174,7 +170,7 @@ class _Written(msgspec.Struct):
 
 
 class _Sealed(msgspec.Struct):
-    """A record of format 4: the record itself as MessagePack, the digests of what belongs to it, and that of both."""
+    """A sealed record: the record itself as MessagePack, the digests of what belongs to it, and that of both."""
 
     format: int
     body: bytes
@@ -188,8 +184,8 @@ def pack(name: str, body: bytes, seals: Seals, digests: dict[str, bytes]) -> byt
     return msgspec.msgpack.encode(_Sealed(FORMAT, body, digests, seal))
 
 
-def unpack_meta(packed: bytes, seals: Seals, key_check: str) -> tuple[Meta, dict[str, bytes] | None]:
-    """The meta record and the digests of everything else, None where it has none because it is of format 3.
+def unpack_meta(packed: bytes, seals: Seals, key_check: str) -> tuple[Meta, dict[str, bytes]]:
+    """The meta record and the digests of everything else.
 
     Raises `StateDamaged`, and `EpochRefused` where it was made with another noise key.
     """
@@ -212,8 +208,7 @@ def unpack_meta(packed: bytes, seals: Seals, key_check: str) -> tuple[Meta, dict
 def unpack_closing(packed: bytes, seals: Seals) -> Closing:
     """The closing record.  Raises `StateDamaged`."""
     try:
-        unsealed = b"format" not in packed  # as a program of format 3 wrote it
-        body, _, fits = (packed, None, True) if unsealed else _opened("closing", packed, seals)
+        body, _, fits = _opened("closing", packed, seals)
         closing = msgspec.msgpack.decode(body, type=Closing)
     except (msgspec.DecodeError, UnicodeError, StateDamaged):
         fits = False
@@ -225,15 +220,13 @@ def unpack_closing(packed: bytes, seals: Seals) -> Closing:
     return closing
 
 
-def _opened(name: str, packed: bytes, seals: Seals) -> tuple[bytes, dict[str, bytes] | None, bool]:
-    """The body of a record, its digests, and whether its seal fits; one of format 3 has neither."""
+def _opened(name: str, packed: bytes, seals: Seals) -> tuple[bytes, dict[str, bytes], bool]:
+    """The body of a record, its digests, and whether its seal fits."""
     written = msgspec.msgpack.decode(packed, type=_Written).format
-    if written == WITHOUT_SEALS:
-        return packed, None, True
     if written != FORMAT:
         raise StateDamaged(
-            f"Redis holds state of format {written} and this program reads the formats {WITHOUT_SEALS} and {FORMAT}: "
-            "continue with the program that wrote it; if none did, rebuild it with `stream-dp rebuild --replace`"
+            f"Redis holds state of format {written} and this program reads format {FORMAT}: continue with the program "
+            "that wrote it; if none did, rebuild it with `stream-dp rebuild --replace`"
         )
     record = msgspec.msgpack.decode(packed, type=_Sealed)
     return record.body, record.digests, seals.of(name, record.body, record.digests).digest == record.seal

@@ -283,10 +283,8 @@ class CheckpointStore:
             name: first_seal(seals, nonce, column).followed_by(found[name])
             for name, column in columns.items()
         }
-        wrong = [
-            name for name, seal in held.items() if digests is not None and seal.digest != digests.get(name)
-        ]
-        if known is not None and (digests is None or before.keys() & wrong):
+        wrong = [name for name, seal in held.items() if seal.digest != digests.get(name)]
+        if known is not None and before.keys() & wrong:
             return self._load(seals, check, None)
         if wrong:
             raise damaged(*wrong)

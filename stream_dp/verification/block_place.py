@@ -116,11 +116,10 @@ class PartitionPlaces:
             RoundChain(epoch.noise(self._key), epoch.mechanism.chain_rounds),
             epoch.release_tags(self._key),
         )
-        assert tags is not None, "releases of windows have tags"
         records, done, at_once = self._records(start, end), rounds, self._size
         while done < signs[-1].round and (batch := list(islice(records, at_once))):
             closed = intake.process(batch, signs[-1].round - done, done)
-            for number, head in enumerate(chain.extend(done + 1, closed.admitted, closed.parts), done + 1):
+            for number, head in enumerate(chain.extend(done + 1, closed.parts), done + 1):
                 if number in wanted and tags.tag(number, head) != wanted[number]:
                     return False
             done, at_once = done + len(closed.admitted), _RECORDS_AT_ONCE

@@ -100,7 +100,7 @@ def block_start(
         return None
     with closing(ReleasesTopic(settings.kafka_address, settings.releases, stream=settings.stream)) as topic:
         first = _first_release(topic, epoch, window.window)
-        if first is None or first.previous is None:
+        if first is None:
             return None
         place = topic.offset_of((first.epoch, first.round))
     before, barrier = first.round - 1, None

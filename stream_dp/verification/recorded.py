@@ -78,7 +78,6 @@ def recorded_epoch(settings: Settings, redis: Redis, number: int | None = None) 
     last = opened[-1]
     check_key(last, key)
     last.epoch.check_noise()
-    last.epoch.check_rounds()
     closed, mapping = journal.closed.get(last.epoch.number), last.epoch.mapping
     names_schemas = mapping is not None and mapping.needs_schemas
     schemas = tuple(schema_records(settings)) if names_schemas else ()

@@ -36,7 +36,6 @@ class Verdict(StrEnum):
     IDENTICAL = "identical"
     EXTENDED = "extended"
     TRUNCATED = "truncated"
-    REORDERED = "reordered"
     EDITED = "edited"
     RELEASES_CHANGED = "releases-changed"
     RELEASES_INCOMPLETE = "releases-incomplete"
@@ -53,7 +52,6 @@ class Verdict(StrEnum):
             Verdict.IDENTICAL: "Every release follows from the log and the key, byte for byte.",
             Verdict.EXTENDED: "Every release follows from the log and the key; the log continues beyond them.",
             Verdict.TRUNCATED: "The log ends, or begins, short of what was released.",
-            Verdict.REORDERED: "The log holds the same records as were counted, in other places or at other times.",
             Verdict.EDITED: "The log does not hold the records that were counted.",
             Verdict.RELEASES_CHANGED: "The log is the one that was counted, but the releases are not what it gives.",
             Verdict.RELEASES_INCOMPLETE: "Every release that is there follows from the log and the key; some are "
@@ -75,14 +73,14 @@ class Difference(NamedTuple):
         if self.recomputed is None or self.published is None:
             return False
         ours, theirs = decode_release(self.recomputed), decode_release(self.published)
-        return ours.tag is not None and ours.tag == theirs.tag
+        return ours.tag == theirs.tag
 
 
 class Certificate(msgspec.Struct, frozen=True):
     """What was compared, and the verdict; safe to publish.
 
-    `log` commits to the `log_records` records read, under the noise key; of a log with several partitions, to those in
-    rounds that have ended.  `releases` hashes the published releases in order; `settings` is the fingerprint of all
+    `log` commits to the log, under the noise key, as far as rounds have ended; `log_records` is how many were read.
+     `releases` hashes the published releases in order; `settings` is the fingerprint of all
     that the epoch guaranteed; `missing` counts rounds that were released and are not there, or not wholly.
 
     `first_round` is the first one that was compared byte for byte: 1, unless only the last blocks of windows were.
@@ -133,7 +131,7 @@ def verify(
     """Compare `published`, in the order of the releases topic, with what the log gives again.
 
     `entries` are that log, from the epoch's first offset on; `counted` is the commitment in the last
-    checkpoint, by which an edited log is told from a reordered one and from changed releases.  `released` is a round up
+    checkpoint, by which an edited log is told from changed releases.  `released` is a round up
     to which all releases are known to have been made; what is missing before the last one that is there is known too.
     `known`: see `Pipeline`.  `schemas` are the records of the schemas topic, where events name schemas.
     `start`: where `entries` and `published` begin, if that is not with the epoch.  `counted_rounds`: where commitments
@@ -277,17 +275,10 @@ class _Log:
         self.first_offsets: dict[int, int] = {}
 
     @property
-    def is_joint(self) -> bool:
-        """Whether there is more than one partition, so that commitments are made round by round."""
-        return bool(self._pipeline.position.further)
-
-    @property
     def digest(self) -> LogDigest:
-        """The commitment to what was read, or to the rounds of several partitions."""
-        if self.is_joint and not self._block:
+        """The commitment to the rounds that have ended; where it begins anew with blocks, to all records read."""
+        if not self._block:
             return self._pipeline.position.log
-        if not self.is_joint:
-            return self._own.get(0, NOTHING)
         parts = [PartDigest(number, own.records, own.sequence, own.last) for number, own in self._own.items()]
         return self._digester.extend_joint(NOTHING, sorted(parts))
 
@@ -299,31 +290,25 @@ class _Log:
                     self._read(record)
             yield from self._pipeline.process(batch).releases
             if self._block:
-                if self._pipeline.round == self._counted_rounds:
-                    self.rounds_at_checkpoint = self._counted_rounds
-                    self.at_checkpoint = self._pipeline.position.log
-                continue
-            if self.records != self.counted.records or (self.is_joint and self.is_same):
-                continue
-            self.rounds_at_checkpoint = self._pipeline.round
-            if self.is_joint:
+                at_checkpoint = self._pipeline.round == self._counted_rounds
+            else:
+                at_checkpoint = self.records == self.counted.records and not self.is_same
+            if at_checkpoint:
+                self.rounds_at_checkpoint = self._pipeline.round
                 self.at_checkpoint = self._pipeline.position.log
 
     def _read(self, record: Record) -> None:
         self.records += 1
         self.first_offsets.setdefault(record.partition, record.offset)
-        if self.is_joint and not self._block:
-            return
-        own = self._digester.extend(self._own.get(record.partition, NOTHING), [record])
-        self._own[record.partition] = own
-        if self.records == self.counted.records and not self._block:
-            self.at_checkpoint = own
+        if self._block:
+            own = self._own.get(record.partition, NOTHING)
+            self._own[record.partition] = self._digester.extend(own, [[(record.partition, [record])]])
 
     def _at_once(self) -> int:
         """How many entries to take: none stands on both sides of the checkpoint, and rounds without any may follow."""
         if self._block:
             left = self._counted_rounds - self._pipeline.round  # an entry closes one round at most
-        elif self.is_joint and self.counted.records == self.records:
+        elif self.counted.records == self.records:
             return 1
         else:
             left = self.counted.records - self.records
@@ -333,7 +318,7 @@ class _Log:
     def is_same(self) -> bool:
         """Whether it is the log that was counted, as far as that is known where it was counted up to."""
         if self.at_checkpoint is None:
-            return not self.is_joint or not self.counted.records
+            return not self.counted.records
         return self.at_checkpoint.sequence == self.counted.sequence
 
     @property
@@ -363,8 +348,7 @@ def _verdict(log: _Log, offsets: Vector, given: int, comparison: _Comparison, in
         ran_out = difference is None or difference.recomputed is None
         return Verdict.TRUNCATED if ran_out else Verdict.EDITED
     if not log.is_same:
-        same_contents = log.at_checkpoint is not None and log.at_checkpoint.contents == log.counted.contents
-        return Verdict.REORDERED if same_contents else Verdict.EDITED
+        return Verdict.EDITED
     if difference is not None:
         after_same_log = log.covers(difference.round) or difference.tags_agree
         return Verdict.RELEASES_CHANGED if after_same_log else Verdict.EDITED

@@ -363,7 +363,6 @@ class _Member(ConsumerRebalanceListener):
         )
         check_key(last, self._key)
         last.epoch.check_settings(settings)
-        last.epoch.check_rounds()
         if self._settler is not None:
             self._settler.close()
         self._schemas, self._named = SchemaBook(self._key, last.epoch.nonce), set()

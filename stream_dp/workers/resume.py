@@ -15,7 +15,6 @@ from stream_dp.events.log_digest import LogDigester
 from stream_dp.kafka import log
 from stream_dp.pipeline.coordinator import AnyPipeline
 from stream_dp.pipeline.frames import FrameRefused
-from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.privacy.vector import offsets_text
 from stream_dp.sinks.releases import divided_as, sink_of
@@ -92,10 +91,7 @@ class _Start:
             self._epochs.finish_closing()
             checkpoint, key = self._checked(self._checkpoint())
             self._sink = sink_of(divided_as(self._settings, checkpoint))
-            published = self._sink.published_since(checkpoint)
-            if self._wish is not None and checkpoint.epoch.has_lost_rounds and not published:
-                return self._next_epoch(self._wish, checkpoint.position)
-            checkpoint.epoch.check_rounds()
+            self._sink.published_since(checkpoint)
             pipeline = self._restored(checkpoint, key)
         except (EpochRefused, FrameRefused, NoKey, StateDamaged, log.LogRefused) as lost:
             if self._wish is None:
@@ -114,8 +110,8 @@ class _Start:
             self._settings, checkpoint, pipeline, key, self._sink, self._epochs, self._wish is not None
         )
 
-    def _next_epoch(self, wish: NewEpoch, counted: Position | None = None) -> Resumed:
-        return open_next(self._settings, self._redis, self._epochs, wish, counted)
+    def _next_epoch(self, wish: NewEpoch) -> Resumed:
+        return open_next(self._settings, self._redis, self._epochs, wish)
 
     def _checkpoint(self) -> Checkpoint:
         """The checkpoint to go on from: that of the open epoch, or the first of one that is opened here."""

@@ -112,8 +112,6 @@ def test_schema_and_decoder_agree_on_any_event(value: Any) -> None:
 
 
 RELEASES = read_schema("release")["examples"]
-LINKS = {"previous", "tag"}
-"""Fields that every release has but those of epochs which an older program opened."""
 
 
 @pytest.mark.parametrize("value", RELEASES)
@@ -204,10 +202,7 @@ def test_every_release_that_is_written_validates_and_has_columns_of_equal_length
     assert {"tea", "målk"} == {label for value in decoded for label in value["labels"]}
     for value in decoded:
         schema("release").validate(value)
-        assert [name for name in value if name not in {*LINKS, "shown", "horizon"}] == read_schema("release")[
-            "required"
-        ]
-        assert value.keys() > LINKS
+        assert [name for name in value if name != "horizon"] == read_schema("release")["required"]
         assert value["shown"] == "kept"
         assert len(value["labels"]) == len(value["counts"])
         order = list(zip([-count for count in value["counts"]], value["labels"], strict=True))
@@ -220,13 +215,7 @@ def test_releases_in_the_user_unit_say_how_much_of_a_user_counts() -> None:
     )
     for value in map(json.loads, releases):
         schema("release").validate(value)
-        assert set(value) == {
-            *read_schema("release")["required"],
-            *LINKS,
-            "horizon",
-            "items_per_user",
-            "shown",
-        }
+        assert set(value) == {*read_schema("release")["required"], "horizon", "items_per_user"}
         assert (value["unit"], value["items_per_user"], value["items_per_event"]) == ("user", 5, 5)
     assert [(letter.offset, letter.reason) for letter in dead_letters] == [
         (1, "the event names no user, and the privacy unit of this stream is the user")

@@ -11,9 +11,11 @@ from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.calibration import Guarantee
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.epochs.charges import charge_of
-from stream_dp.events.record import LARGEST_VALUE, Record
-from stream_dp.pipeline.intake import Intake
-from tests.format_3 import KEY, LEFT
+from stream_dp.events.barrier_chain import Barrier
+from stream_dp.events.mapping.mapping import Mapping
+from stream_dp.events.user_partitions import UserPartitions
+
+OPENED = Epoch.open(Settings(stream="s"), 1, 0)
 
 
 @pytest.mark.parametrize("mechanism", ["binary", "blt"])
@@ -25,25 +27,6 @@ def test_however_rounds_end_an_epoch_costs_the_same(mechanism: Literal["binary",
     )
     assert charge_of(one).delta == charge_of(million).delta == charge_of(ticks).delta
     assert one.guarantee == million.guarantee == ticks.guarantee
-
-
-@pytest.mark.parametrize("name", LEFT)
-def test_an_epoch_on_record_keeps_its_fingerprint_and_its_settings(name: str) -> None:
-    left = LEFT[name]
-    assert left.opened.fingerprint == left.fingerprint
-    left.opened.check_settings(left.settings_for())
-
-
-@pytest.mark.parametrize("shown", ["kept", "each-round"])
-@pytest.mark.parametrize("name", LEFT)
-def test_an_epoch_from_before_labels_were_kept_goes_on_as_it_was(
-    name: str, shown: Literal["kept", "each-round"]
-) -> None:
-    """Whatever the settings say, of which "kept" is the default today."""
-    left = LEFT[name]
-    assert "shown" not in left.opened.privacy
-    assert left.opened.mechanism.shown == "each-round"
-    left.opened.check_settings(left.settings_for(shown=shown))
 
 
 def test_an_epoch_that_named_the_rule_is_held_to_it() -> None:
@@ -81,7 +64,7 @@ def _of(kind: Any, earlier: Any, **new: Any) -> Any:
 
 def _later(**new: dict[str, Any]) -> Epoch:
     """An epoch as a later program would know it, with the new fields of its parts where they are given."""
-    epoch = LEFT["binary"].opened
+    epoch = OPENED
     numbers = {name: getattr(epoch.mechanism, name) for name in epoch.mechanism.__struct_fields__}
     parts = {
         "guarantee": _of(LaterGuarantee, epoch.guarantee, **new.get("guarantee", {})),
@@ -92,7 +75,7 @@ def _later(**new: dict[str, Any]) -> Epoch:
 
 
 def test_fields_that_a_later_program_adds_leave_the_fingerprints_of_earlier_epochs() -> None:
-    fingerprint = LEFT["binary"].fingerprint
+    fingerprint = OPENED.fingerprint
     assert _later().fingerprint == fingerprint
     for part, new in (
         ("epoch", {"first_barrier": 1}),
@@ -103,7 +86,7 @@ def test_fields_that_a_later_program_adds_leave_the_fingerprints_of_earlier_epoc
 
 
 def test_every_field_of_an_epoch_is_in_its_fingerprint() -> None:
-    epoch = LEFT["binary"].opened
+    epoch = OPENED
     assert isinstance(epoch.mechanism, BinaryMechanism)
     changes: dict[str, Any] = {
         "number": 2,
@@ -113,33 +96,14 @@ def test_every_field_of_an_epoch_is_in_its_fingerprint() -> None:
         "mechanism": msgspec.structs.replace(epoch.mechanism, horizon=1022),
         "guarantee": replace(epoch.guarantee, rho=1.0),
         "noise_version": 9,
-        "first_tick": 1,
-        "largest_value": 1000,
-        "release_version": 2,
+        "further_offsets": (3,),
+        "after_barrier": Barrier("c", 1, 2, 3, 4, {"0": 4}, {}, "00"),
+        "mapping": Mapping(),
+        "known": "0" * 32,
+        "user_partitions": UserPartitions("crc32", 3),
+        "first_day": 7,
+        "log_rounds": 5,
     }
+    assert changes.keys() == {field.name for field in fields(Epoch)}
     changed = {replace(epoch, **{name: value}).fingerprint for name, value in changes.items()}
     assert len(changed - {epoch.fingerprint}) == len(changes)
-
-
-def test_a_setting_that_an_earlier_epoch_does_not_name_has_its_default() -> None:
-    left = LEFT["binary"]
-    earlier = replace(
-        left.opened, privacy={name: value for name, value in left.opened.privacy.items() if name != "release"}
-    )
-    earlier.check_settings(left.settings_for())
-    with pytest.raises(EpochRefused, match="release is every-round in the epoch and every-5 in the settings"):
-        earlier.check_settings(left.settings_for(release="every-5"))
-
-
-def test_an_epoch_from_before_the_limit_of_values_refuses_what_it_would_have_counted() -> None:
-    """A larger value is a dead letter where the epoch says so, and nobody can tell it from one that counted before."""
-    large = b'{"items":["tea"]}'.ljust(LARGEST_VALUE + 1)
-    limited = Epoch.open(Settings(stream="s"), 1, 0)
-    assert limited.largest_value == LARGEST_VALUE
-    closed = Intake(limited, KEY, "s.events").process([Record(0, 0, None, large)], 1)
-    assert closed.admitted == [[]]
-    assert [letter.offset for letter in closed.dead_letters] == [0]
-    earlier = Intake(LEFT["binary"].opened, KEY, "s.events")
-    earlier.process([Record(0, 0, None, large[:-1])], 1)
-    with pytest.raises(EpochRefused, match="the record at offset 1 has more than 1048576 bytes"):
-        earlier.process([Record(1, 0, None, large)], 1)

@@ -296,7 +296,7 @@ def test_a_machine_that_inverts_otherwise_is_refused(monkeypatch: pytest.MonkeyP
         check_golden_draw()
 
 
-@pytest.mark.parametrize("changed", ["label_ids", "tweak", "extend_history"])
+@pytest.mark.parametrize("changed", ["label_ids", "tweak", "part_digest", "join_history"])
 def test_a_machine_that_hashes_otherwise_is_refused(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = getattr(KeyedNoise, changed)
 
@@ -313,7 +313,9 @@ def test_a_key_check_tells_keys_apart_and_tells_nothing_else() -> None:
     assert len(checks | {key_check(KEY)}) == 33
     assert key_check(KEY) == key_check(bytes(KEY))
     assert all(len(check) == 16 for check in checks)  # 8 bytes: far too few to hold the key
-    used = [subkey(KEY, purpose) for purpose in (b"label id", b"tweak", b"history", b"bits")]
+    used = [
+        subkey(KEY, purpose) for purpose in (b"label id", b"tweak", b"history", b"part of a round", b"bits")
+    ]
     for secret in (KEY, *used):
         assert key_check(KEY) not in (
             secret.hex(),
@@ -321,7 +323,7 @@ def test_a_key_check_tells_keys_apart_and_tells_nothing_else() -> None:
             blake2b(key=secret).hexdigest(),
         )
         assert not any(key_check(KEY)[i : i + 6] in secret.hex() for i in range(11))
-    assert len({*used, subkey(KEY, b"check")}) == 5
+    assert len({*used, subkey(KEY, b"check")}) == 6
 
 
 def test_fresh_keys_and_nonces_have_their_lengths_and_never_repeat() -> None:

@@ -15,8 +15,9 @@ def release(number: int, counts: Counts, epoch: int = 1) -> WholeRelease:
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     return WholeRelease(
         v=1, stream="s", epoch=epoch, nonce=f"{epoch:032x}", round=number, horizon=100, ts="2026-01-31T12:00:00.000Z",
-        unit="event", mechanism="binary", epsilon=1.0, delta=1e-6, rho=0.1, items_per_event=4, sd=3.0, tau=5,
-        part=1, parts=1, labels=[label for label, _ in ordered], counts=[count for _, count in ordered],
+        unit="event", mechanism="binary", epsilon=1.0, delta=1e-6, rho=0.1, items_per_event=4, shown="kept",
+        previous=number - 1, tag="00" * 16, sd=3.0, tau=5, part=1, parts=1,
+        labels=[label for label, _ in ordered], counts=[count for _, count in ordered],
     )  # fmt: skip
 
 

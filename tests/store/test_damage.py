@@ -1,6 +1,6 @@
 """Nothing that Redis holds is believed: what is not as it was written is refused, and the sentence says what next."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -17,8 +17,10 @@ from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.store.checkpoint_records import pack
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing, StateDamaged
 from stream_dp.store.noise_key import NoKey, noise_key
+from stream_dp.store.seals import Seals
 from tests import redis_contents
 from tests.store.test_checkpoints import KEY
 from tests.system.example_events import some_events
@@ -245,3 +247,50 @@ def test_a_meta_record_of_another_format_is_not_taken_for_one_of_this(redis: Red
     record = msgspec.msgpack.decode(redis_contents.value(redis, PREFIX + "meta"))
     redis.set(PREFIX + "meta", msgspec.msgpack.encode({**record, "format": other}))
     check_refused(redis)
+
+
+def _with(**changed: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda meta: meta.update(changed)
+
+
+def _in_column(**changed: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda meta: meta["columns"][0].update(changed)
+
+
+ODD: dict[str, Callable[[dict[str, Any]], None]] = {
+    "a negative round": _with(round=-1),
+    "a negative number of labels": _with(labels=-1),
+    "too many labels": _with(labels=2**40),
+    "a number where a text belongs": _with(key_check=7),
+    "a history of another length": _with(history=bytes(31)),
+    "a tweak that is too long": _with(tweaks={32: bytes(33)}),
+    "a tweak that is no bytes": _with(tweaks={32: 1}),
+    "tweaks that are a list": _with(tweaks=[]),
+    "no epoch": _with(epoch=None),
+    "an epoch of another mechanism": lambda meta: meta["epoch"]["mechanism"].update(type="none"),
+    "cells that are objects": _in_column(dtype="|O"),
+    "cells of another width": _in_column(dtype="<f4"),
+    "cells of a great width": _in_column(dtype="V1000000000"),
+    "more cells than labels": _in_column(rows=2**40),
+    "a negative number of cells": _in_column(rows=-1),
+    "a version that is none": _in_column(version=-1),
+    "a column that is another key": _in_column(name="../../fence"),
+    "a column twice": lambda meta: meta["columns"].append(meta["columns"][0]),
+    "a block that has no columns": _with(block={"round": 1, "tweaks": {}, "histories": []}),
+    "too few pairs": _with(pairs=1),
+}
+
+
+def test_nothing_odd_is_taken_over_though_it_is_sealed(redis: Redis) -> None:
+    """As a program with a defect would write it, which has the key."""
+    stopped(redis, "binary")
+    name, seals = PREFIX + "meta", Seals(KEY, "s")
+    sealed = msgspec.msgpack.decode(redis_contents.value(redis, name))
+    for change in (lambda _: None, *ODD.values()):
+        meta = msgspec.msgpack.decode(sealed["body"], strict=False)
+        change(meta)
+        redis.set(name, pack("meta", msgspec.msgpack.encode(meta), seals, sealed["digests"]))
+        if meta == msgspec.msgpack.decode(sealed["body"], strict=False):
+            start(redis)
+        else:
+            check_refused(redis)

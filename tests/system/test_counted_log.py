@@ -24,7 +24,7 @@ DIGESTER = LogDigester(bytes(32))
 def position(places: dict[int, Record]) -> Position:
     """All up to these records, by partition, was counted."""
     parts = [(number, Records.of([record])) for number, record in sorted(places.items())]
-    return Position(0, log=DIGESTER.extend_round(NOTHING, parts))
+    return Position(0, log=DIGESTER.extend(NOTHING, [parts]))
 
 
 @pytest.fixture

@@ -16,9 +16,7 @@ from stream_dp.verification.rebuild import rebuild
 from stream_dp.workers.owned_shard import OwnedShard
 from stream_dp.workers.resume import NewEpoch, resume
 from tests import redis_contents
-from tests.format_3 import LEFT, put_back
 from tests.system.example_events import event, some_events
-from tests.system.old_stream import old_stream
 from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.streams import Stream, small_stream
 
@@ -182,21 +180,3 @@ def run_shards(stream: ShardedStream, rounds: int) -> None:
     """Sequence, count and merge up to a round, and compare."""
     processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
     stream.finish(rounds, *processes)
-
-
-@pytest.mark.parametrize("name", ["binary", "blt", "users"])
-def test_a_stream_of_format_3_goes_on_where_its_program_stopped(
-    kafka: str, redis_url: str, tmp_path: Path, name: str
-) -> None:
-    """Its epoch, its charge and its releases stay as they are; a wrong count is noticed without digests too."""
-    left = LEFT[name]
-    with old_stream(kafka, redis_url, tmp_path, left) as stream, stream.redis() as redis:
-        counts = f"stream_dp:{{{stream.settings.stream}}}:counts"
-        if decode_release(stream.releases()[-1].value or b"").labels:
-            redis.setbit(counts, 21, 1 - redis.getbit(counts, 21))
-            with pytest.raises(StateDamaged, match=f"what was published in round {left.counted}"):
-                start(stream, redis)
-            put_back(redis, left)
-        assert stream.run(until_round=len(left.events)) == 0
-        stream.check_everything()
-        assert stream.checkpoint().epoch.fingerprint == left.fingerprint
