@@ -160,6 +160,14 @@ COMMANDS = {
     "jobs": Entry("jobs", "Answer requests for top-k, set-union and histogram jobs, and list them.", "jobs"),
     "key": Entry("key", "Create a key in a file that only its owner may read.", "worker"),
     "budget": Entry("budget", "Show, set and explain the privacy budget of a data source.", "worker"),
+    "mapping": Entry(
+        "mapping", "Compare the mapping of the running epoch with that of the settings.", "worker"
+    ),
+    "erase": Entry(
+        "erase:erase",
+        "Copy the events topic without the records of one person, and delete the dead letters.",
+        "worker",
+    ),
     "source": Entry(
         "source",
         "Register which data source a topic or a file belongs to, and so whose budget it spends.",
@@ -187,7 +195,7 @@ PANELS = {
     "See what it shows": ("tail", "dashboard"),
     "Ask once": ("top-k", "set-union", "histogram", "label-votes", "advise", "jobs"),
     "Budget and key": ("budget", "source", "key"),
-    "Check and restore": ("verify", "statement", "rebuild", "republish", "audit"),
+    "Check and restore": ("verify", "statement", "rebuild", "republish", "mapping", "erase", "audit"),
 }
 """The commands under the headings of `stream-dp --help`."""
 

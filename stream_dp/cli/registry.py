@@ -12,13 +12,13 @@ from stream_dp.kafka.schema_registry import RegistryAway, SchemaRegistry
 
 
 @contextmanager
-def decoding(section: EventsSection | None) -> Iterator[Decoder]:
-    """What makes events of records by this section; each schema is asked for once.
+def decoding(section: EventsSection | None, mapping: Mapping | None = None) -> Iterator[Decoder]:
+    """What makes events of records by this section, or by `mapping` with its registry; a schema is asked for once.
 
     Raises `SettingsError`, or `Mistake` for a registry that cannot be asked.
     """
-    mapping = Mapping.of(section)
-    if section is None or not section.names_schemas:
+    mapping = mapping or Mapping.of(section)
+    if section is None or mapping is None or not mapping.needs_schemas:
         yield decoder_of(mapping)
         return
     with closing(SchemaRegistry(section)) as registry:

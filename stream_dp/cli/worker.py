@@ -45,6 +45,13 @@ def worker(
             show_default="asked on a terminal, else the log's end",
         ),
     ] = None,
+    without_labels: Annotated[
+        bool,
+        typer.Option(
+            "--without-labels",
+            help="With --new-epoch: begin with no label, instead of those that the old epoch showed.",
+        ),
+    ] = False,
     standby: Annotated[
         bool,
         typer.Option(
@@ -81,6 +88,8 @@ def worker(
 
       stream-dp worker --stream shop --json
     """
+    if without_labels and not new_epoch:
+        raise Mistake("--without-labels says how a new epoch begins: give --new-epoch with it")
     if not new_epoch and (recount or from_last_release is not None):
         option = "--recount" if recount else "--from-last-release" if from_last_release else "--from-log-end"
         raise Mistake(f"{option} says where a new epoch begins: give --new-epoch with it")
@@ -99,7 +108,7 @@ def worker(
     if new_epoch:
         if from_last_release is None and not recount and not log.for_machines and sys.stdin.isatty():
             from_last_release = _wants_the_gap_counted(settings)
-        wish = NewEpoch(recount, bool(from_last_release))
+        wish = NewEpoch(recount, bool(from_last_release), without_labels)
     service = WorkerService(Worker(settings, wish, standby))
     run_worker(create_app(service), service, log)
 

@@ -76,6 +76,16 @@ class KnownLabels(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
             self.listed,
         )
 
+    def with_list(self, listed: "KnownLabels", epoch: int) -> "KnownLabels":
+        """What `epoch` knows that carries this on and reads a list, whose new labels count from its beginning."""
+        if not self.labels:
+            return listed
+        carried = dict(zip(self.labels, zip(self.totals, self.since, strict=True), strict=True))
+        rows = {**dict.fromkeys(listed.labels, (0, epoch)), **carried}
+        labels = sorted(rows)
+        totals, since = ([rows[label][column] for label in labels] for column in (0, 1))
+        return KnownLabels(labels, totals, since, self.variances, listed.listed)
+
 
 NOTHING_KNOWN = KnownLabels([], [], [])
 

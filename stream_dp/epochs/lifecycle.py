@@ -140,17 +140,24 @@ class Epochs:
         )
 
     def open_next(
-        self, offsets: Vector, key_check: str, counted: Position | None = None, recount: bool = False
+        self,
+        offsets: Vector,
+        key_check: str,
+        counted: Position | None = None,
+        recount: bool = False,
+        carried: KnownLabels = NOTHING_KNOWN,
     ) -> Checkpoint:
         """Open the next epoch, which counts from `offsets` on; `counted`: how far the one before has counted.
 
-        With `recount` it ends its rounds by the same barriers again, as far as they are known.
+        `carried`: what it takes over from that one.  With `recount` it ends its rounds by the same barriers again, as
+        far as they are known.
         Raises `EpochRefused` where the budget of the data source has no room for it.
         """
         barrier = counted.barrier if counted is not None else None
         if recount and barrier is not None:
             barrier = self._beginning_of(barrier.chain)
-        at, known = self._time_of(counted), read_list(self._settings.known_labels)
+        number = self.journal.last.epoch.number + 1 if self.journal.last else 1
+        at, known = self._time_of(counted), carried.with_list(read_list(self._settings.known_labels), number)
         following = self._following(offsets, known, at, after_barrier=barrier, recount=recount)
         return self._open(following, known, key_check, at, None if recount else counted)
 

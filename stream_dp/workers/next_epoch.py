@@ -8,6 +8,8 @@ from redis import Redis
 from stream_dp.barriers.key import barrier_key
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
+from stream_dp.engine.known_labels import NOTHING_KNOWN
+from stream_dp.epochs.carrying import carried_into
 from stream_dp.epochs.gap import gap_of
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.lifecycle import Epochs
@@ -72,11 +74,13 @@ class NewEpoch:
 
     `recount`: count the events topic again from its beginning, instead of going on where the old epoch ended.
     `from_last_release`: where the old epoch is lost, begin where its last release ends, instead of at the log's end.
+    `without_labels`: take over none of the labels that the old epoch showed, nor their totals.
     `instead_of`: the number of the epoch that is to be closed, 0 if there is none; the first start finds it out.
     """
 
     recount: bool = False
     from_last_release: bool = False
+    without_labels: bool = False
     instead_of: int | None = None
 
     def granted(self, journal: EpochJournal) -> bool:
@@ -101,6 +105,8 @@ def open_next(
         ends = tuple(partition.end for partition in events)
         ended = ends if wish.recount else _end_of_lost_epoch(settings, epochs.journal, ends, wish)
         epochs.check_room(firsts if wish.recount else ended, None)
+    is_fresh = wish.recount or wish.without_labels
+    carried = NOTHING_KNOWN if is_fresh else carried_into(settings, epochs.journal, counted)
     key = noise_key(settings.noise_key, redis, settings.stream, may_create=True)
     if counted is None:
         epochs.close_last(ended, None)
@@ -108,7 +114,7 @@ def open_next(
         ended = epochs.close_last(counted.offsets, counted)
     # A log that was made anew may end before what was counted of the old one.
     offsets = firsts if wish.recount else log.within(ended, events)
-    checkpoint = epochs.open_next(offsets, key_check(key), counted, wish.recount)
+    checkpoint = epochs.open_next(offsets, key_check(key), counted, wish.recount, carried)
     sink = sink_of(settings)
     return Resumed.of(settings, checkpoint, sink.pipeline(checkpoint, key), key, sink, epochs)
 

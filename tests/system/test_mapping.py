@@ -5,15 +5,18 @@ import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stream_dp.config.events_section import EventsSection, Format
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.verification.rebuild import rebuild, verify_epoch
+from stream_dp.workers.resume import NewEpoch
 from tests.schema_registry.front import front, scripted
 from tests.schema_registry.orders import FIRST, LATER, PROTOBUF, avro, framed
-from tests.system.streams import Stream, small_stream
+from tests.system.epoch_steps import releases
+from tests.system.streams import Stream, ended, small_stream
 
 BROKEN = {
     b"": "the record has no value",
@@ -145,3 +148,42 @@ def test_a_registry_that_says_something_else_later_changes_nothing(
     state = stream.checkpoint().state
     assert dict(zip(state.labels, state.counts.tolist(), strict=True)) == {"tea": 20}
     check_verified(stream)
+
+
+@pytest.mark.same_on_any_broker("what an epoch takes over")
+@pytest.mark.parametrize(
+    ("wish", "carries"),
+    [(NewEpoch(), True), (NewEpoch(without_labels=True), False), (NewEpoch(recount=True), False)],
+)
+def test_a_changed_mapping_carries_on_what_was_shown_and_nothing_else(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, wish: NewEpoch, carries: bool
+) -> None:
+    """The field `old` is called `new` now; a label that was seen and never shown must be carried on by nobody."""
+    before = EventsSection(topic=f"{topic_prefix}-orders", items="old")
+    after = EventsSection(topic=before.topic, items="new || old")
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=before) as stream:
+        stream.feed([b'{"old": "tea"}'] * 200 + [b'{"old": "secret"}'], key=b"k")
+        assert stream.run(until_round=201) == 0
+        last = releases(stream, 1)[-1]
+        assert (last.labels, stream.checkpoint().state.labels) == (["tea"], ["tea", "secret"])
+        listed = tmp_path / "list.txt"
+        listed.write_text("listed\n")
+        stream.settings = msgspec.structs.replace(
+            stream.settings, mapping=after, known_labels=f"file:{listed}"
+        )
+        worker = stream.start(new_epoch=wish)
+        stream.wait_until_logged("epoch 2, round")
+        stream.feed([b'{"new": "milk"}'], key=b"k")
+        rounds = 202 if wish.recount else 1
+        stream.wait_until(lambda: len(releases(stream, 2)) >= rounds, worker)
+        worker.terminate()
+        assert ended(worker) == 0, stream.logged()
+        first = releases(stream, 2)[0]
+        if carries:
+            assert first.labels == ["listed", "tea"]
+            assert first.totals == [first.counts[0], last.counts[0] + first.counts[1]]
+            assert first.since == [2, 1]
+        else:
+            assert (first.labels, first.totals) == (["listed"], None)
+        with stream.redis() as redis:
+            assert verify_epoch(stream.settings, redis).certificate.verdict == "identical"
