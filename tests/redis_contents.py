@@ -31,3 +31,8 @@ def dumps(redis: Redis, pattern: str = "*") -> dict[bytes, bytes]:
 def as_bytes(answer: object) -> bytes:
     assert isinstance(answer, bytes)
     return answer
+
+
+def fields(redis: Redis, name: str | bytes) -> dict[bytes, bytes]:
+    """The hash at `name`."""
+    return {as_bytes(field): as_bytes(value) for field, value in redis.hgetall(name).items()}

@@ -211,7 +211,13 @@ def pay(
     """
     charge, shared = charge_of(prepared, charge_id, key), prepared.calibrated.shared
     if shared is None:
-        journaled.charge(charge, at=asked)
+        try:
+            journaled.charge(charge, at=asked)
+        except ChargeConflict:
+            raise ChargeConflict(
+                f"the id {prepared.request.id!r} was charged before, for other parameters or with noise that Redis has "
+                "lost since, so nothing is released: use a new id, which is charged"
+            ) from None
         return
     budget = pay_what_you_get.charge_of(budget_id(shared.name), shared.opened, unit=charge.unit)
     try:

@@ -2,14 +2,16 @@
 
 stream_dp:{<stream>}:job:<id>        hash: `plan`, then `result` (each written once), `cancelled`, `progress`
 stream_dp:{<stream>}:schedules       hash: id -> the request and the last period it was asked for
-stream_dp:{<stream>}:jobs:<worker>   the offset of the next request
+stream_dp:{<stream>}:jobs:<worker>   which topic requests are read from, and the offset of the next one
 
-What does not stand as it was written is damage, and no outage that anybody could wait for.
+Each value has a digest, bound to its key and field.  What is not as it was written is damage, and no outage that
+anybody could wait for.
 """
 
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
 
@@ -49,6 +51,17 @@ class Schedule(msgspec.Struct, frozen=True):
     last: int
 
 
+class Place(msgspec.Struct, frozen=True):
+    """The first request that is not answered: `topic` is the identity of the topic that `offset` belongs to."""
+
+    topic: str
+    offset: int
+
+
+_FIELDS = {b"plan", b"result", b"cancelled", b"progress"}
+_DIGEST_BYTES = 16
+
+
 class JobStore:
     """The jobs of one stream.  Any number of workers may use it at once.
 
@@ -62,7 +75,7 @@ class JobStore:
     def plan(self, job_id: str) -> Plan | None:
         """How the job was admitted, if it was."""
         with _sound(self._job(job_id)):
-            packed = self._redis.hget(self._job(job_id), "plan")
+            packed = self._field(job_id, "plan")
             return None if packed is None else msgspec.msgpack.decode(packed, type=Plan)
 
     def admit(
@@ -78,45 +91,61 @@ class JobStore:
     ) -> Plan:
         """Admit a job with a fresh key; returns the plan that stands, which is another one's if it came first."""
         plan = Plan(digest, job, new_key(), first, end, mark, further, dict(chosen))
-        with _sound(self._job(job_id)):
-            self._redis.hsetnx(self._job(job_id), "plan", msgspec.msgpack.encode(plan))
+        self._write_once(job_id, "plan", msgspec.msgpack.encode(plan))
         return self.plan(job_id) or plan
 
     def result(self, job_id: str) -> list[bytes] | None:
         """The stored result, in parts."""
         with _sound(self._job(job_id)):
-            packed = self._redis.hget(self._job(job_id), "result")
+            packed = self._field(job_id, "result")
             return None if packed is None else msgspec.msgpack.decode(packed, type=list[bytes])
 
     def keep(self, job_id: str, parts: list[bytes]) -> list[bytes]:
         """Store a result if the job has none; returns the one that is stored: only that may be published."""
-        with _sound(self._job(job_id)):
-            self._redis.hsetnx(self._job(job_id), "result", msgspec.msgpack.encode(parts))
+        self._write_once(job_id, "result", msgspec.msgpack.encode(parts))
         return self.result(job_id) or parts
+
+    def _field(self, job_id: str, field: str) -> bytes | None:
+        """A field of a job as it was written, without its digest."""
+        name = self._job(job_id)
+        with self._redis.pipeline(transaction=True) as transaction:
+            transaction.hkeys(name)
+            transaction.hget(name, field)
+            fields, value = transaction.execute()
+        if not _FIELDS.issuperset(fields):  # one whose name was changed, and which is missing elsewhere
+            raise ValueError
+        return None if value is None else _checked(name, field, value)
+
+    def _write_once(self, job_id: str, field: str, packed: bytes) -> None:
+        name = self._job(job_id)
+        with _sound(name):
+            self._redis.hsetnx(name, field, _with_digest(name, field, packed))
 
     def cancel(self, job_id: str) -> None:
         """Ask that the job, which may not even be admitted yet, release nothing."""
         with _sound(self._job(job_id)):
-            self._redis.hset(self._job(job_id), "cancelled", 1)
+            name = self._job(job_id)
+            self._redis.hset(name, "cancelled", _with_digest(name, "cancelled", b""))
 
     def is_cancelled(self, job_id: str) -> bool:
         """Whether somebody has asked to cancel this job."""
         with _sound(self._job(job_id)):
-            return bool(self._redis.hexists(self._job(job_id), "cancelled"))
+            return self._field(job_id, "cancelled") is not None
 
     def report(self, job_id: str, step: str, done: int = 0, total: int = 0) -> None:
         """How far the job is: for a topic in offsets; for a file it is PRIVATE, as it tells the file's size."""
         with _sound(self._job(job_id)):
-            self._redis.hset(self._job(job_id), "progress", f"{step} {done}/{total}" if total else step)
+            name, told = self._job(job_id), f"{step} {done}/{total}" if total else step
+            self._redis.hset(name, "progress", _with_digest(name, "progress", told.encode()))
 
     def listed(self) -> Iterator[tuple[str, str | None, bytes | None]]:
         """Id, progress and first part of the result of every job, by id."""
         for name in sorted(self._redis.scan_iter(self._job("*"))):
-            with _sound(name.decode()):
-                progress, packed = self._redis.hmget(name, "progress", "result")
+            with _sound(name.decode(errors="backslashreplace")):
+                job_id = name.decode().removeprefix(self._job(""))
+                progress, packed = self._field(job_id, "progress"), self._field(job_id, "result")
                 parts = [None] if packed is None else msgspec.msgpack.decode(packed, type=list[bytes])
-                told = None if progress is None else progress.decode()
-                found = name.decode().removeprefix(self._job("")), told, parts[0]
+                found = job_id, None if progress is None else progress.decode(), parts[0]
             yield found
 
     def schedules(self) -> dict[str, Schedule]:
@@ -124,13 +153,16 @@ class JobStore:
         with _sound(self._schedules):
             found = self._redis.hgetall(self._schedules)
             return {
-                name.decode(): msgspec.msgpack.decode(packed, type=Schedule) for name, packed in found.items()
+                job_id.decode(): msgspec.msgpack.decode(
+                    _checked(self._schedules, job_id.decode(), value), type=Schedule
+                )
+                for job_id, value in found.items()
             }
 
     def schedule(self, job_id: str, schedule: Schedule) -> Schedule:
         """Add a schedule if there is none of this id; returns the one that stands."""
         with _sound(self._schedules):
-            self._redis.hsetnx(self._schedules, job_id, msgspec.msgpack.encode(schedule))
+            self._redis.hsetnx(self._schedules, job_id, self._packed(job_id, schedule))
         return self.schedules().get(job_id, schedule)
 
     def advance(self, job_id: str, schedule: Schedule) -> None:
@@ -140,7 +172,7 @@ class JobStore:
             there = transaction.hexists(self._schedules, job_id)
             transaction.multi()
             if there:
-                transaction.hset(self._schedules, job_id, msgspec.msgpack.encode(schedule))
+                transaction.hset(self._schedules, job_id, self._packed(job_id, schedule))
 
         with _sound(self._schedules):
             self._redis.transaction(put, self._schedules)
@@ -150,23 +182,32 @@ class JobStore:
         with _sound(self._schedules):
             return bool(self._redis.hdel(self._schedules, job_id))
 
-    def next_offset(self, worker: str) -> int | None:
-        """The first request that `worker` has not answered; None if Redis knows nothing of it, or holds no number.
+    def _packed(self, job_id: str, schedule: Schedule) -> bytes:
+        return _with_digest(self._schedules, job_id, msgspec.msgpack.encode(schedule))
+
+    def next_request(self, worker: str) -> Place | None:
+        """The first request that `worker` has not answered; None if Redis knows nothing of it, or it is damaged.
 
         To answer a request again gives what it gave, so that damage costs nothing here.
         """
-        name = f"{self._prefix}jobs:{worker}"
+        name = self._place(worker)
         try:
             with _sound(name):
                 found = self._redis.get(name)
-                return None if found is None else int(found)
+                if found is None:
+                    return None
+                return msgspec.msgpack.decode(_checked(name, "", found), type=Place)
         except StateDamaged:
             logger.warning("Redis holds no offset under %s: requests may be answered again, as before", name)
             return None
 
-    def answered(self, worker: str, next_offset: int) -> None:
-        """All requests before `next_offset` are answered."""
-        self._redis.set(f"{self._prefix}jobs:{worker}", next_offset)
+    def answered(self, worker: str, place: Place) -> None:
+        """All requests before `place` are answered."""
+        name = self._place(worker)
+        self._redis.set(name, _with_digest(name, "", msgspec.msgpack.encode(place)))
+
+    def _place(self, worker: str) -> str:
+        return f"{self._prefix}jobs:{worker}"
 
     @property
     def _schedules(self) -> str:
@@ -174,6 +215,22 @@ class JobStore:
 
     def _job(self, job_id: str) -> str:
         return f"{self._prefix}job:{job_id}"
+
+
+def _with_digest(name: str, field: str, packed: bytes) -> bytes:
+    return _digest(name, field, packed) + packed
+
+
+def _checked(name: str, field: str, value: bytes) -> bytes:
+    """What `_with_digest` was given.  Raises ValueError unless it is whole, and of this key and field."""
+    packed = value[_DIGEST_BYTES:]
+    if value[:_DIGEST_BYTES] != _digest(name, field, packed):
+        raise ValueError
+    return packed
+
+
+def _digest(name: str, field: str, packed: bytes) -> bytes:
+    return blake2b(msgspec.msgpack.encode((name, field, packed)), digest_size=_DIGEST_BYTES).digest()
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """The worker of `<stream>.jobs`: requests in, results out, one job at a time, until it is stopped.
 
-It reads the topic itself from the offset that Redis or Kafka remembers, so that no request is passed over, and goes on
-reading while a job runs, so that a job can be cancelled.  The order after each request: publish the stored result and
-wait for the broker, remember the offset in Redis, commit it to Kafka.
+It reads the topic itself from the offset that Redis or Kafka remembers of this very topic, else from its beginning, so
+that no request is passed over, and goes on reading while a job runs, so that a job can be cancelled.  What the results
+topic has answered is answered the same again.  The order after each other request: publish the stored result and wait
+for the broker, remember the offset in Redis, commit it to Kafka.
 """
 
 import logging
@@ -22,6 +23,7 @@ from redis.exceptions import RedisError
 
 from stream_dp.config.connections import kafka_options, redis_client
 from stream_dp.config.settings import Settings
+from stream_dp.jobs.answers import Answers
 from stream_dp.jobs.engine import Engine, ThisProcess
 from stream_dp.jobs.publishing import send, too_large
 from stream_dp.jobs.request import JOBS, BadRequest, Cancel, JobRequest, decode_request, id_in
@@ -30,6 +32,7 @@ from stream_dp.jobs.runner import JobRunner
 from stream_dp.jobs.schedule import due
 from stream_dp.jobs.spark import SparkEnded
 from stream_dp.jobs.steps import Site
+from stream_dp.jobs.store import Place
 from stream_dp.jobs.stored_rows import NoRoom
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import consumer_client, producer_client
@@ -45,6 +48,7 @@ _POLL_MILLISECONDS = 100
 _MOST_WAITING = 10_000
 _ANSWER_SECONDS = 30
 _REDIS_SECONDS = 30.0
+_SAME_TOPIC_SECONDS = 5.0
 _NOT_HERE = (NoRoom, SparkEnded)
 """What ends the worker: no job can be done here, and a refusal would depend on the rows."""
 _DAMAGED = "what the worker remembers of this job is damaged, and its log says more; nothing is released"
@@ -91,6 +95,7 @@ class JobWorker:
         self._runner = JobRunner(site, self._redis, settings.stream, self._interrupt)
         self.store = self._runner.store
         self.requests, self.results = settings.jobs, settings.results
+        self._answers = Answers(settings.kafka_address, settings.results)
 
     def stop(self) -> None:
         """Ask `run` to return soon; a job that is running stays unanswered and is taken up again at the next start."""
@@ -131,7 +136,13 @@ class JobWorker:
         """Write the requests of schedules whose periods have ended into the jobs topic; call it every second or so."""
         try:
             for job_id, schedule in self.store.schedules().items():
-                for request, after in due(schedule, time.time()):
+                wanted = list(due(schedule, time.time()))
+                if wanted and self._answers.of(
+                    job_id, schedule.digest
+                ):  # cancelled, which Redis has forgotten
+                    self.store.end_schedule(job_id)
+                    continue
+                for request, after in wanted:
                     if request.job in self.jobs:
                         kafka = self.settings.kafka_address
                         with naming("WRITE", self.requests), producer_client(kafka) as producer:
@@ -170,6 +181,9 @@ class JobWorker:
             return self._cancelled(request)
         if request.job not in self.jobs:
             return None
+        answered = self._answers.of(request.id, request.digest)
+        if answered is not None:
+            return request.id, answered
         if request.every is not None:
             return request.id, self._runner.begin_schedule(request, timestamp / 1000)
         logger.info("job %s: %s by %s", request.id, request.job, request.mechanism)
@@ -196,6 +210,9 @@ class JobWorker:
 
     def _cancelled(self, request: Cancel) -> tuple[str, list[bytes]] | None:
         """The answer to a cancelling whose turn has come: what became of the job, which was answered before it."""
+        answered = self._answers.of_job(request.id, self.jobs)
+        if answered is not None:
+            return request.id, answered
         schedule = self.store.schedules().get(request.id)
         if schedule is not None:
             asked = decode_request(schedule.request)
@@ -239,21 +256,36 @@ class _Session:
             opened.callback(lambda: self._producer.close(timeout=_ANSWER_SECONDS))
             self._pool = opened.enter_context(ThreadPoolExecutor(1))
             self._consumer.assign([self._partition])
-            known = (
-                worker.store.next_offset(self._name) or 0,
-                self._consumer.committed(self._partition) or 0,
-            )
-            held = log.offsets(kafka, worker.requests)
-            self._consumer.seek(self._partition, max(held.first, min(max(known), held.end)))
+            self._topic = log.identity(kafka, worker.requests)
+            self._seen, self._is_gone = time.monotonic(), False
+            self._consumer.seek(self._partition, self._start())
             self._opened = opened.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
+    def _start(self) -> int:
+        """The first request to answer: positions that are remembered of another topic say nothing of this one."""
+        worker, committed = self._worker, self._consumer.committed(self._partition, metadata=True)
+        remembered = [worker.store.next_request(self._name)]
+        if committed is not None:
+            remembered.append(Place(committed.metadata or "", committed.offset))
+        own = [place.offset for place in remembered if place is not None and place.topic == self._topic]
+        held = log.offsets(worker.settings.kafka_address, worker.requests)
+        if own and max(own) <= held.end:
+            return max([*own, held.first])
+        if any(remembered):
+            logger.warning(
+                "the topic %r was deleted and re-created, or has lost requests that were answered: all that it holds "
+                "is read, and what was answered is answered the same again",
+                worker.requests,
+            )
+        return held.first
+
     def work(self, stopping: threading.Event) -> None:
-        """Answer one request after the other; reads on meanwhile."""
-        while not stopping.is_set():
+        """Answer one request after the other, until the topic is deleted; reads on meanwhile."""
+        while not (stopping.is_set() or self._is_gone):
             self._take()
             while self._waiting and not stopping.is_set():
                 record = self._waiting[0]
@@ -272,6 +304,13 @@ class _Session:
                 progress.input(bool(self._waiting))
 
     def _take(self) -> None:
+        if time.monotonic() - self._seen > _SAME_TOPIC_SECONDS:
+            self._is_gone = (
+                log.identity(self._worker.settings.kafka_address, self._worker.requests) != self._topic
+            )
+            self._seen = time.monotonic()
+        if self._is_gone:
+            return
         for record in self._consumer.poll(_POLL_MILLISECONDS).get(self._partition, []):
             self._worker.mark_cancelled(record.value)
             self._waiting.append(record)
@@ -298,5 +337,5 @@ class _Session:
                 self._producer = producer_client(self._worker.settings.kafka_address)
 
     def _commit(self, next_offset: int) -> None:
-        self._worker.store.answered(self._name, next_offset)
-        self._consumer.commit({self._partition: OffsetAndMetadata(next_offset, "", -1)})
+        self._worker.store.answered(self._name, Place(self._topic, next_offset))
+        self._consumer.commit({self._partition: OffsetAndMetadata(next_offset, self._topic, -1)})

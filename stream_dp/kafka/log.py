@@ -244,6 +244,15 @@ def partitions_of(kafka: Kafka, topic: str) -> int:
         return len(admin.describe_topics([topic])[0]["partitions"])
 
 
+def identity(kafka: Kafka, topic: str) -> str:
+    """What the broker knows the topic by: something else once it is deleted and re-created.
+
+    Empty if the broker is too old to have such a thing.
+    """
+    with borrowed(admin_client, kafka) as admin:
+        return str(admin.describe_topics([topic])[0].get("topic_id") or "")
+
+
 def replicas_of(kafka: Kafka, topic: str) -> int:
     """How many brokers keep each record of the topic."""
     with borrowed(admin_client, kafka) as admin:

@@ -165,7 +165,7 @@ def jobs_worker(settings: Settings, jobs: Iterable[str]) -> list[Right]:
     group = Right("group", f"{settings.jobs}.{'+'.join(sorted(jobs))}", "READ")
     return (
         _topic(settings.jobs, "READ")
-        + _topic(settings.results, "WRITE")
+        + _topic(settings.results, "READ", "WRITE")
         + _topic(SOURCES, "READ")
         + _topic(settings.events, "READ", "DESCRIBE_CONFIGS")
         + _topic(settings.ledger, *_LOG)

@@ -8,7 +8,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from stream_dp.jobs.store import JobStore, Schedule
+from stream_dp.jobs.store import JobStore, Place, Schedule
 from stream_dp.store.checkpoint_records import StateDamaged
 
 JOB, SCHEDULES, OFFSET = "stream_dp:{s}:job:q", "stream_dp:{s}:schedules", "stream_dp:{s}:jobs:top-k"
@@ -71,9 +71,9 @@ def test_a_damaged_offset_costs_nothing(redis: Redis, store: JobStore, hash_inst
         redis.hset(OFFSET, "a", 1)
     else:
         redis.set(OFFSET, b"many")
-    assert store.next_offset("top-k") is None
-    store.answered("top-k", 3)
-    assert store.next_offset("top-k") == 3
+    assert store.next_request("top-k") is None
+    store.answered("top-k", Place("topic", 3))
+    assert store.next_request("top-k") == Place("topic", 3)
 
 
 def test_a_schedule_that_ended_is_not_brought_back(store: JobStore) -> None:

@@ -21,6 +21,7 @@ from stream_dp.jobs.result import JobResult, decode_result
 from stream_dp.jobs.store import JobStore
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.kafka import log
+from stream_dp.kafka.clients import admin_client
 from stream_dp.privacy.charge import Unit
 from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.keyed_noise import key_check
@@ -121,6 +122,16 @@ class Place:
 
     def write(self, topic: str, value: bytes, at: int | None = None) -> None:
         self.producer.send(topic, value, timestamp_ms=at).get(GIVE_UP_SECONDS)
+
+    def remake(self, kind: str) -> None:
+        """Delete the topic `<stream>.<kind>` and create it again, empty."""
+        topic = f"{self.settings.stream}.{kind}"
+        with admin_client(self.settings.kafka) as admin:
+            admin.delete_topics([topic])
+            wait_until(lambda: topic not in admin.list_topics(), lambda: f"{topic} is not deleted")
+        log.create_topics(self.settings.kafka, topic)
+        self.producer.close()
+        self.producer = KafkaProducer(bootstrap_servers=self.settings.kafka, acks="all")
 
     def published(self) -> list[bytes]:
         return [

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 
 from stream_dp.config.times import iso_second
 from stream_dp.epochs.journal import journal_topic
-from stream_dp.epochs.journaled_ledger import JournaledLedger
+from stream_dp.epochs.journaled_ledger import JournaledLedger, look
 from stream_dp.jobs import runner
 from stream_dp.jobs.request import JobRequest, decode_request
 from stream_dp.jobs.result import JobResult, whole
@@ -25,6 +25,7 @@ from stream_dp.jobs.store import JobStore
 from stream_dp.kafka import log
 from stream_dp.store import pay_what_you_get
 from stream_dp.store.ledger import Ledger
+from tests import redis_contents
 from tests.jobs.worker_process import STEPS, run_worker
 from tests.real_events import real_records
 from tests.system.job_place import (
@@ -177,15 +178,85 @@ def test_another_key_would_give_another_result(place: Place) -> None:
     assert released(result) != released(expected(place, result, request))
 
 
+LOSSES: dict[str, Callable[[Place, dict[bytes, bytes]], object]] = {
+    "the job is lost": lambda place, _: place.redis.delete(*job_keys(place)),
+    "rolled back to before the charge": lambda place, before: put_back(place, before),
+    "a bit of the result is flipped": lambda place, _: flipped(place, "result"),
+    "a bit of the plan is flipped": lambda place, _: flipped(place, "plan"),
+}
+
+
+def job_keys(place: Place) -> list[bytes]:
+    return list(place.redis.scan_iter(f"stream_dp:{{{place.settings.stream}}}:*"))
+
+
+def put_back(place: Place, before: dict[bytes, bytes]) -> None:
+    """Restore all that Redis held of the stream and its source."""
+    place.redis.delete(*redis_contents.dumps(place.redis, f"stream_dp:{{{place.settings.stream}*"), "none")
+    for name, dumped in before.items():
+        place.redis.restore(name, 0, dumped)
+
+
+def flipped(place: Place, field: str) -> None:
+    name = f"stream_dp:{{{place.settings.stream}}}:job:q"
+    value = bytearray(redis_contents.fields(place.redis, name)[field.encode()])
+    value[-40] ^= 1
+    place.redis.hset(name, field, bytes(value))
+
+
 @pytest.mark.same_on_any_broker("what Redis holds")
-def test_redis_without_the_job_never_releases_twice_for_one_charge(place: Place) -> None:
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_is_published_is_answered_the_same_whatever_becomes_of_redis(place: Place, loss: str) -> None:
+    """Neither a refusal nor another result follows a finished one, and a job that was cancelled stays so."""
+    before = redis_contents.dumps(place.redis, f"stream_dp:{{{place.settings.stream}*")
+    request = {"id": "q", **COUNTS}
+    place.ask(id="never", **TOP)
+    place.ask(id="never", cancel=True)
+    place.ask(**request)
+    with place.worker():
+        published = {result.id: result for result in place.results(3)}
+    assert (published["never"].status, published["q"].status) == ("cancelled", "done")
+    LOSSES[loss](place, before)
+    assert place.answers(request, {"id": "never", **TOP}, {"id": "q", "cancel": True}) == [
+        published["q"],
+        published["never"],
+        published["q"],
+    ]
+    books = look(place.settings.kafka, place.redis, place.settings.events)
+    assert [charge.id for charge in books.charges()] == [f"job/{place.settings.stream}/q"]
+
+
+@pytest.mark.same_on_any_broker("what Redis holds")
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_is_not_published_is_never_released_with_other_noise(place: Place, loss: str) -> None:
     """The key is lost, the charge is not: fresh noise would be a second release."""
-    request = {"id": "q", **TOP}
+    before = redis_contents.dumps(place.redis, f"stream_dp:{{{place.settings.stream}*")
+    request = {"id": "q", **COUNTS}
     place.answers(request)
-    place.redis.delete(f"stream_dp:{{{place.settings.stream}}}:job:q")
+    place.remake("results")
+    LOSSES[loss](place, before)
     [again] = place.answers(request)
     assert (again.status, len(place.charges())) == ("refused", 1)
-    assert "use a new id" in (again.reason or "")
+    assert ("with noise that Redis has lost" in (again.reason or "")) == ("flipped" not in loss)
+
+
+def test_requests_in_a_topic_that_was_re_created_are_all_answered(place: Place) -> None:
+    """While no worker runs, and under a running one; the new topic may hold more or fewer requests than the old one."""
+    small = {**TOP, "source": {"from": 0, "to": 100}}
+    [first, *_] = place.answers(*({"id": f"old-{number}", **small} for number in range(3)))
+    place.remake("jobs")
+    place.ask(id="old-0", **small)
+    place.ask(id="new-1", **small)
+    with place.worker():
+        again, new = place.results(5)[3:]
+        assert (again, new.id, new.status) == (first, "new-1", "done")
+        place.remake("jobs")
+        for number in range(2, 6):
+            place.ask(id=f"new-{number}", **small)
+        wait_until(
+            lambda: {result.id for result in place.results(0)} >= {f"new-{number}" for number in range(1, 6)},
+            lambda: "not all requests were answered",
+        )
 
 
 @pytest.mark.same_on_any_broker("what Redis holds")
@@ -211,6 +282,7 @@ def test_jobs_that_draw_from_one_budget_are_charged_once_and_pay_for_what_they_r
     assert f"has {before[0]} marks left" in (refused[1].reason or "")
     assert anna(place) == before
     place.redis.delete(f"stream_dp:{{{place.settings.stream}}}:job:a")
+    place.remake("results")
     [again] = place.answers({"id": "a", **PAID_BY_MARKS})
     assert anna(place) == (before[0] - marks_of(again), 1), "fresh noise, its key being lost, is paid for"
 

@@ -19,6 +19,7 @@ from stream_dp.jobs.result import whole
 from stream_dp.jobs.rows import Progress
 from stream_dp.jobs.source_file import RowFile
 from stream_dp.jobs.spark import SparkEnded
+from stream_dp.jobs.store import Place as StoredPlace
 from stream_dp.jobs.stored_rows import NoRoom
 from stream_dp.jobs.topic_rows import TopicRange
 from stream_dp.jobs.worker import JobWorker
@@ -43,16 +44,16 @@ def test_an_outage_of_redis_costs_no_thread_for_each_attempt(
 ) -> None:
     running = JobWorker(Settings(stream=topic_prefix, kafka=kafka, redis=nowhere))
     asked, before = 0, set(threading.enumerate())
-    next_offset = running.store.next_offset
+    next_request = running.store.next_request
 
-    def counted(name: str) -> int | None:
+    def counted(name: str) -> StoredPlace | None:
         nonlocal asked
         asked += 1
         if asked == 3:
             running.stop()
-        return next_offset(name)
+        return next_request(name)
 
-    monkeypatch.setattr(running.store, "next_offset", counted)
+    monkeypatch.setattr(running.store, "next_request", counted)
     running.run()
     assert asked == 3
     wait_until(lambda: set(threading.enumerate()) <= before, lambda: f"{threading.enumerate()} run on")
