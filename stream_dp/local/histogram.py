@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from threading import get_ident
+from typing import Any, NoReturn, overload
 
 from stream_dp.config.times import clock, milliseconds
 from stream_dp.counters.calibration import Guarantee
@@ -42,6 +44,9 @@ class Histogram:
     by round, before anything of them is released.  With `key_file=None` the key is gone when the program ends, so
     each run spends (epsilon, delta) once more.  The default is `.stream-dp/<stream>.key`.
 
+    One key releases one log, so only the thread that makes a Histogram observes with it: other threads, and processes
+    that are forked from this one, are refused.  The key file is locked until `close`.
+
     Raises `SettingsError`, `KeyFileRefused`, or another `Refused`.
     """
 
@@ -49,6 +54,8 @@ class Histogram:
         self, settings: Source = None, /, *, key_file: str | Path | None = "", **overrides: Any
     ) -> None:
         self._settings = local_settings(settings, overrides)
+        self._owner = os.getpid(), get_ident()
+        self._whole = True
         known = read_list(self._settings.known_labels)
         epoch = Epoch.open(self._settings, 1, 0, known=known)
         self._file = None if key_file is None else KeyFile.open(self._place(key_file), epoch)
@@ -140,6 +147,10 @@ class Histogram:
             self._file.close()
             self._file = None
 
+    def __reduce_ex__(self, _: Any) -> NoReturn:
+        """Two copies could release two logs under one key."""
+        raise TypeError("a Histogram cannot be copied: make another one, with a key_file of its own")
+
     def __enter__(self) -> Histogram:
         return self
 
@@ -147,17 +158,42 @@ class Histogram:
         self.close()
 
     def _take(self, values: Sequence[bytes], at: int) -> list[WholeRelease]:
+        self._check_owner()
+        self._whole = False  # until everything is done that belongs to these events
         first = self._pipeline.intake.next_offset
         records = [Record(offset, at, None, value) for offset, value in enumerate(values, first)]
         output = self._pipeline.process(records)
         if self._file is not None:
             self._file.check(output.heads)
+        self._whole = True
         self._warn(output.dead_letters)
         wholes = [self._releases.add(decode_whole_release(part.value)) for part in output.releases]
         released = [whole for whole in wholes if whole is not None]
         if released:
             self.release = released[-1]
         return released
+
+    def _check_owner(self) -> None:
+        """Raise `KeyFileRefused` in another process or thread, and after a call that did not end.
+
+        Whoever goes on with a copy of the state would release another log under the same noise.
+        """
+        process, thread = self._owner
+        if os.getpid() != process:
+            raise KeyFileRefused(
+                "this Histogram was made before the process was forked, and two logs would be released under its key: "
+                "make one in each process, with a key_file of its own"
+            )
+        if get_ident() != thread:
+            raise KeyFileRefused(
+                "another thread made this Histogram: make it in the thread that observes, and hand events over to that "
+                "one, for instance by a queue.Queue"
+            )
+        if not self._whole:
+            raise KeyFileRefused(
+                "an earlier call was refused or interrupted, so some events may be counted that nothing was released "
+                "for: make the Histogram again, and give it the same events from the first one on"
+            )
 
     def _check_room(self) -> None:
         """Raise `HorizonReached` where no further event can be counted."""

@@ -1,13 +1,16 @@
 """The key file of a histogram in your own program: its noise key, its epoch, and what it counted.
 
 One key releases one log: whoever could let it release two would take noise off both.  So the file remembers a keyed
-digest of all events up to each round, and a round is released only if its digest is the one that stands there.
+digest of all events up to each round, and a round is released only if its digest is the one that stands there.  For
+the same reason it is locked while it is open, and what it remembers is on the disk before anything is released.
 
 The first line holds the key and the epoch as JSON, the second a keyed digest of the first: a bit that turned over in a
 threshold would show labels that nothing protects.  The digests of the rounds follow, 16 bytes each.
 """
 
 import os
+import secrets
+import sys
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -18,9 +21,15 @@ from stream_dp.engine.epoch import Epoch
 from stream_dp.errors import Refused
 from stream_dp.privacy.keyed_noise import KEY_BYTES, new_key
 
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
 _VERSION = 1
 _LONGEST_HEADER = 1 << 16
 _DIGEST_BYTES = 16
+_LOCKED_BYTE = 1 << 40  # Windows locks bytes, here one that is behind all that is read and written
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would write other line ends
 
 
@@ -56,6 +65,7 @@ class KeyFile:
         except OSError as error:
             raise KeyFileRefused(f"cannot use the key file {path}: {error.strerror}") from None
         try:
+            _lock(file, path)
             read = os.read(file, _LONGEST_HEADER)
             line = read.partition(b"\n")[0]
             header = _decoded(line)
@@ -70,9 +80,10 @@ class KeyFile:
             raise
 
     def check(self, digests: list[bytes]) -> None:
-        """Compare the digests of the rounds that come next with those of earlier runs, and remember the new ones.
+        """Compare the digests of the rounds that come next with those of earlier runs, and put the new ones on disk.
 
-        Raises `KeyFileRefused` at the first round of other events than before; nothing is remembered then.
+        Raises `KeyFileRefused` at the first round of other events than before, or if the disk takes nothing; then
+        nothing may be released.
         """
         wanted = b"".join(digest[:_DIGEST_BYTES] for digest in digests)
         place = self._start + self._checked * _DIGEST_BYTES
@@ -87,13 +98,17 @@ class KeyFile:
                 "that round already, and its key must release one log only. Give the same events in the same "
                 "order and append new ones, or name another key_file, which spends (epsilon, delta) once more"
             )
-        os.lseek(self._file, place + len(known), os.SEEK_SET)
-        _write(self._file, wanted[len(known) :])
+        if new := wanted[len(known) :]:
+            try:
+                os.lseek(self._file, place + len(known), os.SEEK_SET)
+                _write(self._file, new)
+                os.fsync(self._file)
+            except OSError as error:
+                raise KeyFileRefused(f"cannot write the key file {self.path}: {error.strerror}") from None
         self._checked += len(digests)
 
     def close(self) -> None:
-        """Make sure that what was remembered is on the disk."""
-        os.fsync(self._file)
+        """Let others use the file."""
         os.close(self._file)
 
     def __enter__(self) -> "KeyFile":
@@ -103,13 +118,29 @@ class KeyFile:
         self.close()
 
 
+def _lock(file: int, path: Path) -> None:
+    """Keep everybody else out until the file is closed, this program included.  Raises `KeyFileRefused`."""
+    try:
+        if sys.platform == "win32":
+            os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+            os.lseek(file, 0, os.SEEK_SET)
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise KeyFileRefused(
+            f"{path} is in use: close the Histogram that has it open, here or in another process, or name another "
+            "key_file, which spends (epsilon, delta) once more"
+        ) from None
+
+
 def _make(path: Path, opened: Epoch) -> None:
     """Write a file with a new key at `path`, for its owner alone, unless there is one."""
     if path.exists():
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    whole = path.with_name(f".{path.name}.{os.getpid()}.new")
-    file = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
+    whole = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+    file = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
     try:
         key = new_key()
         line = msgspec.json.encode(_Header(_VERSION, key, opened))

@@ -1,12 +1,14 @@
 """A histogram in one's own program releases what a worker would, and its key releases one log only."""
 
+import copy
 import os
 import stat
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import msgspec
@@ -90,11 +92,82 @@ def test_other_events_under_the_same_key_are_refused_before_their_round_is_relea
     assert shown(released(EVENTS, key)) == shown(released(EVENTS, key))  # what stands there is untouched
 
 
-def test_two_programs_with_one_key_cannot_release_two_logs(key: Path) -> None:
-    with stream_dp.Histogram(LOOSE, key_file=key) as one, stream_dp.Histogram(LOOSE, key_file=key) as two:
-        one.observe("tea")
-        with pytest.raises(stream_dp.KeyFileRefused, match="round 1 "):
-            two.observe("milk")
+def told_by(work: Callable[[], object]) -> str:
+    """What `work` was refused for in this process or thread, or that it was not."""
+    try:
+        work()
+    except stream_dp.KeyFileRefused as refused:
+        return str(refused)
+    return "not refused"
+
+
+def in_a_child(work: Callable[[], object]) -> str:
+    """The same in a process that is forked from this one."""
+    told, tell = os.pipe()
+    if not os.fork():
+        try:
+            os.write(tell, told_by(work).encode())
+        finally:
+            os._exit(0)
+    os.close(tell)
+    with os.fdopen(told) as answer:
+        found = answer.read()
+    os.wait()
+    return found
+
+
+def in_a_thread(work: Callable[[], object]) -> str:
+    found: list[str] = []
+    thread = Thread(target=lambda: found.append(told_by(work)))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@pytest.mark.parametrize("run_there", [told_by, in_a_child, in_a_thread])
+def test_a_key_file_that_is_open_opens_nowhere_else(key: Path, run_there: Callable[..., str]) -> None:
+    with stream_dp.Histogram(LOOSE, key_file=key) as histogram:
+        histogram.observe("tea", at=AT)
+        assert "is in use: close the Histogram that has it open" in run_there(lambda: released(EVENTS, key))
+        assert histogram.observe("tea", at=AT) is not None, "its owner goes on"
+    assert run_there(lambda: released([["tea"], ["tea"], ["milk"]], key)) == "not refused"
+
+
+@pytest.mark.filterwarnings("ignore:this histogram keeps no key")
+@pytest.mark.parametrize("named", [True, False])
+def test_nobody_else_observes_with_a_histogram(key: Path, named: bool) -> None:
+    """Two children of one process would release neighbouring logs under one key, and threads would mix up one."""
+    with stream_dp.Histogram(LOOSE, key_file=key if named else None) as histogram:
+        histogram.observe("tea", at=AT)
+        assert "before the process was forked" in in_a_child(lambda: histogram.observe("milk", at=AT))
+        assert "another thread made this Histogram" in in_a_thread(lambda: histogram.observe("milk", at=AT))
+        rest = histogram.observe_all(EVENTS)
+        assert "before the process was forked" in in_a_child(lambda: next(rest))
+        assert histogram.round == 1
+        histogram.observe("bread", at=AT)
+        with pytest.raises(TypeError, match="cannot be copied"):
+            copy.deepcopy(histogram)
+
+
+def test_what_is_remembered_is_on_the_disk_before_anything_is_released(
+    key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a write that the disk refused, nothing is released any more."""
+    with stream_dp.Histogram(LOOSE, key_file=key) as histogram:
+        on_disk: list[int] = []
+        monkeypatch.setattr(os, "fsync", lambda file: on_disk.append(os.fstat(file).st_size))
+        histogram.observe("tea", at=AT)
+        assert on_disk == [key.stat().st_size]
+
+        def refuses(file: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", refuses)
+        assert "No space left on device" in told_by(lambda: histogram.observe("tea", at=AT))
+        monkeypatch.undo()
+        assert "an earlier call was refused or interrupted" in told_by(
+            lambda: histogram.observe("tea", at=AT)
+        )
 
 
 def test_a_refusal_leaves_a_histogram_of_no_more_use(key: Path) -> None:
