@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stream_dp.notebook.live import watch
     from stream_dp.notebook.what_if import what_if
     from stream_dp.releases.estimates.smoothing import Smoother
+    from stream_dp.releases.history import history
     from stream_dp.releases.lookup import release_at
     from stream_dp.releases.merge import ShardsRefused
     from stream_dp.releases.subscribe import read_table, subscribe
@@ -57,6 +58,7 @@ __all__ = [
     "__version__",
     "calibrate",
     "histogram",
+    "history",
     "label_votes",
     "read_table",
     "release_at",
@@ -82,6 +84,7 @@ _HOMES = {
     "notebook.live": ("watch",),
     "notebook.what_if": ("what_if",),
     "releases.estimates.smoothing": ("Smoother",),
+    "releases.history": ("history",),
     "releases.lookup": ("release_at",),
     "releases.merge": ("ShardsRefused",),
     "releases.subscribe": ("read_table", "subscribe"),
@@ -92,13 +95,14 @@ _HOMES = {
     "releases.windows": ("Window",),
 }
 
-_EXTRAS = {"releases": "estimates", "notebook": "notebook"}
+_EXTRAS = {"releases": "estimates", "releases.history": "local", "notebook": "notebook"}
 
 
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
-            with needs_extra(f"stream_dp.{name}", _EXTRAS.get(home.partition(".")[0], "local")):
+            extra = _EXTRAS.get(home) or _EXTRAS.get(home.partition(".")[0], "local")
+            with needs_extra(f"stream_dp.{name}", extra):
                 return getattr(import_module(f"stream_dp.{home}"), name)
     raise AttributeError(f"module 'stream_dp' has no attribute {name!r}")
 

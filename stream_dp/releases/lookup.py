@@ -57,9 +57,9 @@ def release_near(releases: ReleasesTopic, place: tuple[int, int]) -> WholeReleas
     return next((whole for whole in wholes if whole is not None), None)
 
 
-def newest_release(releases: ReleasesTopic) -> WholeRelease | None:
-    """The newest whole release that a topic held when it was last looked at."""
-    return _newest_at(releases, None, None)
+def newest_release(releases: ReleasesTopic, epoch: int | None = None) -> WholeRelease | None:
+    """The newest whole release, of this epoch if one is named, that a topic held when it was last looked at."""
+    return _newest_at(releases, None, epoch)
 
 
 def _newest_at(releases: ReleasesTopic, moment: datetime | None, epoch: int | None) -> WholeRelease | None:

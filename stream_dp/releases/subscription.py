@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from stream_dp.config.connections import Kafka
 from stream_dp.errors import needs_extra
-from stream_dp.releases.lookup import beginning
+from stream_dp.releases.lookup import beginning, find_release, newest_release
 from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import WholeRelease
@@ -38,15 +38,23 @@ class Subscription:
         start: str | int | datetime,
         epoch: int | None = None,
         position: str | None = None,
+        until: str | datetime | None = None,
     ) -> None:
-        """Begin as `subscribe` says.  Raises `BadPosition`, `LogRefused`, ValueError or KafkaError."""
+        """Begin and end as `subscribe` says.  Raises `BadPosition`, `LogRefused`, ValueError or KafkaError."""
         if isinstance(start, str) and start not in ("earliest", "latest"):
             raise ValueError(f"start is earliest, latest, a round or a datetime, not {start!r}")
+        if isinstance(until, str) and until != "latest":
+            raise ValueError(f"until is latest or a datetime, not {until!r}")
         self._source = kafka, topic
         self._epoch = epoch
         self._ready: list[WholeRelease] = []
         self._using = Lock()  # a cancelled task leaves its thread behind, which still reads
         self._closed = False
+        self._last: tuple[int, int] | None = None
+        self._ended = False
+        if until is not None:
+            self._last = _last_until(kafka, topic, until, epoch)
+            self._ended = self._last is None
         self._begin(kafka, topic, start, position)
 
     def _begin(self, kafka: Kafka, topic: str, start: str | int | datetime, position: str | None) -> None:
@@ -54,6 +62,7 @@ class Subscription:
         try:
             after, begin = beginning(self._topic, start, self._epoch, position)
             self._releases = WholeReleases(after)
+            self._ended |= self._last is not None and after >= self._last
             self._topic.seek(begin)
         except BaseException:
             self._leave()
@@ -93,9 +102,11 @@ class Subscription:
         return self
 
     def __next__(self) -> WholeRelease:
-        while not self._ready:
-            self._ready = self.poll(_POLL_SECONDS)
-        return self._ready.pop(0)
+        while not self._ready and not self._ended:
+            self._fill()
+        if (release := self._taken()) is None:
+            raise StopIteration
+        return release
 
     async def __aenter__(self) -> Subscription:
         return self
@@ -107,10 +118,12 @@ class Subscription:
         return self
 
     async def __anext__(self) -> WholeRelease:
-        while not self._ready:
+        while not self._ready and not self._ended:
             # Kept by the thread itself: what a cancelled task had asked for is there for the next one.
             await asyncio.to_thread(self._fill)
-        return self._ready.pop(0)
+        if (release := self._taken()) is None:
+            raise StopAsyncIteration
+        return release
 
     def smoothed(self) -> Iterator[Smoothed]:
         """The releases with smoothed counts, which are nearer to the truth on average: `estimates/smoothing.py`.
@@ -152,3 +165,28 @@ class Subscription:
 
     def _fill(self) -> None:
         self._ready.extend(self.poll(_POLL_SECONDS))
+
+    def _taken(self) -> WholeRelease | None:
+        """The next release that is there; None after the last one that was asked for."""
+        if self._ended:
+            return None
+        release = self._ready.pop(0)
+        if self._last is None:
+            return release
+        place = release.epoch, release.round
+        self._ended = place >= self._last
+        return release if place <= self._last else None
+
+
+def _last_until(kafka: Kafka, topic: str, until: str | datetime, epoch: int | None) -> tuple[int, int] | None:
+    """The (epoch, round) of the last release to give; None if there is none."""
+    releases = ReleasesTopic(kafka, topic)
+    try:
+        found = (
+            newest_release(releases, epoch)
+            if isinstance(until, str)
+            else find_release(releases, until, epoch)
+        )
+    finally:
+        releases.close()
+    return None if found is None else (found.epoch, found.round)

@@ -45,6 +45,59 @@ def test_a_release_explains_itself() -> None:
 
 
 @pytest.mark.parametrize("parts", [1, 3])
+def test_every_place_to_end(topic: Topic, parts: int) -> None:
+    topic(numbered(range(1, 41), parts=parts) + numbered(range(1, 21), epoch=2, parts=parts))
+    both = [(1, number) for number in range(1, 41)] + [(2, number) for number in range(1, 21)]
+    assert rounds(1_000, "earliest", until="latest") == both
+    assert rounds(1_000, "earliest", until="latest", epoch=1) == both[:40]
+    moment = datetime.fromtimestamp(41 * parts - 1, UTC)  # of the last part of the release at index 40
+    assert rounds(1_000, "earliest", until=moment) == both[:41]
+    assert rounds(1_000, 3, until=moment) == []
+    assert rounds(1_000, "latest", until="latest") == both[-1:]
+    with pytest.raises(ValueError, match="until is latest or a datetime"):
+        rounds(1, until="now")
+    with pytest.raises(ValueError, match="until does not work with shards"):
+        rounds(1, until="latest", shards=True)
+
+
+def test_an_iteration_until_the_latest_of_nothing_ends_at_once(topic: Topic) -> None:
+    topic([])
+    assert rounds(1, until="latest") == []
+
+
+def test_a_history_is_one_table_with_the_last_release_of_each_stretch(topic: Topic) -> None:
+    first, second = ({"tea": 300 + number, "milk": 200} for number in (0, 1_000))
+    wholes = [release(number, first | {"tea": 300 + number}) for number in range(1, 8)]
+    wholes += [
+        msgspec.structs.replace(release(number, second), epoch=2, nonce="22" * 16) for number in (1, 2)
+    ]
+    topic(
+        [
+            msgspec.structs.replace(each, ts=f"2026-01-31T12:00:{5 * at:02}.000Z")
+            for at, each in enumerate(wholes)
+        ]
+    )
+    found = stream_dp.history("fake:1", "flights", every="10s", labels=["tea"])
+    assert found.column_names == ["time", "epoch", "round", "label", "count", "low", "high"]
+    assert [(row["epoch"], row["round"], row["count"]) for row in found.to_pylist()] == [
+        (1, 2, 302),
+        (1, 4, 304),
+        (1, 6, 306),
+        (1, 7, 307),
+        (2, 1, 1_300),
+        (2, 2, 1_300),
+    ]
+    row = found.to_pylist()[0]
+    assert (row["time"], row["label"]) == (datetime(2026, 1, 31, 12, 0, 5, tzinfo=UTC), "tea")
+    assert row["low"] < row["count"] < row["high"]
+    by_rounds = stream_dp.history("fake:1", "flights", every=4).to_pylist()
+    assert [(each["epoch"], each["round"], each["label"]) for each in by_rounds] == [
+        *((epoch, number, label) for epoch, number in ((1, 3), (1, 7), (2, 2)) for label in ("tea", "milk"))
+    ]
+    assert stream_dp.history("fake:1", "flights", until=datetime(1960, 1, 1)).num_rows == 0
+
+
+@pytest.mark.parametrize("parts", [1, 3])
 def test_every_place_to_begin(topic: Topic, parts: int) -> None:
     topic(numbered(range(1, 41), parts=parts) + numbered(range(1, 21), epoch=2, parts=parts))
     second = parts  # the time of the last part of the first release, in seconds
