@@ -91,7 +91,7 @@ def _recover(url: str) -> dict[str, float]:
         output = pipeline.process([event])
         first = perf_counter()
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
-        labels = store.known_labels(checkpoint)
+        labels = store.known_labels(checkpoint.epoch.nonce, state.labels)
         earlier = Pipeline(checkpoint.epoch, _KEY, _SETTINGS.events, checkpoint.position, state)
         turn = perf_counter()
         later = store.load(_KEY, labels)

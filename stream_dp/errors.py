@@ -6,9 +6,19 @@ The kinds are defined where they are raised.  `stream_dp` has the names of those
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_LONGEST = 400
+
 
 class StreamDpError(Exception):
     """Anything that this package raises on purpose."""
+
+
+def spoken(error: BaseException) -> str:
+    """What went wrong, in few words: the clients of servers put whole requests, and so events, into some errors."""
+    text = str(error)
+    if not text or len(text) > _LONGEST or "Request" in text or "Response" in text:
+        return str(getattr(error, "description", None) or type(error).__name__)
+    return text
 
 
 class NotReady(StreamDpError):

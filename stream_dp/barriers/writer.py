@@ -18,10 +18,12 @@ from kafka.protocol.consumer import IsolationLevel
 from stream_dp.barriers.topic import barrier_before_last_epoch, check_ends, other_barriers, read_barriers
 from stream_dp.config.days import Days, days_of
 from stream_dp.config.settings import Settings
+from stream_dp.errors import spoken
 from stream_dp.events.barrier_chain import Barrier, BarrierChain, named
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import admin_client, producer_client
 from stream_dp.kafka.log import LogRefused
+from stream_dp.kafka.outages import Outages
 from stream_dp.kafka.rights import refuse_without_rights
 from stream_dp.privacy.vector import at
 
@@ -102,14 +104,16 @@ class BarrierWriter:
 
     def run(self, stopping: Event) -> None:
         """Write until `stopping`.  An outage of Kafka is waited out; raises `LogRefused` or `RightMissing`."""
+        outages = Outages()
         while not stopping.is_set():
             try:
                 with _Connection(self._settings, self._key, self._moments.now) as connection:
+                    outages.over()
                     self._write(connection, stopping)
             except (KafkaError, OSError) as outage:
                 needed = roles.barriers_writer(self._settings)
                 refuse_without_rights(self._settings.kafka_address, needed, outage)
-                logger.warning("waiting for Kafka at %s: %s", self._settings.kafka, outage)
+                outages.waits(f"Kafka at {self._settings.kafka}", spoken(outage))
                 stopping.wait(_AGAIN_SECONDS)
 
     def _write(self, connection: "_Connection", stopping: Event) -> None:

@@ -1,5 +1,6 @@
 """`stream-dp`: one command for every tool.  Each command lives in the module of its name (see catalogue.py)."""
 
+import json
 import logging
 from typing import Any
 
@@ -10,7 +11,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from stream_dp import __version__
 from stream_dp.cli.catalogue import COMMANDS, PANELS, loaded
-from stream_dp.cli.mistakes import sentence
+from stream_dp.cli.mistakes import JSON_LINES, sentence
+from stream_dp.config.times import clock, iso_second
 from stream_dp.operations import stacks
 
 
@@ -41,7 +43,13 @@ class Commands(TyperGroup):
             told = None if isinstance(error, typer.Exit | typer.Abort) else sentence(error)
             if told is None:
                 raise
-            Console(stderr=True).print(f"[bold red]error:[/] {escape(told)}", highlight=False, soft_wrap=True)
+            if ctx.meta.get(JSON_LINES):
+                line = {"time": iso_second(clock()), "level": "error", "event": told}
+                typer.echo(json.dumps(line), err=True)
+            else:
+                Console(stderr=True).print(
+                    f"[bold red]error:[/] {escape(told)}", highlight=False, soft_wrap=True
+                )
             raise typer.Exit(2) from None
 
 

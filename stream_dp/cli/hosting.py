@@ -7,7 +7,7 @@ from typing import Any
 import faust
 import typer
 
-from stream_dp.cli.log_options import Log
+from stream_dp.cli.log_options import Log, LogLevel
 from stream_dp.operations.logs import json_logging
 from stream_dp.operations.open_metrics import PublicFacts
 from stream_dp.operations.terminal_log import terminal_logging
@@ -20,9 +20,12 @@ def run(app: "faust.App", log: Log, facts: "PublicFacts") -> int:
     host = faust.Worker(
         app, loglevel=log.log_level.value, logging_config=config, quiet=True, redirect_stdouts=False
     )
-    logging.getLogger("aiokafka").setLevel(logging.ERROR)
-    # It tells the whole stack of a socket that was closed while it was read.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    if log.log_level is not LogLevel.debug:
+        for client in (
+            "kafka",
+            "aiokafka",
+        ):  # they tell each attempt of an outage, which kafka/outages.py tells
+            logging.getLogger(client).setLevel(logging.CRITICAL)
     try:
         host.execute_from_commandline()
     except SystemExit as ended:
@@ -40,6 +43,6 @@ def _config(log: Log, facts: "PublicFacts") -> dict[str, Any] | None:
 def run_worker(app: "faust.App", service: "WorkerService", log: Log) -> None:
     """Run the app of `service` until it is stopped; raises why the service gave up, if it did."""
     status = run(app, log, service.worker.watch.facts)
-    if service.refusal is not None:
+    if service.refusal is not None and not log.for_machines:  # the log has it
         raise service.refusal
     raise typer.Exit(status)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from stream_dp.cli.mistakes import JSON_LINES
 from stream_dp.operations.logs import json_logging
 from stream_dp.operations.open_metrics import PublicFacts
 
@@ -28,15 +29,24 @@ class LogLevel(StrEnum):
     error = "error"
 
 
+def _note_format(context: typer.Context, asked: bool | LogFormat) -> bool | LogFormat:
+    if asked in (True, LogFormat.json):
+        context.meta[JSON_LINES] = True
+    return asked
+
+
 @dataclass(frozen=True)
 class Log:
     """What is logged, and how."""
 
     log_level: Annotated[LogLevel, typer.Option(help="The least serious messages to show.")] = LogLevel.info
     log_format: Annotated[
-        LogFormat, typer.Option(help="Lines for people, or one JSON object a line for machines.")
+        LogFormat,
+        typer.Option(help="Lines for people, or one JSON object a line for machines.", callback=_note_format),
     ] = LogFormat.text
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --log-format json.")] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The same as --log-format json.", callback=_note_format)
+    ] = False
 
     @property
     def for_machines(self) -> bool:

@@ -13,6 +13,12 @@ from stream_dp.errors import Refused
 
 SecretPlace = Annotated[str, msgspec.Meta(pattern=r"^(env|file):.+$"), Form("env:NAME or file:PATH")]
 
+REDIS_LOGIN = (
+    "set redis_password to env:NAME or file:PATH, and name the user in the setting redis, as "
+    "redis://USER@HOST:PORT/0, unless it is the default one"
+)
+"""What to change if Redis does not let somebody in."""
+
 
 class SettingsError(Refused):
     """A setting that cannot be used; the message says which and what to change."""

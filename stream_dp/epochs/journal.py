@@ -155,6 +155,10 @@ class EpochJournal:
         """Up to which offset of the topic it has been read."""
         return self._read
 
+    def has_changed(self) -> bool:
+        """Whether anything was appended since it was read."""
+        return log.offsets(self._kafka, self._topic).end != self._read
+
     def read_on(self) -> None:
         """Read what has been appended since.  Raises `LogRefused`."""
         offsets = log.offsets(self._kafka, self._topic)

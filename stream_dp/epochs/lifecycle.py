@@ -11,6 +11,7 @@ nobody knows one.
 
 import logging
 from dataclasses import replace
+from functools import cached_property
 
 from redis import Redis
 
@@ -33,7 +34,7 @@ from stream_dp.epochs.charges import (
     is_derived,
 )
 from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, check_key
-from stream_dp.epochs.journaled_ledger import JournaledLedger
+from stream_dp.epochs.journaled_ledger import JournaledLedger, look
 from stream_dp.epochs.published import sharding_now
 from stream_dp.epochs.registry import Registry
 from stream_dp.events.barrier_chain import Barrier, beginning
@@ -43,7 +44,7 @@ from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.composition import Charge, refused
 from stream_dp.privacy.vector import Vector, at, larger
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
-from stream_dp.store.ledger import LedgerRefused, NoBudget, NotDurable
+from stream_dp.store.ledger import Ledger, LedgerRefused, NoBudget, NotDurable
 from stream_dp.store.ledger_records import no_budget
 from stream_dp.store.noise_key import noise_key
 
@@ -58,8 +59,23 @@ class Epochs:
         self._store = store
         self._redis = redis
         self._began = clock()
-        self._ledger = self._open_ledger(settings.data_source)
+        self._seen = look(settings.kafka_address, redis, settings.data_source)
         self.journal = EpochJournal(settings)
+
+    @cached_property
+    def _ledger(self) -> JournaledLedger:
+        """Opening it puts back what Redis has lost, so the stream is to be taken over before."""
+        self._store.check_hold()
+        return self._open_ledger(self._settings.data_source)
+
+    @property
+    def _charged(self) -> Ledger:
+        """What may be read of the ledger whether or not the stream was taken over."""
+        return self._ledger.current() if self._store.is_taken else self._seen
+
+    def complete_ledger(self) -> None:
+        """Put back what Redis has lost of the ledger, once the stream is taken over."""
+        _ = self._ledger
 
     def finish_closing(self) -> None:
         """Write down the end that a worker before this one has set for the last epoch, if that worker crashed first.
@@ -86,6 +102,7 @@ class Epochs:
         self._append_end(epoch, closing)
 
     def _append_end(self, epoch: Epoch, closing: Closing) -> None:
+        self._store.check_hold()
         if self.journal.last_is_open:
             end = closing.end_offset, closing.end_unknown, closing.end_barrier, closing.further_ends
             self.journal.append(EpochClosed(epoch.number, *end), closing.at)
@@ -103,14 +120,25 @@ class Epochs:
     def check_room(self, offsets: Vector, ends: Vector | None) -> None:
         """Raise `EpochRefused` unless the budget has room for an epoch from `offsets` on.
 
-        The charge of the one that is open is taken to end at `ends`, or to stay as it is where that is None: this
-        is asked before it is closed.
+        The charge of the one that is open is taken to end at `ends`, or to stay as it is if that is None: this is
+        asked before it is closed.
         """
         known = read_list(self._settings.known_labels)
         self._require_room(self._following(offsets, known, self._began), ends)
 
+    def admit(self, offsets: Vector, ends: Vector | None) -> bytes:
+        """Make sure of all that the next epoch needs, before the last one is closed; returns the noise key.
+
+        Raises as `check_room` does, and `NoKey`, with nothing closed.
+        """
+        self.check_room(offsets, ends)
+        self._store.check_hold()
+        self._register(self._began)
+        settings = self._settings
+        return noise_key(settings.noise_key, self._redis, settings.stream, may_create=True)
+
     def _require_room(self, following: Epoch, ends: Vector | None) -> None:
-        ledger = self._ledger.current()
+        ledger = self._charged
         budget = ledger.budget()
         if budget is None:
             return
@@ -185,6 +213,7 @@ class Epochs:
         at = self._time_of(ended.position)
         following = self._following(ends, known, at, horizon, ended.position.barrier)
         self._require_room(following, ends)
+        self._store.check_hold()
         self.close_last(ends, ended.position)
         return self._open(following, known, ended.key_check, at, ended.position)
 
@@ -202,13 +231,13 @@ class Epochs:
         Where it needs barriers and `after_barrier` is None, it begins a chain of its own.
         Raises `EpochRefused` where the data source's ledger counts per another unit, has no budget, or is another's.
         """
-        ledger, unit = self._ledger.current(), self._settings.unit
+        ledger, unit = self._charged, self._settings.unit
         if ledger.state().unit not in (None, unit):
             raise EpochRefused(
                 f"the ledger of {ledger.source!r} counts per {ledger.state().unit}, and the two units cannot be added: "
                 f'set unit = "{ledger.state().unit}" instead of "{unit}"; no epoch was opened or closed'
             )
-        self._require_account(at)
+        self._check_account()
         number = self.journal.last.epoch.number + 1 if self.journal.last else 1
         first, *further = offsets
         first_day = 0 if recount else self._first_day(at)
@@ -235,23 +264,24 @@ class Epochs:
             return today
         return end_day(last.epoch, closed, self.journal.closed_at[closed.number]) or today
 
-    def _require_account(self, at: int) -> None:
-        """Have the registry say whose budget the events spend, and refuse an epoch that nothing pays for.
-
-        Raises `EpochRefused` where they belong to another source, and where there is no budget and one is wanted.
-        """
-        settings, ledger = self._settings, self._ledger.current()
+    def _check_account(self) -> None:
+        """Raise `EpochRefused` if the events spend another budget, or if there is none and one is wanted."""
+        settings, ledger = self._settings, self._charged
         try:
-            Registry(settings.kafka_address).register(
-                "topic",
-                settings.events,
-                settings.data_source,
-                settings.unit,
-                create_topics=settings.create_topics,
-                at=at,
-            )
+            Registry(settings.kafka_address).has_topic(settings.events, settings.data_source, settings.unit)
             if ledger.budget() is None and not settings.unmetered:
                 raise NoBudget(no_budget(ledger.source))
+        except LedgerRefused as refused:
+            raise EpochRefused(f"{refused}; no epoch was opened or closed") from None
+
+    def _register(self, at: int) -> None:
+        """Have the registry say whose budget the events spend.  Raises `EpochRefused`."""
+        settings = self._settings
+        owner = settings.data_source, settings.unit
+        try:
+            Registry(settings.kafka_address).register(
+                "topic", settings.events, *owner, create_topics=settings.create_topics, at=at
+            )
         except LedgerRefused as refused:
             raise EpochRefused(f"{refused}; no epoch was opened or closed") from None
 
@@ -269,7 +299,7 @@ class Epochs:
     ) -> Checkpoint:
         releases = log.offsets(self._settings.kafka_address, self._settings.releases)
         self._store.check_hold()
-        unmetered = self._ledger.current().budget() is None
+        unmetered = self._charged.budget() is None
         self.journal.append_known(epoch, known, at)
         self.journal.append(EpochOpened(epoch, key_check, releases.end, unmetered), at)
         return self.finish_opening(counted)
@@ -338,6 +368,7 @@ class Epochs:
         `counted`: how far it has counted, which is up to `ends`.  Where that is None, nobody knows, and its
         charge stays as it is, on all offsets from its first one on.
         """
+        self._store.check_hold()
         last = self.journal.last
         if last is None:
             return ends

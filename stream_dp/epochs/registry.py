@@ -120,18 +120,11 @@ class Registry:
         `at`: when, in milliseconds; else now.  `key`: see `Registered`.
         Raises `SourceTaken`, `LedgerRefused` and KafkaError.
         """
-        check_source(source)
         at = clock() if at is None else at
         record = Registered(FORMAT, kind, name, source, unit, by or whoever(), iso_second(at), called, key)
-        if self._is_known(record):
+        if self.has(record):
             return record
-        existing = log.existing(self._kafka, TOPIC, *([journal_topic(name)] if kind == "topic" else []))
-        if kind == "topic" and name != source and journal_topic(name) in existing:
-            raise SourceTaken(
-                f"the topic {name!r} is a data source of its own, with charges in {journal_topic(name)!r}: register it "
-                "without --source"
-            )
-        if TOPIC not in existing and create_topics:
+        if create_topics and not log.existing(self._kafka, TOPIC):
             log.create_topics(self._kafka, TOPIC)
         try:
             check_journal(self._kafka, TOPIC)
@@ -141,15 +134,32 @@ class Registry:
         except NotPermitted as refused:
             raise LedgerRefused(f"{not_registered(kind, name, source)}; or else: {refused}") from None
         self.read_on()
-        self._is_known(record)  # somebody else may have been first
+        self.has(record)  # somebody else may have been first
         return record
 
-    def _is_known(self, record: Registered) -> bool:
-        """Whether it is registered exactly like this.  Raises `SourceTaken` if something else is registered instead."""
+    def has_topic(self, name: str, source: str, unit: Unit) -> bool:
+        """Whether a topic is registered like this.  Raises `SourceTaken` if it cannot be any more."""
+        return self.has(Registered(FORMAT, "topic", name, source, unit, by="", at=""))
+
+    def has(self, record: Registered) -> bool:
+        """Whether it is registered exactly like this.  Raises `SourceTaken` if it cannot be any more."""
+        check_source(record.source)
         objection = self._objection(record)
         if objection is not None:
             raise SourceTaken(objection)
-        return self.owner(record.kind, record.name) is not None
+        if self.owner(record.kind, record.name) is not None:
+            return True
+        name = record.name
+        if (
+            record.kind == "topic"
+            and name != record.source
+            and log.existing(self._kafka, journal_topic(name))
+        ):
+            raise SourceTaken(
+                f"the topic {name!r} is a data source of its own, with charges in {journal_topic(name)!r}: register it "
+                "without --source"
+            )
+        return False
 
     def _objection(self, record: Registered) -> str | None:
         """Why the record cannot count beside those before it; None where it can."""

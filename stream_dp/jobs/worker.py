@@ -23,6 +23,7 @@ from redis.exceptions import RedisError
 
 from stream_dp.config.connections import kafka_options, redis_client
 from stream_dp.config.settings import Settings
+from stream_dp.errors import spoken
 from stream_dp.jobs.answers import Answers
 from stream_dp.jobs.engine import Engine, ThisProcess
 from stream_dp.jobs.publishing import send, too_large
@@ -36,6 +37,7 @@ from stream_dp.jobs.store import Place
 from stream_dp.jobs.stored_rows import NoRoom
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import consumer_client, producer_client
+from stream_dp.kafka.outages import Outages
 from stream_dp.kafka.rights import naming, refuse_without_rights
 from stream_dp.operations.progress import Progress
 from stream_dp.operations.retry import OUTAGES, Backoff, awaited
@@ -94,6 +96,7 @@ class JobWorker:
         )
         self._runner = JobRunner(site, self._redis, settings.stream, self._interrupt)
         self.store = self._runner.store
+        self._outages = Outages()
         self.requests, self.results = settings.jobs, settings.results
         self._answers = Answers(settings.kafka_address, settings.results)
 
@@ -120,15 +123,14 @@ class JobWorker:
                         self.settings.kafka_address, self.requests, self.results, self.settings.events
                     )
                 with _Session(self) as session:
+                    self._outages.over()
                     session.work(self._stopping)
             except OUTAGES as outage:
                 needed = roles.jobs_worker(self.settings, self.jobs)
                 refuse_without_rights(self.settings.kafka_address, needed, outage)
-                wait = backoff.seconds()
-                told = awaited(outage, self.settings)
                 self.progress.cause = "redis" if isinstance(outage, RedisError | NotDurable) else "kafka"
-                logger.warning("%s: %s; trying again in %.1f s", told, outage, wait)
-                self._stopping.wait(wait)
+                self._outages.waits(awaited(outage, self.settings), spoken(outage))
+                self._stopping.wait(backoff.seconds())
             except _Stopped:
                 return
 
@@ -151,7 +153,7 @@ class JobWorker:
                             )
                         self.store.advance(job_id, after)
         except OUTAGES as outage:
-            logger.warning("%s: %s; schedules wait", awaited(outage, self.settings), outage)
+            self._outages.waits(awaited(outage, self.settings), f"{spoken(outage)}; schedules wait")
         except StateDamaged as damaged:
             if str(damaged) != self._told:
                 logger.error("schedules wait: %s", damaged)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import kafka.consumer.fetcher
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.errors import SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 from kafka.net.compat import KafkaNetClient
 
 from stream_dp.config.connections import Kafka, kafka_options
@@ -80,6 +81,20 @@ def borrowed(make: Callable[..., _Client], kafka: Kafka, **settings: Any) -> Ite
             client.close()
 
 
+class NotAuthenticated(SaslAuthenticationFailedError):
+    """Kafka does not let this user in; the message says what to change."""
+
+    def __init__(self, kafka: Kafka, why: str) -> None:
+        super().__init__(why)
+        self._text = (
+            f"Kafka at {kafka} refuses the user or the password: authentication failed ({why}); change kafka_username, "
+            "kafka_password or kafka_sasl_mechanism"
+        )
+
+    def __str__(self) -> str:
+        return self._text
+
+
 class _Shelf:
     """The clients that nobody has borrowed just now; it keeps them while it is open."""
 
@@ -129,8 +144,10 @@ def _made(kind: Callable[..., _Any], kafka: Kafka, settings: dict[str, Any]) -> 
     defaults = {"bootstrap_timeout_ms": BOOTSTRAP_MILLISECONDS}
     try:
         return kind(**kafka_options(kafka), **defaults | settings, kafka_client=connections)
-    except BaseException:
+    except BaseException as failure:
         for each in opened:
             each.close()
         gc.collect()  # refused connections lie in reference cycles, and each holds a file open
+        if isinstance(failure, SaslAuthenticationFailedError | UnsupportedSaslMechanismError):
+            raise NotAuthenticated(kafka, ": ".join(map(str, failure.args))) from None
         raise

@@ -70,11 +70,19 @@ def rights_on(kafka: Kafka, topic: str) -> set[str] | None:
 
     Empty where they may not even know whether there is such a topic.
     """
+    return _rights_on(kafka, [topic])[topic]
+
+
+def _rights_on(kafka: Kafka, topics: list[str]) -> dict[str, set[str] | None]:
+    """See `rights_on`: those on each of these topics."""
     with borrowed(admin_client, kafka) as admin:
-        [found] = admin.describe_topics([topic])
-    if found["error_code"] == TopicAuthorizationFailedError.errno:
-        return set()
-    return set(found["authorized_operations"] or ()) or None
+        described = admin.describe_topics(topics)
+    return {
+        each["name"]: set()
+        if each["error_code"] == TopicAuthorizationFailedError.errno
+        else set(each["authorized_operations"] or ()) or None
+        for each in described
+    }
 
 
 def missing_rights(kafka: Kafka, needed: Iterable[Right]) -> list[Right] | None:
@@ -84,23 +92,24 @@ def missing_rights(kafka: Kafka, needed: Iterable[Right]) -> list[Right] | None:
     may be described, and nothing of a transactional id.
     """
     needed = list(needed)
-    missing: list[Right] = []
-    known = False
-    for name in dict.fromkeys(each.name for each in needed if each.kind == "topic"):
-        found = rights_on(kafka, name)
-        known = known or found is not None
-        missing += [
-            each
-            for each in needed
-            if each[:2] == ("topic", name)
-            and found is not None
-            and each.operation not in found
-            and (each.operation != "CREATE" or not found)
-        ]
-    for each in needed:
-        if each.kind == "group" and not _may_read_group(kafka, each.name):
-            missing.append(each)
-    return missing if known or missing else None
+    given = _rights_on(kafka, list(dict.fromkeys(each.name for each in needed if each.kind == "topic")))
+    if all(found is None for found in given.values()):
+        return None
+    return [each for each in needed if _is_missing(kafka, each, given.get(each.name))]
+
+
+def _is_missing(kafka: Kafka, right: Right, given: set[str] | None) -> bool:
+    if right.kind == "group":
+        return not _may_read_group(kafka, right.name)
+    if right.kind != "topic" or given is None:
+        return False
+    return right.operation not in given and (right.operation != "CREATE" or not given)
+
+
+def require_rights(kafka: Kafka, needed: Iterable[Right]) -> None:
+    """Raise `RightMissing` if this user lacks any of the `needed` rights, as far as the broker tells."""
+    if missing := missing_rights(kafka, needed):
+        raise RightMissing(told(missing))
 
 
 def refuse_without_rights(kafka: Kafka, needed: Iterable[Right], failure: Exception) -> None:

@@ -1,7 +1,6 @@
 """Waiting for Kafka and Redis: an outage of either ends an attempt, and the next one begins after a while."""
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -9,16 +8,15 @@ from urllib.parse import urlsplit
 
 from aiokafka.errors import KafkaError
 from kafka.errors import KafkaError as AdminError
-from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
+from stream_dp.config.secret import REDIS_LOGIN
 from stream_dp.config.settings import Settings
-from stream_dp.errors import NotReady, Refused, SparkFailed, StoreUnreachable
+from stream_dp.errors import NotReady, Refused, SparkFailed, StoreUnreachable, spoken
+from stream_dp.kafka.clients import NotAuthenticated
 from stream_dp.kafka.rights import Right, refuse_without_rights
-from stream_dp.operations.terminal_log import WAITING_FOR
 from stream_dp.operations.watch import Watch
 from stream_dp.store.ledger import NotDurable
-
-logger = logging.getLogger(__name__)
 
 OUTAGES = (KafkaError, AdminError, RedisError, OSError, NotDurable, NotReady)
 """What a server that is away, or too slow to be relied on, raises through the clients; and what others do soon."""
@@ -26,14 +24,22 @@ OUTAGES = (KafkaError, AdminError, RedisError, OSError, NotDurable, NotReady)
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
 
 
+class KafkaRefused(Refused):
+    """Kafka does not let this user in: waiting would not help."""
+
+
 class RedisRefused(Refused):
-    """Redis does not let this user in: waiting would not help."""
+    """Redis does not let this user in, or not do what is needed: waiting would not help."""
 
     def __init__(self, settings: Settings, refusal: Exception) -> None:
-        super().__init__(
-            f"Redis at {urlsplit(settings.redis).hostname} refuses the user or the password ({refusal}): change them "
-            "in the setting redis, the variable STREAM_DP_REDIS or the option --redis"
-        )
+        place = f"Redis at {urlsplit(settings.redis).hostname}"
+        if isinstance(refusal, NoPermissionError):
+            super().__init__(
+                f"{place} does not let this user do what is needed ({refusal}): give it the "
+                "rights that docs/operations lists under Redis, or name another user in the setting redis"
+            )
+        else:
+            super().__init__(f"{place} refuses the user or the password ({refusal}): {REDIS_LOGIN}")
 
 
 class Backoff:
@@ -69,9 +75,9 @@ async def retry_until_done(
 ) -> None:
     """Make one attempt after another until `stopping` or `done`; what is no outage is raised.
 
-    Where one fails because this user lacks a right that is `needed`, raises `RightMissing`, and `RedisRefused` where
-    Redis does not take the password at the first attempt: waiting would not help.  Later, it may have lost its users
-    for a while.
+    If one fails because this user lacks a right that is `needed`, raises `RightMissing`.  If a server does not take the
+    password at the first attempt, raises `KafkaRefused` or `RedisRefused`: waiting would not help.  Later, it may have
+    lost its users for a while.
     """
     backoff, attempts = Backoff(), 0
     with watch.progress.watched():
@@ -81,16 +87,15 @@ async def retry_until_done(
             try:
                 await attempt()
             except OUTAGES as outage:
-                if attempts == 1 and isinstance(outage, AuthenticationError):
+                if attempts == 1 and isinstance(outage, AuthenticationError | NoPermissionError):
                     raise RedisRefused(settings, outage) from None
+                if attempts == 1 and isinstance(outage, NotAuthenticated):
+                    raise KafkaRefused(str(outage)) from None
                 await asyncio.to_thread(refuse_without_rights, settings.kafka_address, needed, outage)
-                wait = backoff.seconds()
-                waiting = awaited(outage, settings)
-                again = "%s: %s; trying again in %.1f s"
-                logger.warning(again, waiting, outage, wait, extra={WAITING_FOR: waiting})
+                watch.outages.waits(awaited(outage, settings), spoken(outage))
                 if not isinstance(outage, NotReady):
                     watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
-                await pause(stopping, wait)
+                await pause(stopping, backoff.seconds())
 
 
 async def pause(stopping: asyncio.Event, seconds: float) -> None:
@@ -104,11 +109,11 @@ async def pause(stopping: asyncio.Event, seconds: float) -> None:
 def awaited(outage: Exception, settings: Settings) -> str:
     """Who does not serve, without the password that an address may hold."""
     if isinstance(outage, StoreUnreachable):
-        return "waiting for the object store"
+        return "the object store"
     if isinstance(outage, SparkFailed):
-        return "waiting for Spark"
+        return "Spark"
     if isinstance(outage, NotReady):
-        return "waiting for the shards"
+        return "the shards"
     if isinstance(outage, RedisError | NotDurable):
-        return f"waiting for Redis at {urlsplit(settings.redis).hostname}"
-    return f"waiting for Kafka at {settings.kafka}"
+        return f"Redis at {urlsplit(settings.redis).hostname}"
+    return f"Kafka at {settings.kafka}"

@@ -10,6 +10,7 @@ from typing import Protocol
 from redis import Redis
 
 from stream_dp.engine.epoch import Epoch
+from stream_dp.kafka.outages import Outages
 from stream_dp.operations.bad_minutes import BadMinutes
 from stream_dp.operations.open_metrics import BudgetFacts, PublicFacts, open_registry
 from stream_dp.operations.operator_metrics import OperatorMetrics
@@ -55,6 +56,7 @@ class Watch:
         self.facts = PublicFacts(stream)
         self.open_registry = open_registry(self.facts, lambda: self.ready)
         self.operator = OperatorMetrics(stream)
+        self.outages = Outages(clock)
         self.progress = Progress(f"stream {stream}", self._stalled, clock)
         self._source = source
         self._bad_minutes = BadMinutes(stream, clock)
@@ -95,6 +97,8 @@ class Watch:
     def answered(self, both: bool) -> None:
         """Whether both Redis and Kafka have answered just now."""
         self._answered_at = self._clock() if both else None
+        if both:
+            self.outages.over()
 
     def ended(self) -> None:
         """The session is over; the next one may come."""

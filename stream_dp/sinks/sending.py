@@ -129,10 +129,8 @@ class InFlight:
         while len(unanswered) > at_most:
             oldest = unanswered[0]
             while not (await asyncio.wait({oldest}, timeout=_LONGEST_SILENCE_SECONDS))[0]:
-                seconds = _LONGEST_SILENCE_SECONDS
-                logger.warning(
-                    "waiting for Kafka at %s: no answer to a batch for %.0f s", self._kafka, seconds
-                )
+                why = f"no answer to a batch for {_LONGEST_SILENCE_SECONDS:.0f} s"
+                self._watch.outages.waits(f"Kafka at {self._kafka}", why)
                 self._watch.answered(False)
                 self._watch.outage("kafka")
             self._ends[place] = max(self._ends.get(place, 0), await oldest)

@@ -24,7 +24,7 @@ the key has written it, for this place, is damage.  Only the fence has none, bec
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -163,8 +163,13 @@ class CheckpointStore:
         """Fence off every other worker.  A worker that held the stream before may only renew its own hold."""
         self._fence.take_over()
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether this process has taken the stream over; else it only looks, and writes nothing."""
+        return self._fence.is_taken
+
     def check_hold(self) -> None:
-        """Raise `Fenced` if another worker has taken the stream over."""
+        """Raise `Fenced` if another worker has taken the stream over, `NotTakenOver` if this one never has."""
         self._fence.check_hold()
 
     def holds_state(self) -> bool:
@@ -214,11 +219,10 @@ class CheckpointStore:
                 name,
             )
 
-    def known_labels(self, checkpoint: Checkpoint) -> KnownLabels:
-        """The labels of the checkpoint that was loaded last, and their seals."""
-        labels = LabelTexts.of(checkpoint.state.labels)
+    def known_labels(self, nonce: bytes, labels: Sequence[str]) -> KnownLabels:
+        """The labels of the checkpoint that was loaded last, which is of the epoch with this nonce, and their seals."""
         seals = {name: self._held.seals[name] for name, _ in label_pieces(LabelTexts())}
-        return KnownLabels(checkpoint.epoch.nonce, labels, seals)
+        return KnownLabels(nonce, LabelTexts.of(labels).since(0), seals)  # theirs may grow
 
     def check_unread(self) -> None:
         """Read the labels that `load` has not.  Raises `StateDamaged` where Redis holds others."""

@@ -9,7 +9,7 @@ from redis import Redis
 from redis.client import Pipeline as Transaction
 from redis.exceptions import ResponseError
 
-from stream_dp.errors import Refused
+from stream_dp.errors import Refused, StreamDpError
 from stream_dp.store.checkpoint_records import damaged
 
 
@@ -19,6 +19,10 @@ class Fenced(Refused):
 
 class Superseded(Fenced):
     """Another worker has taken the stream over, and nothing is lost."""
+
+
+class NotTakenOver(StreamDpError):
+    """Something is to be written, and this process has not taken the stream over: it only looks."""
 
 
 class Fence:
@@ -43,12 +47,19 @@ class Fence:
         else:
             self.check_hold()
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether this process has taken the stream over, and was not superseded as far as it knows."""
+        return bool(self._token)
+
     def check_hold(self) -> None:
-        """Raise `Fenced` if another worker has taken the stream over."""
+        """Raise `Fenced` if another worker has taken the stream over, `NotTakenOver` if this one never has."""
         with damage_of("fence"):
             self._check(self._redis.get(self._key))
 
     def _check(self, found: Any) -> None:
+        if not self._token:
+            raise NotTakenOver
         if found is None:
             raise Fenced("Redis has lost its state while this worker ran: it stops; restore Redis")
         if found != self._token:

@@ -38,7 +38,9 @@ class Lease:
         self._renewing: threading.Thread | None = None
 
     def seize(self) -> None:
-        """Hold the lease from now on, whoever has it.  Raises RedisError."""
+        """Hold the lease from now on, whoever has it, unless it is held here.  Raises RedisError."""
+        if self._held:
+            return
         self._listen()
         self._redis.set(self._name, self._token, px=_milliseconds())
         self._held = True

@@ -7,7 +7,9 @@ from threading import Event
 from kafka.errors import KafkaError
 
 from stream_dp.config.settings import Settings
+from stream_dp.errors import spoken
 from stream_dp.kafka import log
+from stream_dp.kafka.outages import Outages
 from stream_dp.kafka.rights import Right, refuse_without_rights, require_seen
 from stream_dp.workers.topic_watch import TopicChanged
 
@@ -22,9 +24,11 @@ def keep(settings: Settings, needed: Iterable[Right], follow: Callable[[], None]
     `follow` returns when it is stopped, and raises `TopicChanged` or KafkaError where it has to begin again.  `needed`:
     the rights without which it cannot go on.  Raises `LogRefused` as `follow` does, and `RightMissing`.
     """
+    outages = Outages()
     while not stopping.is_set():
         try:
             if log.existing(settings.kafka_address, settings.releases):
+                outages.over()
                 follow()
             else:
                 require_seen(settings.kafka_address, settings.releases)
@@ -33,5 +37,5 @@ def keep(settings: Settings, needed: Iterable[Right], follow: Callable[[], None]
             logger.warning("the topic %r was changed or re-created: starting over", changed.topic)
         except (KafkaError, OSError) as outage:
             refuse_without_rights(settings.kafka_address, needed, outage)
-            logger.warning("waiting for Kafka at %s: %s", settings.kafka, outage)
+            outages.waits(f"Kafka at {settings.kafka}", spoken(outage))
         stopping.wait(_AGAIN_SECONDS)

@@ -26,9 +26,9 @@ from stream_dp.sinks.dead_letters import DeadLetters
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.fence import Superseded
 from stream_dp.store.lease import LEASE_SECONDS, Lease
-from stream_dp.workers.resume import NewEpoch, Resumed, open_next, resume
+from stream_dp.workers.resume import NewEpoch, Resumed, WarmState, open_next, resume
 from stream_dp.workers.session import Session
-from stream_dp.workers.standby import Rehearsed, Standby
+from stream_dp.workers.standby import Standby
 from stream_dp.workers.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Worker:
         """
         self.settings = settings
         self._standby, self._has_turn = standby, False
-        self._earlier: Rehearsed | None = None  # what it knew of the state before its turn came
+        self._warm: WarmState | None = None  # what it knew of the state before its turn came
         self._new_epoch = new_epoch
         self.rounds = 0
         self.finished = False
@@ -92,15 +92,12 @@ class Worker:
             return False
         return True
 
-    async def _take_turn(self) -> None:
-        """Take the stream over from whoever has it or, standing by, once nobody who lives has it."""
-        if self._standby:
-            if self.settings.rounds == TICKS and self.settings.write_barriers:
-                self._barriers.prepare()
-            standby = Standby(self.settings, self._redis, self._lease, self.watch)
-            self._earlier = await standby.await_turn(self._stopping)
-        else:
-            await asyncio.to_thread(self._lease.seize)
+    async def _await_turn(self) -> None:
+        """Stand by until nobody who lives has the stream."""
+        if self.settings.rounds == TICKS and self.settings.write_barriers:
+            self._barriers.prepare()
+        standby = Standby(self.settings, self._redis, self._lease, self.watch)
+        self._warm = await standby.await_turn(self._stopping)
         self._has_turn = not self._stopping.is_set()
 
     async def _step_back(self) -> None:
@@ -111,8 +108,8 @@ class Worker:
         await pause(self._stopping, LEASE_SECONDS)
 
     async def _attempt(self) -> None:
-        if not self._has_turn:
-            await self._take_turn()
+        if self._standby and not self._has_turn:
+            await self._await_turn()
         if self._stopping.is_set():
             return
         mapping = self.settings.mapping
@@ -138,10 +135,9 @@ class Worker:
             ) from None
 
     async def _resume_and_work(self, topics: TopicWatch) -> None:
-        place = self.settings, self._redis
         with self.watch.progress.waiting("start"):
-            earlier, self._earlier = self._earlier, None
-            wanted = self._new_epoch, topics, earlier
+            warm, self._warm = self._warm, None
+            wanted = self._new_epoch, topics, warm, self._lease.seize
             resumed = await asyncio.to_thread(resume, self.settings, self._store, self._redis, *wanted)
         if resumed.pipeline.position.barrier is not None:
             topics.may_grow(self.settings.events)
@@ -164,7 +160,7 @@ class Worker:
                 raise
             logger.warning("the old epoch cannot be counted to its end: %s", lost)
         if self._new_epoch is not None and not self._stopping.is_set():
-            await asyncio.to_thread(open_next, *place, resumed.epochs, self._new_epoch, counted)
+            await asyncio.to_thread(open_next, self.settings, resumed.epochs, self._new_epoch, counted)
             self._new_epoch = None
 
     async def _work(self, session: Session, resumed: Resumed) -> None:

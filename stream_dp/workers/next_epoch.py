@@ -3,8 +3,6 @@
 import logging
 from dataclasses import dataclass
 
-from redis import Redis
-
 from stream_dp.barriers.key import barrier_key
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
@@ -21,7 +19,6 @@ from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.privacy.vector import Vector
 from stream_dp.sinks.releases import Sink, sink_of
 from stream_dp.store.checkpoints import Checkpoint
-from stream_dp.store.noise_key import noise_key
 from stream_dp.workers.events_reader import LogEnds, ends_of
 
 logger = logging.getLogger(__name__)
@@ -91,9 +88,7 @@ class NewEpoch:
         return last > self.instead_of
 
 
-def open_next(
-    settings: Settings, redis: Redis, epochs: Epochs, wish: NewEpoch, counted: Position | None = None
-) -> Resumed:
+def open_next(settings: Settings, epochs: Epochs, wish: NewEpoch, counted: Position | None = None) -> Resumed:
     """Close the last epoch and open the next one.
 
     `counted` is how far the old one has counted.  None where that is not known, because its state is lost or the log is
@@ -101,17 +96,18 @@ def open_next(
     """
     events = log.offsets_of_all(settings.kafka_address, settings.events)
     firsts = tuple(partition.first for partition in events)
-    if counted is None:
+    if counted is not None:
+        ended = counted.offsets
+    else:
         ends = tuple(partition.end for partition in events)
         ended = ends if wish.recount else _end_of_lost_epoch(settings, epochs.journal, ends, wish)
-        epochs.check_room(firsts if wish.recount else ended, None)
     is_fresh = wish.recount or wish.without_labels
     carried = NOTHING_KNOWN if is_fresh else carried_into(settings, epochs.journal, counted)
-    key = noise_key(settings.noise_key, redis, settings.stream, may_create=True)
+    key = epochs.admit(firsts if wish.recount else ended, ended if counted is not None else None)
     if counted is None:
         epochs.close_last(ended, None)
     else:
-        ended = epochs.close_last(counted.offsets, counted)
+        ended = epochs.close_last(ended, counted)
     # A log that was made anew may end before what was counted of the old one.
     offsets = firsts if wish.recount else log.within(ended, events)
     checkpoint = epochs.open_next(offsets, key_check(key), counted, wish.recount, carried)

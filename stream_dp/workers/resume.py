@@ -1,46 +1,72 @@
-"""What happens between a start and the first round: fencing, the epoch, the key, and whether the log is the same.
+"""What happens between a start and the first round: what a worker makes sure of before it takes the stream over.
 
-A start reads everything it needs to be sure of before anything is sent, and all of it after the fence: what a worker
-before it has written is complete by then, and what it writes later is refused.
+It first looks: it connects, and compares settings, rights, epoch, key, log and budget with what is on record, and
+writes nothing.  What would refuse it refuses it now, while another worker may be at work, and that one goes on.  Only
+then it takes the stream over.  What a worker before it has written since the look is read again: that is complete by
+then, and what it writes later is refused.
 """
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from redis import Redis
 
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused, frozen_settings
 from stream_dp.epochs.lifecycle import Epochs
+from stream_dp.errors import Refused
 from stream_dp.events.log_digest import LogDigester
-from stream_dp.kafka import log
+from stream_dp.kafka import log, roles
+from stream_dp.kafka.rights import require_rights
 from stream_dp.pipeline.coordinator import AnyPipeline
 from stream_dp.pipeline.frames import FrameRefused
+from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.privacy.vector import offsets_text
-from stream_dp.sinks.releases import divided_as, sink_of
+from stream_dp.sinks.releases import ReleasesSink, divided_as, sink_of
 from stream_dp.store.checkpoint_records import damaged
-from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, KnownLabels, StateDamaged
 from stream_dp.store.exposure import exposed
+from stream_dp.store.fence import NotTakenOver
 from stream_dp.store.noise_key import NoKey, noise_key
 from stream_dp.workers.counted_log import check_log
+from stream_dp.workers.events_reader import ends_of
 from stream_dp.workers.next_epoch import NewEpoch, Resumed, open_next
-from stream_dp.workers.standby import Rehearsed
 from stream_dp.workers.start_checks import check_epoch, check_key, check_partitions, check_sharding
 from stream_dp.workers.stream_topics import prepare_topics
 from stream_dp.workers.topic_watch import TopicWatch
 
-__all__ = ["NewEpoch", "Resumed", "open_next", "resume", "take_over"]
+__all__ = ["NewEpoch", "Resumed", "WarmState", "open_next", "resume", "take_over"]
 
 logger = logging.getLogger(__name__)
 
+_LOOKS = 3
+
+
+@dataclass(frozen=True)
+class WarmState:
+    """What a standby has of the checkpoint that it read last: its labels, and the pipeline as it was then."""
+
+    labels: KnownLabels
+    pipeline: Pipeline
+
+    @classmethod
+    def of(cls, store: CheckpointStore, found: Resumed | None) -> "WarmState | None":
+        """What a look leaves: the pipeline that it `found` from what `store` has loaded."""
+        if found is None or not isinstance(found.pipeline, Pipeline):
+            return None
+        labels = found.pipeline.state().labels
+        return cls(store.known_labels(found.pipeline.epoch.nonce, labels), found.pipeline)
+
 
 def take_over(settings: Settings, store: CheckpointStore, redis: Redis) -> Epochs:
-    """Fence off older workers, make sure that the topics can serve, and read what was guaranteed before."""
-    store.take_over()
-    if warning := exposed(redis):
-        logger.warning(warning)
+    """Make sure that the topics can serve, fence off older workers, and read what was guaranteed before."""
     prepare_topics(settings)
-    return Epochs(settings, store, redis)
+    store.take_over()
+    epochs = Epochs(settings, store, redis)
+    epochs.complete_ledger()
+    return epochs
 
 
 def resume(
@@ -49,22 +75,77 @@ def resume(
     redis: Redis,
     wish: NewEpoch | None = None,
     topics: TopicWatch | None = None,
-    earlier: Rehearsed | None = None,
+    warm: WarmState | None = None,
+    seize: Callable[[], None] = lambda: None,
 ) -> Resumed:
-    """Take the stream over and load its checkpoint, or open an epoch.  `topics` looks first after it is taken.
+    """Take the stream over, unless `store` has, and load its checkpoint, or open an epoch.
 
-    `earlier` is used up: it saves reading and computing what it knows of labels.
+    `topics` look before anything is read that is gone on from.  `warm` is used up: it saves reading and computing what
+    it knows of labels.  `seize` is called when the stream is about to be taken over.
 
     An epoch that is at its horizon gives way to the next one here, unless the settings say stop.
-    With a `wish`, the running epoch is to be counted to its end and closed; where it cannot go on, it is closed here
-    and the next one opened.  After an outage, ask again with the same wish: it is granted once.  Raises one of the
-    worker's refusals (`Refused`).
+    With a `wish`, the running epoch is to be counted to its end and closed; if it cannot go on, it is closed here and
+    the next one opened.  After an outage, ask again with the same wish: it is granted once.  Raises one of the worker's
+    refusals (`Refused`); what can be known before the stream is taken over is asked before.
     """
-    epochs = take_over(settings, store, redis)
+    if warning := exposed(redis):
+        logger.warning(warning)
+    if not store.is_taken:
+        require_rights(settings.kafka_address, roles.worker(settings))
+    prepare_topics(settings)
     if topics is not None:
         topics.look()  # what is read from here on is read from these topics, or the next look says so
         store.topics = topics.identities
-    return _Start(settings, store, redis, epochs, wish, earlier).resumed()
+    found, sent = None, log.offsets(settings.kafka_address, settings.releases).end
+    if not store.is_taken:
+        found = look(settings, store, redis, wish, warm)
+        warm = WarmState.of(store, found)
+        seize()
+        store.take_over()
+    if found is None or _is_outdated(settings, store, found, sent):
+        epochs = Epochs(settings, store, redis)
+        epochs.complete_ledger()
+        return _Start(settings, store, redis, epochs, wish, warm).resumed()
+    found.epochs.complete_ledger()
+    found.ends = ends_of(settings, found.pipeline.epoch)  # see `_Start.resumed`
+    return found
+
+
+def _is_outdated(settings: Settings, store: CheckpointStore, found: Resumed, sent: int) -> bool:
+    """Whether another worker may have written since the look that `found` this, when `sent` releases were there."""
+    releases = log.offsets(settings.kafka_address, settings.releases).end
+    return (
+        not isinstance(found.sink, ReleasesSink)
+        or releases != sent
+        or store.has_changed()
+        or store.is_closing()
+        or found.epochs.journal.has_changed()
+    )
+
+
+def look(
+    settings: Settings,
+    store: CheckpointStore,
+    redis: Redis,
+    wish: NewEpoch | None = None,
+    warm: WarmState | None = None,
+) -> Resumed | None:
+    """What a worker would go on from if it took the stream over now; nothing is written.
+
+    None if the first thing that it would do is to write, and nothing stands against that.  Raises a refusal.  A worker
+    that is at work may write while this reads, so a refusal is believed if what it was read from still stands.
+    """
+    assert not store.is_taken
+    for left in reversed(range(_LOOKS)):
+        epochs = Epochs(settings, store, redis)
+        try:
+            return _Start(settings, store, redis, epochs, wish, warm).resumed()
+        except NotTakenOver:
+            return None
+        except Refused:
+            if not left or not (store.has_changed() or epochs.journal.has_changed()):
+                raise
+    raise AssertionError("unreachable")
 
 
 class _Start:
@@ -77,10 +158,10 @@ class _Start:
         redis: Redis,
         epochs: Epochs,
         wish: NewEpoch | None,
-        earlier: Rehearsed | None,
+        warm: WarmState | None,
     ) -> None:
         self._settings, self._store, self._redis, self._epochs = settings, store, redis, epochs
-        self._earlier = earlier
+        self._warm = warm
         self._granted = wish is not None and wish.granted(epochs.journal)
         self._wish = None if self._granted else wish
         self._sink = sink_of(settings)
@@ -88,7 +169,8 @@ class _Start:
     def resumed(self) -> Resumed:
         """See `resume`."""
         try:
-            self._epochs.finish_closing()
+            if self._store.is_taken:
+                self._epochs.finish_closing()
             checkpoint, key = self._checked(self._checkpoint())
             self._sink = sink_of(divided_as(self._settings, checkpoint))
             self._sink.published_since(checkpoint)
@@ -111,7 +193,7 @@ class _Start:
         )
 
     def _next_epoch(self, wish: NewEpoch) -> Resumed:
-        return open_next(self._settings, self._redis, self._epochs, wish)
+        return open_next(self._settings, self._epochs, wish)
 
     def _checkpoint(self) -> Checkpoint:
         """The checkpoint to go on from: that of the open epoch, or the first of one that is opened here."""
@@ -135,14 +217,14 @@ class _Start:
         if not self._store.holds_state():
             return None
         try:
-            return self._store.load(self._key(), self._earlier.labels if self._earlier else None)
+            return self._store.load(self._key(), self._warm.labels if self._warm else None)
         except (EpochRefused, StateDamaged):
             if self._epochs.journal.last_is_open and self._stopped_while_opening(None):
                 return None
             raise
 
-    def _key(self, may_create: bool = False) -> bytes:
-        return noise_key(self._settings.noise_key, self._redis, self._settings.stream, may_create)
+    def _key(self) -> bytes:
+        return noise_key(self._settings.noise_key, self._redis, self._settings.stream, may_create=False)
 
     def _checked(self, checkpoint: Checkpoint) -> tuple[Checkpoint, bytes]:
         """The checkpoint, once it is sure that it may be gone on from, and the noise key."""
@@ -160,8 +242,8 @@ class _Start:
     def _restored(self, checkpoint: Checkpoint, key: bytes) -> AnyPipeline:
         """The pipeline as it was at the checkpoint.  Raises `StateDamaged` where it does not fit what was published."""
         try:
-            earlier = self._earlier.pipeline if self._earlier else None
-            pipeline = self._sink.pipeline(checkpoint, key, earlier)
+            warm = self._warm.pipeline if self._warm else None
+            pipeline = self._sink.pipeline(checkpoint, key, warm)
         except (IndexError, KeyError, ValueError):  # a state without digests, of an earlier format
             raise damaged("columns") from None
         self._sink.check_state(checkpoint, pipeline)
@@ -201,9 +283,9 @@ class _Start:
             raise EpochRefused(
                 f"epoch {last.epoch.number} of stream {settings.stream!r} is closed: open the next with --new-epoch"
             )
-        key = self._key(may_create=True)
         events = log.offsets_of_all(settings.kafka_address, settings.events)
-        return self._epochs.open_next(tuple(partition.first for partition in events), key_check(key))
+        firsts = tuple(partition.first for partition in events)
+        return self._epochs.open_next(firsts, key_check(self._epochs.admit(firsts, None)))
 
     def _roll(self, ended: Checkpoint) -> Checkpoint:
         """The next epoch, after all that a start makes sure of for the one that is at its horizon."""

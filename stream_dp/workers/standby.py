@@ -2,50 +2,42 @@
 
 It has loaded the program, calibrated the counter and counted an event of its own, which takes seconds of a cold start.
 And it rehearses: every second it asks Kafka what a start asks first, so that its clients are connected and know the
-brokers, and it reads the checkpoint where there is a new one.
+brokers, and whenever there is a new checkpoint it looks as a start does before it takes the stream over (resume.py).
+It is ready once nothing stands against that, and says so if something does.
 
 Nothing that a rehearsal finds is believed.  When the turn comes, the start makes every check of a cold start, in the
-same order and after the fence; from the rehearsal it has open connections, the labels of the checkpoint that was read
-last, and what follows from them: their rows and the ids that their noise is drawn with.  They are used if the digest of
-the labels that Redis has by then says that it begins with these.  Whether Redis still holds them is looked at beside
-the work, before the first checkpoint adds to them.
+same order; from the rehearsal it has open connections, the labels of the checkpoint that was read last, and what
+follows from them: their rows and the ids that their noise is drawn with.  They are used if the digest of the labels
+that Redis has by then says that it begins with these.  Whether Redis still holds them is looked at beside the work,
+before the first checkpoint adds to them.
 """
 
 import asyncio
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass
 
 from redis import Redis
 
 from stream_dp.config.settings import Settings
-from stream_dp.engine.epoch import Epoch, EpochRefused
-from stream_dp.epochs.journal import known_labels_of
+from stream_dp.engine.epoch import Epoch
+from stream_dp.errors import Refused
 from stream_dp.events.record import Record
-from stream_dp.kafka import log
-from stream_dp.kafka.rights import NotPermitted
+from stream_dp.kafka import log, roles
+from stream_dp.kafka.rights import NotPermitted, require_rights
 from stream_dp.operations.retry import OUTAGES, pause
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import KEY_BYTES
-from stream_dp.store.checkpoints import CheckpointStore, KnownLabels, StateDamaged
+from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.lease import Lease
-from stream_dp.store.noise_key import NoKey, noise_key
+from stream_dp.workers.resume import WarmState, look
 
 logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN_SECONDS = 0.05
 _REHEARSE_AGAIN_SECONDS, _REST = 1.0, 20
 """It rests so long between two rehearsals, and so many times as long as the last one took: a large state takes long."""
-
-
-@dataclass(frozen=True)
-class Rehearsed:
-    """What a standby has of the checkpoint that it read last: its labels, and the pipeline as it was then."""
-
-    labels: KnownLabels
-    pipeline: Pipeline
 
 
 class Standby:
@@ -55,10 +47,10 @@ class Standby:
         self._settings, self._redis, self._lease, self._watch = settings, redis, lease, watch
         self._store = CheckpointStore(redis, settings.stream)
         # At the checkpoint that was read last, if nobody uses it up just now.
-        self._copy: Rehearsed | None = None
+        self._copy: WarmState | None = None
         self._told, self._is_ready = "", False
 
-    async def await_turn(self, stopping: asyncio.Event) -> Rehearsed | None:
+    async def await_turn(self, stopping: asyncio.Event) -> WarmState | None:
         """Return when the lease is held here, or `stopping`.  Raises RedisError.
 
         Gives what it has of the last checkpoint that was read, if one was.
@@ -72,7 +64,7 @@ class Standby:
                     logger.info("stream %s: another worker is alive, this one stands by", settings.stream)
                     waits = True
                 self._watch.beat()
-                self._watch.answered(True)
+                self._watch.answered(self._is_ready)
                 await pause(stopping, _LOOK_AGAIN_SECONDS)
         finally:
             rehearsals.cancel()
@@ -81,7 +73,7 @@ class Standby:
             logger.warning("stream %s: the other worker is gone, this one takes over", settings.stream)
         return self._take_copy()
 
-    def _take_copy(self) -> Rehearsed | None:
+    def _take_copy(self) -> WarmState | None:
         copy, self._copy = self._copy, None
         return copy
 
@@ -92,9 +84,9 @@ class Standby:
                 await asyncio.to_thread(self._rehearse)
             except NotPermitted as refused:
                 self._tell(str(refused))
-            except (*OUTAGES, log.LogRefused) as reason:  # a start waits for servers, and makes topics
-                logger.debug("no rehearsal just now: %s", reason)
-            except (EpochRefused, NoKey, StateDamaged) as refused:
+            except OUTAGES as outage:  # a start waits for servers
+                logger.debug("no rehearsal just now: %s", outage)
+            except Refused as refused:
                 self._tell(str(refused))
             except Exception as defect:  # at which a rehearsal may fail, and the worker may not
                 self._store = CheckpointStore(self._redis, self._settings.stream)  # reads everything anew
@@ -109,6 +101,7 @@ class Standby:
 
     def _tell(self, why: str) -> None:
         """Say, once, why this worker could not take over now; that may be put right before its turn comes."""
+        self._is_ready = False
         if why != self._told:
             self._told = why
             logger.warning(
@@ -121,27 +114,22 @@ class Standby:
             log.check_topic(kafka, topic, partitions=None if topic == self._settings.events else 1)
             held = log.offsets(kafka, topic)
             deque(log.read(kafka, topic, max(held.first, held.end - 1), held.end), maxlen=0)
-        if self._store.has_changed() and self._store.holds_state():
-            self._read_checkpoint()
+        if not self._is_ready:
+            require_rights(kafka, roles.worker(self._settings))
+        if not self._is_ready or self._store.has_changed():
+            self._look()
 
-    def _read_checkpoint(self) -> None:
-        settings, earlier = self._settings, self._take_copy()
-        key = noise_key(settings.noise_key, self._redis, settings.stream, may_create=False)
-        found = self._store.load(key)
-        if found is not None and found.sharding is None:
-            place = found.position, found.state, found.pairs
-            labels = self._store.known_labels(found)
-            before = earlier.pipeline if earlier is not None else None
-            known = known_labels_of(settings, found.epoch)
-            pipeline = Pipeline(found.epoch, key, settings.events, *place, before, known)
-            self._copy = Rehearsed(labels, pipeline)
-            if not self._is_ready:
-                self._is_ready = True
-                logger.info(
-                    "stream %s: the checkpoint of round %d is read, and it is ready to take over",
-                    settings.stream,
-                    found.state.round,
-                )
+    def _look(self) -> None:
+        """Do what a start does before it takes the stream over.  Raises its refusals."""
+        settings = self._settings
+        found = look(settings, self._store, self._redis, warm=self._take_copy())
+        self._copy = WarmState.of(self._store, found)
+        if not self._is_ready:
+            self._told, self._is_ready = "", True
+            logger.info(
+                "stream %s: what it starts from is read and compared, and it is ready to take over",
+                settings.stream,
+            )
 
 
 def _warm_up(settings: Settings) -> None:

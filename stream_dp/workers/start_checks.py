@@ -24,13 +24,18 @@ def check_epoch(checkpoint: Checkpoint, journal: EpochJournal) -> None:
     if any(each.epoch.number == number and each.epoch != checkpoint.epoch for each in journal.opened):
         raise damaged("meta")
     last = journal.last
-    if last is None or last.epoch.number > number:
+    later = {each.epoch.number for each in journal.opened if each.epoch.number > number}
+    refused_ones = later <= journal.closed.keys() and not later & journal.started  # before they began
+    if number in journal.closed and refused_ones:
+        refused = f", and epoch {max(later)} after it was refused" if later else ""
+        raise EpochRefused(
+            f"epoch {number} is closed{refused}: open the next one, which is charged, with --new-epoch"
+        )
+    if last is None or later:
         raise EpochRefused(
             f"Redis holds epoch {number}, which is not the last one that was opened: Redis was rolled back, or the "
             "epochs topic was lost; restore them, or open a new epoch, which is charged, with --new-epoch"
         )
-    if number in journal.closed:
-        raise EpochRefused(f"epoch {number} is closed: open the next one, which is charged, with --new-epoch")
 
 
 def check_partitions(settings: Settings, checkpoint: Checkpoint) -> None:

@@ -4,7 +4,7 @@ import logging
 
 from stream_dp.barriers.topic import needs_barriers, prepare_barriers
 from stream_dp.config.settings import Settings
-from stream_dp.epochs.journal import check_journal, journal_topic
+from stream_dp.epochs.journal import check_journal
 from stream_dp.epochs.schemas_topic import check_schemas_topic
 from stream_dp.kafka import log
 from stream_dp.kafka.time_limits import time_warnings
@@ -26,7 +26,9 @@ def prepare_topics(settings: Settings) -> None:
         logger.warning(warning)
     prepare_releases_topic(settings)
     check_journal(settings.kafka_address, settings.epochs)
-    for topic in (settings.epochs, journal_topic(settings.data_source)):
+    if log.existing(settings.kafka_address, settings.ledger):
+        check_journal(settings.kafka_address, settings.ledger)
+    for topic in (settings.epochs, settings.ledger):
         for warning in time_warnings(settings, topic):
             logger.warning(warning)
     if needs_barriers(settings, log.partitions_of(settings.kafka_address, settings.events)):

@@ -113,7 +113,7 @@ async def test_a_mistake_is_no_outage(no_waiting: list[float]) -> None:
 
 async def test_a_wrong_password_is_a_refusal_and_names_what_to_change(no_waiting: list[float]) -> None:
     """It is told without the password; later Redis may be there again before its users are."""
-    with pytest.raises(retry.RedisRefused, match=r"Redis at state refuses .* STREAM_DP_REDIS") as refusal:
+    with pytest.raises(retry.RedisRefused, match=r"Redis at state refuses .* set redis_password") as refusal:
         await attempts(AuthenticationError("invalid username-password pair"))
     assert "secret" not in str(refusal.value)
     assert isinstance(refusal.value, Refused)
@@ -144,4 +144,4 @@ async def test_who_is_stopped_while_waiting_waits_no_longer() -> None:
     ],
 )
 def test_the_server_that_is_waited_for_is_named_without_its_password(outage: Exception, who: str) -> None:
-    assert awaited(outage, SETTINGS) == f"waiting for {who}"
+    assert awaited(outage, SETTINGS) == who

@@ -30,7 +30,7 @@ def known_of(redis: Redis) -> KnownLabels:
     store = CheckpointStore(redis, "s")
     checkpoint = store.load(KEY)
     assert checkpoint is not None
-    return store.known_labels(checkpoint)
+    return store.known_labels(checkpoint.epoch.nonce, checkpoint.state.labels)
 
 
 def start_with(redis: Redis, known: KnownLabels) -> Checkpoint:

@@ -23,6 +23,7 @@ from stream_dp.epochs.charges import charge_of
 from stream_dp.epochs.journal import EpochClosed, EpochJournal
 from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.epochs.published import sharding_now
+from stream_dp.kafka import outages
 from stream_dp.kafka.log import LogRefused
 from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.keyed_noise import NOISE_VERSION
@@ -81,6 +82,7 @@ def test_a_disk_that_is_too_slow_is_waited_for_and_the_epoch_stays_open(
 ) -> None:
     stream = stream_on_own_redis
     monkeypatch.setattr(ledger_module, "_DURABLE_MILLISECONDS", 50)
+    monkeypatch.setattr(outages, "AGAIN_SECONDS", 0.0)
     stream.feed(some_events(20, seed=1))
 
     async def work(redis: Redis) -> None:
@@ -124,7 +126,7 @@ def test_a_worker_that_was_superseded_cannot_close_the_epoch(stream: Stream) -> 
         successor, _ = started(stream, redis)
         counted = closing.pipeline.position
         with pytest.raises(Fenced):
-            open_next(stream.settings, redis, closing.epochs, NewEpoch(), counted)
+            open_next(stream.settings, closing.epochs, NewEpoch(), counted)
     assert successor.pipeline.epoch.number == 1
     assert EpochJournal(stream.settings).closed == {}
     assert [charge.end_offset for charge in charges(stream)] == [None]
@@ -141,7 +143,7 @@ def test_who_takes_over_from_a_worker_that_closes_the_epoch_closes_it_too(
         with monkeypatch.context() as away:
             away.setattr(EpochJournal, "append", unanswered)
             with pytest.raises(KafkaTimeoutError):
-                open_next(stream.settings, redis, closing.epochs, NewEpoch(), closing.pipeline.position)
+                open_next(stream.settings, closing.epochs, NewEpoch(), closing.pipeline.position)
         stream.feed(some_events(10, seed=4))
         with pytest.raises(EpochRefused, match="epoch 1 is closed"):
             started(stream, redis)

@@ -18,8 +18,8 @@ from stream_dp.store.checkpoints import CheckpointStore, StateDamaged
 from stream_dp.store.lease import Lease
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.republish import republish
-from stream_dp.workers.resume import resume
-from stream_dp.workers.standby import Rehearsed, Standby
+from stream_dp.workers.resume import WarmState, resume
+from stream_dp.workers.standby import Standby
 from tests.system.damage import flip
 from tests.system.example_events import some_events
 from tests.system.streams import Stream, small_stream
@@ -44,10 +44,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
-def resumed(stream: Stream, redis: Redis, earlier: Rehearsed | None = None) -> Pipeline:
+def resumed(stream: Stream, redis: Redis, warm: WarmState | None = None) -> Pipeline:
     """Take the stream over, and look at what is looked at before the first checkpoint."""
     store = CheckpointStore(redis, stream.settings.stream)
-    pipeline = resume(stream.settings, store, redis, earlier=earlier).pipeline
+    pipeline = resume(stream.settings, store, redis, warm=warm).pipeline
     store.check_unread()
     assert isinstance(pipeline, Pipeline)
     return pipeline
@@ -59,7 +59,7 @@ def start(stream: Stream) -> int:
         return resumed(stream, redis).round
 
 
-def rehearsed(stream: Stream, redis: Redis) -> Rehearsed:
+def rehearsed(stream: Stream, redis: Redis) -> WarmState:
     """What a standby knows of the state as it is now."""
     settings = stream.settings
     watch = Watch(settings.stream, settings.data_source)

@@ -230,7 +230,7 @@ def test_a_server_that_cannot_prove_who_it_is_gets_nothing(
     log_file = tmp_path / "worker.log"
     with running(settings, log_file, "worker") as worker:
         wait_until(
-            lambda: "trying again" in logged(log_file) or status_of(worker) is not None,
+            lambda: "waiting for" in logged(log_file) or status_of(worker) is not None,
             lambda: logged(log_file),
         )
     told = logged(log_file)

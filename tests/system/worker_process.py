@@ -27,6 +27,7 @@ from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.epochs.schemas_topic import SchemasTopic
 from stream_dp.errors import Refused
+from stream_dp.kafka import outages
 from stream_dp.operations import stacks
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.sinks import sending
@@ -133,6 +134,7 @@ def begin(log_file: str) -> None:
     """In a new process: end with its parent, log to `log_file`, and tell stacks to a file beside it."""
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
+    outages.AGAIN_SECONDS = 0.0  # so that a test can wait for a second attempt
     logging.basicConfig(filename=log_file, level="INFO", format="%(message)s", force=True)
     for chatty in ("kafka", "aiokafka"):
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
@@ -183,11 +185,10 @@ def _interrupted(step: Callable[..., Any], interruption: Interruption) -> Callab
 
         @wraps(step)
         async def waiting(*arguments: Any, **named: Any) -> Any:
-            now = count()
-            if now and not interruption.after:
+            if not interruption.after and count():
                 interrupt()
             result = await step(*arguments, **named)
-            if now and interruption.after:
+            if interruption.after and count():
                 interrupt()
             return result
 
@@ -195,11 +196,10 @@ def _interrupted(step: Callable[..., Any], interruption: Interruption) -> Callab
 
     @wraps(step)
     def immediate(*arguments: Any, **named: Any) -> Any:
-        now = count()
-        if now and not interruption.after:
+        if not interruption.after and count():
             interrupt()
         result = step(*arguments, **named)
-        if now and interruption.after:
+        if interruption.after and count():
             interrupt()
         return result
 
