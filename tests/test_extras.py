@@ -146,7 +146,7 @@ assert missing == {
     ("Smoother", "estimates]'"), ("Window", "estimates]'"),
     *((name, "local]'") for name in ("Answer", "Calibration", "Histogram", "HorizonReached", "KeyFileRefused")),
     ("watch", "notebook]'"), ("what_if", "notebook]'"),
-    *((name, "local]'") for name in ("calibrate", "histogram", "label_votes", "run", "set_union", "top_k")),
+    *((name, "local]'") for name in ("calibrate", "histogram", "history", "label_votes", "run", "set_union", "top_k")),
 }, missing
 from typer.testing import CliRunner
 from stream_dp.cli import app
@@ -231,7 +231,7 @@ from stream_dp.releases.whole_release import WholeRelease
 whole = WholeRelease(
     v=1, stream="s", epoch=1, nonce="0", round=1, horizon=7, ts="2026-01-01T00:00:00.000Z", unit="event",
     mechanism="binary", epsilon=1.0, delta=1e-6, rho=0.1, items_per_event=1, sd=1.0, tau=9, part=1, parts=1,
-    labels=["a"], counts=[12],
+    labels=["a"], counts=[12], previous=0, tag="", shown="kept",
 )
 try:
     {program}
