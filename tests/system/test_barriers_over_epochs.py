@@ -1,21 +1,16 @@
 """Barriers from one epoch to the next, and what becomes of a key, a topic or an events topic that is lost."""
 
-from dataclasses import replace
-
-import msgspec
 import pytest
 
 from stream_dp.config.times import iso_timestamp
-from stream_dp.engine.epoch import EpochRefused
-from stream_dp.epochs.journal import EpochEntry, EpochJournal, EpochOpened, EpochStarted
+from stream_dp.epochs.journal import EpochJournal
 from stream_dp.events.record import Record
-from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.resume import NewEpoch
 from tests.system.example_events import event, some_events
-from tests.system.streams import Stream, ended
+from tests.system.streams import ended
 from tests.system.ticking import MakeStream, open_epoch, times
 
 
@@ -144,54 +139,3 @@ def test_an_events_topic_that_was_made_anew_begins_another_chain_with_the_next_e
         stream.wait_until(lambda: len(times(stream, 2)) >= 3, worker)
         worker.terminate()
         assert ended(worker) == 0
-
-
-def as_a_former_version_left_it(stream: Stream) -> None:
-    """Its epoch ended rounds by records among the events, so it names no barrier."""
-    own = stream.settings
-    with stream.redis() as client:
-        store = CheckpointStore(client, own.stream)
-        store.take_over()
-        found = store.load(stream.key())
-        assert found is not None
-        found.epoch = replace(found.epoch, after_barrier=None)
-        found.position = replace(found.position, barrier=None)
-        store.start_over(stream.key())
-        store.commit(store.prepare(found))
-    entries: list[EpochEntry] = [
-        EpochOpened(found.epoch, found.key_check, found.releases_offset - found.state.round),
-        EpochStarted(1),
-    ]
-    stream.rewrite(own.epochs, [Record(0, 1, None, msgspec.json.encode(entry)) for entry in entries])
-
-
-@pytest.mark.same_on_any_broker("what is in Redis and in the epochs topic")
-@pytest.mark.parametrize("has_stopped", [True, False])
-def test_an_epoch_of_a_former_version_gives_way_to_a_new_one(by_hand: MakeStream, has_stopped: bool) -> None:
-    """Its charge ends where it has counted to; where it may have released more than is known, it does not end."""
-    with by_hand() as stream:
-        open_epoch(stream)
-        stream.feed([event("tea")] * 3)
-        stream.close_rounds(1_000, 2_000)
-        assert stream.run(until_round=2) == 0
-        if not has_stopped:
-            before = stream.redis_keys()
-            stream.feed([event("tea")])
-            stream.close_rounds(3_000)
-            assert stream.run(until_round=3) == 0
-            stream.restore_keys(before)
-        as_a_former_version_left_it(stream)
-        stream.feed([event("milk")])
-        assert "was opened by a version that wrote ticks into the events topic" in stream.refusal()
-        with stream.redis() as client, pytest.raises(EpochRefused, match="wrote ticks into the events topic"):
-            verify_epoch(stream.settings, client)
-        worker = stream.start(new_epoch=NewEpoch())
-        stream.wait_until_logged("epoch 2, round 0")
-        stream.close_rounds(9_000)
-        stream.wait_until(lambda: list(times(stream, 2)) == [1], worker)
-        worker.terminate()
-        assert ended(worker) == 0
-        with stream.redis() as client:
-            first, second = Ledger(client, stream.settings.data_source).charges()
-        assert (first.end_offset, second.first_offset) == ((3, 3) if has_stopped else (None, 5))
-        assert stream.checkpoint().state.labels == (["milk"] if has_stopped else [])
