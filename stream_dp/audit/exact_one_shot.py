@@ -25,7 +25,7 @@ from stream_dp.batch.ptr_top_k import GaussianPtr, LaplacePtr
 from stream_dp.batch.ranking import head
 from stream_dp.batch.stable_top_k import GapTest, GaussianStableTopK, StableFixedK, StableTopK
 from stream_dp.jobs.calibrated import Outcome
-from stream_dp.jobs.mechanisms import calibrate
+from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
 from stream_dp.jobs.request import JobRequest, Protects, request_from
 from stream_dp.jobs.rows import Rows
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -102,23 +102,12 @@ _MANY: tuple[Holdings, ...] = (
 
 
 def _jobs() -> Iterator[OneShotCase]:
-    """Whole jobs as they are asked for."""
-    bins = {"bins": ["a", "b"]}
-    for mechanism, limit in product(("laplace", "gaussian"), (1, 2)):
-        yield _job("histogram", mechanism, _CROWDS, 2.0, 0.02, items_per_user=limit)
-        yield _job("top-k", mechanism, _CROWDS, 3.0, 0.05, k=1, kbar=1, items_per_user=limit)
-    for mechanism, k in product(("ptr-laplace", "ptr-gaussian"), (1, 2)):
-        yield _job("top-k", mechanism, _MANY, 3.0, 0.05, k=k)
-    yield _job("histogram", "known", _CROWDS, 2.0, 0.0, items_per_user=2, **bins)
-    yield _job("histogram", "sparse-vector", _CROWDS[2:3], 8.0, 0.0, threshold=2, most=1, **bins)
-    for mechanism in ("weighted", "count", "policy", "sips"):
-        gaussian = () if mechanism == "sips" else (f"{mechanism}-gaussian",)
-        for name in (mechanism, *gaussian):
-            yield _job("set-union", name, _MANY, 2.0, 0.02, items_per_user=2)
-    yield _job("set-union", "greedy", _MANY, 2.0, 0.02, tokens=3)
-    frequencies: tuple[dict[str, int], ...] = ({"a": 1, "b": 3, "c": 2}, {})
-    for public in frequencies:
-        yield _job("set-union", "greedy-transfer", _MANY, 2.0, 0.02, tokens=3, frequencies=public)
+    """Whole jobs as they are asked for: what the mechanisms declare."""
+    for job, known in MECHANISMS.items():
+        for name, declared in known.items():
+            data = _CROWDS if declared.releases == "counts" else _MANY
+            for given in declared.enumerated:
+                yield _job(job, name, data, dict(given))
 
 
 def _laws() -> Iterator[OneShotCase]:
@@ -214,15 +203,10 @@ def _broken() -> Iterator[OneShotCase]:
     )
 
 
-def _job(
-    job: str, mechanism: str, data: Sequence[Holdings], epsilon: float, delta: float, **more: Any
-) -> OneShotCase:
-    promise = {"delta": delta} if delta else {}
-    request = request_from(
-        {"id": "x", "job": job, "mechanism": mechanism, "epsilon": epsilon} | promise | more
-    )
+def _job(job: str, mechanism: str, data: Sequence[Holdings], given: dict[str, Any]) -> OneShotCase:
+    request = request_from({"id": "x", "job": job, "mechanism": mechanism} | given)
     assert isinstance(request, JobRequest)
-    run = calibrate(request).run
+    run, epsilon, delta = calibrate(request).run, given["epsilon"], given.get("delta", 0.0)
 
     def law(holdings: Holdings) -> Law[Hashable]:
         rows = rows_of(holdings)

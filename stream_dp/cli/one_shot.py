@@ -1,72 +1,26 @@
-"""`stream-dp top-k`, `set-union` and `histogram`: one job over a topic or a file, charged to its source's ledger."""
+"""`stream-dp top-k`, `set-union`, `histogram` and `label-votes`: one job, charged to the ledger of its source.
 
-import json
+The options of each command are the parameters that the mechanisms of its job declare, and those of every job.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from stream_dp.cli import options
-from stream_dp.cli.mistakes import Mistake
-from stream_dp.cli.one_shot_options import ItemsPerUser, Job, Plot, VotesJob, guarantee, reading
+from stream_dp.cli.one_shot_options import Job, Plot, VotesJob, guarantee, reading
 from stream_dp.cli.one_shot_run import run
-from stream_dp.jobs.defaults import GAUSSIAN_ALPHA, MOST_BY_GUMBEL, default_mechanism
+from stream_dp.jobs.declared import REQUIRED, Declared
+from stream_dp.jobs.defaults import DEFAULT_K, default_in_words
+from stream_dp.jobs.mechanisms import CHOSEN, MECHANISMS
+from stream_dp.jobs.request import JobName, Means, Parameters
 
-
-@options.grouped
-def top_k(
-    *,
-    mechanism: Annotated[
-        str | None,
-        typer.Option(
-            help="laplace, gaussian, gumbel, gumbel-known, pay-what-you-get, stable, stable-gaussian, stable-fixed-k, "
-            "ptr-laplace, ptr-gaussian, gap or gap-gaussian.",
-            show_default=f"gumbel up to k = {MOST_BY_GUMBEL}, then gaussian",
-        ),
-    ] = None,
-    k: Annotated[int, typer.Option("-k", "--k", help="The most labels to release.")] = 10,
-    least: Annotated[
-        int | None,
-        guarantee(
-            help="stable and gap, each also -gaussian: the least k that may be chosen.", show_default="1"
-        ),
-    ] = None,
-    kbar: Annotated[
-        int | None,
-        guarantee(help="How many labels are looked at, k or more.", show_default="50 k, at least 5000"),
-    ] = None,
-    items_per_user: ItemsPerUser = None,
-    bins: Annotated[
-        Path | None,
-        reading(metavar="FILE", help="gumbel-known: PUBLIC labels, one a line."),
-    ] = None,
-    penalty: Annotated[
-        float | None,
-        guarantee(
-            help="stable and gap, each also -gaussian, and stable-fixed-k: what each rank away from k weighs, "
-            "in users.",
-            show_default="1 for stable-fixed-k, else 0",
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        guarantee(
-            metavar="NAME",
-            help="pay-what-you-get: the budget to draw from; the first job of this name opens it.",
-        ),
-    ] = None,
-    marks: Annotated[
-        int | None,
-        guarantee(help="pay-what-you-get: how many labels its jobs may release in all."),
-    ] = None,
-    queries: Annotated[
-        int | None,
-        guarantee(help="pay-what-you-get: how many jobs may draw from it."),
-    ] = None,
-    job: Job,
-    plot: Plot = None,
-) -> None:
-    """Release the labels that most users hold, of a topic or a file.
+_HELP: dict[JobName, str] = {
+    "top-k": """Release the labels that most users hold, of a topic or a file.
 
     laplace and gaussian release counts too, and a user counts with at most --items-per-user items; the others let users
     hold any number of items.
@@ -82,56 +36,8 @@ def top_k(
       stream-dp top-k --stream shop -k 20 --id best-of-may --output best.parquet
 
       stream-dp top-k --stream shop --mechanism pay-what-you-get --budget anna --marks 200 --queries 20 -k 10
-    """
-    delta = None if mechanism == "gap" else job.delta
-    asked = {
-        "delta": delta,
-        "k": k,
-        "least": least,
-        "kbar": kbar,
-        "items_per_user": items_per_user,
-        "bins": None if bins is None else _lines(bins),
-        "penalty": penalty,
-        "budget": budget,
-        "marks": marks,
-        "queries": queries,
-    }
-    run({"job": "top-k", "mechanism": mechanism, **asked}, job, plot)
-
-
-@options.grouped
-def set_union(
-    *,
-    mechanism: Annotated[
-        str | None,
-        typer.Option(
-            help="sips, policy, policy-gaussian, weighted, weighted-gaussian, count, count-gaussian, greedy or "
-            "greedy-transfer.",
-            show_default=default_mechanism("set-union"),
-        ),
-    ] = None,
-    items_per_user: ItemsPerUser = None,
-    alpha: Annotated[
-        float | None,
-        guarantee(
-            help="policy and greedy: how many noise scales above the threshold a label is filled up to.",
-            show_default=f"{GAUSSIAN_ALPHA:g} for policy-gaussian, else 3",
-        ),
-    ] = None,
-    tokens: Annotated[
-        int | None,
-        guarantee(help="greedy: how many items a user may help."),
-    ] = None,
-    frequencies: Annotated[
-        Path | None,
-        reading(
-            metavar="FILE",
-            help="greedy-transfer: JSON object of labels and how frequent they are in PUBLIC data.",
-        ),
-    ] = None,
-    job: Job,
-) -> None:
-    """Release as many as possible of the labels that users hold, without counts.
+    """,
+    "set-union": """Release as many as possible of the labels that users hold, without counts.
 
     All but greedy and greedy-transfer let a user count with a sample of --items-per-user items.
 
@@ -140,126 +46,100 @@ def set_union(
       stream-dp set-union --stream shop --items-per-user 20
 
       stream-dp set-union --file orders.csv --source shop.events --mechanism greedy --json
-    """
-    public = None if frequencies is None else _json_object(frequencies)
-    asked = {
-        "delta": job.delta,
-        "items_per_user": items_per_user,
-        "alpha": alpha,
-        "tokens": tokens,
-        "frequencies": public,
-    }
-    run({"job": "set-union", "mechanism": mechanism, **asked}, job)
-
-
-@options.grouped
-def histogram(
-    *,
-    mechanism: Annotated[
-        str | None,
-        typer.Option(
-            help="laplace, gaussian; for public bins known or sparse-vector.",
-            show_default=default_mechanism("histogram"),
-        ),
-    ] = None,
-    items_per_user: ItemsPerUser = None,
-    bins: Annotated[
-        Path | None,
-        reading(metavar="FILE", help="known, sparse-vector: PUBLIC labels, one a line."),
-    ] = None,
-    eta: Annotated[float | None, guarantee(help="known: weight of the high-pass filter.")] = None,
-    threshold: Annotated[int | None, guarantee(help="sparse-vector: the count to reach.")] = None,
-    most: Annotated[int | None, guarantee(help="sparse-vector: the most bins to release.")] = None,
-    job: Job,
-    plot: Plot = None,
-) -> None:
-    """Release how many users hold each label, of a topic or a file.
+    """,
+    "histogram": """Release how many users hold each label, of a topic or a file.
 
     [bold]Examples[/]
 
       stream-dp histogram --stream shop --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00Z --items-per-user 5
 
       stream-dp histogram --file orders.csv --source orders --mechanism known --bins labels.txt --plot counts.png
-    """
-    asked = {
-        "delta": None if mechanism in ("known", "sparse-vector") else job.delta,
-        "items_per_user": items_per_user,
-        "bins": None if bins is None else _lines(bins),
-        "eta": eta,
-        "threshold": threshold,
-        "most": most,
-    }
-    run({"job": "histogram", "mechanism": mechanism, **asked}, job, plot)
-
-
-@options.grouped
-def label_votes(
-    *,
-    mechanism: Annotated[
-        Literal["stable", "argmax"] | None,
-        typer.Option(
-            help="stable: up to -k labels, or none. argmax: one of --labels.",
-            show_default=default_mechanism("label-votes"),
-        ),
-    ] = None,
-    examples: Annotated[
-        Path,
-        reading(metavar="FILE", help="The PUBLIC examples that get labels, one a line."),
-    ],
-    labels: Annotated[
-        Path | None,
-        reading(metavar="FILE", help="argmax: the PUBLIC labels to choose from, one a line."),
-    ] = None,
-    k: Annotated[
-        int | None,
-        typer.Option("-k", "--k", help="stable: the most labels of an example.", show_default="1"),
-    ] = None,
-    protect: Annotated[
-        Literal["teacher", "record"] | None,
-        guarantee(
-            help="All votes of one teacher, or one record that a teacher has learned from, which needs twice the "
-            "noise.",
-            show_default="record",
-        ),
-    ] = None,
-    job: VotesJob,
-) -> None:
-    """Label public examples by the votes of teachers (PATE), of a topic or a file.
+    """,
+    "label-votes": """Label public examples by the votes of teachers (PATE), of a topic or a file.
 
     A row is a vote: its columns teacher, query and label. An event has the teacher as its user, and items that are an
-    example, a tab, and a label.
+    example, a tab, and a label. With stable an example gets up to -k labels, or none; with argmax one of --labels.
 
     [bold]Examples[/]
 
       stream-dp label-votes --file votes.parquet --examples examples.txt -k 3 --epsilon 4
 
       stream-dp label-votes --file votes.csv --examples examples.txt --mechanism argmax --labels digits.txt --json
-    """
-    asked = {
-        "delta": job.delta,
-        "k": k if mechanism == "argmax" else k or 1,
-        "protect": protect,
-        "examples": _lines(examples),
-        "bins": None if labels is None else _lines(labels),
-    }
-    run({"job": "label-votes", "mechanism": mechanism, **asked}, job)
+    """,
+}
 
 
-def _lines(file: Path) -> list[str]:
-    return [line for line in _text(file).splitlines() if line]
+def command(job: JobName, shared: type[Job] = Job) -> Callable[..., None]:
+    """The command of a job, with its options in a signature, where typer looks for them."""
+    known = MECHANISMS[job]
+    named = typer.Option(help=f"{', '.join(known)}.", show_default=default_in_words(job))
+    options = [_parameter("mechanism", Annotated[str | None, named])]
+    options += [_option(job, name, shared) for name in _taken(known.values())]
+    options += [_parameter(each.name, each.type, each.default) for each in fields(shared)]
+    if any(each.releases == "counts" for each in known.values()):
+        options.append(_parameter("plot", Plot))
+
+    def ask(**given: Any) -> None:
+        plot = given.pop("plot", None)
+        of_every_job = shared(**{each.name: given.pop(each.name) for each in fields(shared)})
+        run(job, given, of_every_job, plot)
+
+    ask.__doc__ = _HELP[job]
+    ask.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    return ask
 
 
-def _json_object(file: Path) -> Any:
-    try:
-        return json.loads(_text(file))
-    except ValueError:
-        raise Mistake(f"{file} is not valid JSON: it should hold an object of labels and numbers") from None
+def _taken(known: Iterable[Declared]) -> list[str]:
+    """The parameters of these mechanisms, but for the guarantee, in the order of all parameters."""
+    taken = {name for each in known for name in each.parameters} - {"epsilon", "delta"}
+    return [name for name in Parameters.__struct_fields__ if name in taken]
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise Mistake(f"cannot read {file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise Mistake(f"{file} is not UTF-8 text") from None
+def _option(job: JobName, name: str, shared: type[Job]) -> inspect.Parameter:
+    kind, means = _meaning(name)
+    known = MECHANISMS[job]
+    takers = {each: declared for each, declared in known.items() if name in declared.parameters}
+    of = "" if len(takers) == len(known) else f"{', '.join(takers)}: "
+    is_file = get_origin(kind) in (list, dict)
+    option = (reading if is_file else guarantee if name != "k" else typer.Option)(
+        *(("-k", "--k") if name == "k" else (shared.called.get(name, f"--{name.replace('_', '-')}"),)),
+        help=of + means,
+        show_default=str(DEFAULT_K[job]) if name == "k" else _defaults(name, takers),
+        metavar="FILE" if is_file else "NAME" if name == "budget" else None,
+    )
+    told = Path if is_file else kind
+    if is_file and len(takers) == len(known):
+        return _parameter(name, Annotated[told, option], REQUIRED)
+    return _parameter(name, Annotated[told | None, option])
+
+
+def _meaning(name: str) -> tuple[Any, str]:
+    """The type of a parameter, and what it means."""
+    hint = get_type_hints(Parameters, include_extras=True)[name]
+    [declared] = [each for each in get_args(hint) if each is not NoneType]
+    kind, *notes = get_args(declared)
+    [means] = [note for note in notes if isinstance(note, Means)]
+    return kind, means
+
+
+def _defaults(name: str, takers: dict[str, Declared]) -> str | bool:
+    """What the mechanisms take where nothing is given."""
+    if name in CHOSEN:
+        return CHOSEN[name][1]
+    by_value: dict[Any, list[str]] = {}
+    for mechanism, declared in takers.items():
+        if (default := declared.parameters[name]) is not REQUIRED:
+            by_value.setdefault(default, []).append(mechanism)
+    if len(by_value) < 2:
+        return "".join(f"{value}" for value in by_value) or False
+    return "; ".join(f"{value:g} for {', '.join(names)}" for value, names in by_value.items())
+
+
+def _parameter(name: str, kind: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+top_k = command("top-k")
+set_union = command("set-union")
+histogram = command("histogram")
+label_votes = command("label-votes", VotesJob)

@@ -13,12 +13,6 @@ from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.config.settings import Settings
-from stream_dp.jobs.defaults import (
-    GAUSSIAN_COUNT_ITEMS,
-    GAUSSIAN_TOP_ITEMS,
-    GAUSSIAN_UNION_ITEMS,
-    LAPLACE_ITEMS,
-)
 from stream_dp.jobs.request import BadRequest
 
 reading = partial(typer.Option, rich_help_panel="What to read")
@@ -27,14 +21,6 @@ showing = partial(typer.Option, rich_help_panel="What to show")
 """Each declares an option and puts it under this heading of the help."""
 
 Epsilon = Annotated[float, guarantee(help="Epsilon of the guarantee.")]
-ItemsPerUser = Annotated[
-    int | None,
-    guarantee(
-        help="How many items of one user are counted, at random where there are more.",
-        show_default=f"{GAUSSIAN_UNION_ITEMS} for unions with Gaussian noise, {GAUSSIAN_TOP_ITEMS} for a top-k "
-        f"and {GAUSSIAN_COUNT_ITEMS} for other counts with it, {LAPLACE_ITEMS} with Laplace noise",
-    ),
-]
 EngineName = Annotated[
     Literal["local", "spark"],
     reading(

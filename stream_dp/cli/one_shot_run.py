@@ -1,5 +1,6 @@
 """One job from the command line: calibrate it, charge it, run it, and show what it released."""
 
+import json
 import logging
 import secrets
 from collections.abc import Iterator
@@ -23,11 +24,11 @@ from stream_dp.cli.result_files import check_output, write_result
 from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import clock
-from stream_dp.jobs.defaults import default_mechanism
+from stream_dp.jobs.defaults import DEFAULT_K, default_mechanism
 from stream_dp.jobs.forecast import Forecast, forecast
-from stream_dp.jobs.mechanisms import calibrate
+from stream_dp.jobs.mechanisms import calibrate, takes
 from stream_dp.jobs.publishing import check_place, publish
-from stream_dp.jobs.request import BadRequest, JobRequest, request_from
+from stream_dp.jobs.request import BadRequest, JobName, JobRequest, request_from
 from stream_dp.jobs.result import JobResult, whole
 from stream_dp.jobs.runner import JobRunner
 from stream_dp.jobs.spark import ENGINES
@@ -37,16 +38,25 @@ _COMMANDS = "command line"
 """Stands in the place of a stream's name for jobs that a command asks for; no stream can have this name."""
 
 
-def run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
-    """Run the job of these fields with the options that all jobs take; a `mechanism` of None is chosen."""
-    asked = {"id": job.id or f"command-{secrets.token_hex(8)}", "epsilon": job.epsilon, "unit": job.unit}
-    asked["mechanism"] = default_mechanism(fields["job"], fields.get("k") or 1)
-    asked |= {name: value for name, value in fields.items() if value is not None}
+def run(name: JobName, given: dict[str, Any], job: Job, plot: Path | None = None) -> None:
+    """Run a job with these parameters and the options that all jobs take; a `mechanism` of None is chosen."""
+    chosen = given["mechanism"]
+    mechanism = chosen or default_mechanism(name, given.get("k") or DEFAULT_K.get(name, 1))
+    usual = {"delta": job.delta, "k": DEFAULT_K.get(name)}
+    asked: dict[str, Any] = {
+        "id": job.id or f"command-{secrets.token_hex(8)}",
+        "job": name,
+        "epsilon": job.epsilon,
+        "unit": job.unit,
+        **{each: value for each, value in usual.items() if takes(name, mechanism, each)},
+        **{each: _content(each, value) for each, value in given.items() if value is not None},
+        "mechanism": mechanism,
+    }
     try:
         request = request_from(asked | {"source": job.source_field()})
         assert isinstance(request, JobRequest)
         settings, site = _site(request, job)
-        if fields["mechanism"] is None and job.id is not None and not job.dry_run:
+        if chosen is None and job.id is not None and not job.dry_run:
             request = _as_admitted(request, settings, site)
         calibrated = calibrate(request)
         if plot is not None and not calibrated.releases_counts:
@@ -72,6 +82,24 @@ def run(fields: dict[str, Any], job: Job, plot: Path | None = None) -> None:
         view.show_result(output(), result)
     if plot is not None:
         view.draw(result, plot)
+
+
+def _content(name: str, value: Any) -> Any:
+    """The lines of a file of public labels, or the object of their frequencies; other values as they are."""
+    if not isinstance(value, Path):
+        return value
+    try:
+        text = value.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Mistake(f"cannot read {value}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Mistake(f"{value} is not UTF-8 text") from None
+    if name != "frequencies":
+        return [line for line in text.splitlines() if line]
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise Mistake(f"{value} is not valid JSON: it should hold an object of labels and numbers") from None
 
 
 def _as_admitted(request: JobRequest, settings: Settings, site: Site) -> JobRequest:

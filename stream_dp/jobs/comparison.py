@@ -3,7 +3,6 @@
 On private data none of this has a guarantee: `stream-dp advise` refuses without a promise that the log is public.
 """
 
-import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.jobs.calibrated import Outcome
+from stream_dp.jobs.declared import MECHANISMS
 from stream_dp.jobs.defaults import default_mechanism
-from stream_dp.jobs.mechanisms import CHOSEN, MECHANISMS, calibrate, takes
+from stream_dp.jobs.mechanisms import calibrate, needs, takes
 from stream_dp.jobs.request import BadRequest, JobName, JobRequest, request_from
 from stream_dp.jobs.rows import Rows
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -66,8 +66,8 @@ class Question:
         default = self.asked(default_mechanism(self.job, self.k))
         calibrate(default)
         found = {_identity(default): default}
-        for mechanism in MECHANISMS[self.job]:
-            if _needs_more(self.job, mechanism):
+        for mechanism, declared in MECHANISMS[self.job].items():
+            if declared.releases == "rank" or needs(declared) - {"epsilon", "delta", "k"}:
                 continue
             tries: list[dict[str, float]] = [{}]
             further = (
@@ -109,21 +109,11 @@ class Question:
 _ALPHAS = (3.0, 8.0, 30.0)
 _PENALTIES = (0.5, 2.0)
 _SHARED = ("epsilon", "delta", "k")
-_LABELLESS = ("gap", "gap-gaussian")
 
 
 def _identity(request: JobRequest) -> str:
     """What tells requests apart that ask for the same with other words.  Raises `BadRequest`."""
     return f"{request.mechanism} {sorted(calibrate(request).parameters.items())}"
-
-
-def _needs_more(job: JobName, mechanism: str) -> bool:
-    """Whether a mechanism asks for something that only its user can give, such as public bins, or names no label."""
-    known = {"epsilon", "delta", "k", *CHOSEN}
-    parameters = inspect.signature(MECHANISMS[job][mechanism]).parameters.values()
-    return mechanism in _LABELLESS or any(
-        each.default is each.empty and each.name not in known for each in parameters
-    )
 
 
 def recall(found: Outcome, true: NDArray[np.int64], k: int) -> float:

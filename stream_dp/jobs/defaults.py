@@ -32,6 +32,15 @@ def kbar(k: int) -> int:
     return max(k, _LEAST_RANKS, min(_RANKS_PER_LABEL * k, MOST_ITEMS))
 
 
+DEFAULT_K: dict[JobName, int] = {"top-k": 10, "label-votes": 1}
+"""How many labels a command asks for that does not say."""
+
+
+def default_in_words(job: JobName) -> str:
+    """Which mechanism a job takes that names none."""
+    return f"gumbel up to k = {MOST_BY_GUMBEL}, then gaussian" if job == "top-k" else default_mechanism(job)
+
+
 def default_mechanism(job: JobName, k: int = 1) -> str:
     """The mechanism of a job that names none; `k` is that of a top-k."""
     chosen = "gumbel" if k <= MOST_BY_GUMBEL else "gaussian"

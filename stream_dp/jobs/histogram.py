@@ -23,11 +23,15 @@ from stream_dp.jobs.calibrated import (
     sampled_counts,
 )
 from stream_dp.jobs.counted import Counted
+from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, LAPLACE_ITEMS
 from stream_dp.jobs.shares import gaussian_share, laplace_share
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
+_SMALL = tuple({"epsilon": 2.0, "delta": 0.02, "items_per_user": most} for most in (1, 2))
 
+
+@one_shot("histogram", "laplace", "counts", _SMALL)
 def calibrate_laplace_histogram(
     epsilon: float, delta: float, items_per_user: int = LAPLACE_ITEMS
 ) -> Calibrated:
@@ -43,6 +47,7 @@ def calibrate_laplace_histogram(
     return Calibrated(parameters.cost, delta, True, run)
 
 
+@one_shot("histogram", "gaussian", "counts", _SMALL)
 def calibrate_gaussian_histogram(
     epsilon: float, delta: float, items_per_user: int = GAUSSIAN_COUNT_ITEMS
 ) -> Calibrated:
@@ -58,6 +63,7 @@ def calibrate_gaussian_histogram(
     return Calibrated(replace(parameters.cost, alone=(epsilon, delta)), delta, True, run)
 
 
+@one_shot("histogram", "known", "counts", ({"epsilon": 2.0, "bins": ["a", "b"], "items_per_user": 2},))
 def calibrate_known_histogram(
     epsilon: float, bins: list[str], items_per_user: int = LAPLACE_ITEMS, eta: float = 0.0
 ) -> Calibrated:
@@ -74,6 +80,9 @@ def calibrate_known_histogram(
     return Calibrated(parameters.cost, 0.0, True, run, bins)
 
 
+@one_shot(
+    "histogram", "sparse-vector", "counts", ({"epsilon": 8.0, "bins": ["a"], "threshold": 2, "most": 1},)
+)
 def calibrate_sparse_vector(epsilon: float, bins: list[str], threshold: int, most: int) -> Calibrated:
     """The first `most` public bins that reach `threshold`; users may hold any number of items."""
     check_epsilon(epsilon)

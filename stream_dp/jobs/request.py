@@ -74,28 +74,56 @@ class Source(
     query: _Column | None = None
 
 
-class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The parameters of all mechanisms; `mechanisms.py` says which of them takes which."""
+class Means(str):
+    """Beside the type of a parameter: what it means, as the help of its option says it."""
 
-    epsilon: float | None = None
-    delta: float | None = None
-    k: int | None = None
-    least: int | None = None
-    kbar: int | None = None
-    items_per_user: int | None = None
-    tokens: int | None = None
-    alpha: float | None = None
-    penalty: float | None = None
-    eta: float | None = None
-    threshold: int | None = None
-    most: int | None = None
-    budget: _Name | None = None
-    marks: int | None = None
-    queries: int | None = None
-    protect: Protects | None = None
-    bins: list[_Label] | None = None
-    examples: list[_Label] | None = None
-    frequencies: dict[_Label, int] | None = None
+
+_Lines = list[_Label]
+
+
+class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The parameters of all mechanisms and what they mean; each mechanism declares which of them it takes."""
+
+    epsilon: Annotated[float, Means("Epsilon of the guarantee.")] | None = None
+    delta: Annotated[float, Means("Delta of the guarantee.")] | None = None
+    k: Annotated[int, Means("The most labels to release.")] | None = None
+    least: Annotated[int, Means("The least k that may be chosen.")] | None = None
+    kbar: Annotated[int, Means("How many labels are looked at, k or more.")] | None = None
+    items_per_user: (
+        Annotated[int, Means("How many items of one user are counted, at random where there are more.")]
+        | None
+    ) = None
+    tokens: Annotated[int, Means("How many items a user may help.")] | None = None
+    alpha: (
+        Annotated[float, Means("How many noise scales above the threshold a label is filled up to.")] | None
+    ) = None
+    penalty: Annotated[float, Means("What each rank away from k weighs, in users.")] | None = None
+    eta: Annotated[float, Means("Weight of the high-pass filter.")] | None = None
+    threshold: Annotated[int, Means("The count to reach.")] | None = None
+    most: Annotated[int, Means("The most bins to release.")] | None = None
+    budget: (
+        Annotated[_Name, Means("The budget to draw from; the first job of this name opens it.")] | None
+    ) = None
+    marks: Annotated[int, Means("How many labels all jobs of the budget may release.")] | None = None
+    queries: Annotated[int, Means("How many jobs may draw from the budget.")] | None = None
+    protect: (
+        Annotated[
+            Protects,
+            Means(
+                "All votes of one teacher, or one record that a teacher has learned from, which needs twice the noise."
+            ),
+        ]
+        | None
+    ) = None
+    bins: Annotated[_Lines, Means("PUBLIC labels, one a line.")] | None = None
+    examples: Annotated[_Lines, Means("The PUBLIC examples that get labels, one a line.")] | None = None
+    frequencies: (
+        Annotated[
+            dict[_Label, int],
+            Means("JSON object of labels and how frequent they are in PUBLIC data."),
+        ]
+        | None
+    ) = None
 
 
 class JobRequest(Parameters, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):

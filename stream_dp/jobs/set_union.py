@@ -29,10 +29,14 @@ from stream_dp.jobs.calibrated import (
     outcome,
 )
 from stream_dp.jobs.counted import Counted
+from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_ALPHA, GAUSSIAN_COUNT_ITEMS, GAUSSIAN_UNION_ITEMS, LAPLACE_ITEMS
 from stream_dp.jobs.shares import DOWN
 from stream_dp.privacy.accounting import gaussian_rho
 from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+_PROMISE = {"epsilon": 2.0, "delta": 0.02}
+_SMALL = ({**_PROMISE, "items_per_user": 2},)
 
 
 def _union(run: Callable[..., Any], kind: Callable[..., Any], items: int) -> Callable[..., Calibrated]:
@@ -63,12 +67,20 @@ def _policy(
     return calibrated
 
 
+@one_shot("set-union", "greedy", enumerated=({**_PROMISE, "tokens": 3},))
 def calibrate_greedy(epsilon: float, delta: float, tokens: int, alpha: float = 3.0) -> Calibrated:
     """Users spend tokens on the items they name most; they may hold any number of items."""
     parameters = _greedy_parameters(epsilon, delta, tokens, alpha)
     return _by_baskets(greedy, parameters, delta)
 
 
+@one_shot(
+    "set-union",
+    "greedy-transfer",
+    enumerated=tuple(
+        {**_PROMISE, "tokens": 3, "frequencies": public} for public in ({"a": 1, "b": 3, "c": 2}, {})
+    ),
+)
 def calibrate_greedy_transfer(
     epsilon: float, delta: float, frequencies: dict[str, int], tokens: int, alpha: float = 3.0
 ) -> Calibrated:
@@ -87,6 +99,7 @@ def calibrate_greedy_transfer(
     return Calibrated(parameters.cost, delta, False, run, divides=False)
 
 
+@one_shot("set-union", "sips", enumerated=_SMALL)
 def calibrate_sips(epsilon: float, delta: float, items_per_user: int = GAUSSIAN_UNION_ITEMS) -> Calibrated:
     """Three rounds of weights that need no order of users: the fastest of those that find much."""
     check_guarantee(epsilon, delta)
@@ -119,9 +132,12 @@ def _greedy_parameters(epsilon: float, delta: float, tokens: int, alpha: float) 
     return Greedy(epsilon, delta, tokens, alpha)
 
 
-calibrate_policy = _policy(laplace_policy, LaplacePolicy, LAPLACE_ITEMS, 3.0)
-calibrate_policy_gaussian = _policy(gaussian_policy, GaussianPolicy, GAUSSIAN_UNION_ITEMS, GAUSSIAN_ALPHA)
-calibrate_weighted = _union(laplace_weighted, LaplaceSetUnion, LAPLACE_ITEMS)
-calibrate_weighted_gaussian = _union(gaussian_weighted, GaussianSetUnion, GAUSSIAN_UNION_ITEMS)
-calibrate_count = _union(laplace_count, LaplaceCount, LAPLACE_ITEMS)
-calibrate_count_gaussian = _union(gaussian_count, GaussianSetUnion, GAUSSIAN_COUNT_ITEMS)
+for _name, _calibrate in {
+    "policy": _policy(laplace_policy, LaplacePolicy, LAPLACE_ITEMS, 3.0),
+    "policy-gaussian": _policy(gaussian_policy, GaussianPolicy, GAUSSIAN_UNION_ITEMS, GAUSSIAN_ALPHA),
+    "weighted": _union(laplace_weighted, LaplaceSetUnion, LAPLACE_ITEMS),
+    "weighted-gaussian": _union(gaussian_weighted, GaussianSetUnion, GAUSSIAN_UNION_ITEMS),
+    "count": _union(laplace_count, LaplaceCount, LAPLACE_ITEMS),
+    "count-gaussian": _union(gaussian_count, GaussianSetUnion, GAUSSIAN_COUNT_ITEMS),
+}.items():
+    one_shot("set-union", _name, enumerated=_SMALL)(_calibrate)

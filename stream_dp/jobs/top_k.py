@@ -43,12 +43,17 @@ from stream_dp.jobs.calibrated import (
     sampled_counts,
 )
 from stream_dp.jobs.counted import Counted
+from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_TOP_ITEMS, LAPLACE_ITEMS
 from stream_dp.jobs.shares import DOWN, gaussian_share, laplace_share
 from stream_dp.privacy.accounting import zcdp_rho
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
+_SMALL = tuple({"epsilon": 3.0, "delta": 0.05, "k": 1, "kbar": 1, "items_per_user": most} for most in (1, 2))
+_SMALL_TESTED = tuple({"epsilon": 3.0, "delta": 0.05, "k": k} for k in (1, 2))
 
+
+@one_shot("top-k", "laplace", "counts", _SMALL)
 def calibrate_laplace_top_k(
     epsilon: float, delta: float, k: int, kbar: int, items_per_user: int = LAPLACE_ITEMS
 ) -> Calibrated:
@@ -65,6 +70,7 @@ def calibrate_laplace_top_k(
     return Calibrated(parameters.cost, delta, True, run)
 
 
+@one_shot("top-k", "gaussian", "counts", _SMALL)
 def calibrate_gaussian_top_k(
     epsilon: float, delta: float, k: int, kbar: int, items_per_user: int = GAUSSIAN_TOP_ITEMS
 ) -> Calibrated:
@@ -81,6 +87,7 @@ def calibrate_gaussian_top_k(
     return Calibrated(replace(parameters.cost, alone=(epsilon, delta)), delta, True, run)
 
 
+@one_shot("top-k", "gumbel")
 def calibrate_gumbel_top_k(epsilon: float, delta: float, k: int, kbar: int) -> Calibrated:
     """Labels in noisy order, no counts; users may hold any number of items."""
     check_guarantee(epsilon, delta)
@@ -91,6 +98,7 @@ def calibrate_gumbel_top_k(epsilon: float, delta: float, k: int, kbar: int) -> C
     return _by_counts(gumbel_top_k, parameters, delta)
 
 
+@one_shot("top-k", "gumbel-known")
 def calibrate_gumbel_known(epsilon: float, delta: float, k: int, bins: list[str]) -> Calibrated:
     """k of the public bins, in noisy order; users may hold any number of items."""
     check_guarantee(epsilon, delta)
@@ -100,6 +108,7 @@ def calibrate_gumbel_known(epsilon: float, delta: float, k: int, bins: list[str]
     return _by_counts(known_top_k, KnownTopK(each, len(bins), k), delta, bins)
 
 
+@one_shot("top-k", "pay-what-you-get")
 def calibrate_pay_what_you_get(
     epsilon: float, delta: float, k: int, budget: str, marks: int, queries: int, kbar: int
 ) -> Calibrated:
@@ -119,6 +128,7 @@ def calibrate_pay_what_you_get(
     return replace(found, cost=opened.cost, shared=SharedBudget(budget, opened, k))
 
 
+@one_shot("top-k", "stable")
 def calibrate_stable_top_k(
     epsilon: float, delta: float, k: int, least: int = 1, penalty: float = 0.0
 ) -> Calibrated:
@@ -128,6 +138,7 @@ def calibrate_stable_top_k(
     return _by_counts(stable_top_k, StableTopK(zcdp_rho(epsilon, delta / 2), delta / 2, ranks), delta)
 
 
+@one_shot("top-k", "stable-gaussian")
 def calibrate_stable_gaussian(
     epsilon: float, delta: float, k: int, least: int = 1, penalty: float = 0.0
 ) -> Calibrated:
@@ -138,6 +149,7 @@ def calibrate_stable_gaussian(
     return _by_counts(stable_top_k, GaussianStableTopK(rho, delta / 2, delta / 2, ranks), delta)
 
 
+@one_shot("top-k", "ptr-laplace", enumerated=_SMALL_TESTED)
 def calibrate_ptr_laplace(epsilon: float, delta: float, k: int) -> Calibrated:
     """The set of the top k if no single user could change it, or nothing; users may hold any number."""
     check_guarantee(epsilon, delta)
@@ -145,6 +157,7 @@ def calibrate_ptr_laplace(epsilon: float, delta: float, k: int) -> Calibrated:
     return _by_counts(ptr_top_k, LaplacePtr(epsilon, delta, k), delta)
 
 
+@one_shot("top-k", "ptr-gaussian", enumerated=_SMALL_TESTED)
 def calibrate_ptr_gaussian(epsilon: float, delta: float, k: int) -> Calibrated:
     """Calibrate the tested top k with Gaussian noise in the test."""
     check_guarantee(epsilon, delta)
@@ -154,6 +167,7 @@ def calibrate_ptr_gaussian(epsilon: float, delta: float, k: int) -> Calibrated:
     return replace(found, cost=replace(found.cost, alone=(epsilon, delta)))
 
 
+@one_shot("top-k", "stable-fixed-k")
 def calibrate_stable_fixed_k(
     epsilon: float, delta: float, k: int, kbar: int, penalty: float = 1.0
 ) -> Calibrated:
@@ -164,12 +178,14 @@ def calibrate_stable_fixed_k(
     return _by_counts(stable_fixed_k, parameters, delta)
 
 
+@one_shot("top-k", "gap", "rank")
 def calibrate_gap(epsilon: float, k: int, least: int = 1, penalty: float = 0.0) -> Calibrated:
     """The rank, `least` to k, after which the counts fall most; it names no label, so it needs no delta."""
     check_epsilon(epsilon)
     return _by_rank(largest_gap, LargestGap(epsilon, _ranks_up_to(k, least, penalty)), 0.0)
 
 
+@one_shot("top-k", "gap-gaussian", "rank")
 def calibrate_gap_gaussian(
     epsilon: float, delta: float, k: int, least: int = 1, penalty: float = 0.0
 ) -> Calibrated:

@@ -20,6 +20,7 @@ from stream_dp.jobs.calibrated import (
     check_sizes,
 )
 from stream_dp.jobs.counted import Counted
+from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.request import Protects
 from stream_dp.jobs.rows import SEPARATOR
 from stream_dp.jobs.shares import DOWN
@@ -32,6 +33,7 @@ _IN_WORDS: dict[Protects, str] = {
 }
 
 
+@one_shot("label-votes", "stable")
 def calibrate_stable_votes(
     epsilon: float, delta: float, k: int, examples: list[str], protect: Protects = "record"
 ) -> Calibrated:
@@ -57,6 +59,7 @@ def calibrate_stable_votes(
     return Calibrated(parameters.cost, delta, False, run, protects=_IN_WORDS[protect])
 
 
+@one_shot("label-votes", "argmax")
 def calibrate_argmax_votes(
     epsilon: float, delta: float, bins: list[str], examples: list[str], protect: Protects = "record"
 ) -> Calibrated:

@@ -83,17 +83,7 @@ def top_k(
 
     The noise is drawn anew: each call spends epsilon and delta once more.  Raises `BadRequest`.
     """
-    return _run(
-        "top-k",
-        data,
-        item,
-        user,
-        mechanism or default_mechanism("top-k", k),
-        epsilon,
-        delta,
-        k=k,
-        **parameters,
-    )
+    return _run("top-k", data, item, user, mechanism, epsilon, delta, k=k, **parameters)
 
 
 def set_union(
@@ -107,16 +97,7 @@ def set_union(
     **parameters: Any,
 ) -> Answer:
     """As many of all labels as the guarantee allows; the arguments are those of `top_k`."""
-    return _run(
-        "set-union",
-        data,
-        item,
-        user,
-        mechanism or default_mechanism("set-union"),
-        epsilon,
-        delta,
-        **parameters,
-    )
+    return _run("set-union", data, item, user, mechanism, epsilon, delta, **parameters)
 
 
 def histogram(
@@ -130,16 +111,7 @@ def histogram(
     **parameters: Any,
 ) -> Answer:
     """How many users hold each label, of those that enough users hold; everything else is as for `top_k`."""
-    return _run(
-        "histogram",
-        data,
-        item,
-        user,
-        mechanism or default_mechanism("histogram"),
-        epsilon,
-        delta,
-        **parameters,
-    )
+    return _run("histogram", data, item, user, mechanism, epsilon, delta, **parameters)
 
 
 def label_votes(
@@ -187,21 +159,15 @@ def _run(
     data: Any,
     item: str,
     user: str | None,
-    mechanism: str,
+    mechanism: str | None,
     epsilon: float,
     delta: float,
     query: str = "",
     **parameters: Any,
 ) -> Answer:
     unit: Unit = "event" if user is None else "user"
-    asked = {
-        "id": "local",
-        "job": job,
-        "mechanism": mechanism,
-        "unit": unit,
-        "epsilon": epsilon,
-        **parameters,
-    }
+    mechanism = mechanism or default_mechanism(job, parameters.get("k", 1))
+    asked = {"id": "local", "job": job, "mechanism": mechanism, "unit": unit, "epsilon": epsilon} | parameters
     if takes(job, mechanism, "delta"):
         asked["delta"] = delta
     request = request_from(asked)

@@ -6,13 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
+from typer.testing import CliRunner
 
+import stream_dp
 from stream_dp.audit.exact import guaranteed, worst
+from stream_dp.audit.exact_one_shot import one_shot_cases, one_shot_counted
+from stream_dp.cli.one_shot import command
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.golden import check_golden_noise
 from stream_dp.counters.protocol import EpochParameters
 from stream_dp.counters.registry import COUNTERS
 from stream_dp.engine.histogram import RunningHistogram
+from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.releases.estimates.noise_shapes import noise_shape, noise_state
 from tests.docs.shown import blocks
@@ -25,11 +31,24 @@ EVENTS = [["often", f"label {i % 5}"] for i in range(HORIZON)]
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the page defines, registered as it says."""
+    monkeypatch.setitem(MECHANISMS, "histogram", {**MECHANISMS["histogram"]})
     names: dict[str, Any] = {"__name__": "example"}
     for block in blocks(PAGE, "python"):
         exec(block, names)
     monkeypatch.setitem(COUNTERS, "blocks", names["BlocksMechanism"])
     return names
+
+
+def test_the_library_the_command_and_the_audit_know_the_one_shot_mechanism(example: dict[str, Any]) -> None:
+    sales = {"user": list(range(300)), "item": ["tea"] * 299 + ["secret"]}
+    found = stream_dp.histogram(sales, epsilon=2, mechanism="magnitudes", items_per_user=1)
+    assert (found.labels, found.counts, found.parameters["items_per_user"]) == (["tea"], [256], 1)
+    app = typer.Typer()
+    app.command()(command("histogram"))
+    told = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
+    assert "laplace, gaussian, known, sparse-vector, magnitudes." in told
+    [case] = one_shot_cases(["histogram magnitudes"])
+    assert one_shot_counted(case).as_expected
 
 
 def test_one_event_changes_two_nodes_at_most(example: dict[str, Any]) -> None:

@@ -14,9 +14,10 @@ from stream_dp.batch.baskets import each_once
 from stream_dp.batch.set_union import square_root_share
 from stream_dp.events.stored_files import LocalFile
 from stream_dp.jobs import file_rows
+from stream_dp.jobs.declared import MECHANISMS
 from stream_dp.jobs.engine import Seen, ThisProcess
 from stream_dp.jobs.file_rows import Piece, pieces_of
-from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
+from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest, Unit, request_from
 from stream_dp.jobs.source_file import RowFile
 from stream_dp.jobs.spark import Spark

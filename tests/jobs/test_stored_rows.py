@@ -13,8 +13,9 @@ import pytest
 
 from stream_dp.jobs import rows as rows_module
 from stream_dp.jobs import stored_rows
+from stream_dp.jobs.declared import MECHANISMS
 from stream_dp.jobs.file_rows import read_file
-from stream_dp.jobs.mechanisms import MECHANISMS, calibrate, takes
+from stream_dp.jobs.mechanisms import calibrate, takes
 from stream_dp.jobs.request import JobName, JobRequest, Source, request_from
 from stream_dp.jobs.rows import RowCollector, Rows
 from stream_dp.jobs.source_file import find_file

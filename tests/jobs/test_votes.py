@@ -190,7 +190,7 @@ def test_a_teacher_counts_once_for_a_label_and_a_hostile_vote_changes_only_its_o
         ({"examples": ["q\t1"]}, "no example may hold a tab"),
         ({"examples": []}, "examples must be a whole number of at least 1"),
         ({"k": 0}, "k must be a whole number"),
-        ({"protect": "nobody"}, "Invalid enum value"),
+        ({"protect": "nobody"}, "protect has to be teacher or record"),
     ],
 )
 def test_mistakes_are_told(fields: dict[str, Any], told: str) -> None:

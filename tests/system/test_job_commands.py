@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 from stream_dp.cli import app, one_shot_run
 from stream_dp.jobs import rows, runner
 from stream_dp.jobs.calibrated import Calibrated
+from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, default_mechanism
 from stream_dp.jobs.histogram import calibrate_gaussian_histogram
 from stream_dp.jobs.mechanisms import MECHANISMS
@@ -239,10 +240,12 @@ def test_a_job_goes_on_with_the_defaults_that_it_was_admitted_with(
     dies_after_the_charge([*words, "--id", place.own_id("old")], monkeypatch)
     [charge] = place.charges()
 
+    monkeypatch.setitem(MECHANISMS, "histogram", {**MECHANISMS["histogram"]})
+
+    @one_shot("histogram", "gaussian", "counts")
     def newer(epsilon: float, delta: float, items_per_user: int = 2) -> Calibrated:
         return calibrate_gaussian_histogram(epsilon, delta, items_per_user)
 
-    monkeypatch.setitem(MECHANISMS["histogram"], "gaussian", newer)
     went_on = shown(command(*words, "--id", place.own_id("old"), "--json"))
     assert went_on.parameters["items_per_user"] == GAUSSIAN_COUNT_ITEMS
     assert place.charges() == [charge]
