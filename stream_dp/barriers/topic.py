@@ -9,6 +9,7 @@ from kafka.errors import InvalidConfigurationError
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import may_follow
 from stream_dp.events.barrier_chain import Barrier, is_at
+from stream_dp.events.hidden_offsets import reveal
 from stream_dp.events.rounds import TICKS
 from stream_dp.kafka import log
 from stream_dp.privacy.vector import at
@@ -75,20 +76,27 @@ class _Entry(msgspec.Struct, frozen=True):
 
     type: str
     epoch: "_Opened | None" = None
+    hidden: bytes | None = None
     number: int = 0
 
 
 class _Opened(msgspec.Struct, frozen=True):
     number: int
+    nonce: bytes = b""
     after_barrier: Barrier | None = None
 
 
-def barrier_before_last_epoch(settings: Settings, end: int) -> Barrier | None:
+def beginning_of(nonce: bytes) -> str:
+    """What the hidden offsets are about from which the epoch of this nonce counts."""
+    return f"beginning of {nonce.hex()}"
+
+
+def barrier_before_last_epoch(settings: Settings, key: bytes, end: int) -> Barrier | None:
     """Where the barriers of the epoch begin that was opened last, by the epochs topic up to its offset `end`.
 
-    None if there is no epoch, or one whose rounds do not end by ticks.
+    `key` is that of `barrier_key`.  None if there is no epoch, or one whose rounds do not end by ticks.
     """
-    last, closed = _Opened(0), set[int]()
+    last, hidden, closed = _Opened(0), None, set[int]()
     first = log.offsets(settings.kafka_address, settings.epochs).first
     for record in log.read(settings.kafka_address, settings.epochs, first, end):
         try:
@@ -96,10 +104,13 @@ def barrier_before_last_epoch(settings: Settings, end: int) -> Barrier | None:
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             continue  # the worker reports what does not belong there
         if entry.epoch is not None and may_follow(entry.epoch.number, last.number, closed):
-            last = entry.epoch
+            last, hidden = entry.epoch, entry.hidden
         elif entry.type == "epoch-closed" and entry.number == last.number:
             closed.add(entry.number)
-    return last.after_barrier
+    if hidden is None:
+        return last.after_barrier
+    place = reveal(hidden, key, beginning_of(last.nonce))
+    return None if place is None else place.barrier
 
 
 def check_barrier(settings: Settings, barrier: Barrier) -> None:

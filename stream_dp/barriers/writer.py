@@ -222,7 +222,7 @@ class _Connection:
         """Find the chain of the last epoch if another one may have been opened; returns whether it was looked for."""
         if end == self._journal_end:
             return False
-        start = barrier_before_last_epoch(self._settings, end)
+        start = barrier_before_last_epoch(self._settings, self._key, end)
         self._journal_end = end
         if start is None:
             self._chain = None

@@ -1,7 +1,7 @@
 """An epoch: one nonce, one append-only log, one guarantee.  Frozen when it opens, kept in every checkpoint."""
 
 from collections.abc import Collection
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -133,18 +133,35 @@ class Epoch:
         return named or f"{self.privacy['stream']}.events"
 
     @property
+    def is_derived(self) -> bool:
+        """Whether the events come from another source, whose offsets say nothing about those of the events topic."""
+        return bool(self.privacy["data_source"] != self.topic)
+
+    @property
+    def in_public(self) -> "Epoch":
+        """What everybody may know of it: not the offsets of a derived topic, which depend on what its records hold."""
+        if not self.is_derived:
+            return self
+        return replace(
+            self, first_offset=0, further_offsets=(0,) * len(self.further_offsets), after_barrier=None
+        )
+
+    @property
     def reads_headers(self) -> bool:
         """Whether headers of a record decide about its event."""
         return self.mapping is not None and self.mapping.reads_headers
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that was frozen when the epoch opened.
+        """A digest of everything public that was frozen when the epoch opened.
 
         It stands in ledgers and certificates, so it must outlast a field that a later version adds: one that has a
         default is left out while it has that value.
         """
-        frozen = _told(self) | {"noise_version": self.noise_version, "guarantee": _told(self.guarantee)}
+        frozen = _told(self.in_public) | {
+            "noise_version": self.noise_version,
+            "guarantee": _told(self.guarantee),
+        }
         return blake2b(msgspec.json.encode(frozen), digest_size=16).hexdigest()
 
     def check_settings(self, settings: Settings) -> None:

@@ -17,7 +17,7 @@ def charge_of(epoch: Epoch) -> Charge:
     guarantee, mechanism = epoch.guarantee, epoch.mechanism
     stream = epoch.privacy["stream"]
     first, *further = epoch.offsets if epoch.days is None else (epoch.first_day,)
-    if is_derived(epoch):
+    if epoch.is_derived:
         first, further = 0, []
     return Charge(
         id=f"{stream}/epoch/{epoch.number}/{epoch.nonce.hex()}",
@@ -43,11 +43,6 @@ def charge_up_to(charge: Charge, ends: Vector, following: Epoch) -> Charge:
     if charge.unit != "user-day":
         return charge.ended(ends[0], ends[1:])
     return charge.ended(following.first_day) if following.first_day > charge.first_offset else charge
-
-
-def is_derived(epoch: Epoch) -> bool:
-    """Whether the events come from another source, whose offsets say nothing about those of the events topic."""
-    return bool(epoch.privacy["data_source"] != epoch.topic)
 
 
 def end_day(epoch: Epoch, closed: EpochClosed, at: int) -> int:

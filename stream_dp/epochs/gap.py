@@ -6,6 +6,7 @@ instead: the lost epoch's charge stays on all offsets from its first one on, so 
 
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 from redis import Redis
 
@@ -100,15 +101,15 @@ def lost_epoch(settings: Settings, redis: Redis) -> Epoch | None:
     """The epoch that was opened last, if it cannot be counted to its end because its state or its key is lost."""
     if not log.existing(settings.kafka_address, settings.epochs):
         return None
-    journal = EpochJournal(settings)
+    find_key = partial(noise_key, settings.noise_key, redis, settings.stream, may_create=False)
+    journal = EpochJournal(settings, find_key)
     if journal.last is None:
         return None
     closed = journal.closed.get(journal.last.epoch.number)
     if closed is not None:
         return journal.last.epoch if closed.end_unknown else None
     try:
-        key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
-        checkpoint = CheckpointStore(redis, settings.stream).load(key)
+        checkpoint = CheckpointStore(redis, settings.stream).load(find_key())
     except (EpochRefused, StateDamaged, NoKey):
         return journal.last.epoch
     whole = checkpoint is not None and checkpoint.epoch == journal.last.epoch

@@ -1,19 +1,25 @@
 """Topics that remember what Redis may lose: `<stream>.epochs` here, `<source>.ledger` in journaled_ledger.py.
 
 Neither holds data.  Nonces, offsets, settings and known labels are public, and the noise key is only there as its check
-value.  Nor do they tell how long counting takes: the time of a record is one of the log, or that of an operator's act,
-and not when the record was written.
+value.  Offsets of a derived topic depend on what its records hold, and are encrypted (hidden_offsets.py).  Nor do
+they tell how long counting takes: the time of a record is one of the log, or that of an operator's act, and not when
+the record was written.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 from kafka import KafkaProducer
 
+from stream_dp.barriers.key import barrier_key
+from stream_dp.barriers.topic import beginning_of
 from stream_dp.config.connections import Kafka
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch, EpochRefused, may_follow
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels, cut, joined
+from stream_dp.events.hidden_offsets import Offsets, hide, reveal
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import borrowed, producer_client
@@ -21,6 +27,7 @@ from stream_dp.kafka.rights import naming
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.privacy.vector import Vector, at, larger
 from stream_dp.store.foreign_records import passed_over
+from stream_dp.store.noise_key import NoKey
 
 _ANSWER_SECONDS = 30
 _LOOK_AGAIN_MILLISECONDS = (
@@ -31,6 +38,7 @@ _LOOK_AGAIN_MILLISECONDS = (
 class EpochOpened(msgspec.Struct, frozen=True, tag="epoch-opened"):
     """An epoch that may release from now on; its releases begin at `releases_offset` of their topic.
 
+    `hidden`: where a derived topic is counted from, in place of the offsets and the barrier of `epoch`.
     `unmetered`: its data source had no budget then, so nothing bounds what all that is released from it reveals.
     """
 
@@ -38,6 +46,7 @@ class EpochOpened(msgspec.Struct, frozen=True, tag="epoch-opened"):
     key_check: str
     releases_offset: int
     unmetered: bool = False
+    hidden: bytes | None = None
 
 
 class EpochStarted(msgspec.Struct, frozen=True, tag="epoch-started"):
@@ -52,7 +61,7 @@ class EpochClosed(msgspec.Struct, frozen=True, tag="epoch-closed"):
     The latter does not hold where `end_unknown`: its state was lost, or the log is not the one that it counted, so
     nobody knows how far it came, and its charge must not end.  `end_barrier` is the number of the barrier that closed
     its last round, where it is known and there is one: a later one may stand at the same offset.
-    `further_ends` are the ends of all partitions but the first.
+    `further_ends` are the ends of all partitions but the first.  `hidden`: the ends in a derived topic, in their place.
     """
 
     number: int
@@ -60,6 +69,7 @@ class EpochClosed(msgspec.Struct, frozen=True, tag="epoch-closed"):
     end_unknown: bool = False
     end_barrier: int | None = None
     further_ends: Vector = ()
+    hidden: bytes | None = None
 
     @property
     def ends(self) -> Vector:
@@ -91,7 +101,9 @@ class EpochJournal:
     records carry, in milliseconds; what is written later about the same step carries them too.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, key: Callable[[], bytes] | None = None) -> None:
+        """`key` finds the noise key, and may raise `NoKey`; without it, offsets of a derived topic stay hidden."""
+        self._key = key
         self._kafka, self._topic, self._stream = settings.kafka_address, settings.epochs, settings.stream
         self._read = 0
         self.foreign: dict[int, str] = {}  # what was passed over, by offset
@@ -147,8 +159,55 @@ class EpochJournal:
 
     def append(self, entry: EpochEntry, at: int) -> None:
         """Write `entry` with this time, wait until the broker has it, and read what the topic holds by now."""
-        append(self._kafka, self._topic, msgspec.json.encode(entry), at)
+        append(self._kafka, self._topic, msgspec.json.encode(self._hidden(entry)), at)
         self.read_on()
+
+    def _hidden(self, entry: EpochEntry) -> EpochEntry:
+        """The entry without the offsets of a derived topic in the clear."""
+        if isinstance(entry, EpochOpened) and entry.epoch.is_derived:
+            epoch = entry.epoch
+            hidden = hide(
+                Offsets(epoch.offsets, epoch.after_barrier), self._secret(), beginning_of(epoch.nonce)
+            )
+            return msgspec.structs.replace(entry, epoch=epoch.in_public, hidden=hidden)
+        if isinstance(entry, EpochClosed) and (epoch := self._epoch(entry.number)).is_derived:
+            hidden = hide(Offsets(entry.ends), self._secret(), _end_of(epoch))
+            return _ended_at(entry, (0,) * len(entry.ends), hidden=hidden)
+        return entry
+
+    def _revealed_beginning(self, entry: EpochOpened) -> EpochOpened:
+        """With the offsets, if they can be read; without them the epoch cannot be counted, as its key is lost."""
+        place = self._reveal(entry.hidden, beginning_of(entry.epoch.nonce))
+        if place is None:
+            return entry
+        first, *further = place.offsets
+        epoch = replace(
+            entry.epoch, first_offset=first, further_offsets=tuple(further), after_barrier=place.barrier
+        )
+        return msgspec.structs.replace(entry, epoch=epoch, hidden=None)
+
+    def _revealed_end(self, entry: EpochClosed) -> EpochClosed:
+        """With the offsets, if they can be read; else nobody knows how far the epoch came."""
+        if entry.hidden is None:
+            return entry
+        epoch = self._epoch(entry.number)
+        place = self._reveal(entry.hidden, _end_of(epoch))
+        if place is None:
+            return _ended_at(entry, epoch.offsets, end_unknown=True)
+        return _ended_at(entry, place.offsets, hidden=None)
+
+    def _reveal(self, hidden: bytes | None, about: str) -> Offsets | None:
+        try:
+            return None if hidden is None or self._key is None else reveal(hidden, self._secret(), about)
+        except NoKey:
+            return None
+
+    def _secret(self) -> bytes:
+        assert self._key is not None, "whoever writes entries knows the noise key"
+        return barrier_key(self._key())
+
+    def _epoch(self, number: int) -> Epoch:
+        return self.opened[number - self.opened[0].epoch.number].epoch
 
     @property
     def end(self) -> int:
@@ -178,13 +237,13 @@ class EpochJournal:
         if isinstance(entry, KnownLabelsPart):
             self._known.setdefault(entry.nonce, {}).setdefault(entry.part, record.offset)
         elif isinstance(entry, EpochOpened):
-            return self._take_opened(entry, record)
+            return self._take_opened(self._revealed_beginning(entry), record)
         elif entry.number not in self.opened_at:
             return f"is about epoch {entry.number}, which was not opened"
         elif isinstance(entry, EpochStarted):
             self.started.add(entry.number)
         elif entry.number not in self.closed:
-            opened = self.opened[entry.number - self.opened[0].epoch.number].epoch
+            entry, opened = self._revealed_end(entry), self._epoch(entry.number)
             if any(end < at(opened.offsets, number) for number, end in enumerate(entry.ends)):
                 return f"closes epoch {entry.number} before it begins"
             self.closed[entry.number], self.closed_at[entry.number] = entry, record.timestamp
@@ -201,6 +260,15 @@ class EpochJournal:
         elif number not in self.opened_at:
             return f"opens epoch {number}, and epoch {last} is the last one that was opened or is still open"
         return None
+
+
+def _end_of(epoch: Epoch) -> str:
+    return f"end of {epoch.nonce.hex()}"
+
+
+def _ended_at(entry: EpochClosed, ends: Vector, **changed: Any) -> EpochClosed:
+    end, *further = ends
+    return msgspec.structs.replace(entry, end_offset=end, further_ends=tuple(further), **changed)
 
 
 def known_labels_of(settings: Settings, epoch: Epoch) -> KnownLabels:

@@ -31,7 +31,6 @@ from stream_dp.epochs.charges import (
     charge_up_to,
     end_day,
     has_counted_nothing,
-    is_derived,
 )
 from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, check_key
 from stream_dp.epochs.journaled_ledger import JournaledLedger, look
@@ -60,7 +59,7 @@ class Epochs:
         self._redis = redis
         self._began = clock()
         self._seen = look(settings.kafka_address, redis, settings.data_source)
-        self.journal = EpochJournal(settings)
+        self.journal = EpochJournal(settings, self._key)
 
     @cached_property
     def _ledger(self) -> JournaledLedger:
@@ -164,7 +163,7 @@ class Epochs:
             last is not None
             and charge.end_offset is None
             and charge.id == charge_of(last.epoch).id
-            and not is_derived(last.epoch)
+            and not last.epoch.is_derived
         )
 
     def open_next(
@@ -388,7 +387,7 @@ class Epochs:
                 last.epoch.number,
                 charge.first_offset,
             )
-        elif charged and not is_derived(last.epoch):
+        elif charged and not last.epoch.is_derived:
             at = self.journal.closed_at[closed.number]
             if last.epoch.days is None:
                 ledger.close(charge.id, closed.end_offset, at, closed.further_ends)

@@ -309,9 +309,13 @@ def compute(prepared: Prepared, site: Site, key: bytes, cost: ResultCost, progre
 
 
 def located(result: JobResult, prepared: Prepared) -> JobResult:
-    """The result with what it says of its source: the ledger that it charges and the offsets that it read."""
+    """The result with what it says of its source: the ledger that it charges and the offsets that it read.
+
+    Offsets of a topic that is derived from the source may depend on what its records hold.
+    """
     result = msgspec.structs.replace(result, source=prepared.name)
-    if not isinstance(place := prepared.place, TopicRange):
+    place = prepared.place
+    if not isinstance(place, TopicRange) or place.topic != prepared.name:
         return result
     return msgspec.structs.replace(
         result,

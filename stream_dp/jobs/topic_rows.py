@@ -174,12 +174,14 @@ def _checked(chosen: TopicRange, held: Sequence[log.Offsets]) -> TopicRange:
     """The range, if it holds records and the topic holds all of them."""
     for number, first, end in chosen.partitions:
         there = held[number] if number < len(held) else log.Offsets(0, 0)
-        where = f"the topic {chosen.topic!r}"
-        if len(chosen.firsts) > 1:
-            where = f"partition {number} of {where}"
         if first < there.first or end > there.end:
+            if len(chosen.firsts) > 1:  # in a copy by users, how many records each holds is private
+                raise BadRequest(
+                    f"the topic {chosen.topic!r} does not hold all records of the range any more"
+                )
             raise BadRequest(
-                f"{where} holds the offsets {there.first} to {there.end}, not all of {first} to {end}"
+                f"the topic {chosen.topic!r} holds the offsets {there.first} to {there.end}, not all of {first} to "
+                f"{end}"
             )
         if len(chosen.firsts) == 1 and first >= end:
             raise BadRequest(

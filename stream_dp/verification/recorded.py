@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 
 from redis import Redis
@@ -69,12 +70,13 @@ def recorded_epoch(settings: Settings, redis: Redis, number: int | None = None) 
     """
     check_golden_draw()
     log.check_topic(settings.kafka_address, settings.epochs)
-    journal = EpochJournal(settings)
+    find_key = partial(noise_key, settings.noise_key, redis, settings.stream, may_create=False)
+    journal = EpochJournal(settings, find_key)
     opened = [entry for entry in journal.opened if number in (None, entry.epoch.number)]
     if not opened:
         wanted = "no epoch" if number is None else f"no epoch {number}"
         raise EpochRefused(f"{wanted} of stream {settings.stream!r} was ever opened")
-    key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
+    key = find_key()
     last = opened[-1]
     check_key(last, key)
     last.epoch.check_noise()

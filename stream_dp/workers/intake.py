@@ -347,8 +347,10 @@ class _Member(ConsumerRebalanceListener):
 
     async def _follow_epochs(self) -> None:
         """Begin with the epoch that is open, where it is not the one that is counted."""
+        settings = self._settings
+        find_key = partial(noise_key, settings.noise_key, self._redis, settings.stream, may_create=False)
         if self._journal is None:
-            self._journal = await asyncio.to_thread(EpochJournal, self._settings)
+            self._journal = await asyncio.to_thread(EpochJournal, settings, find_key)
         else:
             await asyncio.to_thread(self._journal.read_on)
         journal = self._journal
@@ -357,10 +359,7 @@ class _Member(ConsumerRebalanceListener):
             return  # the worker is about to open one
         if self._epoch is not None and last.epoch.nonce == self._epoch.epoch.nonce:
             return
-        settings = self._settings
-        self._key = await asyncio.to_thread(
-            noise_key, settings.noise_key, self._redis, settings.stream, may_create=False
-        )
+        self._key = await asyncio.to_thread(find_key)
         check_key(last, self._key)
         last.epoch.check_settings(settings)
         if self._settler is not None:

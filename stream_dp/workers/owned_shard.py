@@ -162,7 +162,8 @@ class OwnedShard:
 
     def _begin_epoch(self, frame: Frame | PartitionFrame) -> None:
         """Start from nothing with the first frame of an epoch, which must be on record."""
-        opened = [entry for entry in EpochJournal(self._settings).opened if entry.epoch.nonce == frame.nonce]
+        journal = EpochJournal(self._settings, self._noise_key)
+        opened = [entry for entry in journal.opened if entry.epoch.nonce == frame.nonce]
         if not opened or opened[0].epoch.number != frame.epoch:
             raise FrameRefused(
                 f"the frames topic holds frames of an epoch {frame.epoch} that the topic {self._settings.epochs!r} "

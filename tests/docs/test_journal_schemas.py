@@ -45,6 +45,7 @@ MAY_BE_MISSING = {
     "steps",
     "at of a charge",
     "key of a source",
+    "hidden",
     "marks",
     "spent",
     "q-1",

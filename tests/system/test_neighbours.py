@@ -6,6 +6,7 @@ here.
 """
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,21 +16,28 @@ import pytest
 from kafka import KafkaAdminClient
 from typer.testing import CliRunner
 
+from stream_dp.barriers.key import barrier_key
+from stream_dp.barriers.topic import barrier_before_last_epoch
 from stream_dp.cli import app
+from stream_dp.config.events_section import EventsSection
 from stream_dp.config.times import iso_second
-from stream_dp.epochs.journal import journal_topic
+from stream_dp.epochs.journal import EpochJournal, journal_topic
 from stream_dp.epochs.registry import TOPIC as REGISTRY
 from stream_dp.events.record import Record
+from stream_dp.events.user_partitions import partition_rule
+from stream_dp.jobs.worker import JobWorker
 from stream_dp.kafka import log
 from tests.system.batch_headers import batches_of
 from tests.system.example_events import event, some_events
 from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, small_stream
+from tests.system.ticking import open_epoch
 from tests.system.waiting import wait_until
 
 BACKLOG, DIFFERING, EVENTS_OF_A_BARRIER = 1_200, 777, 100
 COVERED = {"labels", "counts", "since", "totals", "known", "tag"}
-DRAWN_APART = {"nonce", "digest", "id", "key_check", "chain"}
+DRAWN_APART = {"nonce", "digest", "id", "key_check", "chain", "previous"}
+ENCRYPTED = "hidden"
 LARGE = event(*(f"{number:04}" + "x" * 1020 for number in range(780)))
 """An event of 800 kB, of which three items count."""
 
@@ -57,8 +65,12 @@ def told(value: Any, stream: str, began: int | None = None) -> Any:
     `began`: see `everything_public`.
     """
     if isinstance(value, dict):
-        hidden = COVERED | DRAWN_APART
-        return {name: told(inner, stream, began) for name, inner in value.items() if name not in hidden}
+        left_out = COVERED | DRAWN_APART
+        return {
+            name: len(inner) if name == ENCRYPTED and inner else told(inner, stream, began)
+            for name, inner in value.items()
+            if name not in left_out
+        }
     if isinstance(value, list | tuple):
         return [told(inner, stream, began) for inner in value]
     if began is not None and value in (began, iso_second(began)):
@@ -77,6 +89,13 @@ def everything_public(stream: Stream) -> dict[str, Any]:
         settings.shard_releases: settings.shards,
         settings.epochs: 1,
         journal_topic(settings.data_source): 1,
+    }
+    if settings.data_source == settings.events:  # of a copy by users they are as private as its offsets
+        topics[settings.barriers] = 1
+    if settings.results in log.topics(settings.kafka):
+        topics[settings.results] = 1
+    topics = {
+        topic: partitions for topic, partitions in topics.items() if topic in log.topics(settings.kafka)
     }
     began = raw_records(settings.kafka, settings.epochs, 0)[0].timestamp
     found: dict[str, Any] = {}
@@ -121,12 +140,14 @@ def last_round_is(stream: Stream, number: int) -> Callable[[], bool]:
     return lambda: stream.last_round() == number
 
 
-def check_same(both: list[dict[str, Any]], releases: int = BACKLOG // 3, shards: int = 0) -> None:
+def check_same(
+    both: list[dict[str, Any]], releases: int = BACKLOG // 3, shards: int = 0, source: str = "s.events"
+) -> None:
     """That there is something to compare, and that it is the same."""
     one, other = both
     assert len(one["s.releases/0"]) == releases
     assert len(one["s.epochs/0"]) >= 2
-    assert one["s.events.ledger/0"]
+    assert one[f"{source}.ledger/0"]
     assert len(one["sources"]) == 1
     assert [name for name in one if name.startswith("s.shards/") and one[name]] == [
         name for shard in range(shards) for name in (f"s.shards/{shard}", f"s.shards/{shard} framed")
@@ -203,6 +224,92 @@ def test_all_that_shards_and_merge_make_public_is_the_same_for_neighbouring_logs
                 assert ended(process) == 0, stream.logged()
             both.append(everything_public(stream))
     check_same(both, shards=2)
+
+
+COPIES, ROUNDS, EVENTS_OF_A_ROUND = 3, 8, 20
+BY_USER: dict[str, Any] = {
+    "rounds": "ticks",
+    "write_barriers": False,
+    "unit": "user",
+    "items_per_user": 3,
+    "mapping": EventsSection(partitioner="murmur2"),
+    "horizon": 3,
+    "at_horizon": "roll",
+    "release": "every-round",
+}
+JOB = {
+    "v": 1,
+    "id": "q",
+    "job": "histogram",
+    "mechanism": "gaussian",
+    "epsilon": 4,
+    "delta": 1e-6,
+    "items_per_user": 3,
+}
+
+
+def copies(with_user: bool) -> Iterator[list[Record]]:
+    """What `stream-dp rekey` makes, round by round, of a log with one user who does or does not have events."""
+    rule, moved = partition_rule("murmur2", COPIES), 0
+    for number in range(ROUNDS):
+        found = []
+        for place in range(EVENTS_OF_A_ROUND):
+            user, source = ("differing" if place < 3 else f"u{place % 9}"), (number + place) % COPIES
+            value = json.dumps({"items": ["tea"], "user": user}).encode()
+            partition = rule(user)
+            if place < 3 and not with_user:
+                value, partition = b"{}", source
+                moved += partition != rule(user)
+            found.append(Record(0, 1_700_000_000_000 + number, None, value, partition or 0))
+        yield found
+    assert with_user or moved, "no record stands elsewhere"
+
+
+def answer_a_job(stream: Stream) -> None:
+    """Let a worker of jobs read all of the copy, and publish what it found."""
+    settings = stream.settings
+    log.create_topics(settings.kafka, f"{settings.stream}.jobs", settings.results)
+    stream.write(f"{settings.stream}.jobs", [Record(0, 1_700_000_000_000, None, json.dumps(JOB).encode())])
+    worker = JobWorker(settings)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        wait_until(lambda: log.offsets(settings.kafka, settings.results).end == 1, lambda: "no result")
+    finally:
+        worker.stop()
+        thread.join()
+
+
+@pytest.mark.parametrize("intake", ["worker", "group"])
+def test_all_that_is_public_of_a_copy_by_users_is_the_same_over_rolls_and_jobs(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, intake: str
+) -> None:
+    """In which partition a record stands follows from its user, so no topic may tell the offsets of the copy."""
+    both, shards = [], 2 if intake == "group" else 0
+    for number, with_user in enumerate((False, True)):
+        name = f"{topic_prefix}-{number}"
+        shape = {**BY_USER, "intake": intake, "partitions": COPIES, "source": f"{name}-orders"}
+        with sharded_stream(kafka, redis_url, name, tmp_path, shards, **shape) as stream:
+            open_epoch(stream)
+            for due, records in enumerate(copies(with_user), 1):
+                stream.write(stream.settings.events, records)
+                stream.close_rounds(1_700_000_000_000 + 1_000 * due)
+            roles = ["worker", "shard", "merge", "intake", "intake"] if shards else ["worker"]
+            processes = [stream.run_in_role(role) for role in roles]
+            stream.wait_until_logged("epoch 3, round 0")
+            wait_until(last_round_is(stream, ROUNDS - 6), stream.logged)
+            for process in processes:
+                process.terminate()
+                assert ended(process) == 0, stream.logged()
+            answer_a_job(stream)
+            both.append(everything_public(stream))
+            opened = EpochJournal(stream.settings, stream.key).opened
+            assert sum(opened[2].epoch.offsets) == 6 * EVENTS_OF_A_ROUND, "the worker knows them all the same"
+            end = log.offsets(kafka, stream.settings.epochs).end
+            barrier = barrier_before_last_epoch(stream.settings, barrier_key(stream.key()), end)
+            assert barrier == opened[2].epoch.after_barrier
+    assert len(both[0]["s.results/0"]) == 1
+    check_same(both, ROUNDS, shards, "s-orders")
 
 
 def test_what_others_write_follows_from_the_releases_alone(
