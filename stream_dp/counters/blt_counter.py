@@ -67,6 +67,10 @@ class BltCounter:
                 noise[end - first - 1] = self.current()
         return noise if wanted is None else noise[wanted - first - 1]
 
+    def begin(self, labels: int) -> None:
+        """Append so many labels whose noise begins with zeros after this round, as a label's does before round 1."""
+        self._grow(self.labels + labels)
+
     def _grow(self, labels: int) -> None:
         """Room for that many labels; the new ones have no noise yet."""
         if labels > self._high.shape[1]:

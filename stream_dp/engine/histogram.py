@@ -33,6 +33,18 @@ class HorizonReached(StreamDpError):
 
 
 @dataclass
+class ShownLabels:
+    """Where labels are found at tests, those that are shown: their rows in the order in which they were found.
+
+    `tests` has the test that found each of them, 0 for a known label, and `counter` their counter.
+    """
+
+    rows: NDArray[np.int64]
+    tests: NDArray[np.int32]
+    counter: CounterState
+
+
+@dataclass
 class HistogramState:
     """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),).
 
@@ -41,6 +53,7 @@ class HistogramState:
     `counts`.  Where labels are not kept, only known ones are marked.
     Where labels are forgotten, `labels` only grows while `labels_version` stays the same, and `recent` is what is
     remembered of the last rounds: columns of any length, which only grow while their version stays the same.
+    `shown` is there where labels are found at tests; `counter` then has the tweaks of the tests.
     """
 
     history: bytes
@@ -51,6 +64,7 @@ class HistogramState:
     shown_since: NDArray[np.int32] | None = None
     recent: Sequence[Column] = ()
     labels_version: int = 0
+    shown: ShownLabels | None = None
 
     @classmethod
     def before_any_round(cls, labels: Sequence[str] = (), shown: bool = False) -> "HistogramState":

@@ -77,6 +77,43 @@ class GaussianNoise:
             low[top : top + rows, left : left + columns] = some_low
         return high, low
 
+    def weighted_cells(
+        self, ids: NDArray[np.uint64], tweaks: Sequence[bytes], weights: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """For each label, the sum of `weights` times the middles of the cells of its draws: shape (len(ids),).
+
+        `tweaks` are the first ones of each draw's pair, which decide about its cell; a draw is at most half a cell away
+        from its middle.
+        """
+        sums = np.zeros(len(ids))
+        for top, left, bits in self._noise.bits(ids, tweaks):
+            rows, columns = bits.shape[:2]
+            here = sums[left : left + columns]
+            _add_cells(bits, self._bins, self._thresholds, weights[top : top + rows] * _WIDTH, here)
+        return sums
+
+
+@compiled
+def _add_cells(bits, bins, thresholds, weights, sums):  # type: ignore[no-untyped-def]
+    """Add the numbers of the cells that bits of shape (draws, labels, 2) mean, each times the weight of its draw."""
+    for row in range(len(weights)):
+        for i in range(len(sums)):
+            sums[i] += weights[row] * _cell(bits[row, i, 0], bits[row, i, 1], bins, thresholds)
+
+
+@compiled
+def _cell(first, second, bins, thresholds):  # type: ignore[no-untyped-def]
+    """The number of the cell that 128 bits mean, with its sign."""
+    own = (first >> _BIN_SHIFT) & _BIN_MASK
+    entry = bins[own]
+    choice = (first & _HIGH_MASK) << np.uint64(1) | second >> np.uint64(LOW_BITS)
+    threshold = entry >> _ALIAS_BITS
+    below = choice < threshold
+    if choice == threshold:
+        below = (second & _LOW_MASK) < thresholds[own]
+    number = np.float64(np.int64(own if below else entry & _ALIAS_MASK))
+    return -number if first >> _SIGN_SHIFT else number
+
 
 @compiled
 def _fill(bits, bins, thresholds, high, low):  # type: ignore[no-untyped-def]
@@ -91,16 +128,7 @@ def _fill(bits, bins, thresholds, high, low):  # type: ignore[no-untyped-def]
 def _choose(bits, place_bits, bins, thresholds, cell, high, low):  # type: ignore[no-untyped-def]
     """The number of each draw's cell, with its sign, and the uniform place in it as hi + lo."""
     for i in range(len(cell)):
-        first, second = bits[i, 0], bits[i, 1]
-        own = (first >> _BIN_SHIFT) & _BIN_MASK
-        entry = bins[own]
-        choice = (first & _HIGH_MASK) << np.uint64(1) | second >> np.uint64(LOW_BITS)
-        threshold = entry >> _ALIAS_BITS
-        below = choice < threshold
-        if choice == threshold:
-            below = (second & _LOW_MASK) < thresholds[own]
-        number = np.float64(np.int64(own if below else entry & _ALIAS_MASK))
-        cell[i] = -number if first >> _SIGN_SHIFT else number
+        cell[i] = _cell(bits[i, 0], bits[i, 1], bins, thresholds)
         first, second = place_bits[i, 0], place_bits[i, 1]
         high[i] = np.float64(np.int64(first) >> 11) * 2.0**-53
         rest = (first & np.uint64(0x7FF)) << np.uint64(42) | second >> np.uint64(22)
