@@ -27,7 +27,7 @@ def by_release(shown: NDArray[np.int32], occurrences: Occurrences) -> bool:
     """The rule: the label was in the last release."""
     label, count = "label", int(shown[-1])
     released = ([label], [count]) if count != HIDDEN else ([], [])
-    return NOTHING_KNOWN.carried_on(1, *released, 1.0).labels == [label]
+    return NOTHING_KNOWN.carried_on(1, *released, [1.0] * len(released[0])).labels == [label]
 
 
 def by_admission(shown: NDArray[np.int32], occurrences: Occurrences) -> bool:

@@ -309,7 +309,7 @@ class Tally:
         self.last_at = time.monotonic()
         self.first_at = self.first_at or self.last_at
         self.releases += len(releases)
-        self.taus.update(release.tau for release in releases)
+        self.taus.update(release.tau for release in releases if release.tau is not None)
         self.last = releases[-1]
 
     @property

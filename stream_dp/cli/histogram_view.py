@@ -121,9 +121,16 @@ def line(release: Release) -> str:
         ]
     more = [f"and {len(counts) - _PLAIN_LABELS:,} more"] if len(counts) > _PLAIN_LABELS else []
     return (
-        f"{how_far(release)}  tau {release.tau:,}  "
+        f"{how_far(release)}  {_threshold(release)}  "
         f"{', '.join(shown + more) or silence(release) or 'no label yet'}"
     )
+
+
+def _threshold(release: Release) -> str:
+    """The count from which on new labels are shown, or when they are looked for next."""
+    if release.tau is not None:
+        return f"tau {release.tau:,}"
+    return f"next test in round {release.next_test:,}" if release.next_test else "no further test"
 
 
 def with_interval(count: int, low: float, high: float) -> str:
@@ -153,7 +160,12 @@ def picture(release: Release, width: int, most_labels: int, status: str = "") ->
 def _empty(release: Release) -> Text:
     """What is said in the place of labels."""
     told = silence(release)
-    return Text(f"{told}.", style="yellow") if told else Text("No label has reached tau yet.", style="dim")
+    if told:
+        return Text(f"{told}.", style="yellow")
+    return Text(
+        "No label has reached tau yet." if release.next_test is None else "No test has found a label yet.",
+        style="dim",
+    )
 
 
 def heading(release: Release, status: str) -> RenderableType:
@@ -182,7 +194,8 @@ def how_far(release: Release) -> str:
 def _ranking(release: Release, shown: int, width: int) -> Table:
     """Ranked bars, then the threshold as a bar of its own: what would be shorter is not released."""
     ends = intervals_of(release)
-    largest = max([release.tau, *ends[1][:shown].tolist()])
+    tau = release.tau or 0
+    largest = max([tau, 1, *ends[1][:shown].tolist()])
     label_width = min(_WIDEST_LABEL, max([9, *(len(printable(name)) for name in release.labels[:shown])]))
     totals = totals_carried(release)
     bar_width = max(8, width - label_width - (38 if totals is None else 57))
@@ -207,14 +220,14 @@ def _ranking(release: Release, shown: int, width: int) -> Table:
             *([] if totals is None else [_with_margin(totals[rank - 1])]),
             Text(bar(low / largest, high / largest, bar_width), style="green"),
         )
-    threshold = "┄" * round(bar_width * release.tau / largest) + "┤"
-    table.add_row(
-        "",
-        Text("tau", style="yellow"),
-        Text(f"{release.tau:,}", style="yellow"),
-        *([""] if totals is None else ["", ""]),
-        Text(threshold, "yellow"),
-    )
+    if release.tau is not None:
+        table.add_row(
+            "",
+            Text("tau", style="yellow"),
+            Text(f"{tau:,}", style="yellow"),
+            *([""] if totals is None else ["", ""]),
+            Text("┄" * round(bar_width * tau / largest) + "┤", "yellow"),
+        )
     return table
 
 
@@ -234,10 +247,18 @@ def _notes(release: Release) -> list[Text]:
             + in_words(unit, "all rounds together show", release.epsilon, release.delta)
         ),
         Text(
-            f"{counted(release.unit, release.items_per_event)} {_SHOWN[release.shown]} sd {release.sd:,.1f}.",
+            f"{counted(release.unit, release.items_per_event)} {_SHOWN[release.shown]} sd {release.sd:,.1f}."
+            f"{_next_test(release)}",
             style="dim",
         ),
     ]
+
+
+def _next_test(release: Release) -> str:
+    if release.found is None:
+        return ""
+    when = f"in round {release.next_test:,}" if release.next_test else "in this epoch no more"
+    return f" New labels are looked for {when}."
 
 
 def printable(text: str) -> str:

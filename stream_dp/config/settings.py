@@ -10,6 +10,7 @@ from stream_dp.config.events_section import EventsSection
 from stream_dp.config.secret import SecretPlace, SettingsError
 from stream_dp.config.wrong_values import Form
 from stream_dp.counters import MECHANISMS, WINDOW
+from stream_dp.counters.discovery_schedule import PARTS, rounds_of_tests
 
 __all__ = ["PRIVACY", "Settings", "SettingsError"]
 
@@ -20,6 +21,7 @@ LARGEST_BATCH_ROUNDS = 500
 """Most rounds that a worker takes at once.  Three such batches, one being sent and two on their way, are what it may
 send again after it slept, and no more than `releases_topic.LONGEST_REPETITION`."""
 
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 _Shards = Annotated[int, msgspec.Meta(ge=0, le=1000)]
@@ -51,6 +53,11 @@ _Release = Annotated[
 ]
 _NoiseKey = Annotated[
     str, msgspec.Meta(pattern=r"^(redis|env:.+|file:.+)$"), Form("redis, env:NAME or file:PATH")
+]
+_Discover = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^(default|every-round|every-[1-9][0-9]{0,8}[smhd]?)\Z"),
+    Form("default, every-round, every-N rounds such as every-2048, or with ticks a time such as every-1h"),
 ]
 _File = Annotated[str, msgspec.Meta(pattern=r"^file:.+$"), Form("file:PATH")]
 
@@ -91,6 +98,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pruning_rounds: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0
     release: _Release = "every-round"
     shown: Literal["kept", "each-round"] = "kept"
+    discover: _Discover = "every-round"
+    at_least: _Positive = 1
     known_labels: _File | None = None
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
@@ -144,6 +153,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
         self._check_days()
         self._check_window()
+        self._check_tests()
         if self.unit == "event" and self.mapping is not None and self.mapping.partitioner is not None:
             raise SettingsError(
                 "[events] says in which partition a user's events stand, which decides nothing where the privacy unit "
@@ -196,6 +206,45 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 '"crc32" (librdkafka) or "fnv1a" (Sarama); else leave intake = "group" out, or set unit = "event"'
             )
 
+    def _check_tests(self) -> None:
+        """Raise `SettingsError` for tests that the mechanism does not make, or that nothing times."""
+        if not self.finds_at_tests:
+            if self.discover not in ("default", "every-round"):
+                raise SettingsError(
+                    f'mechanism = "{self.mechanism}" looks for new labels in every round: leave discover out, or set '
+                    'mechanism = "blt"'
+                )
+            if self.at_least > 1:
+                raise SettingsError(
+                    'at_least needs labels that are found at tests: leave it out, or set mechanism = "blt" and '
+                    'discover = "default"'
+                )
+            return
+        if self.shown != "kept":
+            raise SettingsError(
+                f'a label that a test has found stays: leave shown = "{self.shown}" out, or set discover = '
+                '"every-round"'
+            )
+        if self.pruning_rounds:
+            raise SettingsError(
+                "labels that are not shown draw no noise between tests, so there is nothing to prune: leave "
+                'pruning_rounds out, or set discover = "every-round"'
+            )
+        if self.shards:
+            raise SettingsError(
+                'one worker finds labels at tests: leave shards out, or set discover = "every-round"'
+            )
+        if self.discover[-1] in "smhd" and self.rounds != "ticks":
+            raise SettingsError(
+                f'only ticks take a known time: give discover as a number of rounds, such as "every-2048", not '
+                f'"{self.discover}", or set rounds = "ticks"'
+            )
+        if not self.tests(self.horizon):
+            raise SettingsError(
+                f'discover = "{self.discover}" makes no test within the horizon of {self.horizon:,} rounds: test more '
+                "often"
+            )
+
     def _check_window(self) -> None:
         """Raises `SettingsError` for what a mechanism without end has no use for."""
         if self.mechanism != "window":
@@ -229,6 +278,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def calibrated_rounds(self) -> int:
         """The rounds that noise is calibrated for: those of an epoch, or of a window."""
         return self.window or self.horizon
+
+    @property
+    def finds_at_tests(self) -> bool:
+        """Whether new labels are looked for in a few rounds, the tests, and not in every one."""
+        return self.mechanism == "blt" and self.discover != "every-round"
+
+    def tests(self, horizon: int) -> tuple[int, ...]:
+        """The test rounds of an epoch of so many rounds; none where each round looks for new labels."""
+        if not self.finds_at_tests:
+            return ()
+        if self.discover != "default":
+            return rounds_of_tests(horizon, self._rounds_of(self.discover.removeprefix("every-")))
+        hour = self._rounds_of("1h") if self.rounds == "ticks" else horizon
+        return rounds_of_tests(horizon, hour if hour < horizon // PARTS else None)
+
+    def _rounds_of(self, span: str) -> int:
+        """How many rounds a span takes: a number of them, or a time of ticks."""
+        if span.isdecimal():
+            return int(span)
+        return max(1, int(int(span[:-1]) * _SECONDS[span[-1]] / self.tick_seconds))
 
     @property
     def items_per_unit(self) -> int:
@@ -369,6 +438,8 @@ PRIVACY = (
     "pruning_rounds",
     "release",
     "shown",
+    "discover",
+    "at_least",
     "window",
     "time_zone",
 )

@@ -143,13 +143,7 @@ class BltMechanism(RunningCounter, frozen=True, tag="blt"):
     def require_exact(self, promise: Promise, name: str = "blt", size_name: str = "horizon") -> None:
         """Raise ValueError where the noise is too large, or not computed exactly enough, for the promise."""
         promise.require_variance(self.draw_sd**2)
-        needed = self.failure_probability / NUMERICAL_SHARE
-        if needed > promise.delta:
-            raise ValueError(
-                f"{name} computes its noise exactly enough for a delta of at least {needed:.2g} here, not "
-                f"{promise.delta:g}: raise delta, lower epsilon, {size_name} or {promise.items_name}, or choose "
-                "another mechanism"
-            )
+        require_share(self.failure_probability, promise, name, size_name)
 
     @property
     def gaps(self) -> Gaps:
@@ -208,6 +202,17 @@ class BltMechanism(RunningCounter, frozen=True, tag="blt"):
             from stream_dp.counters.blt_counter import BltCounter, law_of_state
 
         return BltCounter(law_of_state(self.gaps, self.draw_sd, self.horizon), noise)
+
+
+def require_share(failure: float, promise: Promise, name: str = "blt", size_name: str = "horizon") -> None:
+    """Raise ValueError where computed noise differs from the exact one more often than delta has a share for."""
+    needed = failure / NUMERICAL_SHARE
+    if needed > promise.delta:
+        raise ValueError(
+            f"{name} computes its noise exactly enough for a delta of at least {needed:.2g} here, not "
+            f"{promise.delta:g}: raise delta, lower epsilon, {size_name} or {promise.items_name}, or choose "
+            "another mechanism"
+        )
 
 
 def quantile_above(tail: float) -> float:

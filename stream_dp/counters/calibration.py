@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.protocol import CalibratedCounter, EpochParameters, Promise, items_name
 from stream_dp.counters.registry import COUNTERS, Mechanism, kind_of
@@ -48,8 +49,12 @@ def calibrate(
     mechanism: str = "binary",
     unit: Unit = "event",
     shown: Shown = "kept",
+    tests: tuple[int, ...] = (),
+    at_least: int = 1,
 ) -> tuple[Mechanism, Guarantee]:
     """The least noise that makes a whole epoch (epsilon, delta)-DP.  Which labels are `shown` costs nothing.
+
+    `tests`: with blt, the rounds in which new labels of at least `at_least` events are looked for; none for every one.
 
     Where the unit is the user, or a user's day, the setting items_per_user takes the place of `items_per_event`.
     Half of delta goes to the threshold, and the other half, less what is charged for computed noise that is not
@@ -63,7 +68,7 @@ def calibrate(
     if not 1e-12 <= delta <= 0.5:
         raise ValueError(f"delta must be between 1e-12 and 0.5, not {delta:g}")
     threshold_delta = delta / 2
-    charged = program_delta(delta, horizon, items_per_event, unit, mechanism)
+    charged = program_delta(delta, horizon + len(tests), items_per_event, unit, mechanism)
     noise_delta = delta - threshold_delta - charged
     if noise_delta <= 0:
         raise ValueError(
@@ -71,7 +76,11 @@ def calibrate(
         )
     parameters = EpochParameters(horizon, items_per_event, threshold_delta * _FRESH, shown)
     promise = Promise(unit, float(epsilon), float(delta), noise_delta)
-    found, conversion = kind.calibrated(parameters, promise)
+    found: CalibratedCounter
+    if tests:
+        found, conversion = DiscoveryMechanism.with_tests(parameters, promise, tests, at_least), "exact"
+    else:
+        found, conversion = kind.calibrated(parameters, promise)
     return found, Guarantee(unit, promise.epsilon, promise.delta, found.rho, threshold_delta, conversion)
 
 
@@ -115,6 +124,8 @@ def program_delta(
     delta: float, horizon: int, items_per_event: int, unit: Unit = "event", mechanism: str = "binary"
 ) -> float:
     """The part of `delta` that pays for all differences between ideal noise and what the program computes.
+
+    `horizon`: in how many rounds a label may draw noise, tests and later rounds both.
 
     With `threshold_delta` it is all of an epoch's delta that is not left to the conversion of rho: what a ledger that
     adds up rho must add up too.  None of it grows with epsilon, so it holds at whatever epsilon the ledger converts.

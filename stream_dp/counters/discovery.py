@@ -24,6 +24,7 @@ by c_(k-j) (DRAW_ERROR + 12 u^2 LARGEST_DRAW), u = 2^-53, and each of at most K 
 times what has been added up, at most LARGEST_DRAW times the sum of the c_n.
 """
 
+from bisect import bisect_right
 from dataclasses import asdict
 from fractions import Fraction
 from math import sqrt
@@ -32,11 +33,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.counters.blt import BltMechanism, quantile_above
+from stream_dp.counters.blt import BltMechanism, quantile_above, require_share
 from stream_dp.counters.blt_parameters import Gaps
 from stream_dp.counters.discovery_matrix import MOST_TESTS, coefficients, variances_of_tests
 from stream_dp.counters.discovery_schedule import rounds_of_tests
-from stream_dp.counters.protocol import EpochParameters, RunningCounter
+from stream_dp.counters.protocol import EpochParameters, Promise, RunningCounter
+from stream_dp.privacy.accounting import gaussian_rho
 from stream_dp.privacy.gaussian_cells import DRAW_DISTANCE, DRAW_ERROR, LARGEST_DRAW, missing_chance
 from stream_dp.privacy.loss import Loss, gaussian
 
@@ -91,6 +93,30 @@ class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
             counts=BltMechanism.of(parameters, rho, gaps),
         )
 
+    @classmethod
+    def with_tests(
+        cls, parameters: EpochParameters, promise: Promise, tests: tuple[int, ...], at_least: int
+    ) -> Self:
+        """See `calibrated`, which does not say when labels are looked for."""
+        found = cls.of(parameters, gaussian_rho(promise.epsilon, promise.noise_delta), tests, at_least)
+        promise.require_variance(found.test_sd**2)
+        promise.require_variance(found.counts.draw_sd**2)
+        require_share(found.failure_probability, promise)
+        return found
+
+    @property
+    def drawn_rounds(self) -> int:
+        """See `CalibratedCounter.drawn_rounds`: a label draws at tests, and in every round in which it is shown."""
+        return self.horizon + len(self.tests)
+
+    def sds(self, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The largest standard deviation of a count in each of `rounds`, whichever test has found its label."""
+        found = self.sds_since(KNOWN, rounds)
+        for test, begins in enumerate(self.tests, 1):
+            there = rounds >= begins
+            found[there] = np.maximum(found[there], self.sds_since(test, rounds[there]))
+        return found
+
     @property
     def name(self) -> str:
         """What the setting `mechanism` calls it."""
@@ -130,6 +156,10 @@ class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
         of_test = float(self.test_sds[test - 1]) ** 2 + _ROUNDING
         later = np.where(rounds > begins, self.counts.sds(np.maximum(rounds - begins, 1)), 0.0)
         return np.sqrt(of_test + later**2)
+
+    def test_of(self, round_number: int) -> int:
+        """How many tests there have been by this round; the number of the last one."""
+        return bisect_right(self.tests, round_number)
 
     @property
     def test_error(self) -> float:

@@ -70,9 +70,7 @@ class DiscoveryNoise:
         add_up(sums[0], sums[1], found)
         return found
 
-    def could_reach(
-        self, ids: NDArray[np.uint64], needed: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def could_reach(self, ids: NDArray[np.uint64], needed: NDArray[np.int64]) -> NDArray[np.int64]:
         """The places of all labels whose noise may round to at least `needed`, and of few others."""
         factors = self._factors[0][: self.tests][::-1].copy()
         slack = float(np.sum(np.abs(factors))) * 2.0 ** -(CELL_BITS + 1) + _SLACK

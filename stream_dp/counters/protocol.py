@@ -261,6 +261,11 @@ class CalibratedCounter(_Rule, frozen=True, omit_defaults=True):
         return self.horizon
 
     @property
+    def drawn_rounds(self) -> int:
+        """In how many rounds a label may draw noise that shows an event: what `coupling_delta` is charged for."""
+        return self.chain_rounds
+
+    @property
     def name(self) -> str:
         """What the setting `mechanism` calls it."""
         return str(self.__struct_config__.tag)

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from stream_dp.counters import RUNNING, WINDOW
+from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.privacy.charge import Unit
@@ -22,7 +23,7 @@ DISCRETE = {name: kind for name, kind in COUNTERS.items() if issubclass(kind, Di
 if TYPE_CHECKING:
     Mechanism: TypeAlias = CalibratedCounter
 else:
-    Mechanism = Union[tuple(COUNTERS.values())]  # noqa: UP007  # msgspec reads any of them by its tag
+    Mechanism = Union[(*COUNTERS.values(), DiscoveryMechanism)]  # msgspec reads any of them by its tag
 
 
 def kind_of(name: str, unit: Unit = "event") -> type[CalibratedCounter]:

@@ -41,7 +41,7 @@ class HistoryAnswer(Struct, frozen=True):
     rounds: list[int]
     ts: list[str]
     sd: list[float]
-    tau: list[int]
+    tau: list[int | None]
     series: list[LabelHistory]
 
 
@@ -68,7 +68,8 @@ class FrameRelease(Struct, frozen=True, kw_only=True):
     rho: float
     items_per_event: int
     sd: float
-    tau: int
+    tau: int | None
+    next_test: int | None
     shown: Shown
 
 

@@ -25,7 +25,7 @@ class Sample:
     round: int
     ts: str
     sd: float
-    tau: int
+    tau: int | None
     counts: dict[str, tuple[int, int, int]]
 
 

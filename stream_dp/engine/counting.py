@@ -6,9 +6,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.admitted import Admitted
+from stream_dp.engine.discovery_histogram import DiscoveryHistogram
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.released_block import ReleasedBlock
@@ -50,5 +52,8 @@ def histogram_of(
     """One that goes on from `state`; `pruning` and `earlier`: see `RunningHistogram`, windows need neither."""
     if isinstance(mechanism, WindowMechanism):
         return WindowHistogram(mechanism, noise, state)
+    if isinstance(mechanism, DiscoveryMechanism):
+        found = earlier if isinstance(earlier, DiscoveryHistogram) else None
+        return DiscoveryHistogram(mechanism, noise, state, found)
     before = earlier if isinstance(earlier, RunningHistogram) else None
     return RunningHistogram(mechanism, noise, state, pruning, before)

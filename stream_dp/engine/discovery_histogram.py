@@ -91,7 +91,11 @@ class DiscoveryHistogram:
                 f"{len(rounds)} more rounds were asked for but only {self.rounds_left} of the horizon of "
                 f"{self.mechanism.horizon} are left"
             )
-        heads = chain_heads(self._noise, self._history, self.round + 1, rounds) if histories is None else histories
+        heads = (
+            chain_heads(self._noise, self._history, self.round + 1, rounds)
+            if histories is None
+            else histories
+        )
         if wanted is None:
             wanted = np.ones(len(rounds), bool)
         start = 0
@@ -206,4 +210,5 @@ class DiscoveryHistogram:
         places = np.empty(len(self._rows), np.int64)
         places[self._columns[visible.rows]] = np.arange(len(visible.rows))
         sizes, ranks, counts = sorted_by_count(noisy, None, places)
-        return ReleasedBlock(rounds, sizes, ranks, counts, visible.labels, heads)
+        found = self._found[self._columns[visible.rows]]
+        return ReleasedBlock(rounds, sizes, ranks, counts, visible.labels, heads, found)

@@ -89,6 +89,8 @@ class Epoch:
                 settings.mechanism,
                 settings.unit,
                 settings.shown,
+                settings.tests(horizon or settings.horizon),
+                settings.at_least,
             )
         except ValueError as error:
             raise EpochRefused(str(error)) from None

@@ -55,10 +55,10 @@ class KnownLabels(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         """What an epoch freezes of it; None where no label is known."""
         return _digest(msgspec.json.encode(self)) if self.labels else None
 
-    def carried_on(self, epoch: int, labels: list[str], counts: list[int], sd: float) -> "KnownLabels":
+    def carried_on(self, epoch: int, labels: list[str], counts: list[int], sds: list[float]) -> "KnownLabels":
         """What the next epoch knows, if `epoch`, which knew this, has ended with a release of these labels and counts.
 
-        `sd` is that of the release.
+        `sds` are the standard deviations of these counts.  Of labels with one `since` the largest variance is kept.
         """
         if not labels:
             return NOTHING_KNOWN
@@ -68,11 +68,15 @@ class KnownLabels(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         }
         ordered = sorted(known)
         since = [known[label][0][1] for label in ordered]
+        largest: dict[int, float] = {}
+        for label, sd in zip(labels, sds, strict=True):
+            first = known[label][0][1]
+            largest[first] = max(largest.get(first, 0.0), sd**2)
         return KnownLabels(
             ordered,
             [known[label][0][0] + known[label][1] for label in ordered],
             since,
-            {first: self.variances.get(first, 0.0) + sd**2 for first in sorted(set(since))},
+            {first: self.variances.get(first, 0.0) + largest[first] for first in sorted(set(since))},
             self.listed,
         )
 

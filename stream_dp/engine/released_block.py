@@ -24,7 +24,8 @@ class ReleasedBlock:
     `ranks` and `counts` (integers) hold them one round after the other, each in the order of its release; a rank is a
     position in `labels`, the labels released so far by this process in label order.  `labels` is replaced,
     never changed, when another label is released for the first time.  `heads[i]` is the head of the hash chain after
-    the round, where this process knows it.
+    the round, where this process knows it.  `found`, where labels are found at tests, is the test that found each of
+    `labels`, 0 for one that was known before.
     """
 
     rounds: NDArray[np.int64]
@@ -33,6 +34,7 @@ class ReleasedBlock:
     counts: NDArray[Any]
     labels: NDArray[np.object_]
     heads: Sequence[bytes] = ()
+    found: NDArray[np.int32] | None = None
 
     def snapshots(self) -> list[Snapshot]:
         """The releases of this block, one per round."""

@@ -32,8 +32,9 @@ def carried_on(settings: Settings, ended: Checkpoint) -> KnownLabels:
     releases = _last_release(settings, ended)
     labels = [label for release in releases for label in release.labels]
     counts = [count for release in releases for count in release.counts]
+    sds = [sd for release in releases for sd in release.label_sds]
     before = known_labels_of(settings, ended.epoch)
-    return before.carried_on(ended.epoch.number, labels, counts, releases[0].sd)
+    return before.carried_on(ended.epoch.number, labels, counts, sds)
 
 
 def carried_into(settings: Settings, journal: EpochJournal, counted: Position | None) -> KnownLabels:
@@ -66,7 +67,7 @@ def carried_into(settings: Settings, journal: EpochJournal, counted: Position | 
         return NOTHING_KNOWN
     if found is None:
         return before
-    return before.carried_on(last.epoch.number, found.labels, found.counts, found.sd)
+    return before.carried_on(last.epoch.number, found.labels, found.counts, found.label_sds)
 
 
 def _last_release(settings: Settings, ended: Checkpoint) -> list[WholeRelease]:

@@ -72,6 +72,8 @@ def calibrate(settings: Source = None, **overrides: Any) -> Calibration:
             found.mechanism,
             found.unit,
             found.shown,
+            found.tests(found.horizon),
+            found.at_least,
         )
     except ValueError as error:
         raise Refused(str(error)) from None

@@ -37,7 +37,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     since: int
     ts: str
     sd: float
-    tau: int
+    tau: int | None
     part: int
     parts: int
     entered: dict[str, int]

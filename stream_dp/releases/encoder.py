@@ -1,21 +1,21 @@
 """Writes releases as bytes: whole blocks of rounds at once, from the columns that the histogram gives."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from stream_dp.config.times import iso_timestamp
 from stream_dp.counters.calibration import Guarantee
+from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.privacy.release_tags import ReleaseTags
+from stream_dp.releases.noise_fields import fields, found_columns, known_sds, noise_fields
 from stream_dp.releases.part_encoder import PartEncoder
 from stream_dp.releases.release import SHARD_FIELD, VERSION
 
@@ -55,13 +55,19 @@ class ReleaseEncoder:
         }
         if guarantee.unit != "event":
             frozen["items_per_user"] = mechanism.items_per_event
-        self._epoch = _fields({"v": VERSION, "stream": stream, "epoch": epoch, "nonce": nonce.hex()})
-        self._length = _fields(
+        if isinstance(mechanism, DiscoveryMechanism):
+            frozen |= {
+                "at_least": mechanism.at_least,
+                "draw_sd": mechanism.counts.draw_sd,
+                "test_draw_sd": mechanism.test_sd,
+            }
+        self._epoch = fields({"v": VERSION, "stream": stream, "epoch": epoch, "nonce": nonce.hex()})
+        self._length = fields(
             {"window": mechanism.window}
             if isinstance(mechanism, WindowMechanism)
             else {"horizon": mechanism.horizon}
         )
-        self._promise = _fields(frozen)
+        self._promise = fields(frozen)
         self._shard = "" if shard is None else f'{SHARD_FIELD.decode()}{shard[0]},"shards":{shard[1]}'
 
     def encode(self, block: ReleasedBlock, timestamps: Sequence[int], previous: int = 0) -> list[list[bytes]]:
@@ -70,22 +76,21 @@ class ReleaseEncoder:
         `previous`: the round that was released before the first of them, 0 if there was none.
         """
         rounds = block.rounds
-        sds = self._mechanism.sds(rounds)
-        taus = self._mechanism.taus(rounds).tolist()
+        noise = noise_fields(self._mechanism, block)
         openings = [
             f'{{{self._epoch},"round":{number},{self._length},"ts":"{iso_timestamp(timestamp)}",{proof}'
-            f"{self._promise},{_noise_fields(sd, tau)}{total_sds}{self._shard}".encode()
-            for number, timestamp, proof, sd, tau, total_sds in zip(
+            f"{self._promise},{noise_fields}{total_sds}{self._shard}".encode()
+            for number, timestamp, proof, noise_fields, total_sds in zip(
                 rounds.tolist(),
                 timestamps,
                 self._proofs(block, previous),
-                sds.tolist(),
-                taus,
-                self._totals.sds(sds),
+                noise,
+                self._totals.sds(self._mechanism, rounds),
                 strict=True,
             )
         ]
-        return self._parts.encode(block, openings, self._totals.columns(block))
+        columns = {**found_columns(block), **self._totals.columns(block)}
+        return self._parts.encode(block, openings, columns)
 
     def _proofs(self, block: ReleasedBlock, previous: int) -> list[str]:
         """The fields of each release that link it to the one before and to the log."""
@@ -105,14 +110,16 @@ class _Totals:
         self._labels: NDArray[np.object_] | None = None
         self._totals = self._since = np.empty(0, np.int64)
 
-    def sds(self, sds: NDArray[np.float64]) -> list[str]:
-        """The field `total_sds` of each round, whose counts have these standard deviations, behind a comma."""
+    def sds(self, mechanism: CalibratedCounter, rounds: NDArray[np.int64]) -> list[str]:
+        """The field `total_sds` of each round, behind a comma: the largest that a total since that epoch can have."""
         variances = {**self._known.variances, self._epoch: 0.0} if self._known.variances else {}
         if not variances:
-            return [""] * len(sds)
-        found = np.sqrt(np.array([*variances.values()]) + sds[:, np.newaxis] ** 2).round(_DIGITS).tolist()
+            return [""] * len(rounds)
+        known, new = known_sds(mechanism, rounds) ** 2, mechanism.sds(rounds) ** 2
+        columns = [before + (new if since == self._epoch else known) for since, before in variances.items()]
+        found = np.sqrt(np.stack(columns, axis=1)).round(_DIGITS).tolist()
         names = [*map(str, variances)]
-        return [f",{_fields({'total_sds': dict(zip(names, row, strict=True))})}" for row in found]
+        return [f",{fields({'total_sds': dict(zip(names, row, strict=True))})}" for row in found]
 
     def columns(self, block: ReleasedBlock) -> dict[str, NDArray[Any]]:
         """The columns beside the counts of a block."""
@@ -127,13 +134,3 @@ class _Totals:
         if self._known.variances:
             columns["totals"] = self._totals[block.ranks] + block.counts
         return columns
-
-
-@lru_cache(maxsize=1024)
-def _noise_fields(sd: float, tau: int) -> str:
-    return _fields({"sd": sd, "tau": tau})
-
-
-def _fields(values: dict[str, Any]) -> str:
-    """The inside of a JSON object."""
-    return orjson.dumps(values).decode()[1:-1]

@@ -35,6 +35,17 @@ def _milliseconds(iso: bytes) -> int:
     return milliseconds(parse_time(iso.decode()))
 
 
+class TestRecord(msgspec.Struct, frozen=True):
+    """A test that found labels: its round, its threshold, and the standard deviation of the noise of what it measured.
+
+    That noise stays in the counts of the labels that it found.
+    """
+
+    round: int
+    tau: int
+    sd: float
+
+
 class Release(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the snapshot that one round released, as subscribers read it.
 
@@ -49,6 +60,13 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     because no event can bring more.
     `previous` is the round that the epoch released before, 0 if none, and `tag` shows from which log the release came
     (privacy/release_tags.py).
+
+    Where labels are found at tests, `found` says of each label which test found it, 0 for one that was known before.
+    Then `tau` is there in test rounds alone, `sds` has the standard deviation of the counts by the test that found the
+    label, and `sd` is the largest of any count, and `tests` says more of these tests.  `next_test` is the
+    round of the next one, None after the last.  No label is found that fewer than `at_least` events hold, or users.
+    `test_draw_sd` and `draw_sd` are the standard deviations of one draw at a test, and of one of the counter of shown
+    labels.
 
     `since`, `totals` and `total_sds` are there in epochs that knew labels when they began.  `since` says of each label
     which epoch showed it first, 0 for one that a list names.  `totals` are there where epochs before this one are
@@ -72,14 +90,21 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     items_per_event: int
     shown: Shown
     sd: float
-    tau: int
     part: int
     parts: int
     labels: list[str]
     counts: list[int]
+    tau: int | None = None
     horizon: int | None = None
     window_rounds: int | None = msgspec.field(name="window", default=None)
     items_per_user: int | None = None
+    found: list[int] | None = None
+    at_least: int | None = None
+    next_test: int | None = None
+    tests: dict[str, TestRecord] | None = None
+    sds: dict[str, float] | None = None
+    draw_sd: float | None = None
+    test_draw_sd: float | None = None
     since: list[int] | None = None
     totals: list[int] | None = None
     total_sds: dict[str, float] | None = None
@@ -88,10 +113,23 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
         """Raises ValueError for columns of different lengths, and unless it has either a horizon or a window."""
         if (self.horizon is None) == (self.window_rounds is None):
             raise ValueError("a release has either a horizon or a window")
+        if self.tau is None and self.found is None:
+            raise ValueError("a release names its threshold, unless labels are found at tests")
         if any(
-            column is not None and len(column) != len(self.labels) for column in (self.since, self.totals)
+            column is not None and len(column) != len(self.labels)
+            for column in (self.since, self.totals, self.found)
         ):
-            raise ValueError("since and totals must be as long as labels")
+            raise ValueError("since, totals and found must be as long as labels")
+        if self.found is not None and not {*map(str, self.found)} <= {*(self.sds or {})}:
+            raise ValueError("sds must name each test in found")
+
+    @property
+    def label_sds(self) -> list[float]:
+        """The standard deviation of each label's count, in the order of `labels`."""
+        if self.found is None:
+            return [self.sd] * len(self.labels)
+        sds = self.sds or {}
+        return [sds[str(test)] for test in self.found]
 
     def is_known(self, label: int) -> bool:
         """Whether the label in this place was known before its epoch began, so that it is shown whatever its count."""

@@ -6,6 +6,7 @@ It is told from the newest release alone, which everybody may read.
 from stream_dp.releases.release import Release
 
 _DEVIATIONS = 4
+_SURE = 80  # standard deviations of one draw: eight times the highest threshold
 
 
 def rounds_without_label(release: Release) -> int:
@@ -13,8 +14,17 @@ def rounds_without_label(release: Release) -> int:
 
     Only where labels stay shown does one release tell it of all rounds before.
     """
-    expected = release.round >= release.tau + _DEVIATIONS * release.sd
+    expected = (
+        release.round >= (release.tau or 0) + _DEVIATIONS * release.sd
+        if release.found is None
+        else _tests_would_have_found(release)
+    )
     return release.round if expected and release.shown == "kept" and not release.labels else 0
+
+
+def _tests_would_have_found(release: Release) -> bool:
+    """A release names a threshold in test rounds alone: all are far below this, and a test has come before."""
+    return release.round >= _SURE * (release.test_draw_sd or 0.0)
 
 
 def silence(release: Release) -> str | None:

@@ -117,13 +117,14 @@ def is_foreign(key: bytes, value: bytes) -> bool:
 def _rows(release: WholeRelease) -> list[Row]:
     rows = []
     totals = totals_carried(release) or repeat(None, len(release.labels))
-    columns = zip(release.labels, release.counts, *release.intervals(), totals, strict=True)
-    for label, count, low, high, total in columns:
+    sds = release.label_sds
+    columns = zip(release.labels, release.counts, sds, *release.intervals(), totals, strict=True)
+    for label, count, sd, low, high, total in columns:
         rows.append(
             Row(
                 label=label,
                 count=count,
-                sd=float(release.sd),
+                sd=float(sd),
                 low=float(low),
                 high=float(high),
                 round=release.round,

@@ -32,7 +32,8 @@ def totals_of(release: Release) -> list[Total]:
     """
     since = release.since or [release.epoch] * len(release.labels)
     if release.totals is None:
-        return [Total(count, release.sd, first) for count, first in zip(release.counts, since, strict=True)]
+        columns = zip(release.counts, release.label_sds, since, strict=True)
+        return [Total(count, sd, first) for count, sd, first in columns]
     sds = release.total_sds or {}
     try:
         return [

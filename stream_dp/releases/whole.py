@@ -42,6 +42,7 @@ class WholeReleases:
             counts=[count for each in ordered for count in each.counts],
             since=joined_column([each.since for each in ordered]),
             totals=joined_column([each.totals for each in ordered]),
+            found=joined_column([each.found for each in ordered]),
         )
         if isinstance(whole, WholeRelease):
             whole.follow(self._showings)

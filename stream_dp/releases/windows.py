@@ -280,8 +280,8 @@ def window_between(release: WholeRelease, older: WholeRelease | None, complete: 
     now = release.histogram
     counts = np.array([now[label] - before[label] for label in labels], np.int64)
     shown = _shown_at(release, labels, older)
-    ends = window_intervals(release, older, shown, counts, 0.95)
-    return _ranked(release, older, complete, labels, counts, window_sd(release, older.round), ends)
+    ends = window_intervals(release, older, labels, shown, counts, 0.95)
+    return _ranked(release, older, complete, labels, counts, window_sd(release, older.round, labels), ends)
 
 
 def _across(release: WholeRelease, older: WholeRelease, complete: bool) -> Window:
@@ -353,7 +353,7 @@ def with_moves(
     first = np.array([then[label] - before[label] for label in labels], np.int64)
     second = window.counts[known]
     shown = _shown_at(newest, labels, oldest)
-    found = changes_between((oldest, middle, newest), shown, (first, second), false_discoveries)
+    found = changes_between((oldest, middle, newest), labels, shown, (first, second), false_discoveries)
     moved = np.flatnonzero(found.signs)
     largest_first = moved[np.argsort(-np.abs(second - first)[moved], kind="stable")]
     moves = [

@@ -7,14 +7,17 @@ from typing import Any
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import Column, CounterState
-from stream_dp.engine.histogram import HistogramState
+from stream_dp.engine.histogram import HistogramState, ShownLabels
 from stream_dp.engine.label_texts import LabelTexts
 from stream_dp.engine.noise_table import BlockState
 from stream_dp.store.checkpoint_records import (
     ACTIVE_ROWS,
     FORMAT,
     RECENT,
+    SHOWN,
+    SHOWN_ROWS,
     SHOWN_SINCE,
+    SHOWN_TESTS,
     BlockMeta,
     Checkpoint,
     ColumnMeta,
@@ -81,6 +84,10 @@ def state_of(meta: Meta, labels: LabelTexts, cells: Mapping[str, NDArray[Any]]) 
     state.recent = [column for name, column in found.items() if name.startswith(RECENT)]
     if shown_since is not None:
         state.shown_since = shown_since.cells
+    if SHOWN_ROWS in found:
+        shown_rows, tests = found.pop(SHOWN_ROWS).cells, found.pop(SHOWN_TESTS).cells
+        shown = [column for name, column in found.items() if name.startswith(SHOWN)]
+        state.shown = ShownLabels(shown_rows, tests, CounterState(meta.round, shown))
     if meta.block is not None:
         rows = found.pop(ACTIVE_ROWS).cells
         active = [column for name, column in found.items() if name.startswith("active:")]
@@ -95,6 +102,11 @@ def columns_of(state: HistogramState) -> Iterator[tuple[str, Column]]:
         yield f"column:{column.name}", column
     if state.shown_since is not None:
         yield SHOWN_SINCE, Column("since", state.round, state.shown_since)
+    if state.shown is not None:
+        for column in state.shown.counter.columns:
+            yield f"{SHOWN}{column.name}", column
+        yield SHOWN_ROWS, Column("rows", 0, state.shown.rows)  # labels that are found are only added
+        yield SHOWN_TESTS, Column("tests", 0, state.shown.tests)
     for column in state.recent:
         yield f"{RECENT}{column.name}", column
     if state.block is not None:

@@ -21,6 +21,8 @@ FORMAT = 1
 ACTIVE_ROWS = "active:rows"
 SHOWN_SINCE = "column:shown"
 RECENT = "recent:"
+SHOWN = "shown:"
+SHOWN_ROWS, SHOWN_TESTS = "shown:rows", "shown:tests"
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 _Head = Annotated[bytes, msgspec.Meta(max_length=32)]
@@ -42,7 +44,7 @@ def damaged(*names: str) -> StateDamaged:
 class ColumnMeta(msgspec.Struct, frozen=True):
     """What makes `rows` cells of bytes: `dtype` as numpy names it."""
 
-    name: Annotated[str, msgspec.Meta(pattern=r"^(column|active|recent):[a-z]+(:[0-9a-z]+)?\Z")]
+    name: Annotated[str, msgspec.Meta(pattern=r"^(column|active|recent|shown):[a-z]+(:[0-9a-z]+)?\Z")]
     version: _Count
     dtype: Literal["<i4", "<i8", "<f8"]
     rows: _Count
@@ -126,12 +128,15 @@ class Meta(msgspec.Struct):
     def check_shape(self) -> None:
         """Raise `StateDamaged` unless the parts have the sizes that belong together."""
         rows = {column.name: column.rows for column in self.columns}
-        active = rows.get(ACTIVE_ROWS, 0)
+        active, shown = rows.get(ACTIVE_ROWS, 0), rows.get(SHOWN_ROWS, 0)
         fits = (
             len(rows) == len(self.columns)
             and (ACTIVE_ROWS in rows) == (self.block is not None)
             and all(
-                count == (self.labels if name.startswith("column:") else active)
+                count
+                == (
+                    self.labels if name.startswith("column:") else shown if name.startswith(SHOWN) else active
+                )
                 for name, count in rows.items()
                 if not name.startswith(RECENT)
             )

@@ -16,6 +16,8 @@ Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
     column:<name>   a column of the counter, likewise: `column:sums:<level>` and `column:noise:<level>` of the binary
                     mechanism are the live node of that level and its cached noise; `column:shown` is there where
                     labels are kept: the round that showed each of them first, or 0
+    shown:<name>    where labels are found at tests, those that are shown: `shown:rows` are their numbers in the order
+                    in which they were found, `shown:tests` the tests, and the others are columns of their counter
     recent:<name>   of windows, what the last two blocks held: the heads of the hash chain, and which labels were hit
     key             the noise key, unless it is kept elsewhere
 
@@ -317,7 +319,7 @@ class CheckpointStore:
         def forget(transaction: Transaction) -> None:
             columns = [
                 name
-                for kind in ("column:*", "active:*", "recent:*")
+                for kind in ("column:*", "active:*", "shown:*", "recent:*")
                 for name in transaction.scan_iter(match=self._key(kind))
             ]
             transaction.multi()

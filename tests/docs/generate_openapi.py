@@ -27,6 +27,7 @@ from stream_dp.dashboard.app import Dashboard
 from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.reader import Reader
 from stream_dp.dashboard.results import Result
+from stream_dp.releases.release import TestRecord
 from stream_dp.releases.window_record import WindowRecord
 from stream_dp.releases.windows import Move
 from tests.docs.generate_schemas import NOTES, BadNotes, Node, noted, plain, written
@@ -50,6 +51,7 @@ _STRUCTS = (
     ToldRelease,
     WindowRecord,
     Move,
+    TestRecord,
     HistoryAnswer,
     LabelHistory,
     Result,
@@ -63,6 +65,7 @@ _RECORDS: dict[type, tuple[str, ...]] = {
     FrameRelease: ("release", "properties"),
     WindowRecord: ("window", "properties"),
     Move: ("window", "$defs", "Move", "properties"),
+    TestRecord: ("release", "$defs", "TestRecord", "properties"),
 }
 """Structs with the fields of a record: the notes about that record explain them."""
 

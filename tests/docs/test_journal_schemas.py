@@ -141,7 +141,7 @@ def test_epochs_are_written_as_their_schema_says(mechanism: Any, changes: dict[s
         assert set(part) == set(described[name]["properties"])
     assert list(value["epoch"]["privacy"]) == list(read_schema("epoch")["examples"][0]["epoch"]["privacy"])
     written("epoch", EpochStarted(2))
-    known = KnownLabels.of_list(["tea"]).carried_on(1, ["milk", "tea"], [7, 2], 4.0)
+    known = KnownLabels.of_list(["tea"]).carried_on(1, ["milk", "tea"], [7, 2], [4.0, 4.0])
     part = written("epoch", KnownLabelsPart(bytes(16), 1, 1, known))
     assert list(part) == list(described["KnownLabelsPart"]["properties"])
     assert list(part["known"]) == list(described["KnownLabels"]["properties"])

@@ -202,7 +202,9 @@ def test_every_release_that_is_written_validates_and_has_columns_of_equal_length
     assert {"tea", "målk"} == {label for value in decoded for label in value["labels"]}
     for value in decoded:
         schema("release").validate(value)
-        assert [name for name in value if name != "horizon"] == read_schema("release")["required"]
+        assert [name for name in value if name not in ("horizon", "tau")] == read_schema("release")[
+            "required"
+        ]
         assert value["shown"] == "kept"
         assert len(value["labels"]) == len(value["counts"])
         order = list(zip([-count for count in value["counts"]], value["labels"], strict=True))
@@ -215,7 +217,7 @@ def test_releases_in_the_user_unit_say_how_much_of_a_user_counts() -> None:
     )
     for value in map(json.loads, releases):
         schema("release").validate(value)
-        assert set(value) == {*read_schema("release")["required"], "horizon", "items_per_user"}
+        assert set(value) == {*read_schema("release")["required"], "horizon", "items_per_user", "tau"}
         assert (value["unit"], value["items_per_user"], value["items_per_event"]) == ("user", 5, 5)
     assert [(letter.offset, letter.reason) for letter in dead_letters] == [
         (1, "the event names no user, and the privacy unit of this stream is the user")

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 from random import Random
 
 import numpy as np
@@ -70,7 +70,7 @@ class Plain:
                         self.base[label], self.begins[label] = measured - count, number
         return shown
 
-    @lru_cache(maxsize=None)  # noqa: B019
+    @cache  # noqa: B019
     def draw(self, label: str, number: int, lane: int) -> Fraction:
         tweaks = [self.noise.tweak(number, lane + i, self.heads[number]) for i in range(2)]
         high, low = GaussianNoise(self.noise).draw_all(self.noise.label_ids([label.encode()]), tweaks)
@@ -79,7 +79,9 @@ class Plain:
     def at_test(self, label: str, test: int) -> int:
         column = coefficients(test + 1)
         draws = [self.draw(label, self.counter.tests[j], FIRST_LANE) for j in range(test + 1)]
-        return round(Fraction(self.counter.test_sd) * sum(c * z for c, z in zip(column[::-1], draws, strict=True)))
+        return round(
+            Fraction(self.counter.test_sd) * sum(c * z for c, z in zip(column[::-1], draws, strict=True))
+        )
 
     def later(self, label: str, begins: int, number: int) -> int:
         counts = self.counter.counts

@@ -170,7 +170,7 @@ def test_the_labels_of_a_list_are_frozen_and_not_its_name(tmp_path: Path) -> Non
 def test_a_long_list_fits_into_records_whatever_is_in_it() -> None:
     labels = sorted({"\x01" * 1024 + str(n) for n in range(300)} | {f"l{n}" for n in range(30_000)})
     first = KnownLabels.of_list(labels)
-    known = first.carried_on(7, labels, list(range(len(labels))), 2.0)
+    known = first.carried_on(7, labels, list(range(len(labels))), [2.0] * len(labels))
     for each in (first, known, NOTHING_KNOWN):
         pieces = list(cut(each))
         assert joined(pieces) == each
@@ -182,13 +182,13 @@ def test_a_long_list_fits_into_records_whatever_is_in_it() -> None:
 
 
 def test_totals_add_up_what_epochs_released_last() -> None:
-    first = NOTHING_KNOWN.carried_on(1, ["tea", "milk"], [30, 20], 3.0)
+    first = NOTHING_KNOWN.carried_on(1, ["tea", "milk"], [30, 20], [3.0, 2.0])
     assert first == KnownLabels(["milk", "tea"], [20, 30], [1, 1], {1: 9.0})
-    second = first.carried_on(2, ["tea", "salt", "milk"], [9, 7, -2], 4.0)
+    second = first.carried_on(2, ["tea", "salt", "milk"], [9, 7, -2], [4.0] * 3)
     assert second == KnownLabels(
         ["milk", "salt", "tea"], [18, 7, 39], [1, 2, 1], {1: 25.0, 2: 16.0}, second.listed
     )
-    assert second.carried_on(3, [], [], 1.0) is NOTHING_KNOWN
-    listed = KnownLabels.of_list(["tea"]).carried_on(1, ["tea", "milk"], [5, 4], 2.0)
+    assert second.carried_on(3, [], [], []) is NOTHING_KNOWN
+    listed = KnownLabels.of_list(["tea"]).carried_on(1, ["tea", "milk"], [5, 4], [2.0, 2.0])
     assert (listed.since, listed.variances) == ([1, 0], {0: 4.0, 1: 4.0})
     assert listed.listed == KnownLabels.of_list(["tea"]).listed

@@ -19,6 +19,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "kept": {"mechanism": "binary", "shown": "kept"},
     "pruned": {"mechanism": "binary", "pruning_rounds": 8},
     "pruned and kept": {"mechanism": "blt", "shown": "kept", "pruning_rounds": 8},
+    "found at tests": {"mechanism": "blt", "discover": "every-9"},
     "user": {"mechanism": "binary", "unit": "user", "items_per_user": 8},
 }
 Saved = tuple[Position, HistogramState, bytearray]

@@ -24,8 +24,8 @@ from tests.pipeline.pieces import KEY, TOPIC, Topics, log_of, release
 
 LOG = log_of([b'{"items": ["tea", "milk"], "user": "u%d"}' % n for n in range(40)])
 LISTED = KnownLabels.of_list(["carrot", "tea"])
-CARRIED = LISTED.carried_on(1, ["tea", "rice", "carrot"], [41, 17, -3], 2.5).carried_on(
-    2, ["tea", "rice", "carrot", "salt"], [40, 12, 1, 9], 3.5
+CARRIED = LISTED.carried_on(1, ["tea", "rice", "carrot"], [41, 17, -3], [2.5] * 3).carried_on(
+    2, ["tea", "rice", "carrot", "salt"], [40, 12, 1, 9], [3.5] * 4
 )
 
 
@@ -41,6 +41,7 @@ KINDS: list[dict[str, Any]] = [
     {"mechanism": "blt", "pruning_rounds": 8},
     {"unit": "user", "items_per_user": 5, "release": "every-3"},
 ]
+FOUND = {"mechanism": "blt", "discover": "every-9"}
 
 
 @pytest.mark.parametrize("known", [LISTED, CARRIED])

@@ -382,7 +382,7 @@ def pages_that_name_any() -> float:
     for _ in range(1_000):
         events = random.poisson(rates, (2, 40))
         first, second = np.rint(events + random.normal(0, sd / np.sqrt(2), (2, 40))).astype(np.int64)
-        found = differences.changes_between(ends, [], (first, second), FALSE_DISCOVERIES)
+        found = differences.changes_between(ends, [], [], (first, second), FALSE_DISCOVERIES)
         named += bool(found.signs.any())
     return named / 1_000
 

@@ -15,8 +15,8 @@ export function drawFacts() {
   $("progress").value = release.horizon === null ? 0 : release.round / release.horizon;
   put($("margin"), `± ${whole(Math.ceil(NORMAL_95 * release.sd))}`);
   put($("sd"), `sd ${release.sd.toFixed(1)} in every count`);
-  put($("tau"), whole(release.tau));
-  put($("tau-note"), release.shown === "kept" ? "to be shown, and kept" : release.window ? "of a block of rounds, to be shown for a window" : "least count released");
+  put($("tau"), release.tau === null ? "–" : whole(release.tau));
+  put($("tau-note"), release.next_test !== null ? `new labels are looked for in round ${whole(release.next_test)}` : release.shown === "kept" ? "to be shown, and kept" : release.window ? "of a block of rounds, to be shown for a window" : "least count released");
   put($("released"), whole(counts.length));
   put($("epsilon"), small(release.epsilon));
   put($("delta"), small(release.delta));

@@ -77,7 +77,7 @@ function tellHowMany(found, left) {
 
 function drawScale() {
   const { counts, rank, sd = view.shown.release.sd } = ranked();
-  const tau = isOfWindow() ? -1 : view.shown.release.tau;  // the threshold is one of counts since a beginning
+  const tau = isOfWindow() || view.shown.release.tau === null ? -1 : view.shown.release.tau;  // the threshold is one of counts since a beginning
   let largest = Math.max(1, tau);
   for (const label of rows.keys()) if (rank.has(label)) largest = Math.max(largest, counts[rank.get(label)]);
   largest += NORMAL_95 * sd;

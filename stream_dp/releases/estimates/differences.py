@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from stream_dp.releases.estimates.found_labels import combination_sds
 from stream_dp.releases.estimates.intervals import noise_since
 from stream_dp.releases.estimates.noise_shapes import noise_shape, running_kind
 from stream_dp.releases.estimates.showings import Showing
@@ -47,19 +48,43 @@ def sd_of_combination(release: Release, weights: Mapping[int, float]) -> float:
     return float(np.sqrt(max(0.0, shared) + rounding * float(factors @ factors)))
 
 
-def window_sd(release: Release, since: int) -> float:
-    """The standard deviation of the noise in a window from round `since` (0: the epoch's beginning) to a release."""
+def _sds_found(release: Release, labels: Sequence[str], weights: Mapping[int, float]) -> NDArray[np.float64]:
+    """What `combination_sds` gives for labels of a release."""
+    tests = dict(zip(release.labels, release.found or [], strict=True))
+    return combination_sds(release, [tests[label] for label in labels], weights)
+
+
+def window_sd(release: Release, since: int, labels: Sequence[str] = ()) -> float:
+    """The standard deviation of the noise in a window from round `since` (0: the epoch's beginning) to a release.
+
+    Where labels are found at tests, that of the label among `labels` whose window has the most.
+    """
     if since == 0:
         return release.sd
+    if release.found is not None:
+        weights = {since: -1.0, release.round: 1.0} if since != release.round else {since: 0.0}
+        return float(_sds_found(release, labels, weights).max(initial=0.0))
     return 0.0 if since == release.round else sd_of_combination(release, {since: -1.0, release.round: 1.0})
 
 
 def window_intervals(
-    release: Release, older: Release, shown: Sequence[Showing], counts: NDArray[np.int64], confidence: float
+    release: Release,
+    older: Release,
+    labels: Sequence[str],
+    shown: Sequence[Showing],
+    counts: NDArray[np.int64],
+    confidence: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The ends of the intervals of windows `counts` from `older` to `release`, for labels with these showings."""
-    reach = NormalDist().inv_cdf((1 + confidence) / 2) * window_sd(release, older.round)
+    """The ends of the intervals of windows `counts` from `older` to `release`, for labels with these showings.
+
+    The noise of the test that found a label is in both counts, so a window has none of it.
+    """
+    deviations = NormalDist().inv_cdf((1 + confidence) / 2)
     plain = counts.astype(np.float64)
+    if release.found is not None:
+        of_labels = deviations * _sds_found(release, labels, {older.round: -1.0, release.round: 1.0})
+        return plain - of_labels, plain + of_labels
+    reach = deviations * window_sd(release, older.round)
     if release.shown != "kept":
         return plain - reach, plain + reach
     first = np.array([each.first for each in shown], bool)
@@ -91,7 +116,7 @@ def intervals_across(
     """
     reach = NormalDist().inv_cdf((1 + confidence) / 2) * sd
     plain = counts.astype(np.float64)
-    if older.shown != "kept":
+    if older.shown != "kept" or older.found is not None:
         return plain - reach, plain + reach
     place = {label: place for place, label in enumerate(older.labels)}
     shown = [
@@ -121,6 +146,7 @@ def chance(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.fl
 
 def changes_between(
     ends: Sequence[Release],
+    labels: Sequence[str],
     shown: Sequence[Showing],
     windows: tuple[NDArray[np.int64], NDArray[np.int64]],
     false_discoveries: float,
@@ -132,10 +158,12 @@ def changes_between(
     At most the share `false_discoveries` of the labels that rise or fall is wrong, on average.
     """
     oldest, middle, newest = ends
-    sd = sd_of_combination(newest, {oldest.round: 1.0, middle.round: -2.0, newest.round: 1.0})
+    weights = {oldest.round: 1.0, middle.round: -2.0, newest.round: 1.0}
+    at_tests = newest.found is not None
+    sd = _sds_found(newest, labels, weights) if at_tests else sd_of_combination(newest, weights)
     changes = (windows[1] - windows[0]).astype(np.float64)
     lift = np.zeros(len(changes))
-    if newest.shown == "kept":
+    if newest.shown == "kept" and newest.found is None:
         latest = [each if each.first else replace(each, round=oldest.round, noise=None) for each in shown]
         for release, weight in zip(ends, (1.0, -2.0, 1.0), strict=True):
             lift += weight * release.sd * noise_since(latest, release)[0]

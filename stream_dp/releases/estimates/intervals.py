@@ -4,6 +4,7 @@ Where labels are kept, the interval of a label knows when the label was first sh
 of first_showing.py, which is forgotten as rounds go by, until count - 1.96 sd .. count + 1.96 sd is left.  Of a label
 that was on show before somebody began to read, nobody can say since when: its interval has the lower end of one that
 was first shown then, with the count tau, and the upper end of one whose showing is forgotten, so it is wider.
+Where labels are found at tests, the noise of its own test is in the count of each label: see found_labels.py.
 Where labels are not kept, and for known labels, which are never tested, it is count - 1.96 sd .. count + 1.96 sd.
 """
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.noise_shape import NoiseShape
 from stream_dp.releases.estimates.first_showing import Noise, noise_when_shown
+from stream_dp.releases.estimates.found_labels import noise_quantiles
 from stream_dp.releases.estimates.noise_shapes import noise_shape
 from stream_dp.releases.estimates.showings import Showing, Showings
 from stream_dp.releases.release import Release
@@ -39,6 +41,11 @@ def intervals(
     counts = np.array(release.counts, np.float64)
     plain = deviations * release.sd
     low, high = counts - plain, counts + plain
+    if release.found is not None and len(counts):
+        shown = [showings[label] for label in release.labels]
+        levels = (1 - confidence) / 2, (1 + confidence) / 2
+        smallest, largest = noise_quantiles(release, shown, levels)
+        return counts - largest, counts - smallest
     if not len(counts) or _shape(release) is None:
         return low, high
     shown = [showings[label] for label in release.labels]
@@ -103,7 +110,8 @@ def _shape(release: Release) -> NoiseShape | None:
 def _noise(showing: Showing, shape: NoiseShape) -> Noise:
     """What the label's noise was when it was first shown, computed once."""
     if showing.noise is None:
-        count = showing.count if showing.first else showing.tau
-        law = (shape, showing.round, showing.sd, showing.tau, count, showing.step)
+        tau = showing.tau or 0
+        count = showing.count if showing.first else tau
+        law = (shape, showing.round, showing.sd, tau, count, showing.step)
         showing.noise = _PLAIN if showing.known else noise_when_shown(*law)
     return showing.noise

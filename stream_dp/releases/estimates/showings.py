@@ -22,7 +22,7 @@ class Showing:
     round: int
     count: int
     sd: float
-    tau: int
+    tau: int | None
     step: int
     first: bool
     known: bool = False

@@ -1,0 +1,77 @@
+"""What a release says of its noise and thresholds, as the inside of a JSON object, and which test found each label."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from stream_dp.counters.discovery import KNOWN, DiscoveryMechanism
+from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.engine.released_block import ReleasedBlock
+
+_DIGITS = 3  # of the standard deviations by test, after the point
+
+
+def noise_fields(mechanism: CalibratedCounter, block: ReleasedBlock) -> list[str]:
+    """The fields of each round of a block."""
+    if isinstance(mechanism, DiscoveryMechanism):
+        return _fields_of_tests(mechanism, block)
+    taus, sds = mechanism.taus(block.rounds).tolist(), mechanism.sds(block.rounds).tolist()
+    return [_sd_and_tau(sd, tau) for sd, tau in zip(sds, taus, strict=True)]
+
+
+def found_columns(block: ReleasedBlock) -> dict[str, NDArray[Any]]:
+    """The column `found` of a block, where labels are found at tests."""
+    return {} if block.found is None else {"found": block.found[block.ranks]}
+
+
+def known_sds(mechanism: CalibratedCounter, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The standard deviation of the counts of labels that were known before the epoch."""
+    if isinstance(mechanism, DiscoveryMechanism):
+        return mechanism.sds_since(KNOWN, rounds)
+    return mechanism.sds(rounds)
+
+
+def fields(values: dict[str, Any]) -> str:
+    """The inside of a JSON object."""
+    return orjson.dumps(values).decode()[1:-1]
+
+
+@lru_cache(maxsize=1024)
+def _sd_and_tau(sd: float, tau: int) -> str:
+    return fields({"sd": sd, "tau": tau})
+
+
+def _fields_of_tests(mechanism: DiscoveryMechanism, block: ReleasedBlock) -> list[str]:
+    """All rounds of a block have the same labels, and so the same tests that found them."""
+    rounds, tests = block.rounds, mechanism.tests
+    there = [] if block.found is None else np.unique(block.found).tolist()
+    by_test = {f"{test}": mechanism.sds_since(test, rounds).round(_DIGITS).tolist() for test in there}
+    told = _tests_told(mechanism, tuple(test for test in there if test != KNOWN))
+    found = []
+    for place, (number, sd) in enumerate(zip(rounds.tolist(), mechanism.sds(rounds).tolist(), strict=True)):
+        test = mechanism.test_of(number)
+        here: dict[str, Any] = {"sd": sd}
+        if test and tests[test - 1] == number:
+            here["tau"] = int(mechanism.test_taus[test - 1])
+        if test < len(tests):
+            here["next_test"] = tests[test]
+        here["sds"] = {name: sds[place] for name, sds in by_test.items()}
+        found.append(f"{fields(here)},{told}")
+    return found
+
+
+@lru_cache(maxsize=64)
+def _tests_told(mechanism: DiscoveryMechanism, tests: tuple[int, ...]) -> str:
+    """The field `tests`, of those that found labels."""
+    sds, taus = mechanism.test_sds.round(_DIGITS).tolist(), mechanism.test_taus.tolist()
+    return fields(
+        {
+            "tests": {
+                f"{test}": {"round": mechanism.tests[test - 1], "tau": taus[test - 1], "sd": sds[test - 1]}
+                for test in tests
+            }
+        }
+    )
