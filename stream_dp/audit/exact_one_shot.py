@@ -28,6 +28,8 @@ from stream_dp.jobs.calibrated import Outcome
 from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
 from stream_dp.jobs.request import JobRequest, Protects, request_from
 from stream_dp.jobs.rows import Rows
+from stream_dp.jobs.shares import pick_share
+from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 _MOST_INTEGERS = 8
@@ -114,6 +116,9 @@ def _laws() -> Iterator[OneShotCase]:
     """Mechanisms whose noise decides an order, by the delta at which their cost gives an epsilon."""
     for parameters in (GumbelTopK(1.0, 0.02, 2, 3), GumbelTopK(2.0, 0.05, 1, 1), GumbelTopK(0.5, 0.01, 3, 3)):
         yield _law("top-k gumbel", parameters, partial(_of, laws.gumbel, parameters))
+    for each in _PICKS:
+        yield _picked("top-k gumbel", *each)
+        yield _picked("top-k gumbel-known", *each)
     for k in (1, 3):
         listed = KnownTopK(0.8, 4, k)
         yield _law("top-k gumbel-known", listed, partial(_of, laws.known, listed))
@@ -137,7 +142,24 @@ def _laws() -> Iterator[OneShotCase]:
         yield _votes(unit, ArgmaxVotes(0.8, 2, 2, unit))
 
 
+_PICKS = ((1.0, 0.1, 3), (3.0, 0.1, 3), (2.0, 0.05, 2))
+"""Guarantees, and how many labels are picked under each."""
+
+
+def _picked(name: str, epsilon: float, delta: float, k: int, loud: float = 1.0) -> OneShotCase:
+    """What a job of this guarantee draws by, or with so much less noise than it pays for."""
+    each, d = pick_share(epsilon, delta, k, threshold=name == "top-k gumbel")
+    known, unknown = KnownTopK(loud * each, 4, k), GumbelTopK(loud * each, d or delta, k, 3)
+    law = partial(_of, laws.gumbel, unknown) if d else partial(_of, laws.known, known)
+    broken = "" if loud == 1 else "two thirds of the noise that it pays for"
+    return OneShotCase(name, epsilon, delta, partial(_worst_of_counts, law, epsilon), broken)
+
+
 def _broken() -> Iterator[OneShotCase]:
+    for name in ("top-k gumbel", "top-k gumbel-known"):
+        yield _picked(name, *_PICKS[1], loud=1.5)
+    for name in ("histogram known-gaussian", "top-k gaussian-known"):
+        yield _program(name, 2.0, 0.02, "noise for one bin of a user, who is in both", _one_bin_paid)
     correct = LaplaceHistogram(1.0, 0.02, 2)
     yield _program(
         "histogram laplace", 2.0, 0.02, "users hold more labels than items_per_user", _unbounded(correct)
@@ -306,6 +328,13 @@ def _unbounded(parameters: LaplaceHistogram) -> Callable[[Rows, OneShotNoise], H
         return _shown(Outcome(found.items, found.counts))
 
     return run
+
+
+def _one_bin_paid(rows: Rows, noise: OneShotNoise) -> Hashable:
+    """BROKEN: noise for users of one bin each, and no bound on how many a user is in."""
+    sigma_squared = discrete_gaussian_sigma_squared(2.0, 0.02, 1)
+    counts = rows.restricted(["a", "b"]).counts()
+    return tuple((counts + noise.discrete_gaussian(sigma_squared, 2)).tolist())
 
 
 def _deciding_noise_released(rows: Rows, noise: OneShotNoise) -> Hashable:

@@ -18,6 +18,7 @@ from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import Cost, pure, require_count, require_noise_scale, require_positive
 from stream_dp.batch.result import BatchResult
 from stream_dp.privacy import loss
+from stream_dp.privacy.discrete_gaussian import variance
 from stream_dp.privacy.one_shot_noise import LARGEST_SCALE, OneShotNoise
 
 
@@ -67,6 +68,38 @@ def known_histogram(
     noisy = counts + noise.discrete_laplace(1 / parameters.epsilon, len(counts))
     if parameters.eta:
         noisy[noisy < parameters.high_pass] = 0
+    return BatchResult(np.arange(len(counts)), parameters.cost, noisy, parameters.sd)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianKnownHistogram:
+    """Discrete Gaussian noise of variance parameter `sigma_squared` on each of the `bins` of the public list.
+
+    A user changes at most `items_per_user` of the counts, by 1 each, and no bin is left out whatever it holds: the
+    release is that noise on those shifts, so it is (items_per_user / (2 sigma_squared))-zCDP without any delta, and its
+    (epsilon, delta) is the exact divergence of so many unit shifts.
+    """
+
+    sigma_squared: float
+    bins: int
+    items_per_user: int
+
+    @property
+    def cost(self) -> Cost:
+        rho = self.items_per_user / (2 * self.sigma_squared)
+        return Cost(rho, 0.0, loss=loss.discrete_gaussian(self.sigma_squared, self.items_per_user))
+
+    @property
+    def sd(self) -> float:
+        return math.sqrt(variance(self.sigma_squared))
+
+
+def gaussian_known_histogram(
+    counts: NDArray[np.int64], parameters: GaussianKnownHistogram, noise: OneShotNoise
+) -> BatchResult:
+    """Noise on every bin; `counts` is int64 of shape (bins,) in the order of the public list."""
+    _require_public_bins(counts, parameters.bins)
+    noisy = counts + noise.discrete_gaussian(parameters.sigma_squared, len(counts))
     return BatchResult(np.arange(len(counts)), parameters.cost, noisy, parameters.sd)
 
 

@@ -41,7 +41,8 @@ _COMMANDS = "command line"
 def run(name: JobName, given: dict[str, Any], job: Job, plot: Path | None = None) -> None:
     """Run a job with these parameters and the options that all jobs take; a `mechanism` of None is chosen."""
     chosen = given["mechanism"]
-    mechanism = chosen or default_mechanism(name, given.get("k") or DEFAULT_K.get(name, 1))
+    told = {each: _content(each, value) for each, value in given.items() if value is not None}
+    mechanism = chosen or default_mechanism(name, {"epsilon": job.epsilon, "delta": job.delta, **told})
     usual = {"delta": job.delta, "k": DEFAULT_K.get(name)}
     asked: dict[str, Any] = {
         "id": job.id or f"command-{secrets.token_hex(8)}",
@@ -49,7 +50,7 @@ def run(name: JobName, given: dict[str, Any], job: Job, plot: Path | None = None
         "epsilon": job.epsilon,
         "unit": job.unit,
         **{each: value for each, value in usual.items() if takes(name, mechanism, each)},
-        **{each: _content(each, value) for each, value in given.items() if value is not None},
+        **told,
         "mechanism": mechanism,
     }
     try:

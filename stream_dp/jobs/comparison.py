@@ -63,7 +63,7 @@ class Question:
 
         Raises `BadRequest` where not even the default can be asked.
         """
-        default = self.asked(default_mechanism(self.job, self.k))
+        default = self.asked(default_mechanism(self.job, {"k": self.k}))
         calibrate(default)
         found = {_identity(default): default}
         for mechanism, declared in MECHANISMS[self.job].items():
@@ -102,7 +102,7 @@ class Question:
             if self.job != "top-k"
             else float(np.mean([recall(each, true, self.k) for each in outcomes])),
             _error(outcomes, true),
-            request == self.asked(default_mechanism(self.job, self.k)),
+            request == self.asked(default_mechanism(self.job, {"k": self.k})),
         )
 
 

@@ -1,7 +1,13 @@
 """What a request leaves open, chosen without looking at data: docs/jobs.md, "Defaults"."""
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 from stream_dp.jobs.calibrated import MOST_ITEMS
 from stream_dp.jobs.request import JobName
+from stream_dp.jobs.shares import pick_share
+from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared
 
 GAUSSIAN_UNION_ITEMS = 150
 """How many items of a user are counted by default where this number only moves the threshold, and only a little."""
@@ -38,15 +44,34 @@ DEFAULT_K: dict[JobName, int] = {"top-k": 10, "label-votes": 1}
 
 def default_in_words(job: JobName) -> str:
     """Which mechanism a job takes that names none."""
-    return f"gumbel up to k = {MOST_BY_GUMBEL}, then gaussian" if job == "top-k" else default_mechanism(job)
+    told = {
+        "top-k": f"gumbel up to k = {MOST_BY_GUMBEL}, then gaussian; with --bins the one of least noise",
+        "histogram": "gaussian; with --bins known-gaussian, or known where that has less noise",
+    }
+    return told.get(job, default_mechanism(job, {}))
 
 
-def default_mechanism(job: JobName, k: int = 1) -> str:
-    """The mechanism of a job that names none; `k` is that of a top-k."""
-    chosen = "gumbel" if k <= MOST_BY_GUMBEL else "gaussian"
-    return {
-        "top-k": chosen,
-        "set-union": "policy-gaussian",
-        "histogram": "gaussian",
-        "label-votes": "stable",
-    }[job]
+def default_mechanism(job: JobName, given: Mapping[str, Any]) -> str:
+    """The mechanism of a job that names none: it follows from what was given, which is public.
+
+    Of PUBLIC `bins` every one competes whatever it holds, so the noise alone decides: of counts with a bound on the bins
+    of a user, and where nobody asks for a bound, of Gumbel draws.
+    """
+    bins, k = given.get("bins"), given.get("k") or DEFAULT_K.get(job, 1)
+    usual = {"set-union": "policy-gaussian", "histogram": "gaussian", "label-votes": "stable"}
+    if not isinstance(bins, list) or job not in ("top-k", "histogram"):
+        return usual.get(job) or ("gumbel" if k <= MOST_BY_GUMBEL else "gaussian")
+    epsilon, delta = given["epsilon"], given["delta"]
+    try:
+        usually = GAUSSIAN_TOP_ITEMS if job == "top-k" else GAUSSIAN_COUNT_ITEMS
+        most = min(len(bins), given.get("items_per_user") or usually)
+        gaussian = math.sqrt(discrete_gaussian_sigma_squared(epsilon, delta, most))
+        noise = {"gaussian-known": gaussian, "laplace-known": math.sqrt(2) * most / epsilon}
+        if job == "histogram":
+            return "known" if noise["laplace-known"] < gaussian else "known-gaussian"
+        if "items_per_user" not in given:
+            each, _ = pick_share(epsilon, delta, k, threshold=False)
+            noise["gumbel-known"] = math.pi / math.sqrt(6) / each
+    except (ValueError, ZeroDivisionError, TypeError):  # such a guarantee is refused in any case
+        return "gaussian-known" if job == "top-k" else "known-gaussian"
+    return min(noise, key=lambda name: noise[name])

@@ -11,7 +11,7 @@ from stream_dp.batch.histogram import (
     gaussian_histogram,
     laplace_histogram,
 )
-from stream_dp.batch.known_domain import KnownHistogram, SparseVector, known_histogram, sparse_vector
+from stream_dp.batch.known_domain import SparseVector, sparse_vector
 from stream_dp.jobs.calibrated import (
     Calibrated,
     Outcome,
@@ -61,23 +61,6 @@ def calibrate_gaussian_histogram(
         return outcome(gaussian_histogram(sampled_counts(rows, items_per_user, noise), parameters, noise))
 
     return Calibrated(replace(parameters.cost, alone=(epsilon, delta)), delta, True, run)
-
-
-@one_shot("histogram", "known", "counts", ({"epsilon": 2.0, "bins": ["a", "b"], "items_per_user": 2},))
-def calibrate_known_histogram(
-    epsilon: float, bins: list[str], items_per_user: int = LAPLACE_ITEMS, eta: float = 0.0
-) -> Calibrated:
-    """A noisy count of every one of the public bins; with eta, those below the high-pass threshold become 0."""
-    check_epsilon(epsilon)
-    check_sizes(items_per_user=items_per_user)
-    check_bins(bins)
-    parameters = KnownHistogram(epsilon / items_per_user, len(bins), items_per_user, eta)
-
-    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
-        counts = sampled_counts(rows.restricted(bins), items_per_user, noise)
-        return outcome(known_histogram(counts, parameters, noise))
-
-    return Calibrated(parameters.cost, 0.0, True, run, bins)
 
 
 @one_shot(

@@ -1,8 +1,14 @@
 """How the guarantee of a job is divided among the counts that one user can change."""
 
-from stream_dp.batch.cost import epsilon_per_item
-from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared, zcdp_rho
+from functools import lru_cache
+
+from stream_dp.batch.cost import epsilon_per_item, epsilon_per_pick
+from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared, gaussian_delta, zcdp_rho
 from stream_dp.privacy.discrete_gaussian import LEAST_SIGMA_SQUARED
+from stream_dp.privacy.loss import bounded_range, gaussian_alone
+
+_MOST, _HALVINGS = 1.1, 10  # no gain is larger: a ten-thousandth of it is left
+_LARGEST_V = 1e6
 
 DOWN = 1 - 1e-12
 """A factor that brings a computed float safely below its exact value."""
@@ -21,3 +27,27 @@ def gaussian_share(epsilon: float, delta: float, items_per_user: int) -> float:
         raise ValueError(f"epsilon must be at least 1e-6 with Gaussian noise, not {epsilon}.")
     sigma_squared = discrete_gaussian_sigma_squared(epsilon, delta / 2, items_per_user)
     return max(LEAST_SIGMA_SQUARED, sigma_squared) ** -0.5 * DOWN
+
+
+@lru_cache(maxsize=256)
+def pick_share(epsilon: float, delta: float, picks: int, threshold: bool = True) -> tuple[float, float]:
+    """The epsilon of each of `picks` draws of the exponential mechanism, and the delta of a `threshold` beside them.
+
+    The largest of three.  Pure composition leaves all of delta to the threshold; the others leave it half.  One of them
+    converts rho = picks * epsilon^2 / 8.  The other takes a Gaussian of mu^2 = V that reveals at least as much as all
+    draws together (`loss.bounded_range`; docs/budget.md, "The Gaussian as a filter", with nothing kept), so that the
+    draws are (epsilon, d)-DP for the d of that Gaussian.
+    """
+    spent = delta / 2 if threshold else delta
+    pure, converted = epsilon / picks, epsilon_per_pick(zcdp_rho(epsilon, spent), picks)
+
+    def holds(each: float) -> bool:
+        v = gaussian_alone(bounded_range(each, picks))
+        return v < _LARGEST_V and gaussian_delta(v / 2, epsilon) <= spent
+
+    each, above = converted, _MOST * converted
+    if holds(each):
+        for _ in range(_HALVINGS):
+            middle = (each + above) / 2
+            each, above = (middle, above) if holds(middle) else (each, middle)
+    return (pure, delta if threshold else 0.0) if pure >= each else (each, delta - spent)

@@ -45,7 +45,7 @@ from stream_dp.jobs.calibrated import (
 from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_TOP_ITEMS, LAPLACE_ITEMS
-from stream_dp.jobs.shares import DOWN, gaussian_share, laplace_share
+from stream_dp.jobs.shares import DOWN, gaussian_share, laplace_share, pick_share
 from stream_dp.privacy.accounting import zcdp_rho
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
@@ -92,10 +92,9 @@ def calibrate_gumbel_top_k(epsilon: float, delta: float, k: int, kbar: int) -> C
     """Labels in noisy order, no counts; users may hold any number of items."""
     check_guarantee(epsilon, delta)
     _check_ranks(k, kbar)
-    pure, converted = epsilon / k, epsilon_per_pick(zcdp_rho(epsilon, delta / 2), k)
-    d = delta if pure >= converted else delta / 2
-    parameters = GumbelTopK(max(pure, converted), d, k, kbar)
-    return _by_counts(gumbel_top_k, parameters, delta)
+    each, d = pick_share(epsilon, delta, k)
+    found = _by_counts(gumbel_top_k, GumbelTopK(each, d, k, kbar), delta)
+    return replace(found, cost=replace(found.cost, alone=(epsilon, delta)))
 
 
 @one_shot("top-k", "gumbel-known")
@@ -104,8 +103,9 @@ def calibrate_gumbel_known(epsilon: float, delta: float, k: int, bins: list[str]
     check_guarantee(epsilon, delta)
     check_sizes(k=k)
     check_bins(bins)
-    each = max(epsilon / k, epsilon_per_pick(zcdp_rho(epsilon, delta), k))
-    return _by_counts(known_top_k, KnownTopK(each, len(bins), k), delta, bins)
+    each, _ = pick_share(epsilon, delta, k, threshold=False)
+    found = _by_counts(known_top_k, KnownTopK(each, len(bins), k), delta, bins)
+    return replace(found, cost=replace(found.cost, alone=(epsilon, delta)))
 
 
 @one_shot("top-k", "pay-what-you-get")

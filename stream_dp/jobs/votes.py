@@ -5,11 +5,11 @@ its item is the example that the vote is about, then SEPARATOR, then the label.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
-from stream_dp.batch.cost import epsilon_per_pick
 from stream_dp.batch.label_votes import ArgmaxVotes, LabelVotes, argmax_votes, label_votes
 from stream_dp.jobs.calibrated import (
     Calibrated,
@@ -23,7 +23,7 @@ from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.request import Protects
 from stream_dp.jobs.rows import SEPARATOR
-from stream_dp.jobs.shares import DOWN
+from stream_dp.jobs.shares import DOWN, pick_share
 from stream_dp.privacy.accounting import zcdp_rho
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
@@ -69,7 +69,7 @@ def calibrate_argmax_votes(
     _check_examples(examples)
     queries = len(examples)
     check_sizes(labels_of_all_examples=queries * len(bins))
-    each = max(epsilon / queries, epsilon_per_pick(zcdp_rho(epsilon, delta), queries))
+    each, _ = pick_share(epsilon, delta, queries, threshold=False)
     parameters = ArgmaxVotes(each, len(bins), queries, protect)
     names = [vote(example, label) for example, label in product(examples, bins)]
 
@@ -78,7 +78,8 @@ def calibrate_argmax_votes(
         chosen = argmax_votes(tallies, parameters, noise)
         return Outcome(np.arange(queries) * len(bins) + chosen)
 
-    return Calibrated(parameters.cost, delta, False, run, names, protects=_IN_WORDS[protect])
+    cost = replace(parameters.cost, alone=(epsilon, delta))
+    return Calibrated(cost, delta, False, run, names, protects=_IN_WORDS[protect])
 
 
 def vote(example: str, label: str) -> str:

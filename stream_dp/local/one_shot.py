@@ -166,7 +166,7 @@ def _run(
     **parameters: Any,
 ) -> Answer:
     unit: Unit = "event" if user is None else "user"
-    mechanism = mechanism or default_mechanism(job, parameters.get("k", 1))
+    mechanism = mechanism or default_mechanism(job, {"epsilon": epsilon, "delta": delta, **parameters})
     asked = {"id": "local", "job": job, "mechanism": mechanism, "unit": unit, "epsilon": epsilon} | parameters
     if takes(job, mechanism, "delta"):
         asked["delta"] = delta

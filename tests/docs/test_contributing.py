@@ -46,7 +46,7 @@ def test_the_library_the_command_and_the_audit_know_the_one_shot_mechanism(examp
     app = typer.Typer()
     app.command()(command("histogram"))
     told = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
-    assert "laplace, gaussian, known, sparse-vector, magnitudes." in told
+    assert all(name in told for name in MECHANISMS["histogram"])
     [case] = one_shot_cases(["histogram magnitudes"])
     assert one_shot_counted(case).as_expected
 

@@ -26,9 +26,10 @@ USERS = 300
 EXAMPLES = {"examples": ["q0", "q1", "q2"]}
 MORE: dict[str, dict[str, Any]] = {
     "label-votes": EXAMPLES,
-    "argmax": {"bins": ["i3", "nothing", "i1"]},
-    "gumbel-known": {"bins": ["i3", "nothing", "i1"]},
-    "known": {"bins": ["i3", "nothing", "i1"]},
+    **dict.fromkeys(
+        ("argmax", "gumbel-known", "laplace-known", "gaussian-known", "known", "known-gaussian"),
+        {"bins": ["i3", "nothing", "i1"]},
+    ),
     "sparse-vector": {"bins": ["i3", "nothing", "i1"], "threshold": 20, "most": 2},
     "pay-what-you-get": {"budget": "b", "marks": 9, "queries": 2},
     "greedy": {"tokens": 2},

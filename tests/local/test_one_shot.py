@@ -51,6 +51,20 @@ def test_lists_of_labels_and_fields_of_structs_are_read() -> None:
     assert found == stream_dp.histogram(COLUMNS)
 
 
+def test_of_public_bins_the_noise_decides_the_mechanism() -> None:
+    """Of a few bins a user Laplace noise is the least, of many Gaussian, and of a few labels that are wanted Gumbel."""
+    few, many = ["tea", "milk"], [f"label {number}" for number in range(200)]
+    assert stream_dp.top_k(COLUMNS, 2, bins=few).mechanism == "gumbel-known"
+    assert stream_dp.top_k(COLUMNS, 2, bins=many, items_per_user=1).mechanism == "laplace-known"
+    assert stream_dp.top_k(COLUMNS, 2, bins=many, items_per_user=40).mechanism == "gaussian-known"
+    assert stream_dp.top_k(COLUMNS, 3, bins=many).mechanism == "gumbel-known"
+    assert stream_dp.top_k(COLUMNS, 150, bins=many).mechanism == "gaussian-known"
+    assert stream_dp.histogram(COLUMNS, bins=few).mechanism == "known"
+    found = stream_dp.histogram(COLUMNS, bins=many)
+    assert (found.mechanism, len(found.counts or ())) == ("known-gaussian", 200)
+    assert stream_dp.top_k(COLUMNS, 2, bins=few, epsilon=5).labels == ["tea", "milk"]
+
+
 def test_without_users_each_row_counts() -> None:
     with_users = {"item": ["tea"] * 500, "user": ["one"] * 500}
     assert stream_dp.histogram(with_users).labels == []
@@ -67,7 +81,11 @@ def test_every_mechanism_can_be_asked_for(job: Any) -> None:
     ]
     needed: dict[str, Any] = {
         "known": {"bins": ["tea", "milk"]},
-        "gumbel-known": {"bins": ["tea", "milk", "bread"]},
+        "known-gaussian": {"bins": ["tea", "milk"]},
+        **{
+            f"{noise}-known": {"bins": ["tea", "milk", "bread"]}
+            for noise in ("gumbel", "laplace", "gaussian")
+        },
         "sparse-vector": {"bins": ["tea", "milk"], "threshold": 100, "most": 1},
         "greedy-transfer": {"frequencies": {"tea": 10}},
     }
@@ -83,7 +101,7 @@ def test_every_mechanism_can_be_asked_for(job: Any) -> None:
 
 
 def test_defaults_are_those_of_the_command_line() -> None:
-    assert stream_dp.top_k(COLUMNS, 3).mechanism == default_mechanism("top-k", 3) == "gumbel"
+    assert stream_dp.top_k(COLUMNS, 3).mechanism == default_mechanism("top-k", {"k": 3}) == "gumbel"
     assert stream_dp.top_k(COLUMNS, 101).mechanism == "gaussian"
     assert stream_dp.set_union(COLUMNS).mechanism == "policy-gaussian"
 

@@ -276,12 +276,12 @@ def test_a_job_goes_on_with_the_mechanism_that_it_was_admitted_with(
     ]
     dies_after_the_charge(words, monkeypatch)
     [charge] = place.charges()
-    monkeypatch.setattr(one_shot_run, "default_mechanism", lambda job, k=1: "sips")
+    monkeypatch.setattr(one_shot_run, "default_mechanism", lambda job, given: "sips")
     named = command(*words, "--mechanism", "greedy")
     assert named.exit_code == 2
     assert "used before with other parameters" in named.stderr
     went_on = shown(command(*words, "--json"))
-    assert (went_on.mechanism, went_on.parameters["alpha"]) == (default_mechanism("set-union"), 5)
+    assert (went_on.mechanism, went_on.parameters["alpha"]) == (default_mechanism("set-union", {}), 5)
     assert shown(command(*words, "--json")) == went_on
     assert place.charges() == [charge]
     other = command(*words, "--alpha", "6")
