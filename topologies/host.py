@@ -1,6 +1,7 @@
-"""The Faust app around one service: Faust keeps its lifecycle, the signals and the web port, and nothing else."""
+"""The Faust app around one service: Faust keeps its lifecycle and the signals to stop, and nothing else."""
 
 import asyncio
+import signal
 from typing import Any, NoReturn, Protocol, cast
 
 import faust
@@ -8,6 +9,8 @@ from faust.app.base import BootStrategy
 
 from stream_dp.config.settings import Settings
 from stream_dp.errors import Refused
+from stream_dp.operations import stacks
+from stream_dp.operations.ports import web_port
 from stream_dp.operations.watch import Watch
 
 _REFUSED = 2
@@ -37,7 +40,8 @@ class WorkerService(faust.Service):
     @faust.Service.task
     async def _work(self) -> None:
         try:
-            await self.worker.run()
+            with web_port(self.worker.settings):
+                await self.worker.run()
         except Refused as refusal:
             self.log.error("%s", refusal)
             self.refusal = refusal
@@ -52,10 +56,20 @@ class WorkerService(faust.Service):
         await self._ended.wait()
 
 
+class Host(faust.Worker):
+    """Faust's worker, but SIGUSR2 writes stacks and starts no debugger, which would stop the worker for ever."""
+
+    def install_signal_handlers(self) -> None:
+        """The signals to stop are Faust's."""
+        super().install_signal_handlers()
+        self.loop.remove_signal_handler(signal.SIGUSR2)
+        stacks.tell_on_signal()
+
+
 def _command(service: faust.Service) -> type[faust.Worker]:
     """What the faust command runs the app with: it ends with status 2 where the service gave up."""
 
-    class Command(faust.Worker):
+    class Command(Host):
         def execute_from_commandline(self) -> NoReturn:
             try:
                 super().execute_from_commandline()
@@ -75,18 +89,14 @@ class _App(faust.App):
 
 
 def hosted(service: faust.Service, name: str, settings: Settings) -> faust.App:
-    """An app that runs `service`.  Its web port is closed unless set, and never serves tables."""
+    """An app that runs `service`, without Faust's own web server."""
     app = _App(
         name,
         broker=f"kafka://{settings.kafka}",
-        web_host="127.0.0.1",
-        web_port=settings.web_port or None,
-        web_tables_enabled=False,
-        web_router_enabled=False,
         autodiscover=False,
         Worker=_command(service),
     )
     # Decided here, because the faust command turns web_enabled on by itself.
-    app.boot_strategy = BootStrategy(app, enable_kafka=False, enable_web=settings.web_port > 0)
+    app.boot_strategy = BootStrategy(app, enable_kafka=False, enable_web=False)
     app.service(cast(Any, service))  # Faust takes instances too, its types only classes
     return app

@@ -10,6 +10,7 @@ import msgspec
 from stream_dp.barriers.process import REFUSED, Task
 from stream_dp.barriers.writer import BarrierWriter
 from stream_dp.errors import Refused
+from stream_dp.operations import stacks
 
 
 def _end_with_parent() -> None:
@@ -24,6 +25,7 @@ def _end_with_parent() -> None:
 
 def main() -> int:
     """Write barriers until the worker ends; returns the exit status where it is refused."""
+    stacks.tell_on_signal()
     line = sys.stdin.buffer.readline()
     if not line:
         return 0  # the worker has ended before it had a task

@@ -11,15 +11,13 @@ from stream_dp.cli.log_options import Log, LogLevel
 from stream_dp.operations.logs import json_logging
 from stream_dp.operations.open_metrics import PublicFacts
 from stream_dp.operations.terminal_log import terminal_logging
-from topologies.host import WorkerService
+from topologies.host import Host, WorkerService
 
 
 def run(app: "faust.App", log: Log, facts: "PublicFacts") -> int:
     """Run the app in this process until it is stopped; returns the exit status.  Lines of JSON say the `facts` too."""
     config = _config(log, facts)
-    host = faust.Worker(
-        app, loglevel=log.log_level.value, logging_config=config, quiet=True, redirect_stdouts=False
-    )
+    host = Host(app, loglevel=log.log_level.value, logging_config=config, quiet=True, redirect_stdouts=False)
     if log.log_level is not LogLevel.debug:
         for client in (
             "kafka",

@@ -96,6 +96,8 @@ def _read(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text())
     except OSError as error:
         raise SettingsError(f"cannot read {file}: {error.strerror}") from None
+    except RecursionError:
+        raise SettingsError(f"{file} has arrays or tables that are nested too deep for any setting") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} is not valid TOML: {error}") from None
 
@@ -104,7 +106,7 @@ def _table(text: str) -> Any:
     """The section `[events]` as one line of TOML, as the environment has it: `{ topic = "orders", ... }`."""
     try:
         return tomllib.loads(f"events = {text}")["events"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         raise SettingsError(
             f"{ENVIRONMENT_PREFIX}EVENTS is not a TOML table: write it as "
             '{ topic = "orders", items = "lines[*].sku" }'

@@ -1,5 +1,6 @@
 """Serving the dashboard over HTTP until it is told to stop."""
 
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +8,14 @@ from dataclasses import dataclass
 import uvicorn
 
 from stream_dp.config.connections import Kafka
-from stream_dp.dashboard.app import Dashboard
+from stream_dp.dashboard.app import MOST_VIEWERS, Dashboard
 from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.reader import Reader
 from stream_dp.dashboard.streams import Streams
+from stream_dp.operations.bounded_http import bounded
 
 _GRACE_SECONDS = 3
+_OTHER_CONNECTIONS = 100
 
 
 class _Server(uvicorn.Server):
@@ -48,13 +51,10 @@ def serve(
     """
     dashboards = [Dashboard(Reader(each.kafka, each.releases, each.results, Board())) for each in sources]
     served = dashboards[0] if len(dashboards) == 1 else Streams(dashboards)
-    config = uvicorn.Config(
+    config = bounded(
         served.app(login, embedders),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
+        min(MOST_VIEWERS + _OTHER_CONNECTIONS, os.sysconf("SC_OPEN_MAX") // 2),
         lifespan="on",
-        ws="none",
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     _Server(config, served).run(sockets=[listener])

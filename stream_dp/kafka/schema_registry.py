@@ -1,6 +1,9 @@
 """Schema registries with Confluent's interface: which schema has a given number."""
 
-import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from threading import Thread
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -12,6 +15,11 @@ from stream_dp.errors import StreamDpError, needs_extra
 from stream_dp.events.mapping.schema import LARGEST_SCHEMA, Schema
 
 _ANSWER_SECONDS = 5.0
+_QUESTION_SECONDS = 10.0
+"""For a schema with all that it refers to, however many requests that takes and however slowly bytes come."""
+
+_T = TypeVar("_T")
+
 _LARGEST_ANSWER = 1 << 20
 _MOST_REFERENCES = 100
 _NOT_FOUND, _OK = 404, 200
@@ -77,15 +85,16 @@ class SchemaRegistry:
         if section.registry_username is not None and section.registry_password is not None:
             password = read_secret("password of the schema registry", section.registry_password)
             login = section.registry_username, password
-        secure = self.address.startswith("https:")
-        self._client = httpx2.Client(
+        verify = tls_context("registry", files) if self.address.startswith("https:") else True
+        self._new_client: Callable[[], Any] = lambda: httpx2.Client(
             base_url=self.address.rstrip("/") + "/",
             auth=login,
-            verify=tls_context("registry", files) if secure else True,
+            verify=verify,
             headers={"Accept-Encoding": "identity"},  # so that no answer is larger than what is received
             timeout=_ANSWER_SECONDS,
             trust_env=False,
         )
+        self._client = self._new_client()
 
     def close(self) -> None:
         """Leave it."""
@@ -93,12 +102,38 @@ class SchemaRegistry:
 
     def schema(self, number: int) -> Schema:
         """The schema under a number, with those that it refers to.  Raises `NoSchema` or `RegistryAway`."""
-        return self._whole(self._asked(f"schemas/ids/{number}"))
+        return self._in_time(lambda: self._whole(self._asked(f"schemas/ids/{number}")))
 
     def newest(self, subject: str) -> tuple[str, Schema]:
         """What kind the newest schema of a subject is, such as AVRO, and the schema; see `schema`."""
-        found = self._asked(f"subjects/{quote(subject, safe='')}/versions/latest")
-        return found.kind, self._whole(found)
+
+        def newest() -> tuple[str, Schema]:
+            found = self._asked(f"subjects/{quote(subject, safe='')}/versions/latest")
+            return found.kind, self._whole(found)
+
+        return self._in_time(newest)
+
+    def _in_time(self, question: Callable[[], _T]) -> _T:
+        """The answer, or `RegistryAway` when it takes too long: what is under way then ends with its connection.
+
+        A limit on each read would not end one that sends a byte now and then.
+        """
+        client, answer = self._client, Future[_T]()
+
+        def ask() -> None:
+            try:
+                answer.set_result(question())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        Thread(target=ask, daemon=True, name="schema-registry").start()
+        try:
+            return answer.result(_QUESTION_SECONDS)
+        except TimeoutError:
+            if self._client is client:
+                self._client = self._new_client()
+            client.close()
+            raise RegistryAway("its answer takes too long") from None
 
     def _whole(self, found: _Registered) -> Schema:
         """A schema with those that it refers to."""
@@ -153,7 +188,6 @@ class SchemaRegistry:
 
     def _get(self, place: str) -> tuple[int, bytes]:
         """Status and content; of a large content, the beginning, which is more than may be taken."""
-        until = time.monotonic() + _ANSWER_SECONDS
         content = bytearray()
         try:
             with self._client.stream("GET", place) as answer:
@@ -161,10 +195,11 @@ class SchemaRegistry:
                     content += part
                     if len(content) > _LARGEST_ANSWER:
                         break
-                    if time.monotonic() > until:
-                        raise RegistryAway("its answer takes too long")
                 return answer.status_code, bytes(content)
-        except self._failure as error:
+        except (
+            self._failure,
+            RuntimeError,
+        ) as error:  # or it was closed, because another question took too long
             raise RegistryAway(type(error).__name__) from None
 
 

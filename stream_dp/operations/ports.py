@@ -1,4 +1,4 @@
-"""The two ports of a worker, served by a thread of their own.
+"""The ports of a worker, served by a thread of their own.
 
 A batch that keeps the worker's loop busy delays no answer, and a loop that hangs is found out by `/livez`.
 """
@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
+from typing import Self
 
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -20,11 +21,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stream_dp.config.reading import OPERATOR_TOKEN
 from stream_dp.config.settings import Settings, SettingsError
+from stream_dp.operations.bounded_http import bounded
 from stream_dp.operations.watch import Watch
 
 _SHORTEST_TOKEN = 16
 _GRACE_SECONDS = 1
 _STOP_SECONDS = 10.0
+_MOST_CONNECTIONS = 64
 
 
 def open_app(watch: Watch) -> Starlette:
@@ -34,7 +37,8 @@ def open_app(watch: Watch) -> Starlette:
         return _yes_or_no(watch.alive, "alive", "no step for too long")
 
     async def ready(_: Request) -> Response:
-        return _yes_or_no(watch.ready, "ready", "not ready")
+        why = "not ready: the schema registry does not answer" if watch.registry_away else "not ready"
+        return _yes_or_no(watch.ready, "ready", why)
 
     return Starlette(
         routes=[_metrics(watch.open_registry), Route("/livez", live), Route("/readyz", ready)],
@@ -70,24 +74,23 @@ def _yes_or_no(answer: bool, yes: str, no: str) -> Response:
     return PlainTextResponse(yes if answer else no, 200 if answer else 503)
 
 
-class Ports:
-    """The ports that the settings name; a port of 0 is not opened.  `with ports:` serves them."""
+def alive_app() -> Starlette:
+    """A page that says that the process runs, and nothing else."""
 
-    def __init__(self, settings: Settings, watch: Watch, environment: Mapping[str, str] = os.environ) -> None:
-        """Takes the ports.  Raises `SettingsError` if one is taken, or the operators' one has no token."""
-        apps: list[tuple[str, ASGIApp]] = []
-        if settings.metrics_port:
-            apps.append(("metrics_port", open_app(watch)))
-        if settings.operator_port:
-            apps.append(("operator_port", operator_app(watch, _token(environment))))
-            watch.has_operators = True
-        self._servers: list[tuple[uvicorn.Server, socket.socket]] = []
-        for name, app in apps:
-            listener = _listener(settings.metrics_host, getattr(settings, name), name)
-            self._servers.append((uvicorn.Server(_config(app)), listener))
+    async def alive(_: Request) -> Response:
+        return PlainTextResponse("alive")
+
+    return Starlette(routes=[Route("/", alive)])
+
+
+class Served:
+    """Apps with the sockets that they are served on, by one thread.  `with` it they answer."""
+
+    def __init__(self, *apps: tuple[ASGIApp, socket.socket]) -> None:
+        self._servers = [(uvicorn.Server(_config(app)), listener) for app, listener in apps]
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True, name="ports")
 
-    def __enter__(self) -> "Ports":
+    def __enter__(self) -> Self:
         if self._servers:
             self._thread.start()
         return self
@@ -102,16 +105,32 @@ class Ports:
         await asyncio.gather(*(server.serve([listener]) for server, listener in self._servers))
 
 
+def web_port(settings: Settings) -> Served:
+    """The page of `alive_app`, for this host alone, if the settings name a port for it.  Raises `SettingsError`."""
+    if not settings.web_port:
+        return Served()
+    return Served((alive_app(), _listener("127.0.0.1", settings.web_port, "web_port")))
+
+
+class Ports(Served):
+    """The ports that the settings name; a port of 0 is not opened."""
+
+    def __init__(self, settings: Settings, watch: Watch, environment: Mapping[str, str] = os.environ) -> None:
+        """Takes the ports.  Raises `SettingsError` if one is taken, or the operators' one has no token."""
+        apps: list[tuple[str, ASGIApp]] = []
+        if settings.metrics_port:
+            apps.append(("metrics_port", open_app(watch)))
+        if settings.operator_port:
+            apps.append(("operator_port", operator_app(watch, _token(environment))))
+            watch.has_operators = True
+        super().__init__(
+            *((app, _listener(settings.metrics_host, getattr(settings, name), name)) for name, app in apps)
+        )
+
+
 def _config(app: ASGIApp) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        ws="none",
-        timeout_graceful_shutdown=_GRACE_SECONDS,
+    return bounded(
+        app, _MOST_CONNECTIONS, log_config=None, lifespan="off", timeout_graceful_shutdown=_GRACE_SECONDS
     )
 
 

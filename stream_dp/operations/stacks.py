@@ -22,6 +22,7 @@ def tell_on_signal() -> None:
     number = getattr(signal, _SIGNAL, None)
     if number is None or sys.__stderr__ is None:
         return
+    faulthandler.unregister(number)  # it would not take the signal back from whoever has taken it since
     signal.signal(number, lambda *_: _tell_tasks())
     faulthandler.register(number, file=_STANDARD_ERROR, all_threads=True, chain=True)
 

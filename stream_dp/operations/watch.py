@@ -65,6 +65,7 @@ class Watch:
         self._answered_at: float | None = None
         self._budget_read: float | None = None
         self.has_operators = False
+        self.registry_away = False
         self.operators_read = threading.Event()
         self._saved_round = 0
         self._lost_letters = 0
@@ -77,9 +78,9 @@ class Watch:
 
     @property
     def ready(self) -> bool:
-        """Whether this process holds its stream, has caught up with what is published, and hears from both servers."""
+        """Whether this process holds its stream, has caught up with what is published, and hears from all servers."""
         at = self._answered_at
-        return at is not None and self._clock() - at < READY_SECONDS
+        return at is not None and not self.registry_away and self._clock() - at < READY_SECONDS
 
     def beat(self) -> None:
         """The worker has taken a step."""

@@ -107,7 +107,8 @@ class SchemaSettler:
             asked = [
                 asyncio.to_thread(self._answer, number) for number in unsettled[begin : begin + _AT_ONCE]
             ]
-            answers = await asyncio.gather(*asked)
+            with self._watch.progress.waiting("schema-registry"):
+                answers = await asyncio.gather(*asked)
             self._next = time.monotonic() + _ASK_AGAIN_SECONDS
             away = next((each for each in answers if isinstance(each, RegistryAway)), None)
             if away is not None:
@@ -155,9 +156,11 @@ class SchemaSettler:
             self._outage = ExitStack()
             self._outage.enter_context(self._watch.progress.waiting("schema-registry"))
             self._watch.operator.outages["schema-registry"].inc()
+            self._watch.registry_away = True
 
     def _end_outage(self) -> None:
         outage, self._outage = self._outage, None
         if outage is not None:
             outage.close()
+            self._watch.registry_away = False
             logger.info("the schema registry at %s answers", self._registry.address)

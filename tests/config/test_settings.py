@@ -85,6 +85,17 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_name(
             load_settings(file, environment)
 
 
+def test_arrays_in_arrays_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    deep = "[" * 5_000 + "]" * 5_000
+    file = tmp_path / "stream.toml"
+    file.write_text(f"windows = {deep}")
+    with pytest.raises(SettingsError, match="nested too deep"):
+        load_settings(file, {})
+    file.unlink()
+    with pytest.raises(SettingsError, match="STREAM_DP_EVENTS is not a TOML table"):
+        load_settings(environment={"STREAM_DP_STREAM": "s", "STREAM_DP_EVENTS": deep})
+
+
 @pytest.mark.parametrize(
     "mistake",
     [

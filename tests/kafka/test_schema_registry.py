@@ -125,12 +125,19 @@ def test_one_that_fails_for_everything_is_away(away: Front) -> None:
         asked(away, {"/schemas/ids/7": 500, "/schemas/types": 503})
 
 
-def test_one_that_takes_for_ever_is_away(away: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte comes in time, and all of them never."""
-    monkeypatch.setattr(schema_registry, "_ANSWER_SECONDS", 0.3)
-    away.drip_seconds = 0.05
-    with pytest.raises(RegistryAway, match="takes too long"):
-        asked(away, {"/schemas/ids/7": {"schema": "x" * 10_000}})
+@pytest.mark.parametrize("drips", ["body", "head", "references"])
+def test_one_that_takes_for_ever_is_away(away: Front, monkeypatch: pytest.MonkeyPatch, drips: str) -> None:
+    """Each byte or each answer comes in time, and all of them never; the next question is answered."""
+    monkeypatch.setattr(schema_registry, "_QUESTION_SECONDS", 0.5)
+    away.drip_seconds, away.drips_head = 0.05, drips == "head"
+    answers = _chain(90) if drips == "references" else {"/schemas/ids/7": {"schema": "x" * 10_000}}
+    away.answers = scripted({"/schemas/types": TYPES, **answers})
+    with closing(SchemaRegistry(section(away.address))) as client:
+        with pytest.raises(RegistryAway, match="takes too long"):
+            client.schema(7)
+        away.drip_seconds, away.answers = 0.0, scripted({"/schemas/ids/7": {"schema": "x"}})
+        monkeypatch.undo()
+        assert client.schema(7) == Schema("x")
 
 
 def test_one_that_is_not_there_is_away() -> None:

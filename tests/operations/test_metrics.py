@@ -201,6 +201,9 @@ def test_probes_answer_from_the_heartbeat_and_the_session() -> None:
         watch.answered(False)
         assert probes() == (200, 503)
         watch.answered(True)
+        watch.registry_away = True
+        assert client.get("/readyz").text == "not ready: the schema registry does not answer"
+        watch.registry_away = False
         watch.ended()
         assert probes() == (200, 503)
         assert client.get("/metrics").text == generate_latest(watch.open_registry).decode()

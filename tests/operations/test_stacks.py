@@ -1,16 +1,18 @@
 """A wait in which nothing moves asks everybody where they stand, and a failed test shows the answers."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests import stacks
 from tests.stacks import Stillness
-from tests.system.waiting import GIVE_UP_SECONDS
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 PROGRAM = """
 import asyncio, sys, threading
@@ -75,6 +77,49 @@ def test_threads_and_tasks_of_a_process_that_stands_still_are_told(program: "sub
     assert "in stands_in_a_thread" in told
     assert "in waits_in_a_task" in told
     assert "in Event.wait" in told, "the innermost call counts"
+
+
+HOST = """
+import faust
+from stream_dp.config.settings import Settings
+from topologies.host import Host, hosted
+
+class Ready(faust.Service):
+    async def on_started(self):
+        print("ready", flush=True)
+
+app = hosted(Ready(), "s", Settings(stream="s"))
+Host(app, loglevel="WARNING", quiet=True, redirect_stdouts=False).execute_from_commandline()
+"""
+
+
+def says(told: Path, text: str, times: int) -> bool:
+    return told.read_text().count(text) == times
+
+
+@pytest.mark.parametrize(
+    "words", [["-c", HOST], ["-m", "stream_dp.barriers", "s"]], ids=["worker", "barriers"]
+)
+def test_what_a_worker_runs_writes_its_stacks_and_goes_on(words: list[str], tmp_path: Path) -> None:
+    """Faust would start a debugger, and a process that takes no notice of the signal would end."""
+    told = tmp_path / "told.stderr"
+    with told.open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+        )
+    try:
+        if words[0] == "-c":
+            assert process.stdout is not None
+            assert process.stdout.readline().endswith(b"ready\n")
+        wait_until(lambda: stacks._listens(process.pid), told.read_text)
+        for times in (1, 2):
+            os.kill(process.pid, signal.SIGUSR2)
+            wait_until(partial(says, told, "That is where process", times), told.read_text)
+        assert process.poll() is None
+        assert "debugger" not in told.read_text()
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_nothing_is_told_while_something_moves(program: "subprocess.Popen[str]") -> None:

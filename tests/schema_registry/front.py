@@ -53,13 +53,14 @@ def passed_on(address: str) -> Answers:
 class Front:
     """A running one: `answers` may be changed at any time, `asked` are the paths of what was asked.
 
-    Between two bytes it waits `drip_seconds`.
+    Between two bytes it waits `drip_seconds`, with `drips_head` in the head of the answer too.
     """
 
     answers: Answers
     address: str = ""
     asked: list[str] = field(default_factory=list)
     drip_seconds: float = 0.0
+    drips_head: bool = False
 
 
 @contextmanager
@@ -78,6 +79,14 @@ def front(
             running.asked.append(self.path)
             let_in = expected is None or self.headers["Authorization"] == expected
             status, content = running.answers(self.path) if let_in else (401, b"{}")
+            for each in (
+                b"HTTP/1.1 200 OK\r\nX: " + b"x" * 10_000
+                if running.drips_head and running.drip_seconds
+                else b""
+            ):
+                self.wfile.write(bytes([each]))
+                self.wfile.flush()
+                time.sleep(running.drip_seconds)
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
