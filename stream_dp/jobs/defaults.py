@@ -54,8 +54,8 @@ def default_in_words(job: JobName) -> str:
 def default_mechanism(job: JobName, given: Mapping[str, Any]) -> str:
     """The mechanism of a job that names none: it follows from what was given, which is public.
 
-    Of PUBLIC `bins` every one competes whatever it holds, so the noise alone decides: of counts with a bound on the bins
-    of a user, and where nobody asks for a bound, of Gumbel draws.
+    Of PUBLIC `bins` every one competes whatever it holds, so the noise alone decides: of counts with a bound on a
+    user's bins, and if nobody asks for a bound, of Gumbel draws.
     """
     bins, k = given.get("bins"), given.get("k") or DEFAULT_K.get(job, 1)
     usual = {"set-union": "policy-gaussian", "histogram": "gaussian", "label-votes": "stable"}

@@ -26,10 +26,10 @@ USERS = 300
 EXAMPLES = {"examples": ["q0", "q1", "q2"]}
 MORE: dict[str, dict[str, Any]] = {
     "label-votes": EXAMPLES,
-    **dict.fromkeys(
-        ("argmax", "gumbel-known", "laplace-known", "gaussian-known", "known", "known-gaussian"),
-        {"bins": ["i3", "nothing", "i1"]},
-    ),
+    **{
+        name: {"bins": ["i3", "nothing", "i1"]}
+        for name in ("argmax", "gumbel-known", "laplace-known", "gaussian-known", "known", "known-gaussian")
+    },
     "sparse-vector": {"bins": ["i3", "nothing", "i1"], "threshold": 20, "most": 2},
     "pay-what-you-get": {"budget": "b", "marks": 9, "queries": 2},
     "greedy": {"tokens": 2},
