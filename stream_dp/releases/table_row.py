@@ -42,6 +42,9 @@ _CONNECT_TYPES = {
     "ts": "string",
     "epoch": "int64",
 }
+_CONNECT_NAMES = {"ts": "io.debezium.time.ZonedTimestamp"}
+"""What a text is for Debezium's sink, which makes a `timestamptz` of it in PostgreSQL; to others it is a text."""
+
 _CONNECT_TYPES_OF_TOTALS = {"total": "int64", "total_sd": "double", "since": "int64"}
 
 
@@ -49,6 +52,7 @@ def _connect_opening(with_totals: bool) -> bytes:
     """The schema of `Row` as Kafka Connect's JsonConverter reads it with schemas.enable=true."""
     fields = [
         {"field": name, "type": kind, "optional": name in _CONNECT_TYPES_OF_TOTALS}
+        | ({"name": _CONNECT_NAMES[name], "version": 1} if name in _CONNECT_NAMES else {})
         for name, kind in (_CONNECT_TYPES | (_CONNECT_TYPES_OF_TOTALS if with_totals else {})).items()
     ]
     schema = {"type": "struct", "name": "stream_dp.Row", "optional": True, "fields": fields}

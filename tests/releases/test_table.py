@@ -53,6 +53,8 @@ def test_with_a_schema_kafka_connect_knows_every_field() -> None:
         for name, content in told["payload"].items()  # type: ignore[attr-defined]
     }
     assert [each["optional"] for each in fields] == [False] * len(fields)
+    [named] = [each for each in fields if "name" in each]
+    assert (named["field"], named["name"]) == ("ts", "io.debezium.time.ZonedTimestamp")
 
 
 @pytest.mark.parametrize("table_format", ["json", "connect"])

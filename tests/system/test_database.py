@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,6 +12,7 @@ import pytest
 
 import stream_dp
 from stream_dp.config.settings import Settings
+from stream_dp.config.times import iso_timestamp, milliseconds
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.releases.release import Release, decode_release
@@ -53,14 +55,26 @@ class Sink:
         def equal() -> bool:
             states = [task["state"] for task in self.connect.tasks(name)]
             assert states in ([], ["RUNNING"]), self.connect.log.read_text()[-5_000:]
-            rows = [msgspec.convert(row, type=Row) for row in self.database.rows(name)]
+            rows = self._rows(name)
             told = [(row.label, row.count, row.sd, row.round, row.ts, row.epoch) for row in rows]
             return sorted(told) == expected(shown())
 
         wait_until(equal, lambda: f"{self.database.rows(name)} instead of {expected(shown())}")
         with stream_dp.read_table(stream.settings.kafka, name) as table:
-            rows = {row["label"]: msgspec.convert(row, type=Row) for row in self.database.rows(name)}
+            rows = {row.label: row for row in self._rows(name)}
             assert rows == table.rows(), "the intervals are those that the table says"
+
+    def _rows(self, name: str) -> list[Row]:
+        """The rows in the database; their time, which is a `timestamptz`, is written as releases write it."""
+        found = self.database.rows(name)
+        return [msgspec.convert({**row, "ts": iso_timestamp(_milliseconds(row["ts"]))}, Row) for row in found]
+
+
+def _milliseconds(ts: str) -> int:
+    """The moment of a `timestamptz`, which PostgreSQL gives with its zone."""
+    moment = datetime.fromisoformat(ts)
+    assert moment.tzinfo is not None, "the column has no zone"
+    return milliseconds(moment)
 
 
 def expected(shown: Release) -> list[tuple[str, int, float, int, str, int]]:
@@ -102,7 +116,7 @@ def test_rows_equal_the_newest_release_when_labels_come_change_and_leave(
         worker.terminate()
         assert ended(worker) == 0
         before = set(newest().labels)
-        worker = stream.start(new_epoch=NewEpoch())
+        worker = stream.start(new_epoch=NewEpoch(without_labels=True))
         stream.wait_until_logged("epoch 2")
         stream.feed(some_events(8, seed=3))
         stream.wait_until(lambda: newest().epoch == 2 and newest().round == 8, worker)
