@@ -35,7 +35,7 @@ def windows(
 ) -> None:
     """Write how often each label occurred lately, and what rises and falls, into `<stream>.windows`, until stopped.
 
-    It reads released values only, needs neither key nor Redis, and goes on where it stopped. The setting windows_every
+    It reads released values only, needs neither key nor Redis, and goes on where it stopped. The setting table_every
     says how often it writes at most.
 
     [bold]Examples[/]

@@ -113,7 +113,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     table_every: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 1.0
     table_format: Literal["json", "connect"] = "json"
     windows: list[_Span] = []
-    windows_every: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 1.0
     batch_rounds: _BatchRounds = LARGEST_BATCH_ROUNDS
     checkpoint_rounds: _Positive = 5_000
     checkpoint_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0

@@ -135,8 +135,8 @@ class WindowsWriter(ExitStack):
                 yield cut_to_fit(record_of(windows.window(alone), span))
 
     def _period(self, ts: str) -> int:
-        """Windows are those of the first release in each period of `windows_every` seconds."""
-        return milliseconds(parse_time(ts)) // max(1, round(1000 * self._settings.windows_every))
+        """Windows are those of the first release in each period of `table_every` seconds."""
+        return milliseconds(parse_time(ts)) // max(1, round(1000 * self._settings.table_every))
 
 
 def keep_windows(settings: Settings, stopping: Event, start: str = "latest") -> None:

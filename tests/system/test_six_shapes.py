@@ -153,8 +153,8 @@ def test_a_topic_of_this_shape_comes_to_a_release_in_a_few_commands(
 
 
 def shown(stream: Stream) -> list[str]:
-    """The labels of the newest release, once there is one."""
+    """The labels of the newest release in their order, once there is one."""
     if not log.existing(stream.settings.kafka, stream.settings.releases):
         return []
     found = stream.releases()
-    return decode_release(found[-1].value or b"").labels if found else []
+    return sorted(decode_release(found[-1].value or b"").labels) if found else []

@@ -136,9 +136,9 @@ def test_a_writer_that_follows_a_dead_one_writes_what_is_missing_and_nothing_els
 def test_killed_again_and_again_the_program_leaves_nothing_out(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    whole = made(kafka, f"{topic_prefix}-whole", tmp_path, 4 * ROUNDS, windows_every=0.1)
+    whole = made(kafka, f"{topic_prefix}-whole", tmp_path, 4 * ROUNDS, table_every=0.1)
     write_all(whole, 4 * ROUNDS)
-    stream = made(kafka, topic_prefix, tmp_path, ROUNDS, windows_every=0.1)
+    stream = made(kafka, topic_prefix, tmp_path, ROUNDS, table_every=0.1)
     words = ("-c", "from stream_dp.cli import main; main()", "windows", "--from", "earliest")
     for part in range(1, 5):
         process = stream.start_faust(*words)

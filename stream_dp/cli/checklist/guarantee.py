@@ -1,9 +1,10 @@
 """Whether this machine draws the right noise, and what the privacy settings mean."""
 
 from stream_dp.cli.checklist.finding import Finding
-from stream_dp.config.settings import Settings
+from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.counters.golden import check_golden_noise
 from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.engine.known_labels import read_list
 from stream_dp.planning.comparison import seen_with_each
 from stream_dp.privacy.keyed_noise import WrongNoise, check_golden_draw
 
@@ -27,8 +28,8 @@ def noise(settings: Settings) -> Finding:
 def guarantee(settings: Settings) -> Finding:
     """Whether the privacy settings can be kept, and what they mean for a count."""
     try:
-        Epoch.open(settings, 1, 0)
-    except EpochRefused as error:
+        Epoch.open(settings, 1, 0, known=read_list(settings.known_labels))
+    except (EpochRefused, SettingsError) as error:
         return Finding("guarantee", "failed", str(error))
     seen = {each.mechanism: each.seen_mostly for each in seen_with_each(settings)}
     own = seen[settings.mechanism]
