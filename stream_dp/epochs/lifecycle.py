@@ -44,7 +44,7 @@ from stream_dp.privacy.composition import Charge, refused
 from stream_dp.privacy.vector import Vector, at, larger
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
 from stream_dp.store.ledger import Ledger, LedgerRefused, NoBudget, NotDurable
-from stream_dp.store.ledger_records import no_budget
+from stream_dp.store.ledger_sentences import no_budget
 from stream_dp.store.noise_key import noise_key
 
 logger = logging.getLogger(__name__)

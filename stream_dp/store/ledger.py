@@ -48,13 +48,10 @@ from stream_dp.store.ledger_records import (
     check_unit,
     check_zone,
     damaged,
-    does_not_fit,
-    no_budget,
-    other_share,
     seal,
-    too_small,
     unpack,
 )
+from stream_dp.store.ledger_sentences import does_not_fit, no_budget, other_share, too_small
 from stream_dp.store.seals import Seals
 
 __all__ = [
@@ -324,4 +321,17 @@ def require_room(source: str, state: State, charge: Charge, metered: bool) -> No
     if composition.refused([*charges, charge], budget):
         further = charge.further_offsets, charge.further_ends
         left = composition.room(charges, budget, charge.first_offset, charge.end_offset, *further)
-        raise BudgetExceeded(does_not_fit(source, budget, charge, left))
+        raise BudgetExceeded(
+            does_not_fit(source, budget, charge, left, _more_like_the_last(charges, charge, budget))
+        )
+
+
+def _more_like_the_last(charges: list[Charge], charge: Charge, budget: Budget) -> int:
+    """How many more charges like the last one fit on the offsets of `charge`."""
+    if not charges:
+        return 0
+    there = {
+        name: getattr(charge, name)
+        for name in ("first_offset", "end_offset", "further_offsets", "further_ends")
+    }
+    return composition.more_like(msgspec.structs.replace(charges[-1], **there), charges, budget)

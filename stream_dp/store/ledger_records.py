@@ -1,6 +1,5 @@
 """What the ledger keeps in Redis and in its journal, and why it may refuse."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,11 +7,10 @@ from typing import Annotated
 import msgspec
 
 from stream_dp.batch.gumbel_top_k import PayWhatYouGet
-from stream_dp.config.days import date_of
 from stream_dp.errors import Refused, StreamDpError
 from stream_dp.privacy import composition
-from stream_dp.privacy.composition import Budget, Charge, Load, Room, Spent, Unit
-from stream_dp.privacy.vector import Vector, offsets_text
+from stream_dp.privacy.composition import Budget, Charge, Room, Spent, Unit
+from stream_dp.privacy.vector import Vector
 from stream_dp.store.foreign_records import LEAVE_OUT
 from stream_dp.store.seals import SEAL_BYTES, Seals
 
@@ -325,81 +323,3 @@ def check_same(made: Charge, charge: Charge) -> None:
         raise ChargeConflict(
             f"the id {charge.id!r} was charged before with other parameters, so nothing was charged: use a new id"
         )
-
-
-def does_not_fit(source: str, budget: Budget, charge: Charge, left: Room) -> str:
-    """The refusal of a charge, and the largest one that would fit."""
-    where = "for users" if budget.unit == "user" else f"on {_range(charge)}"
-    told = (
-        f"the charge {charge.id!r} (rho {charge.rho:.4g}, delta {charge.delta:.4g}) does not fit the budget of "
-        f"{source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per {budget.unit}): {where}"
-    )
-    if left.untouched:
-        return told + (
-            " nothing is spent yet, so what fits is a single charge that guarantees the budget by itself, or rho "
-            f"{_down(left.rho)} with delta {_down(left.delta)}"
-        )
-    if left.pure_epsilon == 0:
-        return told + f" nothing is left: {_elsewhere(budget.unit)}, or raise the budget"
-    return told + (
-        f", rho {_down(left.rho)} (a pure epsilon of {_down(left.pure_epsilon)}) is left, "
-        f"with delta {_down(left.delta)}"
-    )
-
-
-def no_budget(source: str) -> str:
-    """The refusal of a charge on a source without a budget, and the two ways to go on."""
-    return (
-        f"the data source {source!r} has no budget, so nothing was charged: set one with `stream-dp budget set "
-        f"--source {source} --epsilon 2 --delta 1e-6`, or say with --unmetered (or the setting unmetered = true) that "
-        "nothing bounds what all releases from it reveal together"
-    )
-
-
-def other_share(source: str, before: float | None) -> str:
-    """The refusal of a budget that shares delta in another way than the charges were made by."""
-    how = (
-        "as the first charge settled it"
-        if before is None
-        else f"{before:g} of it for the charges' own deltas"
-    )
-    return (
-        f"the ledger of {source!r} has charges, so how delta is shared cannot change any more ({how}): leave "
-        "--own-deltas out, which keeps it"
-    )
-
-
-def too_small(source: str, budget: Budget, exceeded: list[Load]) -> str:
-    """The refusal of a budget below what is spent, and the least one that would do."""
-    told = f"more is spent on {source!r} than epsilon {budget.epsilon:g} with delta {budget.delta:g}: "
-    epsilon = max(budget.least_epsilon(load) for load in exceeded)
-    if epsilon < math.inf:
-        return told + f"with this delta, set epsilon to {_up(epsilon)} or more"
-    delta = max(budget.least_delta(load) for load in exceeded)
-    if delta < math.inf:
-        return told + f"no epsilon is enough with a delta that the charges use up: set delta to {_up(delta)}"
-    return told + "no budget covers it, because the charges' own deltas are too large"
-
-
-def _elsewhere(unit: Unit) -> str:
-    return "read other days" if unit == "user-day" else "read other offsets"
-
-
-def _range(charge: Charge) -> str:
-    if charge.unit == "user-day":
-        until = "" if charge.end_offset is None else f" until before {date_of(charge.end_offset)}"
-        return f"the days from {date_of(charge.first_offset)} on{until}"
-    first = offsets_text((charge.first_offset, *charge.further_offsets))
-    if charge.end_offset is None:
-        return f"offsets {first} on"
-    return f"offsets {first} to {offsets_text(charge.ends)}"
-
-
-def _down(value: float) -> str:
-    """Six digits that are not above the value, so that what is said to fit does."""
-    return f"{value * (1 - 1e-5):.6g}"
-
-
-def _up(value: float) -> str:
-    """Six digits that are not below the value."""
-    return f"{value * (1 + 1e-5):.6g}"

@@ -1,6 +1,7 @@
 """The ledger on a real server: charged once, never overspent, and a refusal says what would fit."""
 
 import logging
+import re
 from typing import Any
 
 import msgspec
@@ -88,15 +89,19 @@ def test_a_charge_that_does_not_fit_is_refused_with_what_would(ledger: Ledger) -
         "'b' (rho 0.02, delta 0) does not fit the budget of 'shop.events' (epsilon 1, delta 1e-06 per event)"
         in told
     )
-    assert "on offsets 99 on, rho " in told
-    rho = float(told.split("on, rho ")[1].split()[0])
-    delta = float(told.rsplit("delta ", 1)[1])
+    assert "on offsets 99 on, epsilon up to " in told
+    rho = float(told.split("rho up to ")[1].split(")")[0])
+    delta = float(re.split("[; ]", told.rsplit("delta up to ", 1)[1])[0])
+    more = int(told.partition("like the last, ")[2].split()[0])
     room = ledger.room(99)
     assert room is not None
     assert rho == pytest.approx(room.rho, rel=1e-4)
     assert delta == pytest.approx(3e-7, rel=1e-4)
     ledger.charge(charge("b", rho, delta=delta, first_offset=99, end_offset=None))
-    with pytest.raises(BudgetExceeded, match=r"on offsets 99 to 100, rho \S+e-"):
+    assert more == 1, "0.01 and 2e-7 fit once more beside themselves"
+    with pytest.raises(
+        BudgetExceeded, match=r"on offsets 99 to 100, epsilon up to \S+ fits \(.* rho up to \S+e-"
+    ):
         ledger.charge(charge("c", 0.02, first_offset=99))
     ledger.charge(charge("d", 0.01, delta=2e-7, first_offset=50, end_offset=60))
 
@@ -142,7 +147,7 @@ def test_a_ledger_has_one_unit(redis: Redis) -> None:
             attempt()
     ledger.set_budget(1, 1e-6, "user")
     ledger.charge(charge("c", 0.01, unit="user", first_offset=100, end_offset=None))
-    with pytest.raises(BudgetExceeded, match="for users, rho"):
+    with pytest.raises(BudgetExceeded, match="for users, epsilon up to"):
         ledger.charge(charge("d", 0.02, unit="user", first_offset=900, end_offset=901))
 
 
