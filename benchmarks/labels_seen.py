@@ -18,6 +18,7 @@ from benchmarks.public_logs import verse_words
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.binary import BinaryMechanism, levels
 from stream_dp.counters.calibration import calibrate
+from stream_dp.counters.discovery_schedule import rounds_of_tests
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.dev.flights import flight_events
 from stream_dp.engine import noise_table
@@ -122,6 +123,27 @@ def flights() -> str:
 def verses() -> str:
     """Verses with up to 16 words counted; with pruning, because nearly all of so many words are rare."""
     return over_time(verses_log(), (1.0, 4.0), 32_767, 16, 1, Pruning(64))
+
+
+def found_at_tests() -> str:
+    """All three logs with labels that are found at tests, at the default ones."""
+    rows = []
+    for name, log, epsilons, horizon, items, number in (
+        ("invoices", retail_log(), (1.0, 2.0, 4.0), 32_767, 16, RUNS),
+        ("verses", verses_log(), (1.0, 2.0, 4.0), 32_767, 16, 1),
+        ("flights", flights_log(), (0.5, 1.0), 524_287, 3, 1),
+    ):
+        parts = np.array_split(np.arange(len(log.events)), 5)
+        for epsilon in epsilons:
+            mechanism, _ = calibrate(
+                epsilon, 1e-6, horizon, items, "blt", tests=rounds_of_tests(horizon), at_least=1
+            )
+            runs_of = runs(log, mechanism, number)
+            sizes = np.mean([each.sizes for each in runs_of], axis=0)
+            means = [f"{sizes[part].mean():.1f}" for part in parts]
+            rows.append([name, f"{epsilon:g}", *means, f"{seen(log, runs_of).labels:.1f}"])
+    ends = [f"{ordinal} fifth" for ordinal in ("first", "second", "third", "fourth", "last")]
+    return table(["log", "epsilon", *ends, "after the last event"], rows)
 
 
 # Pruning

@@ -10,10 +10,7 @@ from scipy.signal import lfilter
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.blt_parameters import output_weights
-from stream_dp.counters.discrete import DiscreteCounter
-from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.registry import Mechanism
-from stream_dp.counters.smooth import SmoothTree, tree_shape
 
 _CELLS_AT_ONCE = 4_000_000
 
@@ -35,16 +32,10 @@ def noise_paths(
     if isinstance(mechanism, BltMechanism):
         draws = mechanism.draw_sd * random.standard_normal((labels, rounds))
         return blt_noise(mechanism, draws).astype(np.float32)
-    assert isinstance(mechanism, DiscreteCounter)
+    assert isinstance(mechanism, BinaryMechanism)
     sd = np.float32(np.sqrt(mechanism.sigma_squared))
-    if isinstance(mechanism, HonakerMechanism):
-        return _honaker(rounds, labels, sd, random)
     numbers = np.arange(1, rounds + 1)
-    if isinstance(mechanism, BinaryMechanism):
-        parents, depths = numbers & (numbers - 1), np.bitwise_count(numbers)
-    else:
-        tree = SmoothTree(*tree_shape(mechanism.horizon))
-        parents, depths = np.array(tree.parents(1, rounds)), tree.prefix_nodes(numbers)
+    parents, depths = numbers & (numbers - 1), np.bitwise_count(numbers)
     noise = np.zeros((labels, rounds + 1), np.float32)
     noise[:, 1:] = np.rint(sd * random.standard_normal((labels, rounds), np.float32))
     for depth in range(2, int(depths.max()) + 1):
@@ -67,21 +58,6 @@ def true_hits(hits: list[NDArray[np.int64]], rounds: int) -> NDArray[np.int32]:
     for row, each in zip(found, hits, strict=True):
         np.add.at(row, each - 1, 1)
     return found
-
-
-def _honaker(rounds: int, labels: int, sd: np.float32, random: np.random.Generator) -> NDArray[np.float32]:
-    noise = np.zeros((labels, rounds + 1), np.float32)
-    size = 1 << rounds.bit_length()
-    scaled = [sd * random.standard_normal((labels, size), np.float32)]
-    while size > 1:
-        size //= 2
-        own = 2 ** len(scaled) * sd * random.standard_normal((labels, size), np.float32)
-        scaled.append(own + scaled[-1][:, 0::2] + scaled[-1][:, 1::2])
-    for level in range(rounds.bit_length() - 1, -1, -1):
-        ends = np.arange(1 << level, rounds + 1, 2 << level)
-        estimates = scaled[level][:, (ends >> level) - 1] / (2 ** (level + 1) - 1)
-        noise[:, ends] = noise[:, ends - (1 << level)] + estimates
-    return np.rint(noise[:, 1:])
 
 
 def shown_paths(

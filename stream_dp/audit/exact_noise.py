@@ -1,7 +1,7 @@
 """Every outcome of the noise of one label on a small horizon, and how likely each is.
 
-`binary`, `smooth` and `honaker` add up whole draws: every combination of the draws that matter to the label is one
-outcome, and the real counter makes noise of it.  `blt` rounds sums of real numbers: an outcome is what it rounds to in
+`binary` adds up whole draws: every combination of the draws that matter to the label is one outcome, and the real
+counter makes noise of it.  `blt` rounds sums of real numbers: an outcome is what it rounds to in
 every round, and its probability the integral of the Gaussian density over a unit cube, by Gauss-Legendre quadrature.
 There the counter is left out, and everything after it is the real program.
 """
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.blt_parameters import output_weights
 from stream_dp.counters.discrete import DiscreteCounter
-from stream_dp.counters.honaker import HonakerMechanism, level_of
 from stream_dp.counters.protocol import CalibratedCounter, CounterState, Hits
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
 
@@ -25,8 +24,6 @@ REACH = 7.0
 """Standard deviations of one draw, or of one round's noise, that are enumerated: beyond lies less than 1e-11."""
 
 _QUADRATURE_NODES = 6
-_SHARED_LANES = 64
-"""From this lane on a round of honaker holds the draws of labels that start in it."""
 
 Draw = tuple[int, int]
 """A round and a lane."""
@@ -71,47 +68,9 @@ def enumerated(
         outcomes, probabilities = noise_of_rounds(mechanism)
         return _without_counter(mechanism), EnumeratedNoise(outcomes, ()), probabilities
     assert isinstance(mechanism, DiscreteCounter)
-    draws = _draws(mechanism, start)
+    draws = [(number, 0) for number in range(1, mechanism.horizon + 1)]
     outcomes, probabilities = _products(mechanism.sigma_squared, len(draws))
     return mechanism, EnumeratedNoise(outcomes, draws), probabilities
-
-
-def _draws(mechanism: DiscreteCounter, start: int) -> list[Draw]:
-    """Those that matter to a label that starts in this round."""
-    horizon = mechanism.horizon
-    if not isinstance(mechanism, HonakerMechanism):
-        return [(number, 0) for number in range(1, horizon + 1)]
-    later = [
-        (number, lane) for number in range(start + 1, horizon + 1) for lane in range(level_of(number) + 1)
-    ]
-    return [*((start, _SHARED_LANES + i) for i in range(_start_draws(mechanism, start))), *later]
-
-
-def _start_draws(mechanism: HonakerMechanism, start: int) -> int:
-    """How many draws a label takes in the round where it starts, of the real counter."""
-    counted = _CountedNoise()
-    noise: Any = counted
-    counter = mechanism.counter(noise)
-    hits = Hits(np.empty(0, np.int64), np.empty(0, np.int64))
-    for number in range(1, start + 1):
-        labels = int(number == start)
-        counter.advance(
-            np.zeros((labels, 2), np.uint64), [EMPTY_HISTORY], hits, np.full(labels, start, np.int64)
-        )
-    return len(counted.lanes)
-
-
-class _CountedNoise(EnumeratedNoise):
-    """Zeros, and which shared lanes were asked for."""
-
-    def __init__(self) -> None:
-        super().__init__(np.empty((1, 0), np.int32), ())
-        self.lanes: set[int] = set()
-
-    def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
-        if lane >= _SHARED_LANES:
-            self.lanes.add(lane)
-        return super().tweak(round_number, lane, history)
 
 
 def _products(sigma_squared: float, draws: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:

@@ -18,10 +18,8 @@ from stream_dp.audit.running_views import blt_sum, joint, views
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.discrete import DiscreteCounter
-from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
 from stream_dp.counters.registry import DISCRETE
-from stream_dp.counters.smooth import SmoothMechanism, smooth_tree
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.events.bounding import EventBound
 from stream_dp.events.event import Event
@@ -61,8 +59,6 @@ def pairs() -> list[Pair]:
         *_tables(),
         *_releases(),
         _overlong(),
-        *_of_smooth(),
-        *_of_honaker(),
         *_of_blt(),
         *_of_kept_labels(),
     ]
@@ -97,40 +93,6 @@ def _releases() -> list[Pair]:
     ]  # fmt: skip
 
 
-def _of_smooth() -> list[Pair]:
-    """An event of the first round is in as many nodes as any; 10 and 34 rounds are all that 2 and 3 nodes allow."""
-    again = {r: [0] for r in (4, 7, 9, 10)}
-    return [
-        table("smooth table: event at the first round of 10", 10, Neighbours(1, [0], {}), counter="smooth"),
-        table("smooth table: event at the first round of 34", 34, Neighbours(1, [0], {}), counter="smooth",
-              delta=0.01, runs=60_000),
-        table("smooth table: event in the middle, label present elsewhere", 10, Neighbours(5, [0], again),
-              counter="smooth", runs=60_000),
-        release("smooth: novel label at the first round of 10", 10, Neighbours(1, [0], {}), counter="smooth"),
-        release("smooth: 2 novel labels that come back", 10, Neighbours(3, [0, 1], again), counter="smooth", epsilon=4,
-                runs=60_000),
-    ]  # fmt: skip
-
-
-def _of_honaker() -> list[Pair]:
-    """At an epsilon that needs draws of a variance of 12 and more; labels that start late have a way of their own."""
-    again = {r: [0] for r in (10, 11, 13)}
-    everywhere = {r: [0] for r in (2, 3, 5, 6)}
-    return [
-        table("honaker table: event at the first round of 7", 7, Neighbours(1, [0], {}), counter="honaker"),
-        table("honaker table: event at the last round of 15", 15, Neighbours(15, [0], {}), counter="honaker",
-              runs=60_000),
-        table("honaker table: event in the middle, label present elsewhere", 7, Neighbours(4, [0], everywhere),
-              counter="honaker", runs=60_000),
-        release("honaker: novel label at the first round of 7", 7, Neighbours(1, [0], {}), counter="honaker",
-                epsilon=1.0, delta=0.05),
-        release("honaker: late novel label that comes back", 15, Neighbours(7, [0], again), counter="honaker",
-                epsilon=1.5, delta=0.05, runs=60_000),
-        release("honaker: 2 late novel labels", 15, Neighbours(12, [0, 1], {}), counter="honaker", delta=0.05,
-                runs=60_000),
-    ]  # fmt: skip
-
-
 def _of_blt() -> list[Pair]:
     """Labels that start late have a way of their own; an event moves the noise of all rounds from its own on."""
     again = {r: [0] for r in (10, 11, 13)}
@@ -156,10 +118,6 @@ def _of_kept_labels() -> list[Pair]:
                 runs=60_000),
         release("kept: label shown before the event", 7, Neighbours(6, [0], {r: [0] for r in range(1, 6)}),
                 shown="kept", epsilon=4),
-        release("kept, smooth: novel label at the first round of 10", 10, Neighbours(1, [0], {}), shown="kept",
-                counter="smooth", runs=60_000),
-        release("kept, honaker: late novel label that comes back", 15, Neighbours(7, [0], {r: [0] for r in (10, 11)}),
-                shown="kept", counter="honaker", epsilon=1.5, delta=0.05, runs=60_000),
         release("kept, blt: late novel label", 15, Neighbours(7, [0], {}), shown="kept", counter="blt", runs=60_000),
     ]  # fmt: skip
 
@@ -192,8 +150,6 @@ def open_table(
     sigma_squared = discrete_gaussian_sigma_squared(epsilon, delta, shifts)
     mechanism = kind.of(EpochParameters(horizon, items, delta), sigma_squared)
     claimed = discrete_gaussian_epsilon(sigma_squared, shifts, delta).epsilon
-    if isinstance(mechanism, HonakerMechanism):
-        return structs.replace(mechanism, deviations=float(_EVERYTHING)), claimed
     everything = (_EVERYTHING,) * len(mechanism.thresholds)  # type: ignore[attr-defined]  # all others have them
     return structs.replace(mechanism, thresholds=everything), claimed
 
@@ -210,8 +166,6 @@ def _views(mechanism: CalibratedCounter, releases: Releases, event_round: int) -
     if isinstance(mechanism, BltMechanism):
         seen = {"likelihood ratio": blt_sum(releases, event_round, mechanism)}
         return {**views(releases, event_round), **seen}
-    if isinstance(mechanism, SmoothMechanism):
-        return views(releases, event_round, smooth_tree(mechanism.ones, mechanism.zeros))
     return views(releases, event_round)
 
 

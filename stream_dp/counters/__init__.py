@@ -7,8 +7,6 @@ Nothing is imported here, so settings know the names without loading numpy.
 
 RUNNING = {
     "binary": "BinaryMechanism",
-    "honaker": "HonakerMechanism",
-    "smooth": "SmoothMechanism",
     "blt": "BltMechanism",
 }
 """Those that count since an epoch's first round, up to a horizon."""

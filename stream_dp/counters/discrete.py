@@ -27,9 +27,6 @@ class DiscreteCounter(RunningCounter, frozen=True):
     least_sigma_squared: ClassVar[float] = LEAST_SIGMA_SQUARED
     """The least variance parameter whose draws are computed exactly enough, whatever the guarantee."""
 
-    draws_per_round: ClassVar[int] = 1
-    """How many draws of one label a round takes, on average."""
-
     @classmethod
     def calibrated(cls, parameters: EpochParameters, promise: Promise) -> tuple[Self, str]:
         """The least sigma squared, by the exact divergence of as many unit shifts as one unit makes."""
@@ -42,15 +39,9 @@ class DiscreteCounter(RunningCounter, frozen=True):
 
     @classmethod
     def coupling_delta(cls, size: int, items_per_event: int) -> float:
-        """Of what is charged for a draw, its table needs a quarter at most.
-
-        If one draw stands for several (privacy/wide_gaussian.py), what that adds is less than 1e-33 for each of them,
-        and the rest covers it.
-        """
-        starts = cls.start_draws(size)
-        of_label = cls.draws_per_round * size + starts
-        coincide = collision_probability(items_per_event * (size.bit_length() + starts))
-        return items_per_event * of_label * _DRAW_DISTANCE + coincide
+        """Of what is charged for a draw, its table needs a quarter at most."""
+        coincide = collision_probability(items_per_event * size.bit_length())
+        return items_per_event * size * _DRAW_DISTANCE + coincide
 
     @classmethod
     def golden(cls, horizon: int) -> Self:
@@ -61,11 +52,6 @@ class DiscreteCounter(RunningCounter, frozen=True):
     def nodes_per_event(horizon: int) -> int:
         """How many noisy sums one item of one event can change, each by 1."""
         raise NotImplementedError
-
-    @staticmethod
-    def start_draws(horizon: int) -> int:
-        """At most so many draws does a label take in the round where it starts, besides those of its rounds."""
-        return 0
 
     @property
     def rho(self) -> float:

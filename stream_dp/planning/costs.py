@@ -44,8 +44,6 @@ class Costs(OfCounter):
 
 COUNTERS = {
     "binary": OfCounter(round=5.8e-6, visible=2.2e-8, idle=6.5e-9, drawn=5.7e-9, item=3.8e-7),
-    "honaker": OfCounter(round=1.4e-5, visible=2.6e-8, idle=3.4e-8, drawn=1.2e-8, item=7.1e-7),
-    "smooth": OfCounter(round=2.3e-5, visible=2.6e-8, idle=8.3e-8, drawn=6.6e-9, item=2.5e-6),
     "blt": OfCounter(round=9.5e-6, visible=3.1e-8, idle=1.1e-6, drawn=1.5e-8, item=9.2e-7),
     "window": OfCounter(round=1.6e-5, visible=6.6e-8, idle=0.0, drawn=3.0e-8, item=3.1e-7),
 }

@@ -14,13 +14,11 @@ from stream_dp.cli import app, audit_exact
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.discrete import DiscreteCounter
-from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.protocol import EpochParameters
-from stream_dp.counters.smooth import SmoothMechanism
 from stream_dp.privacy.shown import Shown
 from stream_dp.privacy.thresholds import sum_tail_threshold
 
-KINDS = [BinaryMechanism, SmoothMechanism]
+KINDS = [BinaryMechanism]
 RULES: list[Shown] = ["kept", "each-round"]
 
 
@@ -90,10 +88,7 @@ def test_a_law_is_one() -> None:
 
 @pytest.mark.parametrize("shown", RULES)
 def test_so_it_is_of_the_counters_with_other_noise(shown: Shown) -> None:
-    """Of honaker a label that starts late has draws of its own; of blt the noise of all rounds is one Gaussian's."""
-    for start in (1, 2):
-        of_honaker = law(HonakerMechanism.of(EpochParameters(2, 1, 0.05, shown), 12.0), frozenset({start}))
-        assert of_honaker.probabilities.sum() == pytest.approx(1, abs=1e-10)
+    """Of blt the noise of all rounds is one Gaussian's."""
     mechanism = BltMechanism.of(EpochParameters(3, 1, 0.05, shown), 0.5)
     assert law(mechanism, frozenset({1})).probabilities.sum() == pytest.approx(1, abs=1e-9)
     outcomes, chances = noise_of_rounds(mechanism)
@@ -102,14 +97,10 @@ def test_so_it_is_of_the_counters_with_other_noise(shown: Shown) -> None:
 
 
 def test_every_counter_rule_and_unit_keeps_its_guarantee_and_broken_ones_do_not() -> None:
-    """All that the command counts, but the two slow cases of each kind."""
     everything = cases()
     named = {(case.mechanism.name, case.mechanism.shown, case.unit) for case in everything if not case.broken}
-    assert len(named) == 4 * 2 * 2 + 1, "windows have one rule and one unit"
-    quick = [
-        case for case in everything if case.mechanism.name != "honaker" or case.mechanism.items_per_event == 1
-    ]
-    found = [counted(case) for case in quick]
+    assert len(named) == 2 * 2 * 2 + 1, "windows have one rule and one unit"
+    found = [counted(case) for case in everything]
     assert not [each.report() for each in found if not each.as_expected]
     assert len({each.case.broken for each in found if each.exceeded}) == 5 + 4 + 6
 

@@ -12,7 +12,6 @@ from stream_dp.audit.exact_epochs import (
 )
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.blt import BltMechanism
-from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.protocol import CalibratedCounter, EpochParameters
 from stream_dp.privacy.shown import Shown
 
@@ -54,9 +53,7 @@ def test_labels_that_were_admitted_and_never_shown_give_the_event_away() -> None
     assert smaller[0] == NOWHERE != larger[0]
 
 
-@pytest.mark.parametrize(
-    "mechanism", [*small(), HonakerMechanism.of(EpochParameters(2, 1, 0.02, "kept"), 12.0)]
-)
+@pytest.mark.parametrize("mechanism", small())
 def test_a_known_label_is_in_every_round_with_the_noise_of_the_counter(mechanism: CalibratedCounter) -> None:
     found = law(mechanism, NOWHERE, known=True)
     assert found.probabilities.sum() == pytest.approx(1, abs=1e-9)

@@ -45,7 +45,7 @@ def test_it_is_told_where_it_was_said() -> None:
          "not 'person'"),
         ('release = "often"', "release in stream.toml is out of range: it has to be every-round, every-N rounds such "
          "as every-10, or every so many milliseconds such as every-500ms, not 'often'"),
-        ('mechanism = "unary"', "mechanism in stream.toml is out of range: it has to be binary or honaker or smooth or "
+        ('mechanism = "unary"', "mechanism in stream.toml is out of range: it has to be binary or "
          "blt or window, not 'unary'"),
         ('shown = "all"', "shown in stream.toml is out of range: it has to be kept or each-round, not 'all'"),
         ("unmetered = 7", "unmetered in stream.toml is out of range: it has to be true or false, not 7"),

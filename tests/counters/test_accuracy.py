@@ -34,7 +34,6 @@ def test_the_square_root_factorisation_is_the_reference_that_it_should_be() -> N
     ("name", "expected"),
     [
         ("binary", {2**10: (7.42, 5.17), 2**16: (11.66, 8.18), 2**20: (14.49, 10.18)}),
-        ("honaker", {2**10: (5.65, 3.94), 2**16: (8.65, 6.06), 2**20: (10.65, 7.48)}),
     ],
 )
 def test_the_noise_of_trees_is_what_it_should_be(name: str, expected: dict[int, tuple[float, float]]) -> None:
@@ -106,7 +105,7 @@ def test_many_more_labels_are_seen_than_by_the_surveys_statement() -> None:
         }
         for epsilon in (4.0, 1.0)
     )
-    assert at_4["survey"] < at_4["binary"] < at_4["smooth"] < at_4["blt"]
+    assert at_4["survey"] < at_4["binary"] < at_4["blt"]
     assert (at_4["blt"], at_4["survey"]) == pytest.approx((420, 15), rel=0.1)  # expected independently
     assert at_4["blt"] >= 20 * at_4["survey"]
     assert at_1["survey"] < 0.5

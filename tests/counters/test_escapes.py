@@ -1,14 +1,11 @@
 """Do the rounds together never spend more of delta than there is, in exact arithmetic?"""
 
-from dataclasses import replace
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.escapes import equal_share, level_shares
-from stream_dp.counters.honaker import HonakerMechanism
 from stream_dp.counters.protocol import EpochParameters
 from stream_dp.privacy.thresholds import sum_tail, sum_tail_bounds
 
@@ -48,17 +45,3 @@ def test_each_threshold_spends_the_share_of_its_level() -> None:
         tau = mechanism.tau(number)
         assert sum_tail(sigma_squared, nodes, tau - 1) <= share
         assert sum_tail_bounds(sigma_squared, nodes, tau - 2)[0] > share
-
-
-def test_honaker_lowers_its_thresholds_where_shares_are_larger() -> None:
-    """A larger share never gives a higher threshold, and a smaller one never a lower."""
-    parameters = EpochParameters(63, 2, 1e-4)
-    kept = HonakerMechanism.of(replace(parameters, shown="kept"), 30.0)
-    equal = HonakerMechanism.of(parameters, 30.0)
-    shares, share = level_shares(parameters), equal_share(parameters)
-    rounds = np.arange(1, 64)
-    more = np.array(shares)[np.bitwise_count((rounds & -rounds) - 1)] >= share
-    assert np.all(kept.taus(rounds)[more] <= equal.taus(rounds)[more])
-    assert np.all(kept.taus(rounds)[~more] >= equal.taus(rounds)[~more])
-    assert more.any()
-    assert not more.all()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.counters import MECHANISMS, binary, blt_counter, blt_recursion, honaker, smooth
+from stream_dp.counters import MECHANISMS, binary, blt_counter, blt_recursion
 from stream_dp.counters.golden import check_golden_noise
 from stream_dp.privacy.keyed_noise import WrongNoise
 
@@ -25,9 +25,6 @@ def a_millionth_more(function: Callable[..., Any]) -> Callable[..., Any]:
 
 CHANGES: list[Change] = [
     ("binary", binary.DyadicTree, "parents", lambda _, first, last: [0] * (last - first + 1)),
-    ("smooth", smooth.SmoothTree, "parents", lambda _, first, last: [0] * (last - first + 1)),
-    ("honaker", honaker, "_FIRST_SHARED_LANE", 65),
-    ("honaker", honaker, "square_factors", lambda *_: (1, 2, 3)),
     ("blt", blt_counter, "_FIRST_SHARED_LANE", 3),
     ("blt", blt_counter, "jump", a_millionth_more(blt_recursion.jump)),
     ("blt", blt_counter, "advance", a_millionth_more(blt_recursion.advance)),

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.binary import DyadicTree
 from stream_dp.counters.protocol import Hits
-from stream_dp.counters.smooth import smooth_tree, tree_shape
 from stream_dp.counters.tree import NoiseCells, Tree, TreeCounter
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
 from stream_dp.privacy.keyed_noise import KeyedNoise
@@ -19,7 +18,7 @@ GAUSSIAN = DiscreteGaussian(40.0)
 NONE = np.empty(0, np.int64)
 NO_HITS = Hits(NONE, NONE)
 BLOCK = 4
-TREES: dict[str, Tree] = {"dyadic": DyadicTree(), "smooth": smooth_tree(*tree_shape(600))}
+TREES: dict[str, Tree] = {"dyadic": DyadicTree()}
 
 
 def single_draws(rounds: int, labels: int) -> NDArray[np.int64]:

@@ -89,7 +89,6 @@ ONE_IDEA = {
     "stream_dp/store/checkpoints.py": "how a checkpoint is written and read, in one transaction each",
     "tests/batch/test_sequential_set_union.py": "the two unions that depend on the order of users",
     "tests/counters/test_blt.py": "the law of the noise of one counter",
-    "tests/counters/test_honaker.py": "the law of the noise of one counter",
     "tests/system/test_jobs.py": "a job is answered once and charged once, whatever happens",
     "tests/system/test_rights.py": "what each role may do in Kafka",
 }

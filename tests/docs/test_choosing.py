@@ -45,7 +45,7 @@ def test_every_row_of_figures_is_checked() -> None:
     in_figures = len(re.findall(r"^\| .*\d \|$", PAGE, re.MULTILINE)) - PAGE.count(
         "\n| idea |"
     )  # which ends in a year
-    assert in_figures == len(ROWS) + len(COMPARED) == 26
+    assert in_figures == len(ROWS) + len(COMPARED) == 24
     assert all(len(row) == 7 for row in ROWS)
 
 
@@ -70,8 +70,6 @@ def test_the_comparison_is_what_the_command_beside_it_says() -> None:
     assert f"which is {rows['blt']['seen_mostly'] / 65_535:.1%} of 65,535 events" in PAGE
     assert f"with `binary` it is {rows['binary']['seen_mostly']}." in PAGE
     assert rows["blt"]["tau"]["max"] < min(row["tau"]["mean"] for name, row in rows.items() if name != "blt")
-    assert rows["smooth"]["tau"]["max"] < rows["honaker"]["tau"]["max"]
-    assert rows["honaker"]["sd"]["mean"] / rows["binary"]["sd"]["mean"] == pytest.approx(0.75, abs=0.02)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: ",".join(row[:4]))
@@ -117,8 +115,8 @@ def test_blt_has_the_lowest_threshold_in_all_but_few_rounds() -> None:
     rounds = np.arange(1, 65_536)
     taus = {name: calibrate(1, 1e-6, 65_535, 4, name)[0].taus(rounds) for name in MECHANISMS}
     beaten = {name: int(np.sum(taus[name] < taus["blt"])) for name in MECHANISMS}
-    assert max(beaten.values()) == 79
-    assert "in all but a few rounds (79 of 65,535 at the settings above)" in PAGE
+    assert max(beaten.values()) == 8
+    assert "in all but a few rounds (8 of 65,535 at the settings above)" in PAGE
 
 
 def title(picture: Path) -> str:

@@ -98,11 +98,11 @@ def test_what_the_better_counter_needs_is_what_calibrate_says() -> None:
     assert result.exit_code == 0, result.output
     seen = {name: told["seen_mostly"] for name, told in json.loads(result.stdout)["mechanisms"].items()}
     assert f"if it has {seen['binary']} of them at the horizon" in README
-    better = f'{seen["blt"]} are enough with `mechanism = "blt"`, and {seen["honaker"]} with `"honaker"`'
+    better = f'{seen["blt"]} are enough with `mechanism = "blt"`'
     assert better in README
     example = (ROOT / "stream.example.toml").read_text()
     assert f'# mechanism = "binary" # needs a count of {seen["binary"]} at the defaults below' in example
-    assert f'"honaker" {seen["honaker"]}, "blt" {seen["blt"]}' in example
+    assert f'"blt" {seen["blt"]}' in example
 
 
 def test_the_remarks_on_the_settings_are_what_calibrate_says() -> None:

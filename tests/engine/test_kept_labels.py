@@ -73,7 +73,7 @@ def shown_from_first_reach(calibrated: CalibratedCounter, noisy: Releases) -> Re
     return found
 
 
-@pytest.mark.parametrize("name", [*TREES, "honaker", "blt"])
+@pytest.mark.parametrize("name", ["binary", "blt"])
 @settings(max_examples=20)
 @given(rounds=some_rounds, cuts=some_cuts, every=st.sampled_from([1, 1, 3]))
 def test_releases_are_those_of_the_definition(

@@ -31,7 +31,7 @@ from stream_dp.events.event import LONGEST_LABEL
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
 from stream_dp.privacy.shown import Shown
 from tests.engine.test_kept_labels import copied
-from tests.engine.test_pruning import HORIZON, LABELS, NO_HITS, NONE, TREES, Releases, mechanism, noise
+from tests.engine.test_pruning import HORIZON, LABELS, NO_HITS, NONE, Releases, mechanism, noise
 
 KNOWN = [LABELS[0], LABELS[3], "never brought"]
 RULES: list[Shown] = ["kept", "each-round"]
@@ -73,13 +73,13 @@ def noisy_from_the_beginning(
 
 
 @pytest.mark.parametrize("shown", RULES)
-@pytest.mark.parametrize("name", [*TREES, "honaker", "blt"])
+@pytest.mark.parametrize("name", ["binary", "blt"])
 @settings(max_examples=10)
 @given(rounds=some_rounds, cuts=st.lists(st.integers(0, HORIZON), max_size=4), bits=st.integers(0, 4))
 def test_known_labels_are_shown_whatever_their_counts_and_change_nothing_else(
     name: str, shown: Shown, rounds: list[list[str]], cuts: list[int], bits: int
 ) -> None:
-    pruning = Pruning(1 << bits) if bits and name != "honaker" else None
+    pruning = Pruning(1 << bits) if bits else None
     calibrated = structs.replace(mechanism(name, 9 + (1 << bits)), shown=shown)
     found = releases(calibrated, rounds, KNOWN, cuts, pruning)
     without = releases(calibrated, rounds, [], cuts, pruning)

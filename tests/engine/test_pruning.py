@@ -22,7 +22,7 @@ from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 KEY, STREAM, NONCE = bytes(range(32)), "pruning", bytes(16)
 LABELS = [f"label {i}" for i in range(12)]
 HORIZON = 63
-TREES = ["binary", "smooth"]
+TREES = ["binary"]
 """The counters whose noise does not depend on when a label is first seen, so that a table of everything can tell it."""
 Releases = dict[int, dict[str, int]]
 NONE = np.empty(0, np.int64)
@@ -56,7 +56,7 @@ class Crafted(RunningCounter, frozen=True):
         return self.real.counter(noise)
 
 
-SIGMA_SQUARED = {"binary": 1.0, "smooth": 1.0, "honaker": 12.0}
+SIGMA_SQUARED = {"binary": 1.0}
 
 
 def mechanism(name: str, tau: int = 9) -> Crafted:

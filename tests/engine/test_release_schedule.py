@@ -29,9 +29,7 @@ class Kind(NamedTuple):
     pruning_rounds: int
 
 
-KINDS = [
-    Kind(mechanism, pruning) for mechanism in ("binary", "smooth", "honaker", "blt") for pruning in (0, 16)
-]
+KINDS = [Kind(mechanism, pruning) for mechanism in ("binary", "blt") for pruning in (0, 16)]
 
 
 @cache

@@ -47,7 +47,7 @@ def shown(releases: list[WholeRelease]) -> list[dict[str, int]]:
     return [release.histogram for release in releases]
 
 
-@pytest.mark.parametrize("mechanism", ["binary", "honaker", "smooth", "blt"])
+@pytest.mark.parametrize("mechanism", ["binary", "blt"])
 @pytest.mark.parametrize("unit", ["event", "user"])
 def test_releases_are_the_bytes_of_a_worker(key: Path, mechanism: str, unit: str) -> None:
     users = unit == "user"

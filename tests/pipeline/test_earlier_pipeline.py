@@ -15,7 +15,7 @@ from stream_dp.pipeline.pipeline import Output, Pipeline, Position
 
 KEY = bytes(range(32))
 KINDS: dict[str, dict[str, Any]] = {
-    **{name: {"mechanism": name} for name in ("binary", "smooth", "honaker", "blt")},
+    **{name: {"mechanism": name} for name in ("binary", "blt")},
     "kept": {"mechanism": "binary", "shown": "kept"},
     "pruned": {"mechanism": "binary", "pruning_rounds": 8},
     "pruned and kept": {"mechanism": "blt", "shown": "kept", "pruning_rounds": 8},

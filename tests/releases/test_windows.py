@@ -60,7 +60,7 @@ def test_what_is_no_span_is_refused(text: Any) -> None:
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_the_noise_of_a_window_is_that_of_the_draws_that_one_end_has_and_the_other_has_not(name: str) -> None:
     """Against the rows of the matrices that the counters apply to their draws, all pairs of rounds below 64."""
-    rows, rounding = ROWS[name](), 1 / 12 if name in ("blt", "honaker") else 0.0
+    rows, rounding = ROWS[name](), 1 / 12 if name == "blt" else 0.0
     for last in range(1, HORIZON + 1):
         sd = float(np.sqrt(900 * rows[last - 1] @ rows[last - 1] + rounding))
         release = replace(release_of(mechanism(name), last, EPSILON, None), horizon=HORIZON, sd=sd)

@@ -134,7 +134,7 @@ def test_a_flipped_bit_in_any_key_is_refused(redis: Redis, kind: str) -> None:
     start(redis)
 
 
-@pytest.mark.parametrize("kind", ["binary", "honaker, pruned", "users"])
+@pytest.mark.parametrize("kind", ["binary", "blt, pruned", "users"])
 def test_a_value_that_is_gone_or_cut_off_or_of_another_type_is_refused(redis: Redis, kind: str) -> None:
     stopped(redis, kind)
     before = contents(redis)

@@ -8,7 +8,6 @@ from stream_dp.counters import MECHANISMS
 from stream_dp.counters.binary import chain
 from stream_dp.counters.blt_parameters import best_gaps, output_weights
 from stream_dp.counters.calibration import calibrate
-from stream_dp.counters.smooth import SmoothTree, tree_shape
 from stream_dp.releases.estimates.noise_shapes import noise_shape
 
 HORIZON = 63
@@ -22,21 +21,6 @@ def chains(find: object) -> NDArray[np.float64]:
     return rows
 
 
-def estimates() -> NDArray[np.float64]:
-    """The same for honaker, where each node of each level has a draw: F_k = 2^k y_k + F_left + F_right."""
-    levels, width = 6, HORIZON + 1
-    scaled = [np.eye(width * (levels + 1))[:width]]
-    for level in range(1, levels + 1):
-        own = np.eye(width * (levels + 1))[width * level :][: width >> level]
-        scaled.append(2**level * own + scaled[-1][0::2] + scaled[-1][1::2])
-    rows = []
-    for number in range(1, HORIZON + 1):
-        level_of = [(node & -node).bit_length() - 1 for node in chain(number)]
-        nodes = zip(chain(number), level_of, strict=True)
-        rows.append(sum(scaled[k][(node >> k) - 1] / (2 ** (k + 1) - 1) for node, k in nodes))
-    return np.array(rows)
-
-
 def toeplitz() -> NDArray[np.float64]:
     gaps = best_gaps(HORIZON)
     poles = 1 - np.array(gaps.poles)
@@ -48,8 +32,6 @@ def toeplitz() -> NDArray[np.float64]:
 
 ROWS = {
     "binary": lambda: chains(chain),
-    "smooth": lambda: chains(SmoothTree(*tree_shape(HORIZON)).chain),
-    "honaker": estimates,
     "blt": toeplitz,
 }
 
