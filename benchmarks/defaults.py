@@ -1,4 +1,8 @@
-"""What the defaults of one-shot jobs find on four public logs, beside the best that any mechanism and parameters find.
+"""What the defaults of one-shot jobs find, beside the best that any mechanism and parameters find, and beside a peer.
+
+The logs are five public ones, and made ones whose users hold 1.5, 5, 30 or 100 items, of light or heavy tail.  The peer
+is the partition selection of PipelineDP: the truncated geometric mechanism (Desfontaines, Voss, Gipson and Mandayam
+2022), optimal for users of one item, on samples of D0 items at (epsilon / D0, delta / D0) each.
 
 python -m benchmarks defaults
 
@@ -24,8 +28,8 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from stream_dp.jobs.calibrated import Outcome
-from stream_dp.jobs.defaults import MOST_BY_GUMBEL
+from stream_dp.jobs.calibrated import Outcome, sampled_counts
+from stream_dp.jobs.defaults import default_mechanism
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import JobRequest, request_from
 from stream_dp.jobs.rows import RowCollector, Rows
@@ -35,7 +39,7 @@ from tests.shared import RETAIL
 DELTA = 1e-6
 EPSILONS = (1.0, 3.0)
 TOPS = (10, 50, 200)
-RUNS = 5
+RUNS = 2
 BAR = 0.85
 NOTHING = 0.1
 """Where even the best finds less than this share of the true top k, there is nothing to compare."""
@@ -43,6 +47,7 @@ NOTHING = 0.1
 _ITEMS = (10, 30, 100, 300)
 _RANKS = (200, 1_000, 5_000, 20_000)
 _UNIONS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "two-rounds": {"items_per_user": _ITEMS, "alpha": (3.0, 8.0)},
     "sips": {"items_per_user": _ITEMS},
     "policy-gaussian": {"items_per_user": _ITEMS, "alpha": (3.0, 8.0, 30.0)},
     "policy": {"items_per_user": _ITEMS, "alpha": (3.0, 5.0)},
@@ -104,7 +109,7 @@ def main(console: Console) -> None:
         "| log | epsilon | set-union | histogram | " + " | ".join(f"top-k, k = {k}" for k in TOPS) + " |"
     ]
     lines.append("|---" * (4 + len(TOPS)) + "|")
-    for name, rows in logs():
+    for name, rows in itertools.chain(made_logs(), logs()):
         counts = rows.counts()
         console.print(
             f"\n{name}: {len(np.unique(rows.users)):,} units, {np.count_nonzero(counts):,} items, "
@@ -128,6 +133,37 @@ def logs() -> Iterator[tuple[str, Rows]]:
     yield "flights 2013, flight numbers of aeroplanes", rows_of(_planes("carrier", "flight"))
     yield "flights 2013, destinations of aeroplanes", rows_of(_planes("dest"))
     yield "Python's library, words of modules", rows_of(_words())
+
+
+def made_logs() -> Iterator[tuple[str, Rows]]:
+    """Users of so many items on average, which are chosen in proportion to 1 / rank."""
+    for mean, users, items in (
+        (1.5, 20_000, 5_000),
+        (5, 10_000, 10_000),
+        (30, 3_000, 20_000),
+        (100, 1_500, 20_000),
+    ):
+        for tail in ("light", "heavy"):
+            draw = np.random.default_rng(7)
+            heavy = np.ceil(draw.pareto(1.5, users) * mean / 2 + 0.5)
+            sizes = np.clip(heavy if tail == "heavy" else draw.geometric(1 / mean, users), 1, 2_000).astype(
+                int
+            )
+            chances = 1 / np.arange(1, items + 1)
+            held = draw.choice(items, int(sizes.sum()), p=chances / chances.sum())
+            labels = pa.array([f"i{number:05d}".encode() for number in range(items)], pa.binary())
+            yield f"made, {mean:g} items, {tail} tail", Rows(np.repeat(np.arange(users), sizes), held, labels)
+
+
+def peer_union(rows: Rows, epsilon: float, delta: float, most: int) -> float:
+    """How many labels the truncated geometric mechanism releases, on average, with samples of so many items."""
+    counts = sampled_counts(rows, most, OneShotNoise(bytes(32)))
+    each, d = epsilon / most, delta / most
+    chance = [0.0]
+    while chance[-1] < 1 and len(chance) <= counts.max(initial=0):
+        up, down = np.exp(each) * chance[-1] + d, 1 - np.exp(-each) * (1 - chance[-1] - d)
+        chance.append(min(up, down, 1.0))
+    return float(np.array(chance)[np.minimum(counts, len(chance) - 1)].sum())
 
 
 def rows_of(pairs: Iterable[tuple[str, str]]) -> Rows:
@@ -175,8 +211,13 @@ def compared(console: Console, rows: Rows, epsilon: float) -> Iterator[Compared]
         return len(found.items)
 
     promise = {"epsilon": epsilon, "delta": DELTA}
-    union = promise | {"job": "set-union", "mechanism": "policy-gaussian"}
-    yield _compared(console, rows, union, size, _UNIONS)
+    union = promise | {"job": "set-union", "mechanism": default_mechanism("set-union", promise)}
+    found = _compared(console, rows, union, size, _UNIONS)
+    peer = max(peer_union(rows, epsilon, DELTA, most) for most in (1, 3, 10, 30))
+    console.print(
+        f"  epsilon {epsilon:<4g} the peer's best   {peer:.0f}, {found.default.much / max(peer, 1):.2f} times"
+    )
+    yield found
     counts = promise | {"job": "histogram", "mechanism": "gaussian"}
     yield _compared(console, rows, counts, size, _HISTOGRAMS)
     order = np.argsort(-rows.counts(), kind="stable")
@@ -186,7 +227,8 @@ def compared(console: Console, rows: Rows, epsilon: float) -> Iterator[Compared]
         def share(found: Outcome, true: Any = true, k: int = k) -> float:
             return len(np.intersect1d(found.items, true)) / k
 
-        top = promise | {"job": "top-k", "mechanism": "gumbel" if k <= MOST_BY_GUMBEL else "gaussian", "k": k}
+        top = promise | {"job": "top-k", "k": k}
+        top["mechanism"] = default_mechanism("top-k", top)
         yield _compared(console, rows, top, share, _TOPS)
 
 

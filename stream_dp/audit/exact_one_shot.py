@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from stream_dp.audit import broken_two_rounds as broken
 from stream_dp.audit import one_shot_laws as laws
 from stream_dp.audit.enumerated import REST, Law, delta_between, law_of
 from stream_dp.audit.held_rows import Holdings, rows_of
@@ -24,6 +25,7 @@ from stream_dp.batch.largest_gap import GaussianGap, LargestGap, Ranks
 from stream_dp.batch.ptr_top_k import GaussianPtr, LaplacePtr
 from stream_dp.batch.ranking import head
 from stream_dp.batch.stable_top_k import GapTest, GaussianStableTopK, StableFixedK, StableTopK
+from stream_dp.batch.two_rounds import TwoRounds
 from stream_dp.jobs.calibrated import Outcome
 from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
 from stream_dp.jobs.request import JobRequest, Protects, request_from
@@ -151,13 +153,19 @@ def _picked(name: str, epsilon: float, delta: float, k: int, loud: float = 1.0) 
     each, d = pick_share(epsilon, delta, k, threshold=name == "top-k gumbel")
     known, unknown = KnownTopK(loud * each, 4, k), GumbelTopK(loud * each, d or delta, k, 3)
     law = partial(_of, laws.gumbel, unknown) if d else partial(_of, laws.known, known)
-    broken = "" if loud == 1 else "two thirds of the noise that it pays for"
-    return OneShotCase(name, epsilon, delta, partial(_worst_of_counts, law, epsilon), broken)
+    what = "" if loud == 1 else "two thirds of the noise that it pays for"
+    return OneShotCase(name, epsilon, delta, partial(_worst_of_counts, law, epsilon), what)
 
 
 def _broken() -> Iterator[OneShotCase]:
     for name in ("top-k gumbel", "top-k gumbel-known"):
         yield _picked(name, *_PICKS[1], loud=1.5)
+    crowd: Holdings = ((0, 1), (0, 1), (0,))
+    rich, sure = TwoRounds(1.0, 0.05, 3), TwoRounds(4.0, 0.05, 3)
+    emptied = "a user who is left with nothing keeps all", broken.left_with_nothing_keeps_all(rich)
+    yield _program("set-union two-rounds", 1.0, 0.05, *emptied, [((0, 1, 2),)])
+    by_truth = "labels are hopeless by their true weights", broken.dropped_by_true_weight(sure)
+    yield _program("set-union two-rounds", 4.0, 0.05, *by_truth, [crowd])
     for name in ("histogram known-gaussian", "top-k gaussian-known"):
         yield _program(name, 2.0, 0.02, "noise for one bin of a user, who is in both", _one_bin_paid)
     correct = LaplaceHistogram(1.0, 0.02, 2)

@@ -37,8 +37,8 @@ from stream_dp.batch.set_union_thresholds import (
 from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
-_MOST_USERS = 2**31
-_ROUNDING = 2.0**-50
+MOST_USERS = 2**31
+ROUNDING = 2.0**-50
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class GaussianPolicy(Policy):
         sigma = analytic_gaussian_sigma(self.epsilon, self.delta / 2)
         limit = self.items_per_user
         cap = shared_budget_gaussian(sigma, self.delta / 2, limit) + self.alpha * sigma
-        return 1 + _MOST_USERS * _ROUNDING * (cap * limit**0.5 + limit)
+        return 1 + MOST_USERS * ROUNDING * (cap * limit**0.5 + limit)
 
     @property
     def sigma(self) -> float:
@@ -99,8 +99,8 @@ def laplace_policy(all_baskets: Baskets, parameters: LaplacePolicy, noise: OneSh
 
 def gaussian_policy(all_baskets: Baskets, parameters: GaussianPolicy, noise: OneShotNoise) -> BatchResult:
     """Labels by moves along the straight line; items by rising number.  ValueError for more than 2^31 users."""
-    if len(all_baskets.users) > _MOST_USERS:
-        raise ValueError(f"policy-gaussian bounds its rounding for {_MOST_USERS} users: read fewer records.")
+    if len(all_baskets.users) > MOST_USERS:
+        raise ValueError(f"policy-gaussian bounds its rounding for {MOST_USERS} users: read fewer records.")
     limit, sigma = parameters.items_per_user, parameters.sigma
     kept = sample(all_baskets, limit, noise)
     threshold = shared_budget_gaussian(sigma, parameters.delta / 2, limit)

@@ -49,6 +49,12 @@ class Question:
     delta: float
     k: int = 10
 
+    @property
+    def default(self) -> str:
+        """The mechanism of a request that names none."""
+        given = {"epsilon": self.epsilon, "delta": self.delta, "k": self.k}
+        return default_mechanism(self.job, given)
+
     def asked(self, mechanism: str, **more: float) -> JobRequest:
         """The request to one mechanism.  Raises `BadRequest`."""
         fields: dict[str, Any] = {"delta": self.delta, "k": self.k}
@@ -63,7 +69,7 @@ class Question:
 
         Raises `BadRequest` where not even the default can be asked.
         """
-        default = self.asked(default_mechanism(self.job, {"k": self.k}))
+        default = self.asked(self.default)
         calibrate(default)
         found = {_identity(default): default}
         for mechanism, declared in MECHANISMS[self.job].items():
@@ -102,7 +108,7 @@ class Question:
             if self.job != "top-k"
             else float(np.mean([recall(each, true, self.k) for each in outcomes])),
             _error(outcomes, true),
-            request == self.asked(default_mechanism(self.job, {"k": self.k})),
+            request == self.asked(self.default),
         )
 
 

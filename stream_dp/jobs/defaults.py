@@ -4,9 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from stream_dp.batch.gumbel_top_k import gumbel_offset
+from stream_dp.batch.top_k import GaussianTopK
 from stream_dp.jobs.calibrated import MOST_ITEMS
 from stream_dp.jobs.request import JobName
-from stream_dp.jobs.shares import pick_share
+from stream_dp.jobs.shares import gaussian_share, pick_share
 from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared
 
 GAUSSIAN_UNION_ITEMS = 150
@@ -27,8 +29,8 @@ GAUSSIAN_ALPHA = 20.0
 A smaller value finds more labels among many users and far fewer among few; nobody can know which without looking.
 """
 
-MOST_BY_GUMBEL = 100
-"""Up to this k, Gumbel noise finds more of the largest labels than Gaussian noise; docs/jobs.md has the table."""
+_SAMPLED = 1.5
+"""A threshold of counts that sampled may lie so much lower than that of whole baskets before sampling is worth it."""
 
 _RANKS_PER_LABEL, _LEAST_RANKS = 50, 5_000
 
@@ -45,7 +47,7 @@ DEFAULT_K: dict[JobName, int] = {"top-k": 10, "label-votes": 1}
 def default_in_words(job: JobName) -> str:
     """Which mechanism a job takes that names none."""
     told = {
-        "top-k": f"gumbel up to k = {MOST_BY_GUMBEL}, then gaussian; with --bins the one of least noise",
+        "top-k": "gumbel, or gaussian where its threshold is far lower; with --bins the one of least noise",
         "histogram": "gaussian; with --bins known-gaussian, or known where that has less noise",
     }
     return told.get(job, default_mechanism(job, {}))
@@ -57,21 +59,33 @@ def default_mechanism(job: JobName, given: Mapping[str, Any]) -> str:
     Of PUBLIC `bins` every one competes whatever it holds, so the noise alone decides: of counts with a bound on a
     user's bins, and if nobody asks for a bound, of Gumbel draws.
     """
-    bins, k = given.get("bins"), given.get("k") or DEFAULT_K.get(job, 1)
-    usual = {"set-union": "policy-gaussian", "histogram": "gaussian", "label-votes": "stable"}
-    if not isinstance(bins, list) or job not in ("top-k", "histogram"):
-        return usual.get(job) or ("gumbel" if k <= MOST_BY_GUMBEL else "gaussian")
-    epsilon, delta = given["epsilon"], given["delta"]
+    epsilon, delta = given.get("epsilon", 1.0), given.get("delta", 1e-6)
+    k = given.get("k") or DEFAULT_K.get(job, 1)
+    usual = {"set-union": "two-rounds", "histogram": "gaussian", "label-votes": "stable", "top-k": "gumbel"}
     try:
-        usually = GAUSSIAN_TOP_ITEMS if job == "top-k" else GAUSSIAN_COUNT_ITEMS
-        most = min(len(bins), given.get("items_per_user") or usually)
-        gaussian = math.sqrt(discrete_gaussian_sigma_squared(epsilon, delta, most))
-        noise = {"gaussian-known": gaussian, "laplace-known": math.sqrt(2) * most / epsilon}
-        if job == "histogram":
-            return "known" if noise["laplace-known"] < gaussian else "known-gaussian"
-        if "items_per_user" not in given:
-            each, _ = pick_share(epsilon, delta, k, threshold=False)
-            noise["gumbel-known"] = math.pi / math.sqrt(6) / each
-    except (ValueError, ZeroDivisionError, TypeError):  # such a guarantee is refused in any case
-        return "gaussian-known" if job == "top-k" else "known-gaussian"
+        if isinstance(given.get("bins"), list) and job in ("top-k", "histogram"):
+            return _of_bins(job, epsilon, delta, k, len(given["bins"]), given.get("items_per_user"))
+        return _of_unknown_labels(epsilon, delta, k) if job == "top-k" else usual[job]
+    except (ValueError, ArithmeticError, TypeError):  # such a guarantee is refused in any case
+        return usual[job]
+
+
+def _of_unknown_labels(epsilon: float, delta: float, k: int) -> str:
+    """By how far the thresholds lie above the count of the last rank, which follows from the guarantee and k."""
+    each, d = pick_share(epsilon, delta, k)
+    gumbel = gumbel_offset(each, d, kbar(k))
+    per_count = gaussian_share(epsilon, delta, GAUSSIAN_TOP_ITEMS)
+    gaussian = GaussianTopK(per_count, delta / 2, GAUSSIAN_TOP_ITEMS, kbar(k)).offset
+    return "gumbel" if gumbel <= _SAMPLED * gaussian else "gaussian"
+
+
+def _of_bins(job: JobName, epsilon: float, delta: float, k: int, bins: int, bound: int | None) -> str:
+    most = min(bins, bound or (GAUSSIAN_TOP_ITEMS if job == "top-k" else GAUSSIAN_COUNT_ITEMS))
+    gaussian = math.sqrt(discrete_gaussian_sigma_squared(epsilon, delta, most))
+    laplace = math.sqrt(2) * most / epsilon
+    if job == "histogram":
+        return "known" if laplace < gaussian else "known-gaussian"
+    noise = {"gaussian-known": gaussian, "laplace-known": laplace}
+    if bound is None:
+        noise["gumbel-known"] = math.pi / math.sqrt(6) / pick_share(epsilon, delta, k, threshold=False)[0]
     return min(noise, key=lambda name: noise[name])

@@ -21,6 +21,7 @@ from stream_dp.batch.set_union import (
     laplace_weighted,
 )
 from stream_dp.batch.sips import Sips, sips
+from stream_dp.batch.two_rounds import TwoRounds, two_rounds
 from stream_dp.jobs.calibrated import (
     Calibrated,
     Outcome,
@@ -133,6 +134,7 @@ def _greedy_parameters(epsilon: float, delta: float, tokens: int, alpha: float) 
 
 
 for _name, _calibrate in {
+    "two-rounds": _policy(two_rounds, TwoRounds, GAUSSIAN_UNION_ITEMS, 8.0),
     "policy": _policy(laplace_policy, LaplacePolicy, LAPLACE_ITEMS, 3.0),
     "policy-gaussian": _policy(gaussian_policy, GaussianPolicy, GAUSSIAN_UNION_ITEMS, GAUSSIAN_ALPHA),
     "weighted": _union(laplace_weighted, LaplaceSetUnion, LAPLACE_ITEMS),

@@ -392,7 +392,7 @@ def test_gaps_of_the_most_items_to_the_highest_cap_fit_64_bits() -> None:
 
 
 def test_more_users_than_the_rounding_is_bounded_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_set_union, "_MOST_USERS", 3)
+    monkeypatch.setattr(policy_set_union, "MOST_USERS", 3)
     parameters = GaussianPolicy(1.0, 1e-6, 2)
     assert (
         gaussian_policy(grouped([(user, 0) for user in range(3)], 1), parameters, noise()).items.tolist()

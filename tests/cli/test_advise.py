@@ -65,7 +65,7 @@ def test_a_bound_below_what_users_hold_is_seen_in_the_error(log: Path) -> None:
 def test_people_read_which_options_to_give(log: Path) -> None:
     ran = run("set-union", "--file", str(log), "--public", "--runs", "1", "--epsilon", "8")
     assert ran.exit_code == 0, ran.output
-    assert "policy-gaussian (default)" in ran.stdout
+    assert "two-rounds (default)" in ran.stdout
     assert "--items-per-user 300" in ran.stdout
     assert "default" in ran.stdout.splitlines()[-1]
 

@@ -103,7 +103,7 @@ def test_every_mechanism_can_be_asked_for(job: Any) -> None:
 def test_defaults_are_those_of_the_command_line() -> None:
     assert stream_dp.top_k(COLUMNS, 3).mechanism == default_mechanism("top-k", {"k": 3}) == "gumbel"
     assert stream_dp.top_k(COLUMNS, 101).mechanism == "gaussian"
-    assert stream_dp.set_union(COLUMNS).mechanism == "policy-gaussian"
+    assert stream_dp.set_union(COLUMNS).mechanism == "two-rounds"
 
 
 def test_each_call_draws_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
