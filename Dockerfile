@@ -1,14 +1,22 @@
 # The image of every stream-dp command: `docker run stream-dp calibrate --help`.
+#
+# Only what this repository names by digest goes in: the base image, and each package (`make lock` renews the hashes).
 
-FROM python:3.12-slim AS build
-RUN python -m venv /opt/stream-dp
+FROM python:3.12.12-slim@sha256:f3fa41d74a768c2fce8016b98c191ae8c1bacd8f1152870a3f9f87d350920b7c AS build
 WORKDIR /source
+COPY deploy/image deploy/image
+# What has no wheel for this processor is built with these tools, and pip fetches no others.
+RUN python -m venv /opt/build \
+    && /opt/build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r deploy/image/build.txt \
+    && /opt/build/bin/pip wheel --no-cache-dir --require-hashes --no-build-isolation --wheel-dir /wheels -r deploy/image/requirements.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY stream_dp stream_dp
 COPY topologies topologies
-RUN /opt/stream-dp/bin/pip install --no-cache-dir '.[worker,jobs,plot]'
+RUN /opt/build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --no-index --wheel-dir /wheels . \
+    && python -m venv /opt/stream-dp \
+    && /opt/stream-dp/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 
-FROM python:3.12-slim
+FROM python:3.12.12-slim@sha256:f3fa41d74a768c2fce8016b98c191ae8c1bacd8f1152870a3f9f87d350920b7c
 RUN useradd --system --uid 10001 --home-dir /app stream-dp
 COPY --from=build /opt/stream-dp /opt/stream-dp
 ENV PATH=/opt/stream-dp/bin:$PATH PYTHONUNBUFFERED=1

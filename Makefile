@@ -24,7 +24,7 @@ ELSEWHERE := $(addprefix --ignore ,tests/system/browser tests/deploy tests/spark
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-browser test-kafka deployment spark quix flink coverage lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies clean
+.PHONY: help install demo test test-browser test-kafka deployment spark quix flink coverage lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies lock pins clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,15 @@ fuzz: install .venv/.installed-fuzz ## look for records, batches, settings, valu
 
 audit-dependencies: install .venv/.installed-audit-dependencies ## ask PyPI for known vulnerabilities of what is installed, where it can be reached
 	.venv/bin/python -m tests.dependencies
+
+LOCK := $(UV) pip compile --quiet --upgrade --universal --python-version 3.12 --generate-hashes --custom-compile-command 'make lock'
+
+lock: .venv/.created ## choose the packages of the container again, and write their hashes to deploy/image (needs PyPI)
+	$(LOCK) --only-binary :all: --group build --output-file deploy/image/build.txt
+	$(LOCK) --extra worker --extra jobs --extra plot --output-file deploy/image/requirements.txt pyproject.toml
+
+pins: ## name images and workflow actions by what their tags stand for now (needs docker, git and their servers)
+	$(PYTHON) deploy/pins.py
 
 clean: ## remove what make and the tools made; .stream-dp (state and privacy ledger) stays
 	rm -rf .venv .kafka build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .coverage

@@ -35,7 +35,9 @@ helm = pytest.importorskip("helm_python", reason="make deployment installs what 
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="make deployment installs it")
 
 CHART = Path(__file__).parents[2] / "deploy" / "chart"
-SERVERS = {"kafka": "kafka.kafka.svc:9092", "redis": "redis://redis.redis.svc:6379/0"}
+KAFKA, REDIS = ([{"namespaceSelector": {"matchLabels": {"name": name}}}] for name in ("kafka", "redis"))
+ADDRESSES = {"kafka": "kafka.kafka.svc:9092", "redis": "redis://redis.redis.svc:6379/0"}
+SERVERS: dict[str, Any] = {**ADDRESSES, "network": {"kafka": {"peers": KAFKA}, "redis": {"peers": REDIS}}}
 GROUP = """
 stream = "shop"
 epsilon = 4.0
@@ -55,8 +57,11 @@ WHOLE: dict[str, Any] = {
         "table": {"replicas": 1},
     },
     "ingress": {"host": "counts.example", "tlsSecret": "counts-tls"},
+    "image": {"digest": f"sha256:{'ab' * 32}"},
     "network": {
-        "registry": {"port": 8081},
+        **SERVERS["network"],
+        "registry": {"port": 8081, "peers": KAFKA},
+        "viewers": [{"ipBlock": {"cidr": "10.20.0.0/16"}}],
         "monitoring": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
     },
     "podMonitor": {"enabled": True},
@@ -111,6 +116,14 @@ def test_helm_and_kubernetes_accept_it(values: dict[str, Any]) -> None:
         ({**SERVERS, "parts": {"shard": {"replicas": 2}}}, "belong together"),
         ({**SERVERS, "parts": {"intake": {"replicas": 2}}}, "needs parts.shard"),
         ({**SERVERS, "parts": {"workers": {"replicas": 2}}}, "workers"),
+        (ADDRESSES, r"set network\.kafka\.peers"),
+        ({**SERVERS, "network": {"kafka": {"peers": KAFKA}}}, r"set network\.redis\.peers"),
+        (
+            {**WHOLE, "network": {**SERVERS["network"], "registry": {"port": 8081}}},
+            r"network\.registry\.peers",
+        ),
+        ({**SERVERS, "image": {"digest": "sha256:abc"}}, "digest"),
+        ({**SERVERS, "parts": {"worker": {"resources": {"limits": None}}}}, "limits"),
     ],
 )
 def test_values_that_lead_nowhere_are_refused(values: dict[str, Any], said: str) -> None:
@@ -125,9 +138,9 @@ def test_every_part_runs_a_command_that_exists_with_settings_that_exist(tmp_path
     for name, pod in pods(WHOLE).items():
         assert parse(container(pod)["args"]).startswith("stream-dp ")
         loaded = load_settings(tmp_path / "stream.toml", environment(pod))
-        assert (loaded.stream, loaded.kafka) == ("shop", SERVERS["kafka"])
+        assert (loaded.stream, loaded.kafka) == ("shop", ADDRESSES["kafka"])
         if name in SEES_EVENTS:
-            assert (loaded.redis, loaded.noise_key) == (SERVERS["redis"], "env:NOISE_KEY")
+            assert (loaded.redis, loaded.noise_key) == (ADDRESSES["redis"], "env:NOISE_KEY")
 
 
 def test_what_sees_releases_only_is_given_neither_redis_nor_the_key() -> None:
@@ -166,15 +179,26 @@ def test_network_policies_close_everything_but_what_a_part_needs() -> None:
         "shop-metrics",
     }
     named = {each["metadata"]["name"] for each in manifests(SERVERS) if is_policy(each)}
-    assert "shop-metrics" not in named, "nobody reads metrics who was not named"
+    assert named == {"shop-closed", "shop-kafka", "shop-redis"}, (
+        "nobody reads metrics or sees the page unnamed"
+    )
+
+
+@pytest.mark.parametrize("values", [SERVERS, WHOLE], ids=["smallest", "whole"])
+def test_no_rule_of_a_network_policy_is_open_to_all(values: dict[str, Any]) -> None:
+    """A rule without peers, or with an empty list of them, is open to everybody: so an empty list makes no rule."""
+    for each in filter(is_policy, manifests(values)):
+        for direction, peers in (("ingress", "from"), ("egress", "to")):
+            assert all(rule.get(peers) and rule.get("ports") for rule in each["spec"].get(direction, []))
 
 
 def is_policy(made: dict[str, Any]) -> bool:
     return bool(made["kind"] == "NetworkPolicy")
 
 
-def test_containers_have_no_privileges() -> None:
+def test_containers_have_no_privileges_and_bounded_memory() -> None:
     for pod in pods(WHOLE).values():
+        assert container(pod)["resources"]["limits"]["memory"]
         assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
         assert pod["spec"]["automountServiceAccountToken"] is False
         assert container(pod)["securityContext"] == {
@@ -182,6 +206,11 @@ def test_containers_have_no_privileges() -> None:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
+
+
+def test_the_image_is_named_by_its_digest_if_there_is_one() -> None:
+    [version] = {container(pod)["image"] for pod in pods(SERVERS).values()}
+    assert {container(pod)["image"] for pod in pods(WHOLE).values()} == {f"{version}@sha256:{'ab' * 32}"}
 
 
 def test_disruptions_and_autoscaling_follow_the_replicas() -> None:

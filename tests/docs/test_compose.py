@@ -174,9 +174,10 @@ def test_there_is_no_default_password() -> None:
 
 
 def test_images_are_the_versions_that_are_tested() -> None:
-    assert SERVICES["kafka"]["image"] == f"apache/kafka:{apache_kafka.version()}"
+    tags = {name: service["image"].partition("@")[0] for name, service in SERVICES.items()}
+    assert tags["kafka"] == f"apache/kafka:{apache_kafka.version()}"
     found = subprocess.run([server_binary(), "--version"], capture_output=True, text=True, check=True).stdout
-    tag = SERVICES["redis"]["image"].removeprefix("valkey/valkey:")
+    tag = tags["redis"].removeprefix("valkey/valkey:")
     assert re.search(rf"\bv={re.escape(tag)}\b", found), found
 
 

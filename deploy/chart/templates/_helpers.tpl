@@ -12,11 +12,3 @@ dashboard: {command: [dashboard, --host, 0.0.0.0, --port, "8080"], private: fals
 app.kubernetes.io/name: stream-dp
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
-
-{{/* The peers of a rule in a network policy, under the key `to` or `from`; nothing if there are none: anywhere. */}}
-{{- define "stream-dp.peers" -}}
-{{- with .peers }}
-{{ $.key }}:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- end }}
