@@ -186,7 +186,7 @@ def naive_run(
     slots: dict[str, list[_Slot]] = {}
     ids: dict[str, int] = {}
     tweaks: dict[int, int] = {}
-    run = Run([], {}, {}, bytes(32))
+    run, found = Run([], {}, {}, bytes(32)), dict[str, int]()
     for l, admitted in enumerate(rounds, 1):  # noqa: E741 (the design's name of a round)
         run.history = cells.next_history(run.history, l, admitted)
         for label in admitted:
@@ -206,7 +206,9 @@ def naive_run(
             nodes.append(_Slot(l, partial_sum, cells.draw(sigma_squared, ids[label], tweaks[l])))
             noisy[label] = sum(node.partial_sum + node.noise for node in nodes)
         released = [(label, count) for label, count in noisy.items() if count >= least_released(l)]
-        run.releases.append((l, sorted(released, key=lambda pair: (-pair[1], pair[0].encode()))))
+        for label, _ in released:
+            found.setdefault(label, l)
+        run.releases.append((l, sorted(released, key=lambda pair: (found[pair[0]], pair[0].encode()))))
     for label, nodes in slots.items():
         for slot in nodes:
             run.table.setdefault(slot.node, {})[label] = (slot.partial_sum, slot.noise)
@@ -223,7 +225,7 @@ def naive_releases(
     threshold_delta: float,
     rounds: Sequence[Sequence[str]],
 ) -> list[Release]:
-    """The releases of every round: (round, [(label, noisy count)]), the largest count first, then by label."""
+    """The releases of every round: (round, [(label, noisy count)]), as they were found, then by label."""
 
     def threshold(round_number: int) -> int:
         return tau(round_number, horizon, items_per_event, sigma_squared, threshold_delta)

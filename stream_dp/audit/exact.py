@@ -98,8 +98,9 @@ def law(
     shown = np.full((mechanism.horizon, len(labels)), HIDDEN, np.int32)
     for number in range(1, mechanism.horizon + 1):
         [block] = running.blocks([labels if number in occurrences else []])
-        cells = np.array([int(label) for label in block.labels], np.int64)[block.ranks]
-        shown[number - 1, cells] = block.counts
+        places = block.places(0)
+        cells = np.array([int(label) for label in block.labels], np.int64)[places]
+        shown[number - 1, cells] = block.counts[0, places]
     found, place = _distinct(shown.T)
     return Law(found, _added(place, probabilities))
 

@@ -176,8 +176,7 @@ class KeepsTrueCounts(RunningHistogram):
         heads: Sequence[bytes],
     ) -> ReleasedBlock:
         rows = np.flatnonzero(self._counts[: len(self._seen)] >= tau[0])
-        self._keep(rows, np.full(len(rows), rounds[0]))
-        self._visible.include(rows, self._seen.texts)
+        self._show(rows, np.full(len(rows), rounds[0]))
         return super()._release(rounds, noisy, tau, heads)
 
 

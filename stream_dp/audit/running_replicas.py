@@ -90,9 +90,10 @@ def run_block(
     shape = (mechanism.horizon, runs * items)
     shown, counts = np.zeros(shape, bool), np.zeros(shape, np.int32)
     for block in _blocks(histogram, situation, items, runs):
-        cells = np.array([int(label) for label in block.labels], np.int64)[block.ranks]
-        rows = np.repeat(block.rounds, block.sizes) - 1
-        shown[rows, cells], counts[rows, cells] = True, block.counts
+        rows, places = block.cells()
+        cells = np.array([int(label) for label in block.labels], np.int64)[places]
+        numbers = block.rounds[rows] - 1
+        shown[numbers, cells], counts[numbers, cells] = True, block.counts[rows, places]
     return shown.reshape(-1, runs, items), counts.reshape(-1, runs, items)
 
 

@@ -343,7 +343,7 @@ class Tally:
             "events_per_second": round(self.events_per_second, 1),
             "labels": [
                 {"label": label, "count": count, "sd": last.sd}
-                for label, count in zip(last.labels, last.counts, strict=True)
+                for label, count in last.top(len(last.labels)).items()
             ],
         }
 

@@ -112,6 +112,7 @@ def line(release: Release) -> str:
 
     Only the largest counts; `--json` gives all of them.
     """
+    release = release.largest_first()
     counts = list(zip(release.labels, release.counts, *intervals_of(release), strict=True))
     shown = [f"{printable(label)} {with_interval(*found)}" for label, *found in counts[:_PLAIN_LABELS]]
     totals = totals_carried(release)
@@ -146,6 +147,7 @@ def _with_margin(total: Total) -> str:
 
 def picture(release: Release, width: int, most_labels: int, status: str = "") -> RenderableType:
     """The largest counts of a release as ranked bars, what they mean, and what is guaranteed."""
+    release = release.largest_first()
     shown = min(most_labels, len(release.labels))
     hidden = f"{len(release.labels) - shown:,} more released" if len(release.labels) > shown else ""
     return Group(

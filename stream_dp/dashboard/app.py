@@ -142,7 +142,8 @@ class Dashboard:
         return _problem(404, f"the topic does not hold {what}{of}")
 
     def _released(self, release: Release) -> Response:
-        """A release as its topic holds it, its 95% intervals and totals, and what it guarantees in words."""
+        """A release by count, its 95% intervals and totals, and what it guarantees in words."""
+        release = release.largest_first()
         low, high = whole_intervals(release)
         guaranteed = guarantee(release, self.reader.board.is_unmetered(release))
         told = msgspec.structs.asdict(release) | told_totals(release)
@@ -196,7 +197,7 @@ class Dashboard:
             behind=view.behind,
             release=None if release is None else msgspec.convert(release, FrameRelease, from_attributes=True),
             released=None if release is None else len(release.labels),
-            largest=[] if release is None else release.labels[:MOST_LARGEST],
+            largest=[] if release is None else release.largest_first().labels[:MOST_LARGEST],
             protects=None if release is None else protects(release),
             unmetered=view.unmetered,
         )

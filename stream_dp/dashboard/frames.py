@@ -130,7 +130,7 @@ class Frames:
 
     def _tell(self, release: Release, frame: Frame, all_labels: bool) -> None:
         """Write a release into a frame; without `all_labels`, only labels that have no number yet are named."""
-        known = len(self._labels)
+        known, release = len(self._labels), release.largest_first()
         for label in release.labels:
             if label not in self._ids:
                 self._ids[label] = len(self._labels)

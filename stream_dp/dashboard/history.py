@@ -53,7 +53,7 @@ class History:
         known = self._samples.get(stretch)
         if stretch == 0 or (known is not None and known.round <= release.round):
             return False
-        texts = self._texts
+        texts, release = self._texts, release.largest_first()
         columns = zip(release.labels[:MOST_LABELS], release.counts, *whole_intervals(release), strict=False)
         counts = {texts.setdefault(label, label): (count, low, high) for label, count, low, high in columns}
         self._samples[stretch] = Sample(release.round, release.ts, release.sd, release.tau, counts)

@@ -24,7 +24,6 @@ from stream_dp.engine.noise_table import add_counts
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.engine.round_chain import chain_heads
 from stream_dp.engine.seen_labels import SeenLabels
-from stream_dp.engine.sorting import sorted_by_count
 from stream_dp.engine.visible_labels import VisibleLabels
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
@@ -164,8 +163,7 @@ class DiscoveryHistogram:
         rows = rows[self._tests.could_reach(self._seen.ids[rows], tau - self._counts[rows].astype(np.int64))]
         measured = self._counts[rows] + self._tests.rounded(self._seen.ids[rows])
         rows, measured = rows[measured >= tau], measured[measured >= tau]
-        texts = [self._seen.texts[row] for row in rows.tolist()]
-        order = np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
+        order = self._by_text(rows)
         rows, measured = rows[order], measured[order]
         self._show(rows, test)
         self._counts[rows] = measured
@@ -181,7 +179,7 @@ class DiscoveryHistogram:
         self._rows = np.concatenate([self._rows, rows])
         self._found = np.concatenate([self._found, tests])
         self._ids = self._seen.ids[self._rows]
-        self._visible.include(rows, self._seen.texts)
+        self._visible.include(rows, tests, self._seen.texts)
 
     def _make_room(self) -> None:
         known = len(self._columns)
@@ -196,7 +194,7 @@ class DiscoveryHistogram:
         self._history = state.history
         if state.shown is None:
             known = np.flatnonzero(state.shown_since) if state.shown_since is not None else _NONE
-            self._show(known, KNOWN)
+            self._show(known[self._by_text(known)], KNOWN)
             return
         self._tests.restore(state.counter.tweaks)
         self._add_columns(state.shown.rows, state.shown.tests)
@@ -205,10 +203,13 @@ class DiscoveryHistogram:
     def _release(
         self, rounds: NDArray[np.int64], noisy: NDArray[np.int32], heads: Sequence[bytes]
     ) -> ReleasedBlock:
-        """Sort the noisy table of `rounds`, of which all is shown."""
-        visible = self._visible
-        places = np.empty(len(self._rows), np.int64)
-        places[self._columns[visible.rows]] = np.arange(len(visible.rows))
-        sizes, ranks, counts = sorted_by_count(noisy, None, places)
-        found = self._found[self._columns[visible.rows]]
-        return ReleasedBlock(rounds, sizes, ranks, counts, visible.labels, heads, found)
+        """The noisy table of `rounds`, of which all is shown: columns are in the order in which labels were found."""
+        sizes, shown = np.full(len(rounds), len(self._rows)), self._visible
+        return ReleasedBlock(
+            rounds, sizes, noisy, shown.labels, shown.first_shown, heads=heads, found=self._found
+        )
+
+    def _by_text(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """In which order to take these rows so that their labels ascend."""
+        texts = [self._seen.texts[row] for row in rows.tolist()]
+        return np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)

@@ -19,10 +19,12 @@ from stream_dp.engine.noise_table import BlockState, PrunedTable, Pruning, Whole
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
 from stream_dp.engine.round_chain import chain_heads
 from stream_dp.engine.seen_labels import SeenLabels
-from stream_dp.engine.sorting import sorted_by_count
-from stream_dp.engine.visible_labels import VisibleLabels, hide_below, hide_until
+from stream_dp.engine.visible_labels import VisibleLabels
 from stream_dp.errors import StreamDpError
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
+
+KNOWN = -1
+"""The round that showed a label first which was known before the epoch began."""
 
 _MOST_ROUNDS = 1 << 12
 _CELLS_AT_ONCE = 1 << 17  # rounds x labels of a block: its matrices stay in the second-level cache
@@ -49,8 +51,8 @@ class HistogramState:
     """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),).
 
     `block` is there where idle labels are pruned and a block has begun; `counter` then stands at the block's start.
-    `shown_since` is there where labels are kept or known: the round that showed each of them first, or 0; int32 as
-    `counts`.  Where labels are not kept, only known ones are marked.
+    `shown_since`, int32 as `counts`, is the round that showed each label first, 0 before that, and `KNOWN` for those
+    that every round shows; None where the labels are none, or are forgotten.
     Where labels are forgotten, `labels` only grows while `labels_version` stays the same, and `recent` is what is
     remembered of the last rounds: columns of any length, which only grow while their version stays the same.
     `shown` is there where labels are found at tests; `counter` then has the tweaks of the tests.
@@ -72,14 +74,9 @@ class HistogramState:
 
         `shown`: every round shows them, whatever their noisy counts.
         """
-        since = np.ones(len(labels), np.int32) if shown and len(labels) else None
-        return cls(
-            EMPTY_HISTORY,
-            LabelTexts(labels),
-            np.zeros(len(labels), np.int32),
-            CounterState(),
-            shown_since=since,
-        )
+        since = np.full(len(labels), KNOWN if shown else 0, np.int32)
+        counts = np.zeros(len(labels), np.int32)
+        return cls(EMPTY_HISTORY, LabelTexts(labels), counts, CounterState(), shown_since=since)
 
     @property
     def round(self) -> int:
@@ -119,8 +116,7 @@ class RunningHistogram:
         self._seen = SeenLabels(noise)
         self._counts = np.empty(0, np.int32)
         self._visible = VisibleLabels()
-        self._shown_since = np.empty(0, np.int32) if mechanism.shown == "kept" else None
-        self._newest_shown = 0
+        self._shown_since = np.empty(0, np.int32)
         if state is not None and earlier is not None and earlier._begins(state.labels, noise):
             self._seen = earlier._seen
         if state is not None:
@@ -216,8 +212,7 @@ class RunningHistogram:
     def state(self) -> HistogramState:
         """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next event."""
         labels = len(self._seen)
-        since = None if self._shown_since is None else self._shown_since[:labels]
-        counts = self._counts[:labels]
+        counts, since = self._counts[:labels], self._shown_since[:labels]
         return HistogramState(self._history, self._seen.texts, counts, *self._table.state(), since)
 
     def _begins(self, labels: Sequence[str], noise: KeyedNoise) -> bool:
@@ -230,21 +225,22 @@ class RunningHistogram:
         self._make_room()
         self._counts[: len(state.labels)] = state.counts
         self._history = state.history
+        assert state.shown_since is not None or not len(state.labels), (
+            "labels come with the rounds that showed them"
+        )
         if state.shown_since is not None:
-            if self._shown_since is None:
-                self._shown_since = np.zeros(len(self._counts), np.int32)
             self._shown_since[: len(state.labels)] = state.shown_since
-            self._newest_shown = int(state.shown_since.max(initial=0))
             shown = np.flatnonzero(state.shown_since)
-            self._visible.include(shown, self._seen.texts)
-            self._table.keep(shown)
+            self._visible.include(shown, state.shown_since[shown], self._seen.texts)
+            self._table.keep(
+                shown if self.mechanism.shown == "kept" else np.flatnonzero(state.shown_since == KNOWN)
+            )
         self._table.restore(state.counter, state.block, len(state.labels))
 
     def _make_room(self) -> None:
         """For what is kept of each label that has been seen by now."""
         self._counts = grown(self._counts, len(self._seen))
-        if self._shown_since is not None:
-            self._shown_since = grown(self._shown_since, len(self._seen))
+        self._shown_since = grown(self._shown_since, len(self._seen))
 
     def _check_room(self, rounds: int) -> None:
         if rounds > self.rounds_left:
@@ -274,32 +270,14 @@ class RunningHistogram:
         early = rounds[:, np.newaxis] < first_seen[late]
         noisy[:, columns] = np.where(early, tau[:, np.newaxis] - 1, noisy[:, columns])
 
-    def _keep(self, rows: NDArray[np.int64], reached: NDArray[np.int64]) -> None:
-        """Where labels are kept, remember that those in `rows` have reached their threshold in rounds `reached`."""
-        if self._shown_since is None or self.mechanism.shown != "kept":
-            return
+    def _show(self, rows: NDArray[np.int64], reached: NDArray[np.int64]) -> None:
+        """Remember that labels in `rows` have reached their threshold in rounds `reached`."""
         new = self._shown_since[rows] == 0
-        self._shown_since[rows[new]] = reached[new]
-        self._newest_shown = int(reached[new].max(initial=self._newest_shown))
-        self._table.keep(rows[new])
-
-    def _hide_unshown(
-        self,
-        rows: NDArray[np.int64],
-        rounds: NDArray[np.int64],
-        tau: NDArray[np.int32],
-        noisy: NDArray[np.int32],
-    ) -> NDArray[np.int32] | None:
-        """Put what is not shown of the columns of labels in `rows` below all else; returns the least count that is.
-
-        None where all is shown.
-        """
-        assert self._shown_since is not None
-        if self.mechanism.shown != "kept":
-            return hide_below(tau, self._shown_since[rows] > 0, noisy)
-        if np.any(self._newest_shown > rounds):
-            return hide_until(self._shown_since[rows], rounds, noisy)
-        return None
+        rows, reached = rows[new], reached[new]
+        self._shown_since[rows] = reached
+        self._visible.include(rows, reached, self._seen.texts)
+        if self.mechanism.shown == "kept":
+            self._table.keep(rows)
 
     def _release(
         self,
@@ -308,27 +286,20 @@ class RunningHistogram:
         tau: NDArray[np.int32],
         heads: Sequence[bytes],
     ) -> ReleasedBlock:
-        """Threshold and sort the noisy table of `rounds`."""
+        """What the noisy table of `rounds` shows."""
         visible, table = self._visible, self._table
         columns = table.columns_of(visible.rows)
-        drawn = np.flatnonzero(columns >= 0)
-        if len(drawn) < noisy.shape[1]:
+        if np.count_nonzero(columns >= 0) < noisy.shape[1]:
             reaches = noisy >= tau[:, np.newaxis]
-            shown = np.flatnonzero(np.any(reaches, axis=0))
-            if len(shown):
-                self._keep(table.rows_of(shown), rounds[np.argmax(reaches[:, shown], axis=0)])
-                visible.include(table.rows_of(shown), self._seen.texts)
-            columns = table.columns_of(visible.rows)
-            drawn = np.flatnonzero(columns >= 0)
-        places = np.arange(len(drawn))
-        if len(drawn) < noisy.shape[1]:
-            noisy = noisy.take(columns[drawn], axis=1)
-        else:
-            places[columns[drawn]] = places.copy()
-        least: NDArray[np.int32] | None = tau
-        if self._shown_since is not None:
-            least = self._hide_unshown(visible.rows[drawn[places]], rounds, tau, noisy)
-        sizes, ranks, counts = sorted_by_count(noisy, least, places)
-        if len(drawn) < len(columns):
-            ranks = drawn[ranks]
-        return ReleasedBlock(rounds, sizes, ranks, counts, visible.labels, heads)
+            reaching = np.flatnonzero(np.any(reaches, axis=0))
+            if len(reaching):
+                self._show(table.rows_of(reaching), rounds[np.argmax(reaches[:, reaching], axis=0)])
+                columns = table.columns_of(visible.rows)
+        counts = (
+            noisy.take(columns, axis=1) if noisy.size else np.zeros((len(rounds), len(columns)), np.int32)
+        )
+        if self.mechanism.shown == "kept":
+            sizes = visible.first_shown.searchsorted(rounds, "right")
+            return ReleasedBlock(rounds, sizes, counts, visible.labels, visible.first_shown, heads=heads)
+        shown = ((counts >= tau[:, np.newaxis]) | (visible.first_shown == KNOWN)) & (columns >= 0)
+        return ReleasedBlock.of_shown(rounds, counts, visible.labels, visible.first_shown, shown, heads)

@@ -1,4 +1,4 @@
-"""What the histogram releases: the labels and counts of some rounds, as columns."""
+"""What the histogram releases: the labels and counts of some rounds, as a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one round releases: `labels` (object) and `counts` (integers), largest count first, then by label."""
+    """What one round releases: `labels` (object) in the order in which they were found, and `counts` (integers)."""
 
     round: int
     labels: NDArray[np.object_]
@@ -19,27 +19,57 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class ReleasedBlock:
-    """The snapshots of some rounds, as columns: round `rounds[i]` released `sizes[i]` labels.
+    """The snapshots of some rounds: round `rounds[i]` released `sizes[i]` labels, and `counts[i, j]` of label j.
 
-    `ranks` and `counts` (integers) hold them one round after the other, each in the order of its release; a rank is a
-    position in `labels`, the labels released so far by this process in label order.  `labels` is replaced,
-    never changed, when another label is released for the first time.  `heads[i]` is the head of the hash chain after
-    the round, where this process knows it.  `found`, where labels are found at tests, is the test that found each of
-    `labels`, 0 for one that was known before.
+    `labels` (object) are those found so far, in the order of `first_shown`, the rounds (or tests) that found them, then
+    by name.  They are replaced, never changed, when others are found.  A round released the first ones of them if
+    `shown` is None, else those that `shown[i]` marks; other counts tell nothing.  `heads[i]` is the head of the hash
+    chain after the round, if this process knows it.  `found` is there if labels are found at tests: the test that found
+    each of `labels`, 0 for one that was known before.
     """
 
     rounds: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    ranks: NDArray[Any]
     counts: NDArray[Any]
     labels: NDArray[np.object_]
+    first_shown: NDArray[Any]
+    shown: NDArray[np.bool_] | None = None
     heads: Sequence[bytes] = ()
     found: NDArray[np.int32] | None = None
 
+    @classmethod
+    def of_shown(
+        cls,
+        rounds: NDArray[np.int64],
+        counts: NDArray[Any],
+        labels: NDArray[np.object_],
+        first_shown: NDArray[Any],
+        shown: NDArray[np.bool_],
+        heads: Sequence[bytes],
+    ) -> "ReleasedBlock":
+        """One that released what `shown` marks."""
+        sizes = np.count_nonzero(shown, axis=1)
+        first_ones = sizes.min(initial=len(labels)) == len(labels) or bool(
+            np.all(shown == (np.arange(len(labels)) < sizes[:, np.newaxis]))
+        )
+        return cls(rounds, sizes, counts, labels, first_shown, None if first_ones else shown, heads)
+
+    def places(self, row: int) -> NDArray[np.int64]:
+        """The places in `labels` of what round `rounds[row]` released."""
+        return np.arange(self.sizes[row]) if self.shown is None else np.flatnonzero(self.shown[row])
+
+    def cells(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows and places of all counts that were released, round after round."""
+        shown = self.shown
+        if shown is None:
+            shown = np.arange(len(self.labels)) < self.sizes[:, np.newaxis]
+        rows, places = np.nonzero(shown)
+        return rows, places
+
     def snapshots(self) -> list[Snapshot]:
         """The releases of this block, one per round."""
-        ends = np.cumsum(self.sizes)
         return [
-            Snapshot(int(number), self.labels[self.ranks[end - size : end]], self.counts[end - size : end])
-            for number, size, end in zip(self.rounds, self.sizes, ends, strict=True)
+            Snapshot(number, self.labels[places], self.counts[row, places])
+            for row, number in enumerate(self.rounds.tolist())
+            for places in (self.places(row),)
         ]

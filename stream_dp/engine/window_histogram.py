@@ -20,7 +20,7 @@ from stream_dp.engine.noise_table import add_counts
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
 from stream_dp.engine.round_chain import chain_heads
 from stream_dp.engine.seen_labels import SeenLabels
-from stream_dp.engine.sorting import sorted_by_count
+from stream_dp.engine.visible_labels import VisibleLabels
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
 _NONE = np.empty(0, np.int64)
@@ -199,19 +199,20 @@ class WindowHistogram:
         noisy = self._tested.current()[self._tested.columns_of(self._shown.rows)][np.newaxis]
         shown = self._until[self._shown.rows] >= self.round
         windows = noisy + self._shown.correction()
-        return self._release(np.array([self.round]), windows, shown[np.newaxis], [self.history])
+        return self._shown.released(np.array([self.round]), windows, shown[np.newaxis], [self.history])
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps: no noise, which follows from the heads.
 
         The arrays are the live ones: copy or write them before the next event.
         """
-        tested = np.zeros(len(self._seen), np.int32)
-        tested[self._tested.rows] = 1
+        tested, found = np.zeros(len(self._seen), np.int32), np.zeros(len(self._seen), np.int64)
+        tested[self._tested.rows], found[self._shown.rows] = 1, self._shown.found
         number, version = self.round, max(0, self._block)  # before the first round there is no block
         columns = [
             Column("until", number, self._until[: len(self._seen)]),
             Column("tested", number, tested),
+            Column("found", number, found),
         ]
         kept = {
             f"{name}:{kind}": cells
@@ -243,9 +244,8 @@ class WindowHistogram:
         self._tested.add(np.flatnonzero(cells["tested"]), self._seen.ids, self._this)
         self._shown = _Shown(self.mechanism, self._noise, self._block == 0)
         self._shown.skip_to(self._place, self._last)
-        first = self._block * self._window + 1
-        shown = np.flatnonzero(self._until[: len(self._seen)] >= first)
-        self._shown.add(shown, self._seen, self._last)
+        shown = np.flatnonzero(cells["found"])
+        self._shown.add(shown, cells["found"][shown], self._seen, self._last)
 
     def _begin_block(self) -> None:
         """Forget what is not shown and has no event in the last block, and what happened before that one.
@@ -271,7 +271,7 @@ class WindowHistogram:
         is_first = self._block == self._first
         self._shown = _Shown(self.mechanism, self._noise, is_first)
         ends = None if is_first else ended.current()[ended.columns_of(rows[carried])]
-        self._shown.add(carried, self._seen, self._last, ends)
+        self._shown.add(carried, np.full(len(carried), first), self._seen, self._last, ends)
 
     def _observe(
         self, rounds: Sequence[Admitted], heads: Sequence[bytes], wanted: NDArray[np.bool_]
@@ -297,14 +297,15 @@ class WindowHistogram:
 
         known = self._shown.rows
         columns = np.flatnonzero(shown.any(axis=0))
-        fresh = np.setdiff1d(self._tested.rows[columns], known, assume_unique=True)
-        self._shown.add(fresh, self._seen, self._last)
+        columns = columns[~np.isin(self._tested.rows[columns], known, assume_unique=True)]
+        found = numbers[np.argmax(shown[:, columns], axis=0)]
+        self._shown.add(self._tested.rows[columns], found, self._seen, self._last)
         columns = self._tested.columns_of(self._shown.rows)
         correction = self._shown.advance(self._seen.ids, len(rounds), self._last)
         self._this.heads += heads
         windows = noisy[:, columns] + correction
         released = [head for head, is_wanted in zip(heads, wanted.tolist(), strict=True) if is_wanted]
-        return self._release(numbers[wanted], windows[wanted], shown[:, columns][wanted], released)
+        return self._shown.released(numbers[wanted], windows[wanted], shown[:, columns][wanted], released)
 
     def _note(self, hits: Hits) -> None:
         """Remember what the places of this block held."""
@@ -320,34 +321,42 @@ class WindowHistogram:
         self._tested.add(fresh, self._seen.ids, _Block(self._this.heads))
         return steps[late][places]
 
-    def _release(
+
+class _Shown:
+    """The labels that a block has shown or carries on, and what makes a window of their cells in it.
+
+    They stand in the order of the rounds of the block that showed them first, then by name; all that are carried on
+    count as found in its first round.
+    """
+
+    def __init__(self, mechanism: WindowMechanism, noise: KeyedNoise, first: bool) -> None:
+        """`first`: there is no block before this one."""
+        self._visible = VisibleLabels()
+        self._mechanism, self._noise = mechanism, noise
+        self._late = None if first else _Cells(mechanism, noise)  # the last block's cells, W rounds late
+        self._ends = np.empty(0, np.int32)  # the last block's cells at its end
+        self._place = 0
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The rows of these labels."""
+        return self._visible.rows
+
+    @property
+    def found(self) -> NDArray[np.int64]:
+        """The round of the block that showed each of them first."""
+        return self._visible.first_shown
+
+    def released(
         self,
         rounds: NDArray[np.int64],
         windows: NDArray[np.int32],
         shown: NDArray[np.bool_],
         heads: Sequence[bytes],
     ) -> ReleasedBlock:
-        least = windows.min(initial=0)
-        windows[~shown] = least - 1
-        ranks_of = self._shown.ranks
-        sizes, ranks, counts = sorted_by_count(windows, np.full(len(rounds), least), ranks_of)
-        return ReleasedBlock(rounds, sizes, ranks, counts, self._shown.labels, heads)
-
-
-class _Shown:
-    """The labels that a block has shown or carries on, and what makes a window of their cells in it.
-
-    `ranks` are their places in `labels`, which is in label order; both are replaced, never changed.
-    """
-
-    def __init__(self, mechanism: WindowMechanism, noise: KeyedNoise, first: bool) -> None:
-        """`first`: there is no block before this one."""
-        self.rows, self.ranks = _NONE, _NONE
-        self.labels = np.empty(0, object)
-        self._mechanism, self._noise = mechanism, noise
-        self._late = None if first else _Cells(mechanism, noise)  # the last block's cells, W rounds late
-        self._ends = np.empty(0, np.int32)  # the last block's cells at its end
-        self._place = 0
+        """These windows of these labels, of which `shown` are released."""
+        visible = self._visible
+        return ReleasedBlock.of_shown(rounds, windows, visible.labels, visible.first_shown, shown, heads)
 
     def skip_to(self, place: int, last: _Block) -> None:
         """Go there while there are no labels."""
@@ -358,13 +367,19 @@ class _Shown:
     def add(
         self,
         rows: NDArray[np.int64],
+        found: NDArray[np.int64],
         seen: SeenLabels,
         last: _Block,
         ends: NDArray[np.int32] | None = None,
     ) -> None:
-        """Add labels; `ends`: their cells at the end of the last block, where somebody knows them."""
+        """Add labels; `ends`: their cells at the end of the last block, if they are known."""
         if not len(rows):
             return
+        known = len(self.rows)
+        self._visible.include(rows, found, seen.texts)
+        if ends is not None:
+            ends = ends[np.argsort(rows)][np.argsort(rows).argsort()] if False else ends
+        rows = self.rows[known:]
         if self._late is not None:
             self._late.add(rows, seen.ids, last)
             if ends is None:
@@ -373,12 +388,6 @@ class _Shown:
                 at_end.add(rows, seen.ids, last)
                 ends = at_end.current()
             self._ends = np.concatenate([self._ends, ends])
-        self.rows = np.concatenate([self.rows, rows])
-        texts = [seen.texts[row] for row in self.rows.tolist()]
-        order = np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
-        self.ranks = np.empty(len(texts), np.int64)
-        self.ranks[order] = np.arange(len(texts))
-        self.labels = np.array(texts, object)[order]
 
     def advance(self, ids: NDArray[np.uint64], rounds: int, last: _Block) -> NDArray[np.int32]:
         """What to add to the cells of the next `rounds` places of this block, of shape (rounds, labels)."""

@@ -115,6 +115,7 @@ class LiveChart(PageWidget):
 
 def table(release: Release) -> str:
     """The largest counts of a release as HTML."""
+    release = release.largest_first()
     low, high = whole_intervals(release)
     rows = "".join(
         f"<tr><td>{escape(label)}</td><td>{count:,}</td><td>{least:,} – {most:,}</td></tr>"

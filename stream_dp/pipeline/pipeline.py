@@ -199,7 +199,8 @@ class Releaser:
         return parts
 
     def _see(self, block: ReleasedBlock) -> None:
-        self._largest = max(self._largest, int(block.counts.max(initial=0)))
+        if block.counts.max(initial=0) >= MOST_COUNTED:
+            self._largest = max(self._largest, int(block.counts[block.cells()].max(initial=0)))
 
     def _parts(self, block: ReleasedBlock, timestamps: Sequence[int]) -> Iterator[ReleasedPart]:
         rounds = block.rounds.tolist()

@@ -138,9 +138,8 @@ def run(
     for block in histogram.blocks(log.admitted(mechanism.items_per_event)):
         _take_first(block, first)
         sizes.append(block.sizes)
-        size = int(block.sizes[-1])
-        last = block.ranks[len(block.ranks) - size :], block.counts[len(block.counts) - size :]
-        shown = dict(zip(block.labels[last[0]].tolist(), last[1].tolist(), strict=True))
+        last = block.places(len(block.sizes) - 1)
+        shown = dict(zip(block.labels[last].tolist(), block.counts[-1, last].tolist(), strict=True))
         progress(len(block.sizes))
     return Run(shown, np.concatenate(sizes) if sizes else np.empty(0, np.int64), first)
 
@@ -168,13 +167,9 @@ def decoded(record: Record, decode: Decoder) -> Event:
 
 def _take_first(block: ReleasedBlock, first: dict[str, int]) -> None:
     """Note the labels that this block shows for the first time, each with its round."""
-    new = np.zeros(len(block.labels), bool)
-    new[block.ranks] = True
-    new &= np.fromiter((label not in first for label in block.labels), bool, len(block.labels))
-    ends = np.cumsum(block.sizes)
-    for rank in np.flatnonzero(new):
-        place = int(np.argmax(block.ranks == rank))
-        first[block.labels[rank]] = int(block.rounds[np.searchsorted(ends, place, side="right")])
+    rows, places = block.cells()
+    for place, at in zip(*np.unique(places, return_index=True), strict=True):
+        first.setdefault(block.labels[place], int(block.rounds[rows[at]]))
 
 
 def _recall(top: list[str], each: Run) -> float:

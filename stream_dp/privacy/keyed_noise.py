@@ -45,6 +45,7 @@ _WORD = np.dtype("<u8")
 _PAIR = np.dtype(np.complex128)  # 16 bytes that numpy copies in one move; never computed with
 _BLOCK_BYTES = 16
 _LENGTH, _PLACE, _PLACE_OF_PART = Struct("<I"), Struct("<QQ"), Struct("<Q32s")
+_FEW = 16  # labels that are looked up one by one
 _CELLS_AT_ONCE = 1 << 14  # 256 kB of bits: what stays in the second-level cache
 
 _GOLDEN = "b7a55ed997b9dde84028e73bb498147b"
@@ -103,22 +104,20 @@ class KeyedNoise:
 
         Each label enters once, as UTF-8, with how often it was admitted, in the order of code points.
         """
-        digest = self._part_hash.copy()
-        if len(admitted) == 1 and not isinstance(admitted, Mapping):  # as most rounds of one event
-            framed = [_framed(admitted[0], 1)]
+        if len(admitted) <= _FEW and len(set(admitted)) == len(admitted) and isinstance(admitted, list):
+            framed = [*map(_framed_once, sorted(admitted))]  # most rounds of one event
         else:
             counts = admitted if isinstance(admitted, Mapping) else Counter(admitted)
-            pack = _LENGTH.pack
-            ordered = [(label.encode(), counts[label]) for label in sorted(counts)]
-            framed = [pack(len(text)) + text + pack(times) for text, times in ordered]
-        digest.update(b"".join((_PLACE.pack(round_number, partition), *framed)))
+            framed = [_framed(label, counts[label]) for label in sorted(counts)]
+        digest = self._part_hash.copy()
+        digest.update(_PLACE.pack(round_number, partition) + b"".join(framed))
         return digest.digest()
 
     def join_history(self, history: bytes, round_number: int, parts: Sequence[tuple[int, bytes]]) -> bytes:
         """H_round from H_(round - 1) and the digests of its parts by partition, in order."""
-        extended = self._history_hash.copy()
         joined = [_PLACE_OF_PART.pack(partition, digest) for partition, digest in parts]
-        extended.update(b"".join((history, _PLACE.pack(round_number, len(parts)), *joined)))
+        extended = self._history_hash.copy()
+        extended.update(history + _PLACE.pack(round_number, len(parts)) + b"".join(joined))
         return extended.digest()
 
     def draw(
@@ -162,10 +161,14 @@ class KeyedNoise:
                 yield top, left, np.frombuffer(self._bits, _WORD, words.size).reshape(len(block), -1, 2)
 
 
-@lru_cache(maxsize=1 << 14)
 def _framed(label: str, times: int) -> bytes:
     text = label.encode()
     return _LENGTH.pack(len(text)) + text + _LENGTH.pack(times)
+
+
+@lru_cache(maxsize=1 << 14)
+def _framed_once(label: str) -> bytes:
+    return _framed(label, 1)
 
 
 def subkey(key: bytes, purpose: bytes) -> bytes:

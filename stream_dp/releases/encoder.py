@@ -15,7 +15,7 @@ from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.privacy.release_tags import ReleaseTags
-from stream_dp.releases.noise_fields import fields, found_columns, known_sds, noise_fields
+from stream_dp.releases.noise_fields import fields, known_sds, noise_fields
 from stream_dp.releases.part_encoder import PartEncoder
 from stream_dp.releases.release import SHARD_FIELD, VERSION
 
@@ -89,8 +89,12 @@ class ReleaseEncoder:
                 strict=True,
             )
         ]
-        columns = {**found_columns(block), **self._totals.columns(block)}
-        return self._parts.encode(block, openings, columns)
+        of_labels, of_counts = self._totals.columns(block)
+        if block.found is not None:
+            of_labels = {"found": block.found, **of_labels}
+        if self._shard:
+            of_labels["first_shown"] = block.first_shown
+        return self._parts.encode(block, openings, of_labels, of_counts)
 
     def _proofs(self, block: ReleasedBlock, previous: int) -> list[str]:
         """The fields of each release that link it to the one before and to the log."""
@@ -121,16 +125,14 @@ class _Totals:
         names = [*map(str, variances)]
         return [f",{fields({'total_sds': dict(zip(names, row, strict=True))})}" for row in found]
 
-    def columns(self, block: ReleasedBlock) -> dict[str, NDArray[Any]]:
-        """The columns beside the counts of a block."""
+    def columns(self, block: ReleasedBlock) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+        """The columns beside the counts of a block: what a label has in all rounds, and what goes with its count."""
         if not self._known.labels:
-            return {}
+            return {}, {}
         if block.labels is not self._labels:
             self._labels = block.labels
             known = [self._before.get(label, (0, self._epoch)) for label in block.labels.tolist()]
             pairs = np.array(known, np.int64).reshape(-1, 2)
             self._totals, self._since = pairs[:, 0], pairs[:, 1]
-        columns: dict[str, NDArray[Any]] = {"since": self._since[block.ranks]}
-        if self._known.variances:
-            columns["totals"] = self._totals[block.ranks] + block.counts
-        return columns
+        totals = {"totals": self._totals + block.counts} if self._known.variances else {}
+        return {"since": self._since}, totals

@@ -16,7 +16,7 @@ from stream_dp.errors import Refused
 from stream_dp.releases.release import SHARD_FIELD, Release
 from stream_dp.releases.whole import WholeReleases, joined_column
 
-_BYTES_OF_A_RELEASE, _BYTES_OF_A_LABEL = 900, 90
+_BYTES_OF_A_RELEASE, _BYTES_OF_A_LABEL = 1_000, 130
 """What the objects of a release, and of a label with its count, take in memory beyond what they take in the topic."""
 
 Place = tuple[int, int]
@@ -30,11 +30,13 @@ class ShardsRefused(Refused):
 class ShardRelease(Release, frozen=True, kw_only=True):
     """What one of `shards` shards released in a round: the labels that fall to shard `shard`, and their counts.
 
-    `opening` is the JSON of everything that all shards of the round have in common.
+    `first_shown` has the rounds that found the labels, by which those of all shards are put in order.  `opening` is the
+    JSON of everything that all shards of the round have in common.
     """
 
     shard: int
     shards: int
+    first_shown: list[int]
     opening: bytes = b""
 
     @property
@@ -133,10 +135,13 @@ class RoundMerger:
     """Joins the releases of a round, one a shard.  It remembers the labels' order from one round to the next."""
 
     def __init__(self) -> None:
+        self._joined: tuple[list[str], list[int]] = [], []
         self._labels: NDArray[np.object_] = np.empty(0, object)
-        self._ranks: dict[str, int] = {}
+        self._order = self._found = np.empty(0, np.int64)
 
-    def joined(self, releases: Sequence[ShardRelease]) -> tuple[ReleasedBlock, dict[str, NDArray[np.int64]]]:
+    def joined(
+        self, releases: Sequence[ShardRelease]
+    ) -> tuple[ReleasedBlock, dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]:
         """The labels and counts of all shards, in the order of a release, and the columns beside them.
 
         Raises `ShardsRefused` where the releases do not belong together.
@@ -148,29 +153,23 @@ class RoundMerger:
                 "differ, so they counted different logs"
             )
         labels = list(chain.from_iterable(release.labels for release in releases))
+        found = list(chain.from_iterable(release.first_shown for release in releases))
         counts = np.array(list(chain.from_iterable(release.counts for release in releases)), np.int64)
-        ranks = self._ranked(labels)
-        order = np.lexsort((ranks, -counts))
-        block = ReleasedBlock(
-            np.array([first.round]),
-            np.array([len(labels)]),
-            ranks[order].astype(np.uint32),
-            counts[order],
-            self._labels,
+        self._put_in_order(labels, found)
+        number, size = np.array([first.round]), np.array([len(labels)])
+        block = ReleasedBlock(number, size, counts[np.newaxis, self._order], self._labels, self._found)
+        since = joined_column([each.since for each in releases])
+        totals = joined_column([each.totals for each in releases])
+        return (
+            block,
+            {} if since is None else {"since": np.array(since, np.int64)[self._order]},
+            {} if totals is None else {"totals": np.array(totals, np.int64)[np.newaxis, self._order]},
         )
-        columns = {"since": [each.since for each in releases], "totals": [each.totals for each in releases]}
-        beside = {
-            name: np.array(joined, np.int64)[order]
-            for name, column in columns.items()
-            if (joined := joined_column(column)) is not None
-        }
-        return block, beside
 
-    def _ranked(self, labels: list[str]) -> NDArray[np.int64]:
-        """The place of each label among all those that were released, in label order."""
-        new = set(labels).difference(self._ranks)
-        if new:
-            ordered = sorted([*self._ranks, *new])
-            self._labels = np.array(ordered, object)
-            self._ranks = dict(zip(ordered, range(len(ordered)), strict=True))
-        return np.fromiter(map(self._ranks.__getitem__, labels), np.int64, len(labels))
+    def _put_in_order(self, labels: list[str], found: list[int]) -> None:
+        if (labels, found) == self._joined:
+            return
+        order = sorted(range(len(labels)), key=lambda place: (found[place], labels[place]))
+        self._joined, self._order = (labels, found), np.array(order, np.int64)
+        self._labels = np.array([labels[place] for place in order], object)
+        self._found = np.array(found, np.int64)[self._order]

@@ -22,11 +22,6 @@ def noise_fields(mechanism: CalibratedCounter, block: ReleasedBlock) -> list[str
     return [_sd_and_tau(sd, tau) for sd, tau in zip(sds, taus, strict=True)]
 
 
-def found_columns(block: ReleasedBlock) -> dict[str, NDArray[Any]]:
-    """The column `found` of a block, where labels are found at tests."""
-    return {} if block.found is None else {"found": block.found[block.ranks]}
-
-
 def known_sds(mechanism: CalibratedCounter, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
     """The standard deviation of the counts of labels that were known before the epoch."""
     if isinstance(mechanism, DiscoveryMechanism):

@@ -1,7 +1,12 @@
-"""Writes the labels and numbers of releases as bytes, behind openings that say everything else."""
+"""Writes the labels and numbers of releases as bytes, behind openings that say everything else.
+
+What a label has in every release (its text, since when it is shown) is encoded once and copied from then on, because
+the order of labels never changes.  Counts go from their array to digits in one pass.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -11,46 +16,127 @@ from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.releases.release import LARGEST_PART
 
 NO_COLUMNS: Mapping[str, NDArray[Any]] = {}
+_COUNT, _FURTHER = 12, 21
+"""How many bytes a part keeps free for a count, and for each further number of a label."""
+
+
+class _Texts:
+    """What each label has in one field, as JSON; all of it is kept joined too, because most rounds show the first ones.
+
+    Text i stands in `joined` from `starts[i]` on, with a comma behind it.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []
+        self.joined = b""
+        self.starts = np.zeros(1, np.int64)
+
+    def extend(self, values: Sequence[Any]) -> None:
+        new = [*map(orjson.dumps, values)]
+        ends = np.cumsum(np.fromiter((len(text) + 1 for text in new), np.int64, len(new)))
+        self.texts += new
+        self.starts = np.concatenate([self.starts, ends + self.starts[-1]])
+        self.joined += b"".join(text + b"," for text in new)
+
+    def of(self, chosen: slice | NDArray[np.int64]) -> bytes:
+        """The texts in these places, joined by commas."""
+        if isinstance(chosen, slice):
+            return self.joined[self.starts[chosen.start] : max(0, self.starts[chosen.stop] - 1)]
+        return b",".join([self.texts[place] for place in chosen.tolist()])
+
+    def sizes(self, chosen: slice | NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many bytes each of them takes with its comma."""
+        return np.diff(self.starts)[chosen]
+
+
+class _Part(NamedTuple):
+    """What a part of a release says again in every round that shows these labels, before its numbers and behind."""
+
+    chosen: slice | NDArray[np.int64]
+    head: bytes
+    tail: bytes
 
 
 class PartEncoder:
     """Writes the parts of releases.  It needs nothing but what is released."""
 
+    def __init__(self) -> None:
+        self._known: dict[str, NDArray[Any]] = {}
+        self._texts: dict[str, _Texts] = {}
+        self._chosen: slice | NDArray[np.int64] | None = None  # the labels that `_parts` are laid out for
+        self._parts: list[_Part] = []
+
     def encode(
-        self, block: ReleasedBlock, openings: Sequence[bytes], beside: Mapping[str, NDArray[Any]] = NO_COLUMNS
+        self,
+        block: ReleasedBlock,
+        openings: Sequence[bytes],
+        of_labels: Mapping[str, NDArray[Any]] = NO_COLUMNS,
+        of_counts: Mapping[str, NDArray[Any]] = NO_COLUMNS,
     ) -> list[list[bytes]]:
         """The parts of each round's release; an opening is the JSON of a release up to the field `part`.
 
-        `beside`: integers by field name, in the order of the counts and as many.
+        `of_labels`: integers by field name, one a label, which stay the same while the label is there; `of_counts`:
+        integers in the shape of the counts.
         """
-        labels, numbers = block.labels.take(block.ranks).tolist(), {"counts": block.counts, **beside}
-        ends = np.cumsum(block.sizes)
-        places = zip(openings, (ends - block.sizes).tolist(), ends.tolist(), strict=True)
-        return [_parts(opening, _pieces(labels, numbers, start, end)) for opening, start, end in places]
+        self._know({"labels": block.labels, **of_labels})
+        numbers = [block.counts, *of_counts.values()]
+        names = [b',"%s":' % name.encode() for name in ("counts", *of_counts)]
+        found, sizes = [], block.sizes.tolist()
+        for row, opening in enumerate(openings):
+            chosen = slice(0, sizes[row]) if block.shown is None else block.places(row)
+            if not _same(chosen, self._chosen):
+                self._lay_out(chosen, len(names) - 1)
+            found.append([_written(opening, part, names, numbers, row) for part in self._parts])
+        return found
+
+    def _know(self, columns: dict[str, NDArray[Any]]) -> None:
+        """Encode what is new; labels that were known stand where they stood, or all of them are others."""
+        if columns["labels"] is self._known.get("labels") and columns.keys() == self._known.keys():
+            return
+        known = len(self._known.get("labels", ()))
+        if columns.keys() != self._known.keys() or any(
+            not np.array_equal(columns[name][:known], before) for name, before in self._known.items()
+        ):
+            known, self._texts = 0, {name: _Texts() for name in columns}
+        for name, column in columns.items():
+            self._texts[name].extend(column[known:].tolist())
+        self._known, self._chosen = columns, None
+
+    def _lay_out(self, places: slice | NDArray[np.int64], further: int) -> None:
+        """Make the parts of releases of the labels in these places, of `further` numbers beside the counts."""
+        names, *fixed = self._texts.items()
+        beside = _COUNT + _FURTHER * (further + len(fixed))
+        cuts = [*pairwise(_cuts(np.cumsum(names[1].sizes(places) + beside)))]
+        self._chosen, self._parts = places, []
+        for part, (start, end) in enumerate(cuts, 1):
+            mine = slice(start, end) if isinstance(places, slice) else places[start:end]
+            head = b',"part":%d,"parts":%d,"labels":[%b]' % (part, len(cuts), names[1].of(mine))
+            tail = b"".join(b',"%s":[%b]' % (name.encode(), texts.of(mine)) for name, texts in fixed)
+            self._parts.append(_Part(mine, head, tail + b"}"))
 
 
-def _pieces(
-    labels: list[str], numbers: Mapping[str, NDArray[Any]], start: int, end: int
-) -> list[tuple[memoryview, bytes]]:
-    """The labels from `start` to before `end` and their numbers as JSON, halved until each piece fits into a part.
+def _same(one: slice | NDArray[np.int64], other: slice | NDArray[np.int64] | None) -> bool:
+    if isinstance(one, slice) or not isinstance(other, np.ndarray):
+        return isinstance(one, slice) and isinstance(other, slice) and one == other
+    return np.array_equal(one, other)
 
-    The labels come without their brackets, the numbers with the names of their fields.
+
+def _cuts(ends: NDArray[np.int64]) -> list[int]:
+    """Where labels, whose sizes add up to `ends`, are cut so that each piece fits into a part or is one label.
+
+    Each piece is as long as possible, so labels that follow later move none of the earlier cuts.
     """
-    names = memoryview(orjson.dumps(labels[start:end]))[1:-1]
-    fields = b",".join(
-        b'"%s":%s' % (name.encode(), orjson.dumps(column[start:end], option=orjson.OPT_SERIALIZE_NUMPY))
-        for name, column in numbers.items()
-    )
-    if len(names) + len(fields) <= LARGEST_PART or end - start == 1:
-        return [(names, fields)]
-    middle = (start + end) // 2
-    return _pieces(labels, numbers, start, middle) + _pieces(labels, numbers, middle, end)
+    cuts = [0]
+    while cuts[-1] < len(ends):
+        before = ends[cuts[-1] - 1] if cuts[-1] else 0
+        cuts.append(max(cuts[-1] + 1, int(ends.searchsorted(before + LARGEST_PART, "right"))))
+    return cuts if len(cuts) > 1 else [0, 0]
 
 
-def _parts(opening: bytes, pieces: Sequence[tuple[memoryview, bytes]]) -> list[bytes]:
-    """The parts of one release, each with its piece of the labels."""
-    number = len(pieces)
-    return [
-        b"".join((opening, b',"part":%d,"parts":%d,"labels":[' % (part, number), labels, b"],", fields, b"}"))
-        for part, (labels, fields) in enumerate(pieces, 1)
-    ]
+def _written(
+    opening: bytes, part: _Part, names: Sequence[bytes], numbers: Sequence[NDArray[Any]], row: int
+) -> bytes:
+    pieces = [opening, part.head]
+    for name, column in zip(names, numbers, strict=True):
+        pieces += name, orjson.dumps(column[row, part.chosen], option=orjson.OPT_SERIALIZE_NUMPY)
+    return b"".join((*pieces, part.tail))

@@ -1,7 +1,7 @@
 """A release as subscribers read it from `<stream>.releases`.  JSON Schema: docs/schemas/release.json."""
 
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
 
@@ -49,8 +49,9 @@ class TestRecord(msgspec.Struct, frozen=True):
 class Release(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the snapshot that one round released, as subscribers read it.
 
-    `labels` and `counts` run in parallel, largest count first, then by label.  `sd` is the standard deviation
-    of every count of this round.  Where `shown` is "kept", a label is shown from the first released round on in which
+    `labels` and `counts` run in parallel, in the order in which the epoch found the labels, then by label: it never
+    changes, so labels that come later stand at the end.  `sd` is the standard deviation of every count of this round.
+    Where `shown` is "kept", a label is shown from the first released round on in which
     its noisy count is at least that round's `tau`, whatever its count is later; where it is "each-round", only in the
     rounds in which its count is.  `horizon` is the last round of the epoch, where it has one.  Where it has none, the
     counts are those of the last `window_rounds` rounds (in JSON `window`), `shown` is "window", and a label is shown
@@ -130,6 +131,17 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
             return [self.sd] * len(self.labels)
         sds = self.sds or {}
         return [sds[str(test)] for test in self.found]
+
+    def largest_first(self) -> Self:
+        """The same release with its columns by count, the largest first, then by label."""
+        counts, labels = self.counts, self.labels
+        order = sorted(range(len(counts)), key=lambda place: (-counts[place], labels[place]))
+        columns = {name: getattr(self, name) for name in ("labels", "counts", "since", "totals", "found")}
+        sorted_ = {
+            name: column if column is None else [column[place] for place in order]
+            for name, column in columns.items()
+        }
+        return msgspec.structs.replace(self, **sorted_)
 
     def is_known(self, label: int) -> bool:
         """Whether the label in this place was known before its epoch began, so that it is shown whatever its count."""

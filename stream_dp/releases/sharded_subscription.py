@@ -56,11 +56,12 @@ class ShardsSubscription(Subscription):
         self._consumer.close()
 
     def _whole(self, releases: Sequence[ShardRelease]) -> WholeRelease:
-        block, beside = self._merger.joined(releases)
+        block, since, totals = self._merger.joined(releases)
         [snapshot] = block.snapshots()
         common = {name: getattr(releases[0], name) for name in Release.__struct_fields__}
         together = {"labels": snapshot.labels.tolist(), "counts": snapshot.counts.tolist()}
-        together |= {name: column.tolist() for name, column in beside.items()}
+        together |= {name: column.tolist() for name, column in since.items()}
+        together |= {name: column[0].tolist() for name, column in totals.items()}
         whole = WholeRelease(**{**common, **together, "part": 1, "parts": 1})
         whole.follow(self._showings)
         return whole

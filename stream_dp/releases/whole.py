@@ -1,13 +1,15 @@
 """Putting the parts of a release together: the one place where that is done."""
 
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from stream_dp.releases.estimates.showings import Showings
 from stream_dp.releases.release import Release
 from stream_dp.releases.whole_release import WholeRelease
+
+_COLUMNS = "labels", "counts", "since", "totals", "found", "first_shown"
 
 AnyRelease = TypeVar("AnyRelease", bound=Release)
 
@@ -34,22 +36,15 @@ class WholeReleases:
             return None
         self._last = place
         ordered = [self._parts[number] for number in sorted(self._parts)]
-        whole = replace(
-            part,
-            part=1,
-            parts=1,
-            labels=[label for each in ordered for label in each.labels],
-            counts=[count for each in ordered for count in each.counts],
-            since=joined_column([each.since for each in ordered]),
-            totals=joined_column([each.totals for each in ordered]),
-            found=joined_column([each.found for each in ordered]),
-        )
+        columns = [name for name in _COLUMNS if hasattr(part, name)]
+        joined = {name: joined_column([getattr(each, name) for each in ordered]) for name in columns}
+        whole = replace(part, part=1, parts=1, **joined)
         if isinstance(whole, WholeRelease):
             whole.follow(self._showings)
         return whole
 
 
-def joined_column(columns: list[list[int] | None]) -> list[int] | None:
-    """One after the other; None where the releases have none."""
+def joined_column(columns: list[list[Any] | None]) -> list[Any] | None:
+    """One after the other; None if the releases have none."""
     found = [column for column in columns if column is not None]
     return list(chain.from_iterable(found)) if len(found) == len(columns) else None

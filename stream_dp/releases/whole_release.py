@@ -1,6 +1,7 @@
 """A release with all its parts, as subscribers get it."""
 
-from typing import TYPE_CHECKING
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -27,8 +28,22 @@ class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
 
     @property
     def histogram(self) -> dict[str, int]:
-        """The noisy count of each released label, largest first."""
+        """The noisy count of each released label, in the order in which the labels were found; see `top`."""
         return dict(zip(self.labels, self.counts, strict=True))
+
+    def top(self, number: int) -> dict[str, int]:
+        """The `number` largest counts by label, largest first, then by label.
+
+        >>> release.top(2)  # doctest: +SKIP
+        {'tea': 812, 'milk': 640}
+        """
+        return dict(nsmallest(number, self.histogram.items(), key=lambda pair: (-pair[1], pair[0])))
+
+    def largest_first(self) -> Self:
+        """See `Release.largest_first`; it knows since when its labels are shown, as this one does."""
+        found = super().largest_first()
+        found.__dict__.update(self.__dict__)
+        return found
 
     @property
     def position(self) -> str:
@@ -107,11 +122,12 @@ class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
         """
         with needs_extra("to_arrow", "local"):
             import pyarrow
-        low, high = self.intervals(confidence)
+        ranked = self.largest_first()
+        low, high = ranked.intervals(confidence)
         return pyarrow.table(
             {
-                "label": pyarrow.array(self.labels, pyarrow.string()),
-                "count": pyarrow.array(self.counts, pyarrow.int64()),
+                "label": pyarrow.array(ranked.labels, pyarrow.string()),
+                "count": pyarrow.array(ranked.counts, pyarrow.int64()),
                 "low": low,
                 "high": high,
             }

@@ -268,9 +268,8 @@ def window_between(release: WholeRelease, older: WholeRelease | None, complete: 
             "windows means nothing"
         )
     if older is None:
-        low, high = release.intervals()
         counts = np.array(release.counts, np.int64)
-        return Window(release, None, complete, list(release.labels), counts, release.sd, low, high, [])
+        return _ranked(release, None, complete, release.labels, counts, release.sd, release.intervals())
     if older.nonce != release.nonce and _carries_on(release, older):
         return _across(release, older, complete)
     if older.nonce != release.nonce or older.round > release.round:
@@ -298,7 +297,7 @@ def _across(release: WholeRelease, older: WholeRelease, complete: bool) -> Windo
 
 def _ranked(
     release: WholeRelease,
-    older: WholeRelease,
+    older: WholeRelease | None,
     complete: bool,
     labels: list[str],
     counts: NDArray[np.int64],

@@ -295,8 +295,8 @@ class _Rounds:
         `ends`: the last one has, in any case.  Raises `ShardsRefused`.
         """
         for releases in self.whole.take():
-            block, beside = self._merger.joined(releases)
-            [values] = self._encoder.encode(block, [releases[0].opening], beside)
+            block, *beside = self._merger.joined(releases)
+            [values] = self._encoder.encode(block, [releases[0].opening], *beside)
             newest, self._newest = self._newest, None
             if newest is not None and newest.epoch == releases[0].epoch:
                 self._compare(values, newest)

@@ -49,7 +49,7 @@ STRUCTS: dict[str, Any] = {
 }
 """By the name of its schema, the struct that a record is decoded into or encoded from."""
 
-_ONLY_OF_SHARDS = ("shard", "shards")
+_ONLY_OF_SHARDS = ("shard", "shards", "first_shown")
 _FROM_STRUCTS = {"type", "properties", "items", "anyOf", "prefixItems", "$ref", "discriminator"}
 _WIDTH = 118
 

@@ -14,7 +14,6 @@ from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.protocol import EpochParameters
 from stream_dp.engine.histogram import HistogramState, HorizonReached, RunningHistogram
 from stream_dp.engine.released_block import Snapshot
-from stream_dp.engine.sorting import sorted_by_count
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from tests import naive
 from tests.nodes import live_nodes
@@ -285,48 +284,16 @@ def test_a_label_is_never_released_before_it_was_admitted(events: list[list[str]
         assert known == set(snapshot.labels.tolist())
 
 
-def test_equal_counts_are_ordered_by_the_bytes_of_their_labels() -> None:
+def test_labels_stand_in_the_order_in_which_they_were_found_and_then_of_their_bytes() -> None:
     names = ["b", "a", "B", "é", "z", "\ue000", "\U0001f600", "", "\0", "aa", "\ud7ff"]
     noiseless = structs.replace(crafted(1), sigma_squared=0.02)  # all draws are 0, near enough
-    (first, second) = running(noiseless).observe([names, ["z", "aa"]])
-    assert sorted(names, key=str.encode) == first.labels.tolist()
-    assert first.counts.tolist() == [1] * len(names)
-    assert ["aa", "z", *sorted(set(names) - {"z", "aa"}, key=str.encode)] == second.labels.tolist()
-    assert second.counts.tolist() == [2, 2, *[1] * (len(names) - 2)]
-
-
-SMALL, ANY = st.integers(-3, 3), st.integers(-(2**31) + 2, 2**31 - 1)
-
-
-@pytest.mark.parametrize("counts", [SMALL, ANY])
-@given(st.data(), st.integers(0, 4), st.integers(0, 9))
-def test_cells_are_sorted_by_count_then_place_and_cut_at_the_threshold(
-    counts: st.SearchStrategy[int], data: st.DataObject, rounds: int, labels: int
-) -> None:
-    """Few counts tie; counts of every size need keys of 64 bits; thresholds lie on, between and beyond the counts."""
-    rows = data.draw(
-        st.lists(st.lists(counts, min_size=labels, max_size=labels), min_size=rounds, max_size=rounds)
-    )
-    taus = [data.draw(st.sampled_from([*row, -(2**31) + 2, 2**31 - 1]) | counts) for row in rows]
-    places = data.draw(st.permutations(range(labels)))
-    expected = [
-        sorted((-count, place) for count, place in zip(row, places, strict=True) if count >= tau)
-        for row, tau in zip(rows, taus, strict=True)
-    ]
-    sizes, ranks, released = sorted_by_count(
-        np.array(rows, np.int32).reshape(rounds, labels), np.array(taus, np.int32), np.array(places, np.int64)
-    )
-    assert sizes.tolist() == [len(row) for row in expected]
-    assert ranks.tolist() == [place for row in expected for _, place in row]
-    assert released.tolist() == [-count for row in expected for count, _ in row]
-
-
-def test_the_order_does_not_depend_on_when_a_label_was_first_released() -> None:
-    noiseless = structs.replace(crafted(1), sigma_squared=0.02)
     histogram = running(noiseless)
-    for name in ("m", "z", "a", "q"):
-        histogram.observe([[name]])
-    assert histogram.observe([[]])[0].labels.tolist() == ["a", "m", "q", "z"]
+    (first, second) = histogram.observe([["z", "m"], [*names, "z", "z"]])
+    assert (first.labels.tolist(), first.counts.tolist()) == (["m", "z"], [1, 1])
+    rest = sorted(set(names) - {"z"}, key=str.encode)
+    assert (second.labels.tolist(), second.counts.tolist()) == (["m", "z", *rest], [1, 4, *[1] * len(rest)])
+    again = running(noiseless, frozen(histogram.state()))
+    assert again.observe([[]])[0].labels.tolist() == ["m", "z", *rest]
 
 
 def test_another_key_stream_or_epoch_releases_other_counts() -> None:

@@ -50,6 +50,7 @@ def releases(
 ) -> Releases:
     """Of rounds whose number is a multiple of `every`; a new process goes on from a checkpoint at each of the cuts."""
     found: Releases = {}
+    first: dict[str, int] = {}
     histogram = RunningHistogram(calibrated, noise(), pruning=pruning)
     cuts = sorted(cut for cut in cuts if cut < len(rounds))
     for start, end in zip([0, *cuts], [*cuts, len(rounds)], strict=True):
@@ -58,7 +59,9 @@ def releases(
         for block in histogram.blocks(rounds[start:end], wanted=wanted):
             for snapshot in block.snapshots():
                 labels, counts = snapshot.labels.tolist(), snapshot.counts.tolist()
-                assert counts == sorted(counts, reverse=True)
+                for label in labels:
+                    first.setdefault(label, snapshot.round)
+                assert labels == sorted(labels, key=lambda label: (first[label], label))
                 found[snapshot.round] = dict(zip(labels, counts, strict=True))
     return found
 

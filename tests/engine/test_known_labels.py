@@ -49,14 +49,17 @@ def releases(
 ) -> Releases:
     """A new process goes on from a checkpoint at each of the cuts."""
     found: Releases = {}
+    first: dict[str, int] = {}
     state = HistogramState.before_any_round(known, shown=True)
     cuts = sorted(each for each in cuts if each < len(rounds))
     for start, end in zip([0, *cuts], [*cuts, len(rounds)], strict=True):
         histogram = RunningHistogram(calibrated, noise(), copied(state), pruning)
         for snapshot in histogram.observe(rounds[start:end]):
-            counts = snapshot.counts.tolist()
-            assert counts == sorted(counts, reverse=True)
-            found[snapshot.round] = dict(zip(snapshot.labels.tolist(), counts, strict=True))
+            labels, counts = snapshot.labels.tolist(), snapshot.counts.tolist()
+            for label in labels:
+                first.setdefault(label, 0 if label in known else snapshot.round)
+            assert labels == sorted(labels, key=lambda label: (first[label], label))
+            found[snapshot.round] = dict(zip(labels, counts, strict=True))
         state = histogram.state()
     return found
 

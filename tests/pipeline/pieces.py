@@ -71,8 +71,8 @@ class Topics:
                 if turn < len(values):
                     rounds.add(decode_shard_release(values[turn]), shard, len(values[turn]))
             for whole in rounds.take():
-                block, beside = merger.joined(whole)
-                [values_of_round] = encoder.encode(block, [whole[0].opening], beside)
+                block, *beside = merger.joined(whole)
+                [values_of_round] = encoder.encode(block, [whole[0].opening], *beside)
                 parts += [
                     ReleasedPart(whole[0].round, part, value) for part, value in enumerate(values_of_round, 1)
                 ]

@@ -155,7 +155,11 @@ def test_a_merge_that_waits_takes_the_memory_that_it_may(labels: int, letters: i
     fields = json.loads(value)
     fields["labels"] = [f"{number:0{letters}}" for number in range(labels)]
     fields["counts"] = [100_000 + number for number in range(labels)]
-    shard = {name: fields.pop(name) for name in ("shard", "shards", "part", "parts", "labels", "counts")}
+    fields["first_shown"] = [200_000 + number for number in range(labels)]
+    shard = {
+        name: fields.pop(name)
+        for name in ("shard", "shards", "part", "parts", "labels", "counts", "first_shown")
+    }
     rounds, allowed, number = WholeRounds(1, most_bytes=2_000_000), 2_000_000, 0
     tracemalloc.start()
     try:

@@ -144,7 +144,10 @@ def check_independently(stream: Stream, events: list[bytes], releases: list[Rele
     def tau(round_number: int) -> int:
         return tau_of(round_number.bit_count())
 
-    rng, last = random.Random(2), len(events)
+    rng, last, found = random.Random(2), len(events), dict[str, int]()
+    for release in releases:
+        for label in release.labels:
+            found.setdefault(label, release.round)
     frequent = [
         label for label, _ in Counter(item for items in slow.admitted for item in items).most_common(6)
     ]
@@ -158,7 +161,7 @@ def check_independently(stream: Stream, events: list[bytes], releases: list[Rele
     for number in [1, 2, 3, 1_023, 1_024, *rng.sample(range(last), 4), last]:
         noisy_table = {label: slow.noisy(label, number) for label in slow.rounds if slow.count(label, number)}
         visible_now = [(label, count) for label, count in noisy_table.items() if count >= tau(number)]
-        visible_now.sort(key=lambda pair: (-pair[1], pair[0].encode()))
+        visible_now.sort(key=lambda pair: (found.get(pair[0], 0), pair[0].encode()))
         release = releases[number - 1]
         assert visible_now == list(zip(release.labels, release.counts, strict=True))
         assert (tau(number), HORIZON, stream.settings.stream) == (
