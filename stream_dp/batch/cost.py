@@ -13,6 +13,9 @@ from stream_dp.privacy.loss import Loss
 
 _DOWN = 1 - 1e-12
 
+NORMAL_95 = 1.645
+"""So many standard deviations above a threshold a value passes it in 95% of cases."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:

@@ -23,6 +23,7 @@ The order of users is drawn without looking at the data; what a user who leaves 
 order of a user's items (frequency, then label) depends neither on the weights nor on who else is present.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,6 +74,11 @@ class Greedy:
     def tau(self) -> int:
         """The least noisy weight that is released, in tokens."""
         return greedy_tau(self.epsilon, self.delta, self.tokens)
+
+    @property
+    def needed(self) -> float:
+        """How many users who hold nothing else a label needs to be released in 95% of cases."""
+        return self.tau / self.tokens + math.log(10) / self.epsilon
 
     @property
     def cap(self) -> int:

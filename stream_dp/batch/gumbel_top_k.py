@@ -58,6 +58,11 @@ class GumbelTopK:
     def offset(self) -> float:
         return gumbel_offset(self.epsilon, self.threshold_delta, self.kbar)
 
+    @property
+    def needed(self) -> float:
+        """How far above the (kbar + 1)-th count an item is above the mark in 95% of cases: their noise is logistic."""
+        return self.offset + math.log(19) / self.epsilon
+
 
 def gumbel_top_k(counts: NDArray[np.int64], parameters: GumbelTopK, noise: OneShotNoise) -> BatchResult:
     """At most k items in noisy order; `counts` is int64 of shape (items,), distinct users per item."""

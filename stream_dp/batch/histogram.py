@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.batch import laplace_tails
-from stream_dp.batch.cost import Cost, require_count, require_delta, require_noise_scale
+from stream_dp.batch.cost import NORMAL_95, Cost, require_count, require_delta, require_noise_scale
 from stream_dp.batch.result import BatchResult
 from stream_dp.privacy import loss
 from stream_dp.privacy.discrete_gaussian import variance
@@ -77,6 +77,11 @@ class LaplaceHistogram(Histogram):
         """The least noisy count that is released."""
         return self.count_change + laplace_tails.tail_point(self.scale, self.tail)
 
+    @property
+    def needed(self) -> float:
+        """The count that is released in 95% of cases."""
+        return self.tau + math.log(10) * self.scale
+
 
 class GaussianHistogram(Histogram):
     """Discrete Gaussian noise."""
@@ -96,6 +101,11 @@ class GaussianHistogram(Histogram):
     def tau(self) -> int:
         """The least noisy count that is released."""
         return self.count_change - 1 + sum_tail_threshold(self.scale**2, 1, self.tail)
+
+    @property
+    def needed(self) -> float:
+        """The count that is released in 95% of cases."""
+        return self.tau + NORMAL_95 * self.scale
 
 
 def laplace_histogram(

@@ -28,7 +28,14 @@ from stream_dp.batch.baskets import Baskets, sample
 from stream_dp.batch.cost import Cost, pure, require_cap
 from stream_dp.batch.result import BatchResult
 from stream_dp.batch.sequential_weights import fill_evenly, move_towards
-from stream_dp.batch.set_union import UNIT, SetUnion, released_by_gaussian, released_by_laplace
+from stream_dp.batch.set_union import (
+    UNIT,
+    GaussianSetUnion,
+    LaplaceSetUnion,
+    SetUnion,
+    released_by_gaussian,
+    released_by_laplace,
+)
 from stream_dp.batch.set_union_thresholds import (
     analytic_gaussian_sigma,
     shared_budget_gaussian,
@@ -61,6 +68,11 @@ class LaplacePolicy(Policy):
     def cost(self) -> Cost:
         return pure(self.epsilon, self.delta)
 
+    @property
+    def needed(self) -> float:
+        """See `LaplaceSetUnion.needed`."""
+        return LaplaceSetUnion(self.epsilon, self.delta, self.items_per_user).needed
+
 
 class GaussianPolicy(Policy):
     """Gaussian noise; half of delta for the threshold."""
@@ -74,6 +86,11 @@ class GaussianPolicy(Policy):
         limit = self.items_per_user
         cap = shared_budget_gaussian(sigma, self.delta / 2, limit) + self.alpha * sigma
         return 1 + MOST_USERS * ROUNDING * (cap * limit**0.5 + limit)
+
+    @property
+    def needed(self) -> float:
+        """See `LaplaceSetUnion.needed`."""
+        return GaussianSetUnion(self.epsilon, self.delta, self.items_per_user).needed
 
     @property
     def sigma(self) -> float:

@@ -20,6 +20,7 @@ item, so its probability is computed directly instead of drawing noise: discrete
 threshold, or the Gaussian's tail.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +29,7 @@ from scipy.special import ndtr, ndtri
 
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.baskets import Integers, Weighing, each_once
-from stream_dp.batch.cost import Cost, pure, require_count, require_delta, require_positive
+from stream_dp.batch.cost import NORMAL_95, Cost, pure, require_count, require_delta, require_positive
 from stream_dp.batch.result import BatchResult
 from stream_dp.batch.set_union_thresholds import (
     analytic_gaussian_sigma,
@@ -72,6 +73,12 @@ class LaplaceSetUnion(SetUnion):
     def cost(self) -> Cost:
         return pure(self.epsilon, self.delta)
 
+    @property
+    def needed(self) -> float:
+        """How many users who hold nothing else a label needs to be released in 95% of cases."""
+        tau = shared_budget_tau(self.epsilon, self.delta, self.items_per_user, UNIT)
+        return tau / UNIT + math.log(10) / self.epsilon
+
 
 class LaplaceCount(SetUnion):
     """Laplace noise of scale items_per_user / epsilon on each of a user's counts."""
@@ -94,6 +101,13 @@ class GaussianSetUnion(SetUnion):
     @property
     def sigma(self) -> float:
         return analytic_gaussian_sigma(self.epsilon, self.delta / 2)
+
+    @property
+    def needed(self) -> float:
+        """See `LaplaceSetUnion.needed`."""
+        return (
+            shared_budget_gaussian(self.sigma, self.delta / 2, self.items_per_user) + NORMAL_95 * self.sigma
+        )
 
     @property
     def cost(self) -> Cost:

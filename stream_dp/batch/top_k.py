@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.batch import laplace_tails
-from stream_dp.batch.cost import Cost, require_count, require_delta, require_noise_scale
+from stream_dp.batch.cost import NORMAL_95, Cost, require_count, require_delta, require_noise_scale
 from stream_dp.batch.ranking import Head, head
 from stream_dp.batch.result import BatchResult
 from stream_dp.privacy import loss
@@ -80,6 +80,11 @@ class LaplaceTopK(CountedTopK):
         """How far the threshold lies above the (kbar + 1)-th count, before its noise."""
         return 1 + laplace_tails.difference_tail_point(1 / self.epsilon, self.tail)
 
+    @property
+    def needed(self) -> float:
+        """See `GaussianTopK.needed`."""
+        return self.offset + laplace_tails.difference_tail_point(1 / self.epsilon, 0.05)
+
 
 class GaussianTopK(CountedTopK):
     """Discrete Gaussian noise of variance parameter 1 / epsilon^2."""
@@ -103,6 +108,11 @@ class GaussianTopK(CountedTopK):
     def offset(self) -> int:
         """How far the threshold lies above the (kbar + 1)-th count, before its noise."""
         return sum_tail_threshold(self.sigma_squared, 2, self.tail)
+
+    @property
+    def needed(self) -> float:
+        """How far above the (kbar + 1)-th count an item is released in 95% of cases, if there are fewer than k."""
+        return self.offset + NORMAL_95 * math.sqrt(2 * self.sigma_squared)
 
 
 def laplace_top_k(counts: NDArray[np.int64], parameters: LaplaceTopK, noise: OneShotNoise) -> BatchResult:

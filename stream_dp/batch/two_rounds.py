@@ -43,7 +43,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from stream_dp.batch.baskets import Baskets, sample, spread_weights, without
-from stream_dp.batch.cost import Cost
+from stream_dp.batch.cost import NORMAL_95, Cost
 from stream_dp.batch.policy_set_union import MOST_USERS, ROUNDING, Policy
 from stream_dp.batch.result import BatchResult
 from stream_dp.batch.sequential_weights import move_towards
@@ -75,6 +75,12 @@ class TwoRounds(Policy):
     @property
     def cost(self) -> Cost:
         return Cost(self.rho, self.delta / 2, (self.epsilon, self.delta), loss.gaussian(2 * self.rho))
+
+    @property
+    def needed(self) -> float:
+        """How many users who hold nothing else a label needs in the second round to be released in 95% of cases."""
+        sigma, threshold = self.second
+        return max(threshold + NORMAL_95 * sigma, (HOPELESS + NORMAL_95) * self.first[0])
 
     @property
     def first(self) -> tuple[float, float]:

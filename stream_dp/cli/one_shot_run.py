@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,15 +174,11 @@ def _answer(request: JobRequest, settings: Settings, site: Site, job: Job) -> Jo
             redis,
             _COMMANDS,
             report=lambda done, total: bar.update(task, completed=done, total=total),
+            charging=partial(_tell_id, request.id) if job.id is None else lambda: None,
         )
         known = runner.store.result(request.id) is not None
         if job.publish:
             check_place(settings, request.id, runner.store.result(request.id))
-        if job.id is None:
-            typer.echo(
-                f"If this is interrupted, run it again with --id {request.id} to continue; it is charged once.",
-                err=True,
-            )
         parts = runner.answer(request, clock())
         result = whole(parts)
         if result.status != "done":
@@ -197,6 +194,13 @@ def _answer(request: JobRequest, settings: Settings, site: Site, job: Job) -> Jo
             err=True,
         )
     return result
+
+
+def _tell_id(name: str) -> None:
+    """Say how to go on, before anything is charged that would be lost otherwise."""
+    typer.echo(
+        f"If this is interrupted, run it again with --id {name} to continue; it is charged once.", err=True
+    )
 
 
 @contextmanager

@@ -37,6 +37,7 @@ def show_cost(request: JobRequest, calibrated: Calibrated, found: "Forecast | st
             "unit": unit,
             "cost": cost,
             "guarantee": sentence,
+            "needed": calibrated.needed,
             "forecast": known,
             "unknown": found if known is None else None,
         }
@@ -45,8 +46,20 @@ def show_cost(request: JobRequest, calibrated: Calibrated, found: "Forecast | st
     console = output()
     console.print(_cost_line(cost, known.source if known else "its data source"), markup=False)
     console.print(sentence, markup=False)
+    if calibrated.needed is not None:
+        console.print(_needed(request, calibrated.needed), markup=False)
     console.print(_outlook(found), markup=False)
     console.print("Nothing was charged.", style="dim")
+
+
+def _needed(request: JobRequest, needed: float) -> str:
+    """What a label needs, which follows from the request alone."""
+    users = f"{needed:,.0f} {request.unit or 'user'}s"
+    if request.job == "top-k":
+        return (
+            f"A label is found in 95% of cases if {users} more hold it than the label behind the last rank."
+        )
+    return f"A label is found in 95% of cases if {users} hold it and nothing else; it takes more if they hold many."
 
 
 def _outlook(found: "Forecast | str") -> str:

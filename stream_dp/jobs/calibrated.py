@@ -56,6 +56,8 @@ class Calibrated:
     `shared`: where `cost` is that of a budget, which is charged once for all jobs that name it.
     `parameters`: what the request gave, and what was chosen where it gave nothing.
     `protects`: one unit in words, where that is not one of the source's.
+    `needed`: how many users a label needs to be found in 95% of cases: if they hold nothing else, or for a top-k, that
+    it needs more than the label behind the last rank.  None where nothing so simple can be said.
     `divides`: whether users are independent of each other, so that many machines can count them.
     """
 
@@ -68,6 +70,7 @@ class Calibrated:
     parameters: dict[str, Any] = field(default_factory=dict)
     protects: str = ""
     divides: bool = True
+    needed: float | None = None
 
     @property
     def epsilon(self) -> float:

@@ -44,7 +44,7 @@ def calibrate_laplace_histogram(
     def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return outcome(laplace_histogram(sampled_counts(rows, items_per_user, noise), parameters, noise))
 
-    return Calibrated(parameters.cost, delta, True, run)
+    return Calibrated(parameters.cost, delta, True, run, needed=parameters.needed)
 
 
 @one_shot("histogram", "gaussian", "counts", _SMALL)
@@ -60,7 +60,8 @@ def calibrate_gaussian_histogram(
     def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return outcome(gaussian_histogram(sampled_counts(rows, items_per_user, noise), parameters, noise))
 
-    return Calibrated(replace(parameters.cost, alone=(epsilon, delta)), delta, True, run)
+    cost = replace(parameters.cost, alone=(epsilon, delta))
+    return Calibrated(cost, delta, True, run, needed=parameters.needed)
 
 
 @one_shot(

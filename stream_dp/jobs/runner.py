@@ -52,6 +52,7 @@ class JobRunner:
     """Runs the jobs of one stream, or those of commands, one at a time.
 
     `interrupt` is called often and may raise to leave a job undone; `report` is told how far reading is (PRIVATE).
+    `charging` is called right before a job is charged.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class JobRunner:
         stream: str,
         interrupt: Callable[[], None] = lambda: None,
         report: Progress = lambda done, total: None,
+        charging: Callable[[], None] = lambda: None,
     ) -> None:
         self.store = JobStore(redis, stream)
         self._site = site
@@ -68,6 +70,7 @@ class JobRunner:
         self._stream = stream
         self._interrupt = interrupt
         self._report = report
+        self._charging = charging
 
     def as_admitted(self, request: JobRequest) -> JobRequest:
         """The request with the mechanism that its job was admitted with, for somebody who named none.
@@ -126,7 +129,9 @@ class JobRunner:
             ledger = self._site.ledger(self._redis, prepared.name)
             cost = cost_of(prepared.calibrated, ledger.current().budget())
             self._check(request.id)
+            self._site.engine.start()  # that it does not is known before anything is charged
             self.store.report(request.id, "charging")
+            self._charging()
             pay(prepared, charge_id, plan.key, ledger, asked)
             result = compute(prepared, self._site, plan.key, cost, self._progress(request.id))
             self._check(request.id)

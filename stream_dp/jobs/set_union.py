@@ -4,6 +4,7 @@ What they compute, with their sources: stream_dp/batch/.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,10 @@ def _union(run: Callable[..., Any], kind: Callable[..., Any], items: int) -> Cal
         check_guarantee(epsilon, delta)
         check_sizes(items_per_user=items_per_user)
         parameters = kind(epsilon, delta, items_per_user)
-        return _by_weights(run, parameters, delta)
+        found = _by_weights(run, parameters, delta)
+        return (
+            replace(found, needed=None) if run is gaussian_count else found
+        )  # it has a threshold of its own
 
     return calibrated
 
@@ -97,7 +101,8 @@ def calibrate_greedy_transfer(
         known = public[rows.places(list(frequencies))]
         return outcome(greedy_transfer(rows.baskets(), known, parameters, noise))
 
-    return Calibrated(parameters.cost, delta, False, run, divides=False)
+    needed = getattr(parameters, "needed", None)
+    return Calibrated(parameters.cost, delta, False, run, divides=False, needed=needed)
 
 
 @one_shot("set-union", "sips", enumerated=_SMALL)
@@ -115,7 +120,7 @@ def _by_weights(release: Callable[..., BatchResult], parameters: Any, delta: flo
     def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return outcome(release(rows.weighing(), parameters, noise))
 
-    return Calibrated(parameters.cost, delta, False, run)
+    return Calibrated(parameters.cost, delta, False, run, needed=getattr(parameters, "needed", None))
 
 
 def _by_baskets(release: Callable[..., BatchResult], parameters: Any, delta: float) -> Calibrated:
@@ -124,7 +129,8 @@ def _by_baskets(release: Callable[..., BatchResult], parameters: Any, delta: flo
     def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return outcome(release(rows.baskets(), parameters, noise))
 
-    return Calibrated(parameters.cost, delta, False, run, divides=False)
+    needed = getattr(parameters, "needed", None)
+    return Calibrated(parameters.cost, delta, False, run, divides=False, needed=needed)
 
 
 def _greedy_parameters(epsilon: float, delta: float, tokens: int, alpha: float) -> Greedy:

@@ -67,7 +67,7 @@ class SparkEnded(Refused):
 
 
 class Spark:
-    """An `Engine`: the Spark session of this process, or one that is started at the first check of a job.
+    """An `Engine`: the Spark session of this process, or one that is started before the first charge.
 
     It is on all cores of this machine, unless `spark-submit` or `spark-defaults.conf` say otherwise.
     """
@@ -104,7 +104,6 @@ class Spark:
                 f"the mechanism {mechanism} takes one user after the other, so it cannot be divided among machines: "
                 "ask for sips, weighted-gaussian or another one that needs no order, or leave --engine spark out"
             )
-        self.start()  # that it does not is known before anything is charged
 
     def rows(
         self, place: TopicRange | RowFile, unit: Unit, kafka: Kafka, progress: Progress

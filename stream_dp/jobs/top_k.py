@@ -67,7 +67,7 @@ def calibrate_laplace_top_k(
     def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return outcome(laplace_top_k(sampled_counts(rows, items_per_user, noise), parameters, noise), k)
 
-    return Calibrated(parameters.cost, delta, True, run)
+    return Calibrated(parameters.cost, delta, True, run, needed=parameters.needed)
 
 
 @one_shot("top-k", "gaussian", "counts", _SMALL)
@@ -84,7 +84,8 @@ def calibrate_gaussian_top_k(
     def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return outcome(gaussian_top_k(sampled_counts(rows, items_per_user, noise), parameters, noise), k)
 
-    return Calibrated(replace(parameters.cost, alone=(epsilon, delta)), delta, True, run)
+    cost = replace(parameters.cost, alone=(epsilon, delta))
+    return Calibrated(cost, delta, True, run, needed=parameters.needed)
 
 
 @one_shot("top-k", "gumbel")
@@ -220,7 +221,7 @@ def _by_counts(
         read = rows if bins is None else rows.restricted(bins)
         return outcome(release(read.counts(), parameters, noise))
 
-    return Calibrated(parameters.cost, delta, False, run, bins)
+    return Calibrated(parameters.cost, delta, False, run, bins, needed=getattr(parameters, "needed", None))
 
 
 def _check_ranks(k: int, kbar: int) -> None:

@@ -1,6 +1,7 @@
 """Requests, mechanisms and results: what is valid, what it costs, and that schemas and decoders agree."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,22 @@ def test_every_mechanism_finds_what_many_users_hold(job: str, mechanism: str) ->
         assert found.sd is not None
         # A user of more than items_per_user items counts with a sample of so many.
         assert 6_000 < int(found.counts[names.index("a")]) < 9_000 + 8 * found.sd
+
+
+@pytest.mark.parametrize(("job", "mechanism"), ALL)
+def test_as_many_users_as_a_mechanism_says_are_enough_and_half_of_them_are_not(
+    job: str, mechanism: str
+) -> None:
+    calibrated = calibrate(request_for(job, mechanism))
+    if calibrated.needed is None or job == "label-votes":
+        return
+    for users, is_found in ((calibrated.needed, True), (calibrated.needed / 2, False)):
+        rows = rows_of({"a": math.ceil(users)})
+        found = sum(
+            len(calibrated.run(rows, OneShotNoise(bytes([number] * 32))).items) for number in range(60)
+        )
+        assert (found >= 50) is is_found
+        assert is_found or found <= 10
 
 
 def test_a_result_tells_what_was_given_and_what_was_chosen() -> None:
