@@ -36,7 +36,7 @@ class WholeReleases:
             return None
         self._last = place
         ordered = [self._parts[number] for number in sorted(self._parts)]
-        columns = [name for name in _COLUMNS if hasattr(part, name)]
+        columns = [name for name in _COLUMNS if name in part.__struct_fields__]
         joined = {name: joined_column([getattr(each, name) for each in ordered]) for name in columns}
         whole = replace(part, part=1, parts=1, **joined)
         if isinstance(whole, WholeRelease):
