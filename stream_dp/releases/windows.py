@@ -183,6 +183,7 @@ class _Trail:
         self._again = again
         self._span = span
         self._subscription: Subscription | None = None
+        self._nonce = ""
         self._next: WholeRelease | None = None
         self._last: WholeRelease | None = None
 
@@ -192,7 +193,7 @@ class _Trail:
         Where there is none: None if the epoch is younger than that, or the oldest one that is kept.
         """
         begins = self._span.begins(release)
-        if self._subscription is None:
+        if self._subscription is None or self._ends_before(release):
             self._start(release, begins)
         while self._is_before(self._peek(), release, begins):
             self._last, self._next = self._next, None
@@ -207,8 +208,14 @@ class _Trail:
         if self._subscription is not None:
             self._subscription.close()
 
+    def _ends_before(self, release: WholeRelease) -> bool:
+        """Whether the reader gives no release of this one's epoch: by rounds it is given those of one epoch only."""
+        return not self._span.milliseconds and release.nonce != self._nonce
+
     def _start(self, release: WholeRelease, begins: int) -> None:
         """Begin at or before the window's beginning, as far as the topic reaches."""
+        self.close()
+        self._nonce, self._next, self._last = release.nonce, None, None
         if self._span.milliseconds:
             self._subscription = self._again(_START + timedelta(milliseconds=max(0, begins)), None)
             return

@@ -161,7 +161,7 @@ class Readers:
                 i for i, each in enumerate(self.releases) if (each.epoch, each.round) >= (epoch, start)
             )
         self.open += 1
-        return _Reader(self, iter(self.releases[begin:]))
+        return _Reader(self, iter([each for each in self.releases[begin:] if epoch in (None, each.epoch)]))
 
 
 class _Reader:
@@ -213,9 +213,11 @@ def test_where_rounds_are_left_out_a_window_begins_with_the_last_that_was_releas
         assert (window.since.round if window.since else 0) == max(0, expected)
 
 
-def test_a_window_does_not_reach_into_the_epoch_before() -> None:
+@pytest.mark.parametrize("span", [10, "100s"])
+def test_a_window_does_not_reach_into_the_epoch_before(span: str | int) -> None:
+    """By rounds too, whose readers are given the releases of one epoch only."""
     releases = stream(range(1, 101), {"tea": (1, 3)}) + stream(range(1, 21), {"tea": (1, 5)}, epoch=2)
-    for window in windows(releases, "100s", 95):
+    for window in windows(releases, span, 95):
         if window.release.epoch == 2 and window.release.round <= 10:
             assert window.since is None
             assert not window.complete
