@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli import options
+from stream_dp.cli.key import write_key
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_kafka
@@ -31,6 +32,7 @@ from stream_dp.planning.record_fields import Field, chosen, fields_of, missing, 
 from stream_dp.planning.record_shapes import Shape
 from stream_dp.planning.registered_schema import registered_schema
 from stream_dp.planning.topic_survey import TopicSurvey, survey_topic
+from stream_dp.privacy.keyed_noise import new_key
 
 _FILE = Path("stream.toml")
 _ITEMS = 4
@@ -189,7 +191,7 @@ def connect(
     file = servers.settings or _FILE
     if file.exists() and not force:
         raise Mistake(f"{file} exists: name another file with --settings, or overwrite it with --force")
-    base = _base(file, servers, access, topic)
+    base = with_key_file(_base(file, servers, access, topic), file)
     require_kafka(base.kafka)
     found = _look(base, topic, records, registry, public)
     asking = not yes and not as_json and is_terminal()
@@ -202,10 +204,23 @@ def connect(
     if asking and not typer.confirm(f"Write {file}?", default=True):
         raise typer.Exit(1)
     file.write_text(text)
+    key = Path(settings.noise_key.removeprefix("file:"))
+    if settings.noise_key.startswith("file:") and not key.exists():
+        write_key(key, new_key())
     if as_json:
         typer.echo(json.dumps(_as_dict(found, settings, compared, file)))
     else:
-        typer.echo(f"Wrote {file}.  Next:\n\n" + "\n".join(f"  {line}" for line in _next(settings, file)))
+        kept = f" and the noise key, {key}: keep a copy of it" if key.exists() else ""
+        typer.echo(
+            f"Wrote {file}{kept}.  Next:\n\n" + "\n".join(f"  {line}" for line in _next(settings, file))
+        )
+
+
+def with_key_file(settings: Settings, file: Path) -> Settings:
+    """The settings with a noise key beside their `file`, unless they say where it is."""
+    if settings.noise_key != "redis":
+        return settings
+    return msgspec.structs.replace(settings, noise_key=f"file:{file.with_name(f'{settings.stream}.key')}")
 
 
 def is_terminal() -> bool:

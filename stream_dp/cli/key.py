@@ -43,7 +43,7 @@ def new(
 
       stream-dp key new --file noise.key --json
     """
-    _write(file, new_key())
+    write_key(file, new_key())
     if as_json:
         typer.echo(json.dumps({"file": str(file), "noise_key": f"file:{file}"}))
     else:
@@ -70,14 +70,14 @@ def barriers(
     """
     chosen = load_settings(settings, stream=stream, redis=redis)
     client = redis_client(chosen.redis_address)
-    _write(file, barrier_key(noise_key(chosen.noise_key, client, chosen.stream, may_create=False)))
+    write_key(file, barrier_key(noise_key(chosen.noise_key, client, chosen.stream, may_create=False)))
     if as_json:
         typer.echo(json.dumps({"file": str(file), "key": f"file:{file}"}))
     else:
         typer.echo(f"Made {file}.  Start stream-dp barriers with --key file:{file}.")
 
 
-def _write(file: Path, key: bytes) -> None:
+def write_key(file: Path, key: bytes) -> None:
     """Put the key into a new file that only its owner may read."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

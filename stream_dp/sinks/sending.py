@@ -118,7 +118,8 @@ class InFlight:
     def drop(self) -> None:
         """Wait for nothing more."""
         for unanswered in chain.from_iterable(self._unanswered.values()):
-            unanswered.cancel()
+            if not unanswered.cancel() and not unanswered.cancelled():
+                unanswered.exception()  # else it would be reported as one that nobody has looked at
 
     async def _answered(self, place: TopicPartition, at_most: int) -> None:
         with self._watch.progress.waiting("kafka-acknowledgement"):

@@ -18,6 +18,13 @@ from stream_dp.privacy.keyed_noise import KEY_BYTES, new_key
 _OUT = "restore it from a backup, or open a new epoch, which is charged, with --new-epoch"
 
 
+IN_REDIS = (
+    "the noise key is in Redis, and is lost with it: then no epoch can continue and nothing can be verified; make one "
+    "with `stream-dp key new --file noise.key`, and set noise_key before the first start or with --new-epoch"
+)
+"""What is told of a key in Redis, which does for trying out."""
+
+
 class NoKey(Refused):
     """The noise key cannot be had; the message says what to do."""
 

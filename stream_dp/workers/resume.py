@@ -29,7 +29,7 @@ from stream_dp.store.checkpoint_records import damaged
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, KnownLabels, StateDamaged
 from stream_dp.store.exposure import exposed
 from stream_dp.store.fence import NotTakenOver
-from stream_dp.store.noise_key import NoKey, noise_key
+from stream_dp.store.noise_key import IN_REDIS, NoKey, noise_key
 from stream_dp.workers.counted_log import check_log
 from stream_dp.workers.events_reader import ends_of
 from stream_dp.workers.next_epoch import NewEpoch, Resumed, open_next
@@ -91,6 +91,8 @@ def resume(
     if warning := exposed(redis):
         logger.warning(warning)
     if not store.is_taken:
+        if settings.noise_key == "redis":
+            logger.warning(IN_REDIS)
         require_rights(settings.kafka_address, roles.worker(settings))
     prepare_topics(settings)
     if topics is not None:

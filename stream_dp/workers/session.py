@@ -119,8 +119,10 @@ class Session:
         self._in_flight.drop()
         if self._schemas is not None:
             self._schemas.close()
-        if self._writing is not None:  # a thread: it cannot be called off
-            await asyncio.wait({self._writing})
+        if (
+            self._writing is not None
+        ):  # a thread: it cannot be called off, and why it failed is of no interest now
+            await asyncio.gather(self._writing, return_exceptions=True)
         for reader in (self._consumer, self._log.reader):
             await stop_client(reader.stop(), reader._client)
         await stop_producer(self._producer, why)

@@ -137,7 +137,7 @@ class TopicWatch:
                 task.cancel()
             await asyncio.wait(tasks)
             await asyncio.to_thread(self.close)
-        for failed in (task.exception() for task in tasks if not task.cancelled()):
+        for failed in [task.exception() for task in tasks if not task.cancelled()]:
             if isinstance(failed, TopicChanged):
                 watch.topic_changed(failed.topic)
                 logger.error("%s", failed)

@@ -52,6 +52,8 @@ def proposed(result: Result) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
     told: dict[str, Any] = json.loads(result.stdout)
     assert tomllib.loads(Path(told["written"]).read_text()) == told["settings"]
+    key = Path(told["settings"]["noise_key"].removeprefix("file:"))
+    assert (len(bytes.fromhex(key.read_text())), key.stat().st_mode & 0o777) == (32, 0o600)
     return told
 
 

@@ -5,6 +5,7 @@ The program itself knows nothing of this.
 """
 
 import asyncio
+import gc
 import inspect
 import logging
 import multiprocessing
@@ -152,7 +153,10 @@ class Delay(Interruption):
 async def _run(settings: Settings, new_epoch: NewEpoch | None, standby: bool) -> None:
     running = worker.Worker(settings, new_epoch, standby)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.stop)
-    await running.run()
+    try:
+        await running.run()
+    finally:
+        gc.collect()  # a task whose failure nobody has looked at is told now
 
 
 def arm(interruption: Interruption) -> None:

@@ -14,7 +14,7 @@ from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.store.checkpoints import CheckpointStore, StateDamaged
 from stream_dp.store.exposure import exposed
-from stream_dp.store.noise_key import NoKey, noise_key
+from stream_dp.store.noise_key import IN_REDIS, NoKey, noise_key
 
 _REDIS_SECONDS = 10.0
 _TELLS_WHEN_WRITTEN = (7, 2)
@@ -83,7 +83,7 @@ def _state(settings: Settings, redis: Redis) -> Iterator[Finding]:
     if not holds_state:
         yield Finding("state", "ok", "none yet: the worker will open the first epoch")
         if settings.noise_key == "redis":
-            yield Finding("noise key", "ok", "kept in Redis; made when the first epoch opens")
+            yield Finding("noise key", "warning", IN_REDIS)
             return
     try:
         key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
@@ -101,4 +101,7 @@ def _state(settings: Settings, redis: Redis) -> Iterator[Finding]:
     except (EpochRefused, StateDamaged) as error:
         yield not_passed("state", error)
         return
-    yield Finding("noise key", "ok", f"found in {settings.noise_key.partition(':')[0]}")
+    if settings.noise_key == "redis":
+        yield Finding("noise key", "warning", IN_REDIS)
+    else:
+        yield Finding("noise key", "ok", f"found in {settings.noise_key.partition(':')[0]}")
