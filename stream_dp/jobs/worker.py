@@ -38,9 +38,9 @@ from stream_dp.jobs.stored_rows import NoRoom
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import consumer_client, producer_client
 from stream_dp.kafka.outages import Outages
-from stream_dp.kafka.rights import naming, refuse_without_rights
+from stream_dp.kafka.rights import naming
 from stream_dp.operations.progress import Progress
-from stream_dp.operations.retry import OUTAGES, Backoff, awaited
+from stream_dp.operations.retry import OUTAGES, Attempts, awaited
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.store.checkpoint_records import StateDamaged
 from stream_dp.store.ledger import NotDurable
@@ -114,9 +114,10 @@ class JobWorker:
             self._retry()
 
     def _retry(self) -> None:
-        backoff = Backoff()
+        needed = roles.jobs_worker(self.settings, self.jobs)
+        attempts = Attempts(self.settings, needed, self._outages)
         while not self._stopping.is_set():
-            backoff.begin()
+            attempts.begin()
             try:
                 if self.settings.create_topics:
                     log.create_topics(
@@ -126,11 +127,8 @@ class JobWorker:
                     self._outages.over()
                     session.work(self._stopping)
             except OUTAGES as outage:
-                needed = roles.jobs_worker(self.settings, self.jobs)
-                refuse_without_rights(self.settings.kafka_address, needed, outage)
                 self.progress.cause = "redis" if isinstance(outage, RedisError | NotDurable) else "kafka"
-                self._outages.waits(awaited(outage, self.settings), spoken(outage))
-                self._stopping.wait(backoff.seconds())
+                self._stopping.wait(attempts.failed(outage))
             except _Stopped:
                 return
 

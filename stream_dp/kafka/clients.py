@@ -21,6 +21,8 @@ import kafka.consumer.fetcher
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.errors import SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
 
 from stream_dp.config.connections import Kafka, kafka_options
 from stream_dp.kafka.record_batches import read_within_bounds
@@ -81,6 +83,28 @@ def borrowed(make: Callable[..., _Client], kafka: Kafka, **settings: Any) -> Ite
             client.close()
 
 
+class _Connections(KafkaConnectionManager):
+    """Gives up at once if the broker does not let this user in.
+
+    While it bootstraps, kafka-python 3.0.12 would try again until its time is over, and say that it timed out.
+    """
+
+    _refusal: Exception | None = None
+
+    def get_connection(self, *arguments: Any, **options: Any) -> Any:
+        """See `KafkaConnectionManager`.  Raises what the last connection was refused with."""
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
+        connection = super().get_connection(*arguments, **options)
+        connection.init_future.add_errback(self._note)
+        return connection
+
+    def _note(self, failure: Exception) -> None:
+        if isinstance(failure, SaslAuthenticationFailedError | UnsupportedSaslMechanismError):
+            self._refusal = failure
+
+
 class NotAuthenticated(SaslAuthenticationFailedError):
     """Kafka does not let this user in; the message says what to change."""
 
@@ -136,7 +160,9 @@ def _made(kind: Callable[..., _Any], kafka: Kafka, settings: dict[str, Any]) -> 
     opened: list[KafkaNetClient] = []
 
     def connections(**options: Any) -> KafkaNetClient:
-        opened.append(KafkaNetClient(**options | {"metrics": None}))  # admin clients have no option for it
+        unmeasured = options | {"metrics": None}  # admin clients have no option for it
+        selector = NetworkSelector(**unmeasured)
+        opened.append(KafkaNetClient(selector, _Connections(selector, **unmeasured), **unmeasured))
         # Consumers and producers of kafka-python 3.0.12 accept this option and do not pass it on.
         opened[-1].cluster.config["allow_auto_create_topics"] = False
         return opened[-1]

@@ -14,6 +14,7 @@ from stream_dp.config.secret import REDIS_LOGIN
 from stream_dp.config.settings import Settings
 from stream_dp.errors import NotReady, Refused, SparkFailed, StoreUnreachable, spoken
 from stream_dp.kafka.clients import NotAuthenticated
+from stream_dp.kafka.outages import Outages
 from stream_dp.kafka.rights import Right, refuse_without_rights
 from stream_dp.operations.watch import Watch
 from stream_dp.store.ledger import NotDurable
@@ -65,6 +66,35 @@ class Backoff:
         return random.uniform(wait / 2, wait)
 
 
+class Attempts:
+    """One attempt after another of something that needs Kafka and Redis: what a failure means, and how long to wait."""
+
+    def __init__(self, settings: Settings, needed: Iterable[Right], outages: Outages) -> None:
+        """`needed`: the rights without which no attempt succeeds."""
+        self._settings, self._needed, self._outages = settings, [*needed], outages
+        self._backoff, self._made = Backoff(), 0
+
+    def begin(self) -> None:
+        """An attempt begins."""
+        self._backoff.begin()
+        self._made += 1
+
+    def failed(self, outage: Exception) -> float:
+        """Report the outage that has ended an attempt; returns for how many seconds to wait before the next one.
+
+        If it failed because this user lacks a right that is needed, raises `RightMissing`.  If a server does not take
+        the password at the first attempt, raises `KafkaRefused` or `RedisRefused`: waiting would not help.  Later, it
+        may have lost its users for a while.
+        """
+        if self._made == 1 and isinstance(outage, AuthenticationError | NoPermissionError):
+            raise RedisRefused(self._settings, outage) from None
+        if self._made == 1 and isinstance(outage, NotAuthenticated):
+            raise KafkaRefused(str(outage)) from None
+        refuse_without_rights(self._settings.kafka_address, self._needed, outage)
+        self._outages.waits(awaited(outage, self._settings), spoken(outage))
+        return self._backoff.seconds()
+
+
 async def retry_until_done(
     attempt: Callable[[], Awaitable[None]],
     done: Callable[[], bool],
@@ -73,29 +103,21 @@ async def retry_until_done(
     needed: Iterable[Right],
     watch: Watch,
 ) -> None:
-    """Make one attempt after another until `stopping` or `done`; what is no outage is raised.
-
-    If one fails because this user lacks a right that is `needed`, raises `RightMissing`.  If a server does not take the
-    password at the first attempt, raises `KafkaRefused` or `RedisRefused`: waiting would not help.  Later, it may have
-    lost its users for a while.
-    """
-    backoff, attempts = Backoff(), 0
+    """Make one attempt after another until `stopping` or `done`.  What is no outage is raised, and see `Attempts`."""
+    attempts = Attempts(settings, needed, watch.outages)
     with watch.progress.watched():
         while not stopping.is_set() and not done():
-            backoff.begin()
-            attempts += 1
+            attempts.begin()
             try:
                 await attempt()
             except OUTAGES as outage:
-                if attempts == 1 and isinstance(outage, AuthenticationError | NoPermissionError):
-                    raise RedisRefused(settings, outage) from None
-                if attempts == 1 and isinstance(outage, NotAuthenticated):
-                    raise KafkaRefused(str(outage)) from None
-                await asyncio.to_thread(refuse_without_rights, settings.kafka_address, needed, outage)
-                watch.outages.waits(awaited(outage, settings), spoken(outage))
-                if not isinstance(outage, NotReady):
+                wait = await asyncio.to_thread(attempts.failed, outage)
+                if isinstance(outage, NotReady):
+                    watch.beat()
+                    watch.progress.input(True, awaited(outage, settings))
+                else:
                     watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
-                await pause(stopping, backoff.seconds())
+                await pause(stopping, wait)
 
 
 async def pause(stopping: asyncio.Event, seconds: float) -> None:
@@ -113,7 +135,7 @@ def awaited(outage: Exception, settings: Settings) -> str:
     if isinstance(outage, SparkFailed):
         return "Spark"
     if isinstance(outage, NotReady):
-        return "the shards"
+        return "other processes of the stream"
     if isinstance(outage, RedisError | NotDurable):
         return f"Redis at {urlsplit(settings.redis).hostname}"
     return f"Kafka at {settings.kafka}"

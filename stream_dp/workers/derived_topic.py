@@ -7,10 +7,10 @@ from threading import Event
 from kafka.errors import KafkaError
 
 from stream_dp.config.settings import Settings
-from stream_dp.errors import spoken
 from stream_dp.kafka import log
 from stream_dp.kafka.outages import Outages
-from stream_dp.kafka.rights import Right, refuse_without_rights, require_seen
+from stream_dp.kafka.rights import Right, require_seen
+from stream_dp.operations.retry import Attempts
 from stream_dp.workers.topic_watch import TopicChanged
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,10 @@ def keep(settings: Settings, needed: Iterable[Right], follow: Callable[[], None]
     the rights without which it cannot go on.  Raises `LogRefused` as `follow` does, and `RightMissing`.
     """
     outages = Outages()
+    attempts = Attempts(settings, needed, outages)
     while not stopping.is_set():
+        attempts.begin()
+        wait = _AGAIN_SECONDS
         try:
             if log.existing(settings.kafka_address, settings.releases):
                 outages.over()
@@ -36,6 +39,5 @@ def keep(settings: Settings, needed: Iterable[Right], follow: Callable[[], None]
         except TopicChanged as changed:
             logger.warning("the topic %r was changed or re-created: starting over", changed.topic)
         except (KafkaError, OSError) as outage:
-            refuse_without_rights(settings.kafka_address, needed, outage)
-            outages.waits(f"Kafka at {settings.kafka}", spoken(outage))
-        stopping.wait(_AGAIN_SECONDS)
+            wait = attempts.failed(outage)
+        stopping.wait(wait)

@@ -176,6 +176,8 @@ class Worker:
             pipeline.round,
             pipeline.epoch.mechanism.horizon,
         )
+        if closing:
+            logger.info("it is counted up to where the log ends now, and then closed")
         if self.settings.known_labels is not None:
             logger.info(
                 "stream %s: %s are known in advance, from %s, and are shown whatever their counts: the list must be "

@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.engine.release_schedule import ReleaseSchedule
+from stream_dp.errors import NotReady
 from stream_dp.events.barrier_chain import BarrierChain
 from stream_dp.events.merged_log import LogPart, one_by_one
 from stream_dp.events.record import Record
@@ -199,7 +200,8 @@ class Session:
         else:
             self._watch.answered(True)
             self._watch.progress.input(
-                any(ends[place] > offset for place, offset in self._places(offsets).items()),
+                self._resumed.closing
+                or any(ends[place] > offset for place, offset in self._places(offsets).items()),
                 self._awaited,
             )
             await self._check_open(ends[self._journal])
@@ -247,6 +249,11 @@ class Session:
                     "the log or the releases were changed; nothing is sent"
                 )
             entries = await self.read()
+            self._watch.progress.input(True, self._awaited)
+            if self._reader.silence > _LONGEST_SILENCE_SECONDS and (late := self._late_heads):
+                raise NotReady(
+                    f"the {late} has not been brought: run `stream-dp intake` until the epoch is closed"
+                )
             if self._reader.silence > _LONGEST_SILENCE_SECONDS:
                 raise KafkaTimeoutError(f"no records of {self._settings.events!r}, which holds more")
             output = self._sink.missing(self.pipeline.process(entries))

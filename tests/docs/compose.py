@@ -11,8 +11,8 @@ from stream_dp.config.reading import ENVIRONMENT_PREFIX
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
-PASSWORD = "0123456789abcdef"
-SECRETS = {"REDIS_PASSWORD", "OPERATOR_TOKEN", "GRAFANA_PASSWORD"}
+PASSWORD = "0123456789abcdef" * 4  # a key too
+SECRETS = {"NOISE_KEY", "REDIS_PASSWORD", "OPERATOR_TOKEN", "GRAFANA_PASSWORD"}
 TEXT = re.sub(r"^ *#.*$", "", COMPOSE.read_text(), flags=re.MULTILINE)
 FILE: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]

@@ -105,6 +105,13 @@ async def test_outages_of_all_kinds_are_waited_for(no_waiting: list[float]) -> N
     }  # a shard that is not there is nobody's outage
 
 
+async def test_what_another_process_is_awaited_for_is_told_on_the_operators_port(
+    no_waiting: list[float],
+) -> None:
+    _, watch = await attempts(NotReady("shard 1 has yet to release round 3"), None)
+    assert watch.progress.cause == "other processes of the stream"
+
+
 async def test_a_mistake_is_no_outage(no_waiting: list[float]) -> None:
     with pytest.raises(ValueError, match="a defect"):
         await attempts(RedisIsAway(), ValueError("a defect"))
@@ -140,7 +147,7 @@ async def test_who_is_stopped_while_waiting_waits_no_longer() -> None:
         (RedisIsAway(), "Redis at state"),
         (NotDurable(""), "Redis at state"),
         (KafkaTimeoutError(), f"Kafka at {SETTINGS.kafka}"),
-        (NotReady(), "the shards"),
+        (NotReady(), "other processes of the stream"),
     ],
 )
 def test_the_server_that_is_waited_for_is_named_without_its_password(outage: Exception, who: str) -> None:
