@@ -26,9 +26,7 @@ from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels, read_list
 from stream_dp.engine.release_schedule import NEVER
 from stream_dp.epochs.carrying import carried_on
 from stream_dp.epochs.charges import (
-    beginning_of_range,
     charge_of,
-    charge_up_to,
     end_day,
     has_counted_nothing,
 )
@@ -36,11 +34,11 @@ from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, Epo
 from stream_dp.epochs.journaled_ledger import JournaledLedger, look
 from stream_dp.epochs.published import sharding_now
 from stream_dp.epochs.registry import Registry
+from stream_dp.epochs.room import require_room
 from stream_dp.events.barrier_chain import Barrier, beginning
 from stream_dp.events.log_digest import LogDigest
 from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Position
-from stream_dp.privacy.composition import Charge, refused
 from stream_dp.privacy.vector import Vector, at, larger
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
 from stream_dp.store.ledger import Ledger, LedgerRefused, NoBudget, NotDurable
@@ -123,7 +121,7 @@ class Epochs:
         asked before it is closed.
         """
         known = read_list(self._settings.known_labels)
-        self._require_room(self._following(offsets, known, self._began), ends)
+        require_room(self._charged, self.journal, self._following(offsets, known, self._began), ends)
 
     def admit(self, offsets: Vector, ends: Vector | None) -> bytes:
         """Make sure of all that the next epoch needs, before the last one is closed; returns the noise key.
@@ -135,36 +133,6 @@ class Epochs:
         self._register(self._began)
         settings = self._settings
         return noise_key(settings.noise_key, self._redis, settings.stream, may_create=True)
-
-    def _require_room(self, following: Epoch, ends: Vector | None) -> None:
-        ledger = self._charged
-        budget = ledger.budget()
-        if budget is None:
-            return
-        closed = self.journal.closed.get(self.journal.last.epoch.number) if self.journal.last else None
-        if closed is not None:
-            ends = None if closed.end_unknown else closed.ends
-        charges = [
-            charge_up_to(charge, ends, following)
-            if ends is not None and self._is_open_epoch(charge)
-            else charge
-            for charge in ledger.charges()
-        ]
-        if refused([*charges, charge_of(following)], budget):
-            raise EpochRefused(
-                f"the budget of {ledger.source!r} (epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
-                f"{budget.unit}) has no room for another epoch from {beginning_of_range(following)} on: "
-                "nothing was closed; raise it with `stream-dp budget set`, or ask for less epsilon with --new-epoch"
-            )
-
-    def _is_open_epoch(self, charge: Charge) -> bool:
-        last = self.journal.last
-        return (
-            last is not None
-            and charge.end_offset is None
-            and charge.id == charge_of(last.epoch).id
-            and not last.epoch.is_derived
-        )
 
     def open_next(
         self,
@@ -211,7 +179,7 @@ class Epochs:
         horizon = min(2 * rounds, LARGEST_HORIZON) if doubled else rounds
         at = self._time_of(ended.position)
         following = self._following(ends, known, at, horizon, ended.position.barrier)
-        self._require_room(following, ends)
+        require_room(self._charged, self.journal, following, ends)
         self._store.check_hold()
         self.close_last(ends, ended.position)
         return self._open(following, known, ended.key_check, at, ended.position)
