@@ -1,5 +1,7 @@
 """Whether the budget of a data source has room for the next epoch of a stream, asked before the last one is closed."""
 
+import msgspec
+
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.epochs.charges import beginning_of_range, charge_of, charge_up_to
 from stream_dp.epochs.journal import EpochJournal
@@ -30,9 +32,10 @@ def require_room(ledger: Ledger, journal: EpochJournal, following: Epoch, ends: 
     charge = charge_of(following)
     if composition.refused([*charges, charge], budget):
         left = composition.room(charges, budget, charge.first_offset, None, charge.further_offsets)
+        named = msgspec.structs.replace(charge, id=f"{following.privacy['stream']}/epoch/{following.number}")
         raise EpochRefused(
             f"the budget of {ledger.source!r} has no room for another epoch from {beginning_of_range(following)} on, "
-            f"and nothing was closed: {does_not_fit(ledger.source, budget, charge, left, 0)}; ask for less epsilon "
+            f"and nothing was closed: {does_not_fit(ledger.source, budget, named, left, 0)}; ask for less epsilon "
             "with --new-epoch, or raise the budget with `stream-dp budget set`"
         )
 
