@@ -305,6 +305,7 @@ def _print_comparison(told: dict[str, Any], guarantee: "Guarantee") -> None:
     console.print(
         "\nsd of a count and threshold tau: mean over the rounds, and the highest.\n"
         f"half, 95%: {_NOTES[told['shown']]}.\n"
+        'discovery: blt with discover = "default", where a new label is looked for at tests, and tau is theirs.\n'
         f"survey: Theorem 11 of the survey by Rogers (2023), with {told['survey']['conversion']}."
     )
     console.print(f"\n{_told(guarantee)}")

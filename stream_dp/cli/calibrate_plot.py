@@ -8,10 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.counters.calibration import Guarantee, calibrate
+from stream_dp.counters.calibration import Guarantee
 from stream_dp.counters.protocol import CalibratedCounter
-from stream_dp.errors import needs_extra
-from stream_dp.planning.comparison import Calibrated, OverRounds, over_rounds, spread
+from stream_dp.errors import Refused, needs_extra
+from stream_dp.planning.comparison import (
+    Calibrated,
+    OverRounds,
+    calibrate_each,
+    counter_name,
+    over_rounds,
+    spread,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +78,7 @@ class _Curve:
     """One line of a panel: a value of the rounds of a mechanism, and what it comes to over all of them."""
 
     def __init__(self, noise: "CalibratedCounter", name: str, label: str, colour: str) -> None:
-        self.mechanism, self.name, self.label, self.colour = noise.name, name, label, colour
+        self.mechanism, self.name, self.label, self.colour = counter_name(noise), name, label, colour
         self.values = self.of(noise)
         self.total: OverRounds = over_rounds(self.values, noise.horizon)
 
@@ -91,7 +98,7 @@ def _curves(mechanisms: "list[CalibratedCounter]") -> list[_Curve]:
             for name, colour in zip(("tau", "sd"), _COLOURS, strict=False)
         ]
     return [
-        _Curve(noise, "tau", noise.name, _COLOURS[number % len(_COLOURS)])
+        _Curve(noise, "tau", counter_name(noise), _COLOURS[number % len(_COLOURS)])
         for number, noise in enumerate(mechanisms)
     ]
 
@@ -149,15 +156,15 @@ def _means(curve: _Curve, noise: "CalibratedCounter", guarantee: "Guarantee") ->
     means = {}
     for epsilon in (guarantee.epsilon * factor for factor in _FACTORS):
         try:
-            other, _ = calibrate(
+            [(other, _)], _ = calibrate_each(
                 epsilon,
                 guarantee.delta,
                 noise.horizon,
                 noise.items_per_event,
-                mechanism=curve.mechanism,
+                [curve.mechanism],
                 shown=noise.shown,
             )
-        except ValueError:
+        except Refused:
             continue
         means[epsilon] = float(curve.of(other)(rounds).mean())
     return means

@@ -21,11 +21,12 @@ from stream_dp.cli.reach import require_kafka
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.reading import load_settings, settings_of
 from stream_dp.config.settings import Settings
+from stream_dp.counters import DISCOVERY
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.mapping.csv_values import column_names
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.mapping import Mapping
-from stream_dp.planning.comparison import Visibility, seen_with_each
+from stream_dp.planning.comparison import Visibility, delays, name_of, seen_with_each
 from stream_dp.planning.proposal import DAYS, as_toml, rounds_for, section_of
 from stream_dp.planning.public_records import distinct_items, public_shape
 from stream_dp.planning.record_fields import Field, chosen, fields_of, missing, row_of
@@ -351,6 +352,7 @@ def _settings(base: Settings, found: _Found, wanted: Wishes, public: bool) -> Se
         "stream": base.stream,
         "unit": wanted.unit,
         "mechanism": "blt",
+        "discover": "default",
         "epsilon": wanted.epsilon,
         "delta": wanted.delta,
         "events": {name: each for name, each in events.items() if each is not None},
@@ -360,6 +362,9 @@ def _settings(base: Settings, found: _Found, wanted: Wishes, public: bool) -> Se
     decoder_of(Mapping.of(settings.mapping))
     if wanted.items_per_unit is None and wanted.unit == "event":
         settings = msgspec.structs.replace(settings, items_per_event=_items_of(settings, found, public))
+    seen = {each.mechanism: each.seen_mostly for each in seen_with_each(settings)}
+    if seen.get(DISCOVERY, 0) > seen.get("blt", 0):  # of few rounds, tests come too late
+        settings = msgspec.structs.replace(settings, discover="every-round")
     Epoch.open(settings, 1, 0)
     return settings
 
@@ -394,7 +399,8 @@ def _told(settings: Settings) -> list[str]:
     bound = "items_per_user" if settings.unit == "user" else "items_per_event"
     ticks = ["tick_seconds"] if settings.rounds == "ticks" else []
     return [
-        *("stream", *_told_of_servers(settings), "unit", "mechanism", "epsilon", "delta", "horizon", bound),
+        *("stream", *_told_of_servers(settings), "unit", "mechanism", "discover", "epsilon", "delta"),
+        *("horizon", bound),
         *("rounds", *ticks),
     ]
 
@@ -425,6 +431,13 @@ def _as_dict(found: _Found, settings: Settings, compared: list[Visibility], file
     }
 
 
+def _wait(rounds: int, settings: Settings) -> str:
+    """So many rounds, and how long that is where ticks end them."""
+    if settings.rounds != "ticks":
+        return f"{rounds:,} rounds"
+    return f"{rounds:,} ticks, {rounds * settings.tick_seconds / 3600:,.1f} hours"
+
+
 def _show(found: _Found, settings: Settings, compared: list[Visibility], text: str) -> None:
     """The preview: what was found, what is proposed, and what it costs."""
     survey, console = found.survey, output()
@@ -443,10 +456,22 @@ def _show(found: _Found, settings: Settings, compared: list[Visibility], text: s
     console.print(facts)
     table = Table("mechanism", "sd of a count", "shown from a count of", box=None, padding=(0, 2, 0, 0))
     for each in compared:
-        mark = "  (proposed)" if each.mechanism == settings.mechanism else ""
+        mark = "  (proposed)" if each.mechanism == name_of(settings) else ""
         table.add_row(f"{each.mechanism}{mark}", f"{each.sd.mean:,.0f}", f"{each.seen_mostly:,}")
     console.print(f"\nThe same guarantee with each mechanism, over {settings.horizon:,} rounds:\n")
     console.print(table)
+    if settings.finds_at_tests:
+        waits = Table(
+            "discover",
+            "a new label stays unseen for at most",
+            "shown from a count of",
+            box=None,
+            padding=(0, 2, 0, 0),
+        )
+        for wait in delays(settings):
+            waits.add_row(wait.discover, _wait(wait.rounds, settings), f"{wait.seen_mostly:,}")
+        console.print("\nHow long may a new label stay unseen?  Set discover to what suits you:\n")
+        console.print(waits)
     console.print(
         f"\nAn epoch of about {DAYS} days is epsilon {settings.epsilon:g}, delta {settings.delta:g} for every "
         f"{settings.unit}.  Proposed:\n"

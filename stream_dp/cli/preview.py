@@ -24,7 +24,7 @@ from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.known_labels import read_list
 from stream_dp.events.stored_files import stored_file
-from stream_dp.planning.comparison import Calibrated, calibrate_each, counters_asked
+from stream_dp.planning.comparison import Calibrated, calibrate_each, counter_name, counters_asked
 from stream_dp.planning.preview import PublicLog, Seen, decoded, run, seen, throw_away_noise
 from stream_dp.privacy.composition import Unit
 from stream_dp.replay.source import FileSource, TopicSource
@@ -188,7 +188,7 @@ def _report(log: "PublicLog", candidates: "list[Calibrated]", seen: "list[Seen]"
         },
         "candidates": [
             {
-                "mechanism": noise.name,
+                "mechanism": counter_name(noise),
                 "epsilon": guarantee.epsilon,
                 **_length(noise),
                 "items_per_event": noise.items_per_event,

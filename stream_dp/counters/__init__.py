@@ -14,5 +14,11 @@ RUNNING = {
 MECHANISMS = tuple(RUNNING)
 """Their names."""
 
+DISCOVERY = "discovery"
+"""What comparisons call `blt` with labels that are found at the default tests: see discovery.py."""
+
+COMPARED = (*MECHANISMS, DISCOVERY)
+"""What comparisons are of."""
+
 WINDOW = "window"
 """The name of the one that counts the last rounds, for ever."""

@@ -145,6 +145,11 @@ class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
         reach = np.ceil(self.deviations * self.test_sds * (1 + 1e-12) + 0.5)
         return (self.at_least + reach).astype(np.int32)
 
+    def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The threshold of the next test from each of `rounds` on; after the last test, of that one."""
+        following = np.searchsorted(self.tests, rounds)
+        return self.test_taus[np.minimum(following, len(self.tests) - 1)]
+
     def sds_since(self, test: int, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
         """The standard deviation, in each of `rounds`, of the count of a label that was found at `test`, `KNOWN` if 0.
 

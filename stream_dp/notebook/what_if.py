@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 from starlette.concurrency import run_in_threadpool
 
-from stream_dp.counters import MECHANISMS
+from stream_dp.counters import COMPARED
 from stream_dp.engine.noise_table import Pruning
 from stream_dp.errors import Refused
 from stream_dp.local.events import Event, each_event, record_value
@@ -87,7 +87,7 @@ class WhatIf(PageWidget):
         self._least_horizon = 2 ** len(log.events).bit_length() - 1
         query = [("events", str(len(log.events))), ("unit", log.unit)]
         query += [("horizon", str(each)) for each in self.horizons]
-        query += [("mechanism", each) for each in MECHANISMS]
+        query += [("mechanism", each) for each in COMPARED]
         super().__init__(
             document(OWN / "what_if.html", query), "What if: settings tried on public events", height
         )

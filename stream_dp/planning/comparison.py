@@ -11,16 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log, sqrt
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from msgspec.structs import replace as replace_setting
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from stream_dp.config.settings import Settings
-from stream_dp.counters import MECHANISMS, WINDOW
+from stream_dp.counters import COMPARED, DISCOVERY, WINDOW
 from stream_dp.counters.binary import levels
 from stream_dp.counters.calibration import Guarantee, calibrate
+from stream_dp.counters.discovery import DiscoveryMechanism
+from stream_dp.counters.discovery_schedule import rounds_of_tests
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.registry import kind_of
 from stream_dp.counters.window import WindowMechanism
@@ -77,6 +80,13 @@ def visibility(mechanism: CalibratedCounter, guarantee: Guarantee) -> Visibility
         of_block = _visibility(mechanism.name, window, mechanism.rho, guarantee.conversion, block, kept=True)
         later = over_rounds(lambda places: mechanism.sds(window + places), window)
         return replace(of_block, sd=later)
+    if isinstance(mechanism, DiscoveryMechanism):
+        rounds = _Tests(mechanism)
+        tests = np.array(mechanism.tests)
+        found = _visibility(
+            DISCOVERY, mechanism.horizon, mechanism.rho, guarantee.conversion, rounds, kept=True, tests=tests
+        )
+        return replace(found, sd=over_rounds(mechanism.sds, mechanism.horizon))
     kept = mechanism.shown == "kept"
     return _visibility(
         mechanism.name, mechanism.horizon, mechanism.rho, guarantee.conversion, mechanism, kept
@@ -108,7 +118,7 @@ def counters_asked(
 
     With a `window` its rounds are the only ones.  Raises `Refused`.
     """
-    names = MECHANISMS if mechanism is None else tuple(name.strip() for name in mechanism.split(","))
+    names = COMPARED if mechanism is None else tuple(name.strip() for name in mechanism.split(","))
     if window is not None:
         if mechanism not in (None, WINDOW):
             raise Refused(
@@ -119,7 +129,7 @@ def counters_asked(
         raise Refused("the mechanism window counts the last rounds: say how many, such as --window 60")
     for name in names:
         try:
-            kind_of(name, unit)
+            kind_of("blt" if name == DISCOVERY else name, unit)
         except ValueError as error:
             raise Refused(str(error)) from None
     return names, horizons
@@ -130,7 +140,7 @@ def calibrate_each(
     delta: float,
     horizon: int,
     items_per_event: int,
-    names: Sequence[str] = MECHANISMS,
+    names: Sequence[str] = COMPARED,
     unit: Unit = "event",
     shown: Shown = "kept",
 ) -> tuple[list[Calibrated], dict[str, str]]:
@@ -142,7 +152,13 @@ def calibrate_each(
     refused = {}
     for name in names:
         try:
-            calibrated.append(calibrate(epsilon, delta, horizon, items_per_event, name, unit, shown))
+            if name != DISCOVERY:
+                calibrated.append(calibrate(epsilon, delta, horizon, items_per_event, name, unit, shown))
+            elif shown == "kept":
+                tests = rounds_of_tests(horizon)
+                calibrated.append(
+                    calibrate(epsilon, delta, horizon, items_per_event, "blt", unit, tests=tests)
+                )
         except ValueError as error:
             refused[name] = str(error)
     if not calibrated:
@@ -153,10 +169,44 @@ def calibrate_each(
 def seen_with_each(settings: Settings) -> list[Visibility]:
     """What each counter that can count as these settings say would let people see, best first."""
     asked = settings.epsilon, settings.delta, settings.calibrated_rounds, settings.items_per_unit
-    names = (WINDOW,) if settings.window else MECHANISMS
+    names = (WINDOW,) if settings.window else COMPARED
     calibrated, _ = calibrate_each(*asked, names, settings.unit, settings.shown)
     found = [visibility(mechanism, guarantee) for mechanism, guarantee in calibrated]
     return sorted(found, key=lambda each: each.seen_mostly)
+
+
+def counter_name(mechanism: CalibratedCounter) -> str:
+    """What comparisons call a counter."""
+    return DISCOVERY if isinstance(mechanism, DiscoveryMechanism) else mechanism.name
+
+
+def name_of(settings: Settings) -> str:
+    """What comparisons call the counter of these settings."""
+    return DISCOVERY if settings.finds_at_tests else settings.mechanism
+
+
+class Delay(NamedTuple):
+    """How many rounds a new label may stay unseen under this `discover`, and the count that is then seen at 95%."""
+
+    discover: str
+    rounds: int
+    seen_mostly: int
+
+
+def delays(settings: Settings) -> list[Delay]:
+    """What it costs to look for labels more often, least often first: as the default does, 8 and 64 times as often."""
+    found = []
+    for factor in (1, 8, 64):
+        step = settings.horizon // (16 * factor)
+        if step < 1:
+            break
+        told = replace_setting(settings, discover="default" if factor == 1 else f"every-{step}")
+        tests = told.tests(told.horizon)
+        asked = told.epsilon, told.delta, told.horizon, told.items_per_unit, "blt", told.unit, told.shown
+        seen = visibility(*calibrate(*asked, tests, told.at_least)).seen_mostly
+        longest = int(np.diff([0, *tests]).max())
+        found.append(Delay(told.discover, longest, seen))
+    return found
 
 
 def over_rounds(
@@ -214,12 +264,32 @@ class _SurveyRounds:
         return np.sqrt(np.bitwise_count(rounds) * variance(self.sigma_squared))
 
 
+@dataclass(frozen=True)
+class _Tests:
+    """The noise and the thresholds of tests, in their rounds alone."""
+
+    mechanism: DiscoveryMechanism
+
+    def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
+        return self.mechanism.taus(rounds)
+
+    def sds(self, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+        places = np.minimum(np.searchsorted(self.mechanism.tests, rounds), len(self.mechanism.tests) - 1)
+        return self.mechanism.test_sds[places]
+
+
 def _visibility(
-    name: str, horizon: int, rho: float, conversion: str, rounds: _Rounds, kept: bool = False
+    name: str,
+    horizon: int,
+    rho: float,
+    conversion: str,
+    rounds: _Rounds,
+    kept: bool = False,
+    tests: NDArray[np.int64] | None = None,
 ) -> Visibility:
     sd, tau = over_rounds(rounds.sds, horizon), over_rounds(rounds.taus, horizon)
     if kept:
-        looked_at = _best_rounds(horizon)
+        looked_at = _best_rounds(horizon) if tests is None else tests
         reached = looked_at / horizon
     else:
         looked_at = spread(1, horizon, _ROUNDS_AT_ONCE)

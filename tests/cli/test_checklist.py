@@ -13,14 +13,15 @@ def test_a_guarantee_is_told_with_what_other_counters_would_show() -> None:
     found = guarantee(Settings(stream="s", epsilon=1.0, horizon=4_095))
     assert found.state == "ok"
     own, *others = map(int, re.findall(r"(\d+) (?:evenly|with)", found.detail))
-    assert re.findall(r"with (blt)", found.detail) == ["blt"]
-    assert len(others) == 1
+    assert re.findall(r"with (blt|discovery)", found.detail) == ["discovery", "blt"]
+    assert len(others) == 2
     assert max(others) < own < 1_000
 
 
 def test_the_best_counter_has_none_beside_it() -> None:
     assert (
-        "at the same guarantee" not in guarantee(Settings(stream="s", horizon=4_095, mechanism="blt")).detail
+        "at the same guarantee"
+        not in guarantee(Settings(stream="s", horizon=4_095, mechanism="blt", discover="default")).detail
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
-from stream_dp.counters import MECHANISMS
+from stream_dp.counters import COMPARED
 from stream_dp.counters.calibration import calibrate
 from stream_dp.dev.flights import flight_events
 
@@ -40,10 +40,10 @@ def test_every_mechanism_is_run_under_every_setting(log: Path) -> None:
     report = told(log, "--epsilon", "2,16", "--horizon", "1023,4095", "--items-per-event", "3")
     assert (report["events"], report["counted"], report["refused"]) == (EVENTS, {"3": 1.0}, [])
     candidates = report["candidates"]
-    assert len(candidates) == 4 * len(MECHANISMS)
-    assert {each["mechanism"] for each in candidates} == set(MECHANISMS)
+    assert len(candidates) == 4 * len(COMPARED)
+    assert {each["mechanism"] for each in candidates} == set(COMPARED)
     by_setting = {(each["mechanism"], each["epsilon"], each["horizon"]): each for each in candidates}
-    for name in MECHANISMS:
+    for name in COMPARED:
         strict, loose = by_setting[name, 2, 4095], by_setting[name, 16, 1023]
         assert strict["ever"] < loose["ever"] <= report["labels"]
         assert strict["recall"]["50"] <= loose["recall"]["50"]

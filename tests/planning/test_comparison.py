@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.counters import MECHANISMS
+from stream_dp.counters import COMPARED, MECHANISMS
 from stream_dp.counters.binary import BinaryMechanism
 from stream_dp.counters.calibration import calibrate
 from stream_dp.engine.histogram import RunningHistogram
@@ -13,6 +13,7 @@ from stream_dp.errors import Refused
 from stream_dp.planning.comparison import (
     ROUNDS_LOOKED_AT,
     calibrate_each,
+    counter_name,
     over_rounds,
     spread,
     survey,
@@ -81,7 +82,7 @@ def test_labels_that_are_kept_are_seen_at_least_as_often_as_is_said(name: str) -
 
 def test_all_mechanisms_are_compared() -> None:
     calibrated, refused = calibrate_each(1, 1e-6, 1023, 4)
-    assert [mechanism.name for mechanism, _ in calibrated] == list(MECHANISMS)
+    assert [counter_name(mechanism) for mechanism, _ in calibrated] == list(COMPARED)
     assert not refused
 
 
@@ -113,14 +114,12 @@ def test_what_is_asked_for_beyond_what_can_be_promised_is_refused() -> None:
 
 
 def test_a_mechanism_that_refuses_a_promise_leaves_the_others_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_binary(*settings: Any) -> object:
+    def without_binary(*settings: Any, **more: Any) -> object:
         if "binary" in settings:
             raise ValueError("binary is out of reach")
-        return calibrate(*settings)
+        return calibrate(*settings, **more)
 
     monkeypatch.setattr("stream_dp.planning.comparison.calibrate", without_binary)
     calibrated, refused = calibrate_each(1, 1e-6, 7, 1)
-    assert [mechanism.name for mechanism, _ in calibrated] == [
-        name for name in MECHANISMS if name != "binary"
-    ]
+    assert [counter_name(mechanism) for mechanism, _ in calibrated] == ["blt", "discovery"]
     assert refused == {"binary": "binary is out of reach"}

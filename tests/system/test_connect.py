@@ -248,7 +248,8 @@ def test_several_partitions_end_rounds_by_a_clock(kafka: str, redis_url: str, or
     assert (told["topic"]["partitions"], told["settings"]["rounds"]) == (12, "ticks")
     assert told["settings"]["horizon"] == 2**18 - 1
     seen = {each["mechanism"]: each["seen"] for each in told["costs"]}
-    assert seen["blt"] < seen["binary"]
+    assert seen["discovery"] < seen["blt"] < seen["binary"]
+    assert told["settings"]["discover"] == "default"
 
 
 def test_a_compacted_topic_and_one_that_is_not_there_are_refused(

@@ -5,7 +5,7 @@ from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.counters.golden import check_golden_noise
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.engine.known_labels import read_list
-from stream_dp.planning.comparison import seen_with_each
+from stream_dp.planning.comparison import name_of, seen_with_each
 from stream_dp.privacy.keyed_noise import WrongNoise, check_golden_draw
 
 _SEEN = {
@@ -32,7 +32,7 @@ def guarantee(settings: Settings) -> Finding:
     except (EpochRefused, SettingsError) as error:
         return Finding("guarantee", "failed", str(error))
     seen = {each.mechanism: each.seen_mostly for each in seen_with_each(settings)}
-    own = seen[settings.mechanism]
+    own = seen[name_of(settings)]
     better = ", ".join(f"{count:,} with {name}" for name, count in seen.items() if count < own)
     length = (
         f"all windows of {settings.window:,} rounds" if settings.window else f"{settings.horizon:,} rounds"
@@ -41,6 +41,6 @@ def guarantee(settings: Settings) -> Finding:
         "guarantee",
         "ok",
         f"epsilon {settings.epsilon:g}, delta {settings.delta:g} over {length} with "
-        f"{settings.mechanism}: {_SEEN['window' if settings.window else settings.shown].format(f'{own:,}')}"
+        f"{name_of(settings)}: {_SEEN['window' if settings.window else settings.shown].format(f'{own:,}')}"
         + (f"; at the same guarantee it takes {better}" if better else ""),
     )
