@@ -10,7 +10,7 @@ from stream_dp.config.events_section import EventsSection
 from stream_dp.config.secret import SecretPlace, SettingsError
 from stream_dp.config.wrong_values import Form
 from stream_dp.counters import MECHANISMS, WINDOW
-from stream_dp.counters.discovery_schedule import PARTS, rounds_of_tests
+from stream_dp.counters.discovery_schedule import FEWEST_ROUNDS, FEWEST_TICKS, PARTS, rounds_of_tests
 
 __all__ = ["PRIVACY", "Settings", "SettingsError"]
 
@@ -287,10 +287,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """The test rounds of an epoch of so many rounds; none where each round looks for new labels."""
         if not self.finds_at_tests:
             return ()
+        ticks = self.rounds == "ticks"
+        fewest = FEWEST_TICKS if ticks else FEWEST_ROUNDS
         if self.discover != "default":
-            return rounds_of_tests(horizon, self._rounds_of(self.discover.removeprefix("every-")))
-        hour = self._rounds_of("1h") if self.rounds == "ticks" else horizon
-        return rounds_of_tests(horizon, hour if hour < horizon // PARTS else None)
+            return rounds_of_tests(horizon, self._rounds_of(self.discover.removeprefix("every-")), fewest)
+        hour = self._rounds_of("1h") if ticks else horizon
+        return rounds_of_tests(horizon, hour if hour < horizon // PARTS else None, fewest)
 
     def _rounds_of(self, span: str) -> int:
         """How many rounds a span takes: a number of them, or a time of ticks."""
