@@ -2,9 +2,10 @@
 
 Tests are `step` rounds apart, and the first step is halved again and again, while enough rounds remain: a test costs
 little, and a label that is frequent from the beginning need not wait for a whole step.  Of rounds of one event there
-must be 64, for fewer can find nothing.  A tick may hold many events, so there eight are enough.  Without a step there
-are sixteen equal parts.  How many tests there are decides how high the threshold is, and how far apart they are how long a
-new label stays unseen.
+must be 64, for fewer can find nothing.  A tick may hold many events, so there eight are enough.
+
+Without a step there are sixteen equal parts.  How many tests there are decides how high the threshold is, and how far
+apart they are how long a new label stays unseen.
 """
 
 PARTS = 16
