@@ -19,6 +19,7 @@ from math import ceil
 
 from stream_dp.engine.seen_labels import MOST_CHARACTERS, MOST_RECENT
 from stream_dp.planning.costs import PRUNING_ROUNDS, Costs
+from stream_dp.planning.formula import value_of
 from stream_dp.planning.release_sizes import REPLICAS, Growth, compressed_share
 
 FORMULAS = {
@@ -122,9 +123,9 @@ def needs(
     values = asdict(costs) | {
         **{"S": shards, "P": work.partitions, "E": work.events_per_second, "R": rounds, "B": PRUNING_ROUNDS},
         **{"i": items, "k": items * work.events_per_round, "N": work.labels, "V": work.visible},
-        **{"L": work.label_bytes, "W": work.window, "U": int(unmet), "C": compressed, "min": min},
+        **{"L": work.label_bytes, "W": work.window, "U": int(unmet), "C": compressed},
     }
-    return {name: eval(work.formulas[name], {"__builtins__": {}}, values) for name in names or work.formulas}
+    return {name: value_of(work.formulas[name], values) for name in names or work.formulas}
 
 
 def plan(work: Workload, costs: Costs) -> Plan:

@@ -252,7 +252,9 @@ def _next_batch(batches: Iterator[list[ReleasedPart]]) -> list[ReleasedPart] | N
 class _Rounds:
     """Whole rounds in order from the parts of the shards, none left out; `last` is where the releases topic ends."""
 
-    def __init__(self, settings: Settings, shards: int, newest: WholeRelease | None) -> None:
+    def __init__(
+        self, settings: Settings, shards: int, newest: WholeRelease | None, epochs: EpochJournal
+    ) -> None:
         self._settings = settings
         rounds = rounds_per_batch(settings.rounds, settings.batch_rounds)
         self._framing = Framing(rounds, len(settings.stream))
@@ -260,7 +262,7 @@ class _Rounds:
         self.last: Place = (newest.epoch, newest.round) if newest else (0, 0)
         self.whole = WholeRounds(shards, (newest.epoch, newest.round - 1) if newest else (0, 0))
         self._merger, self._encoder = RoundMerger(), PartEncoder()
-        self._epochs = EpochJournal(settings)
+        self._epochs = epochs
         self.merged = 0
         self.merged_last: ShardRelease | None = None
 
@@ -334,4 +336,4 @@ def _go_on(settings: Settings) -> tuple[_Rounds, list[int]]:
             starts.append(shard.offset_of((newest.epoch, newest.round)) if newest else shard.first)
         finally:
             shard.close()
-    return _Rounds(settings, partitions, newest), starts
+    return _Rounds(settings, partitions, newest, EpochJournal(settings)), starts

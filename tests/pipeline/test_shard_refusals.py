@@ -4,6 +4,8 @@ import json
 import tracemalloc
 from copy import deepcopy
 from hashlib import blake2b
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -265,7 +267,8 @@ def test_a_merge_passes_over_what_is_no_release_of_its_stream(caplog: pytest.Log
     """Whatever stands among the releases of the shards, the same rounds come out."""
     topics = topics_of(TEA)
     another = topics.released[0][3].replace(b'"stream":"s"', b'"stream":"t"')
-    rounds, merged = _Rounds(Settings(stream="s", shards=2), 2, None), list[bytes]()
+    opened: Any = SimpleNamespace(opened=[SimpleNamespace(epoch=EPOCH)], read_on=lambda: None)
+    rounds, merged = _Rounds(Settings(stream="s", shards=2), 2, None, opened), list[bytes]()
     for shard, values in enumerate(topics.released):
         for offset, value in enumerate(values):
             for each in (b"", None, b"\xff", another, value):
