@@ -1,4 +1,8 @@
-"""Events a second from topic to topic, beside a loop that moves the same bytes without any privacy work."""
+"""Events a second from topic to topic, beside a loop that moves the same bytes without any privacy work.
+
+The loop sends the releases that the worker made, all of them different: one release again and again would compress to
+nothing.
+"""
 
 import asyncio
 import tempfile
@@ -76,7 +80,7 @@ def _turns(table: Table, broker: str, kafka: str, redis_url: str) -> None:
             )
             _write_events(settings, case)
             worker = asyncio.run(_worker_rate(settings, case))
-            bare = asyncio.run(_bare_rate(settings, case, _last_release(settings, case)))
+            bare = asyncio.run(_bare_rate(settings, case, _releases(settings, case)))
             table.add_row(
                 broker,
                 f"{case.labels:,}",
@@ -114,16 +118,17 @@ async def _rounds(worker: Worker, running: asyncio.Task[None], rounds: int) -> N
             running.result()
 
 
-def _last_release(settings: Settings, case: Case) -> bytes:
+def _releases(settings: Settings, case: Case) -> list[bytes]:
+    """The last releases of the worker, as many as the events after the warm-up made."""
     end = log.offsets(settings.kafka, settings.releases).end
-    (last,) = log.read(settings.kafka, settings.releases, end - 1, end)
-    value = last.value or b""
-    if value.count(b'"label ') != case.labels:
-        raise RuntimeError(f"the last release should hold {case.labels} labels")
-    return value
+    most = case.events // ReleaseSchedule.of(case.release).rounds
+    values = [record.value or b"" for record in log.read(settings.kafka, settings.releases, end - most, end)]
+    if values[-1].count(b'"label ') != case.labels or len({*values}) < len(values):
+        raise RuntimeError(f"the last releases should hold {case.labels} labels, and be different")
+    return values
 
 
-async def _bare_rate(settings: Settings, case: Case, release: bytes) -> float:
+async def _bare_rate(settings: Settings, case: Case, releases: list[bytes]) -> float:
     """Consume the same events and produce as many bytes, with the clients set as the worker sets them."""
     partition = TopicPartition(settings.events, 0)
     topic = f"{settings.stream}.bare"
@@ -132,12 +137,13 @@ async def _bare_rate(settings: Settings, case: Case, release: bytes) -> float:
     async with consumer, producer(settings.kafka, settings.compression) as sender:
         consumer.assign([partition])
         consumer.seek(partition, WARM_UP)
-        moved, start = 0, perf_counter()
+        moved, left, start = 0, iter(releases), perf_counter()
         every = ReleaseSchedule.of(case.release).rounds
         while moved < case.events:
             found = await consumer.getmany(partition, timeout_ms=200, max_records=settings.batch_rounds)
             records = found.get(partition, ())
-            answers = [await sender.send(topic, release) for _ in range(0, len(records), every)]
+            due = (moved + len(records)) // every - moved // every
+            answers = [await sender.send(topic, next(left)) for _ in range(due)]
             await asyncio.gather(*answers)
             moved += len(records)
         return moved / (perf_counter() - start)
