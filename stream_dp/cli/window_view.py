@@ -1,11 +1,13 @@
 """What happened lately, as people see it in a terminal: the labels of a window, ranked by it."""
 
+import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli.histogram_view import LiveView, bar, heading, printable, with_interval
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.releases.new_labels import NewLabel
 from stream_dp.releases.windows import Span, Window
 
 _WIDEST_LABEL = 28
@@ -31,7 +33,11 @@ def span_of(text: str) -> Span:
 def line(window: Window) -> str:
     """One window as one line of text; `--json` gives all of its labels."""
     found = zip(window.labels[:_PLAIN_LABELS], window.counts, window.low, window.high, strict=False)
-    shown = [f"{printable(label)} {with_interval(*counts)}" for label, *counts in found]
+    new = {each.label for each in window.new}
+    shown = [
+        f"{printable(label)} {f'at least {max(0.0, low):,.0f}' if label in new else with_interval(count, low, high)}"
+        for label, count, low, high in found
+    ]
     more = [f"and {len(window.labels) - _PLAIN_LABELS:,} more"] if len(window.labels) > _PLAIN_LABELS else []
     return f"{_reach(window)}: {', '.join(shown + more) or 'no label yet'}"
 
@@ -65,7 +71,10 @@ def _ranking(window: Window, shown: int, width: int) -> Table:
     label_width = min(_WIDEST_LABEL, max([9, *(len(printable(name)) for name in window.labels[:shown])]))
     bar_width = max(8, width - label_width - 41)
     moves = dict.fromkeys(window.rising, Text("▲", "green")) | dict.fromkeys(window.falling, Text("▼", "red"))
-    largest = max([1.0, *window.high[:shown].tolist()])
+    new = {each.label: each for each in window.new}
+    largest = max(
+        [1.0, *np.where(np.isin(window.labels, [*new]), window.counts, window.high)[:shown].tolist()]
+    )
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
     table.add_column("#", justify="right", width=3)
     table.add_column("label", width=label_width, no_wrap=True, overflow="ellipsis")
@@ -81,16 +90,20 @@ def _ranking(window: Window, shown: int, width: int) -> Table:
             str(rank),
             Text(printable(label), style="bold"),
             moves.get(label, ""),
-            f"{count:,}",
-            Text(f"{low:,.0f}–{high:,.0f}", style="dim"),
-            Text(bar(low / largest, high / largest, bar_width), style="green"),
+            f"≥{low:,.0f}" if label in new else f"{count:,}",
+            Text(_since(new[label]) if label in new else f"{low:,.0f}–{high:,.0f}", style="dim"),
+            Text(bar(low / largest, min(1.0, high / largest), bar_width), style="green"),
         )
     return table
 
 
+def _since(new: NewLabel) -> str:
+    return "" if new.since is None else f"since {new.since[11:19]}"
+
+
 def _notes(window: Window) -> list[Text]:
     new = (
-        f" First shown within it, so without a count of their own here: {len(window.new):,} labels."
+        f" {len(window.new):,} labels that were not shown at its beginning: counted at least so often since then."
         if window.new
         else ""
     )

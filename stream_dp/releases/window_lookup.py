@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from stream_dp.releases.lookup import find_release
+from stream_dp.releases.lookup import find_release, release_near
 from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import WholeRelease
@@ -27,7 +27,9 @@ def find_window(
     Windows of one release after the other are had at less cost from `windows.Windows`.  Raises KafkaError.
     """
     older, complete = _older(releases, release, span)
-    window = window_between(release, older, complete)
+    window = window_between(
+        release, older, complete, lambda of, number: release_near(releases, (of.epoch, number))
+    )
     oldest, both_complete = _older(releases, release, span.twice())
     return with_moves(window, oldest, false_discoveries) if both_complete else window
 

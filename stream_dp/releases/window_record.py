@@ -1,7 +1,9 @@
 """A window as JSON: what `stream-dp tail --window` prints, the dashboard answers and `<stream>.windows` holds."""
 
 import msgspec
+import numpy as np
 
+from stream_dp.releases.new_labels import NewLabel
 from stream_dp.releases.release import LARGEST_PART, VERSION
 from stream_dp.releases.windows import Move, Span, Window
 
@@ -11,7 +13,8 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     It begins after the release of `since_round`, of epoch `since_epoch` and time `since`; these are 0, the epoch's own
     number and null where it begins with its epoch.  `left_out`: how many labels with small counts are not named,
-    because the record would be too large.  The other fields are those of `windows.Window`.
+    because the record would be too large.  The upper end of a new label's interval is null where nothing bounds it.
+    The other fields are those of `windows.Window`.
     """
 
     v: int
@@ -29,8 +32,8 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     labels: list[str]
     counts: list[int]
     low: list[float]
-    high: list[float]
-    new: list[str]
+    high: list[float | None]
+    new: list[NewLabel]
     moves: list[Move] | None
     left_out: int = 0
 
@@ -54,7 +57,7 @@ def record_of(window: Window, span: Span) -> WindowRecord:
         labels=window.labels,
         counts=window.counts.tolist(),
         low=window.low.round(1).tolist(),
-        high=window.high.round(1).tolist(),
+        high=[None if np.isinf(end) else end for end in window.high.round(1).tolist()],
         new=window.new,
         moves=window.moves,
     )
@@ -62,7 +65,7 @@ def record_of(window: Window, span: Span) -> WindowRecord:
 
 def cut_to_fit(record: WindowRecord) -> WindowRecord:
     """The record, or so many of its largest counts that it fits into one message of Kafka."""
-    most = max(len(record.labels), len(record.new))
+    most = len(record.labels)
     found = record
     while len(msgspec.json.encode(found)) > LARGEST_PART and most:
         most //= 2
@@ -71,7 +74,8 @@ def cut_to_fit(record: WindowRecord) -> WindowRecord:
 
 
 def _cut(record: WindowRecord, most: int) -> WindowRecord:
-    columns = {name: getattr(record, name)[:most] for name in ("labels", "counts", "low", "high", "new")}
+    columns = {name: getattr(record, name)[:most] for name in ("labels", "counts", "low", "high")}
     columns["moves"] = record.moves and record.moves[:most]
-    named = len(columns["labels"]) + len(columns["new"])
-    return msgspec.structs.replace(record, **columns, left_out=len(record.labels) + len(record.new) - named)
+    named = {*columns["labels"]}
+    columns["new"] = [each for each in record.new if each.label in named]
+    return msgspec.structs.replace(record, **columns, left_out=len(record.labels) - len(named))

@@ -27,6 +27,7 @@ from stream_dp.releases.estimates.differences import (
     window_sd,
 )
 from stream_dp.releases.estimates.showings import Showing
+from stream_dp.releases.new_labels import NOTHING, FirstSince, Known, NewLabel, known_of_new
 from stream_dp.releases.totals import totals_of
 
 if TYPE_CHECKING:
@@ -99,9 +100,11 @@ class Move(msgspec.Struct, frozen=True):
 class Window:
     """How often each label occurred since an older release, with noise; largest count first.
 
-    `counts`, `low` and `high`, the 95% interval, are of shape (labels,), and `sd` is that of the noise in every count.
+    `counts`, `low` and `high`, the 95% interval, are of shape (labels,), and `sd` is that of the noise in every count
+    of a label that is not new.
     `since` is the older release, None where the window begins with the epoch.  `complete`: the window reaches as far
-    back as was asked for.  Labels that were not shown at its beginning are `new`: what they had then is not known.
+    back as was asked for.  Labels that were not shown at its beginning are `new`: how often they occurred before is not
+    known, so their counts are what is known to have come within the window, at least (new_labels.py).
     `moves`: the labels whose count differs from that in the window before by more than noise and chance explain.
     Empty: there is none.  None: nobody can tell, because there is no such window in the same epoch.
     """
@@ -114,7 +117,7 @@ class Window:
     sd: float
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    new: list[str]
+    new: list[NewLabel]
     moves: list[Move] | None = None
 
     @property
@@ -150,6 +153,7 @@ class Windows:
         if false_discoveries is not None and not 0 < false_discoveries < 1:
             raise ValueError(f"a share of false discoveries is between 0 and 1, not {false_discoveries}")
         self._share = false_discoveries
+        self._firsts = _Firsts(again)
         self._trails = (
             [_Trail(again, span)]
             if false_discoveries is None
@@ -159,7 +163,8 @@ class Windows:
     def window(self, release: WholeRelease) -> Window:
         """That which ends with this release, which is later than the one before."""
         (older, complete), *before = [trail.behind(release) for trail in self._trails]
-        window = window_between(release, older, complete)
+        self._firsts.forget(release, older)
+        window = window_between(release, older, complete, self._firsts.since)
         if self._share is None or not before[0][1]:
             return window
         return with_moves(window, before[0][0], self._share)
@@ -174,6 +179,32 @@ class Windows:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Firsts:
+    """The releases that were the first to show what a test had found, for tests within the window."""
+
+    def __init__(self, again: Callable[[str | int | datetime, int | None], Subscription]) -> None:
+        self._again = again
+        self._nonce = ""
+        self._known: dict[int, WholeRelease] = {}
+
+    def since(self, release: WholeRelease, number: int) -> WholeRelease:
+        """The first release of the epoch at or past a round, which is there."""
+        if number not in self._known:
+            subscription = self._again(number, release.epoch)
+            try:
+                self._known[number] = next(subscription)
+            finally:
+                subscription.close()
+        return self._known[number]
+
+    def forget(self, release: WholeRelease, older: WholeRelease | None) -> None:
+        """Let go what lies before the window."""
+        if release.nonce != self._nonce:
+            self._nonce, self._known = release.nonce, {}
+        begins = older.round if older is not None and older.nonce == release.nonce else 0
+        self._known = {number: each for number, each in self._known.items() if number > begins}
 
 
 class _Trail:
@@ -264,8 +295,16 @@ class AlreadyWindows(Refused):
     """A window is asked for of a stream whose releases are windows."""
 
 
-def window_between(release: WholeRelease, older: WholeRelease | None, complete: bool = True) -> Window:
+def window_between(
+    release: WholeRelease,
+    older: WholeRelease | None,
+    complete: bool = True,
+    first_since: FirstSince = lambda release, number: None,
+) -> Window:
     """The counts from `older`, an earlier release, or from the epoch's beginning, to `release`.
+
+    `first_since` finds the releases that showed new labels first; without it nothing is known of what a test found
+    within the window.
 
     Raises ValueError where the two are of different epochs, unless the newer one carries on the totals of the older.
     """
@@ -276,54 +315,55 @@ def window_between(release: WholeRelease, older: WholeRelease | None, complete: 
         )
     if older is None:
         counts = np.array(release.counts, np.int64)
-        return _ranked(release, None, complete, release.labels, counts, release.sd, release.intervals())
-    if older.nonce != release.nonce and _carries_on(release, older):
-        return _across(release, older, complete)
-    if older.nonce != release.nonce or older.round > release.round:
+        columns = list(release.labels), counts, release.sd, *release.intervals()
+        return _ranked(Window(release, None, complete, *columns, []), NOTHING)
+    if older.nonce == release.nonce and older.round <= release.round:
+        labels, counts, sd, ends = _within(release, older)
+    elif older.nonce != release.nonce and _carries_on(release, older):
+        labels, counts, sd, ends = _across(release, older)
+    else:
         raise ValueError("a window is between two releases of one epoch, the older one first")
+    others = {*release.labels}.difference(labels)
+    new = known_of_new(release, older, [*others], first_since)
+    return _ranked(Window(release, older, complete, labels, counts, sd, *ends, []), new)
+
+
+_Columns = tuple[list[str], NDArray[np.int64], float, tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+def _within(release: WholeRelease, older: WholeRelease) -> _Columns:
+    """The labels that both releases of one epoch hold, their counts between, the noise and the intervals of these."""
     before = older.histogram
     labels = [label for label in release.labels if label in before]
     now = release.histogram
     counts = np.array([now[label] - before[label] for label in labels], np.int64)
-    shown = _shown_at(release, labels, older)
-    ends = window_intervals(release, older, labels, shown, counts, 0.95)
-    return _ranked(release, older, complete, labels, counts, window_sd(release, older.round, labels), ends)
+    ends = window_intervals(release, older, labels, _shown_at(release, labels, older), counts, 0.95)
+    return labels, counts, window_sd(release, older.round, labels), ends
 
 
-def _across(release: WholeRelease, older: WholeRelease, complete: bool) -> Window:
-    """The window from a release of the epoch before: the difference of the totals."""
+def _across(release: WholeRelease, older: WholeRelease) -> _Columns:
+    """The same from a release of the epoch before: the differences of the totals."""
     before = dict(zip(older.labels, totals_of(older), strict=True))
     totals = zip(release.labels, totals_of(release), strict=True)
     known = [(label, now) for label, now in totals if label in before and now.since == before[label].since]
     labels = [label for label, _ in known]
     counts = np.array([now.count - before[label].count for label, now in known], np.int64)
     sd = sd_across(older, before[labels[0]].sd, known[0][1].sd) if known else release.sd
-    ends = intervals_across(older, labels, counts, sd, 0.95)
-    return _ranked(release, older, complete, labels, counts, sd, ends)
+    return labels, counts, sd, intervals_across(older, labels, counts, sd, 0.95)
 
 
-def _ranked(
-    release: WholeRelease,
-    older: WholeRelease | None,
-    complete: bool,
-    labels: list[str],
-    counts: NDArray[np.int64],
-    sd: float,
-    ends: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> Window:
-    """A window whose labels stand by their counts."""
+def _ranked(window: Window, known: Known) -> Window:
+    """The window with its new labels, all by their counts."""
+    labels = [*window.labels, *(each.label for each in known.new)]
+    counts = np.append(window.counts, known.counts)
     order = np.argsort(-counts, kind="stable")
-    known = set(labels)
-    return Window(
-        release,
-        older,
-        complete,
-        [labels[place] for place in order],
-        counts[order],
-        sd,
-        ends[0][order],
-        ends[1][order],
-        [label for label in release.labels if label not in known],
+    return replace(
+        window,
+        labels=[labels[place] for place in order.tolist()],
+        counts=counts[order],
+        low=np.append(window.low, known.low)[order],
+        high=np.append(window.high, known.high)[order],
+        new=known.new,
     )
 
 
@@ -354,7 +394,7 @@ def with_moves(
     if oldest.round >= middle.round:
         return window
     before, then = oldest.histogram, middle.histogram
-    known = [index for index, label in enumerate(window.labels) if label in before]
+    known = [index for index, label in enumerate(window.labels) if label in before and label in then]
     labels = [window.labels[index] for index in known]
     first = np.array([then[label] - before[label] for label in labels], np.int64)
     second = window.counts[known]

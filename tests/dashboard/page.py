@@ -12,7 +12,8 @@ from tests.system.waiting import wait_until
 _ROWS = """
 return [...document.querySelectorAll("#rows tr")].map(row => ({
   label: row.querySelector("bdi").textContent,
-  rank: row.querySelector(".rank").textContent,
+  rank: row.querySelector(".place").textContent,
+  places: row.querySelector(".rank small").textContent,
   count: row.querySelector(".count").textContent,
   interval: row.querySelector(".interval").textContent,
   pinned: row.querySelector("button").getAttribute("aria-pressed"),

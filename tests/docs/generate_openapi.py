@@ -27,6 +27,7 @@ from stream_dp.dashboard.app import Dashboard
 from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.reader import Reader
 from stream_dp.dashboard.results import Result
+from stream_dp.releases.new_labels import NewLabel
 from stream_dp.releases.release import TestRecord
 from stream_dp.releases.window_record import WindowRecord
 from stream_dp.releases.windows import Move
@@ -51,6 +52,7 @@ _STRUCTS = (
     ToldRelease,
     WindowRecord,
     Move,
+    NewLabel,
     TestRecord,
     HistoryAnswer,
     LabelHistory,
@@ -65,6 +67,7 @@ _RECORDS: dict[type, tuple[str, ...]] = {
     FrameRelease: ("release", "properties"),
     WindowRecord: ("window", "properties"),
     Move: ("window", "$defs", "Move", "properties"),
+    NewLabel: ("window", "$defs", "NewLabel", "properties"),
     TestRecord: ("release", "$defs", "TestRecord", "properties"),
 }
 """Structs with the fields of a record: the notes about that record explain them."""

@@ -1,6 +1,7 @@
 """What happened lately: the counts between two releases, whichever of them are kept, and in whatever epoch."""
 
 import io
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,6 +18,8 @@ from stream_dp.counters import MECHANISMS
 from stream_dp.releases.estimates import differences
 from stream_dp.releases.estimates.differences import window_sd
 from stream_dp.releases.estimates.showings import Showings
+from stream_dp.releases.new_labels import NewLabel
+from stream_dp.releases.release import TestRecord as Found
 from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.windows import (
@@ -195,9 +198,10 @@ def test_a_window_is_the_difference_of_two_releases(span: str | int, begin: int)
             assert window.sd == window.release.sd
             continue
         assert window.since is releases[number - 11]
-        assert window.histogram == {"milk": 70, "tea": 30} | ({"new": 10} if number >= 40 else {})
-        assert window.labels[0] == "milk"
-        assert window.new == (["new"] if 30 <= number < 40 else [])
+        new = {"new": 10 if number >= 40 else 501 + number - (window.since.tau or 0)} if number >= 30 else {}
+        assert window.histogram == {"milk": 70, "tea": 30} | new
+        assert window.labels[0] == ("new" if 30 <= number < 40 else "milk"), "all are ranked by what is known"
+        assert [each.label for each in window.new] == (["new"] if 30 <= number < 40 else [])
         assert window.complete
         assert all(window.low <= window.counts)
         assert all(window.counts <= window.high)
@@ -256,9 +260,10 @@ def test_a_window_reaches_into_the_epoch_before_where_totals_go_on() -> None:
         assert window.complete
         assert window.since is releases[90 + number - 1]
         # Until the end of epoch 1 three a round; of epoch 2, whose counts begin with 500 here, five.
-        assert window.histogram == {"tea": 3 * (10 - number) + 500 + 5 * number}
-        assert window.new == ["milk"]
+        assert window.histogram == {"tea": 3 * (10 - number) + 500 + 5 * number, "milk": 500 + 9 * number}
+        assert window.new == [NewLabel("milk", 0, None)]
         assert (window.low < window.counts).all()
+        assert window.high[window.labels.index("milk")] == np.inf
         assert (window.high > window.counts).all()
         assert not window.rising
 
@@ -297,26 +302,64 @@ def test_where_the_past_is_no_longer_kept_a_window_begins_with_the_oldest_releas
     assert [window.complete for window in found][:10] == [False] * 8 + [True] * 2
 
 
-def test_labels_that_were_not_shown_yet_are_new_and_the_window_may_be_empty() -> None:
-    first, *_, last = stream(range(1, 21), {"tea": (10, 3)})
-    window = window_between(last, first)
-    assert window.histogram == {}
-    assert window.new == ["tea"]
+def found_at_tests() -> list[WholeRelease]:
+    """Tests in rounds 10 and 20, and 2 events of each label a round; the second one finds "late", with 47."""
+    base = stream(range(1, 31), {})
+    tests = {"1": Found(10, 15, 4.0), "2": Found(20, 40, 5.0)}
+    found = []
+    for each in base:
+        shown = {"late": 47 + 2 * (each.round - 20), "early": 2 * each.round}
+        labels = list(shown)[each.round < 20 : 2 if each.round >= 10 else 0]
+        told = [2 if label == "late" else 1 for label in labels]
+        fields = {"labels": labels, "counts": [shown[label] for label in labels], "found": told}
+        by_test = {
+            "sds": {f"{test}": 6.0 for test in {*told}},
+            "tests": {f"{test}": tests[f"{test}"] for test in told},
+        }
+        noise = {"mechanism": "blt", "horizon": 4095, "shown": "kept", "draw_sd": 2.0, "test_draw_sd": 3.0}
+        found.append(replace(each, tau=None, at_least=1, next_test=None, **fields, **by_test, **noise))
+    return found
+
+
+def test_of_a_label_that_a_test_found_a_window_has_what_came_after_the_test() -> None:
+    """Never the noise of the test, and never fewer than there were; whoever cannot read the test knows less."""
+    releases = found_at_tests()
+    for window in windows(releases, 8, 18):
+        number = window.release.round
+        place = window.labels.index("late") if number >= 20 else None
+        assert sorted(window.labels) == sorted(window.release.labels), "none is left out"
+        if place is None or number >= 28:
+            assert window.new == []
+            continue
+        assert window.new == [NewLabel("late", 20, releases[19].ts)]
+        assert window.counts[place] == 2 * (number - 20)
+        assert window.low[place] <= 2 * (number - 20) < 2 * 8 < window.high[place]
+        assert window.low[place] > 2 * (number - 20) - 1.96 * 2.0 * 4
+        apart = window_between(window.release, window.since)
+        low, high = window.release.intervals()
+        assert ((low < window.release.counts) & (high > window.release.counts)).all()
+        assert apart.new == [NewLabel("late", number, window.release.ts)]
+        assert (
+            (apart.counts[place], apart.low[place]) == (0, 0) if place == 1 else apart.histogram["late"] == 0
+        )
 
 
 def test_people_see_where_a_window_begins_its_largest_counts_and_that_others_are_new() -> None:
     releases = stream(range(1, 41), {"tea": (1, 3), "milk": (1, 7), "\x1b[2Jnew": (30, 1)})
     console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(picture(window_between(releases[-1], releases[20]), 80, 1))
+    console.print(picture(window_between(releases[-1], releases[20]), 80, 2))
     text = console.export_text()
     assert "rounds 22 to 40, since 2026-01-31T12:03:30Z" in text
     assert "milk" in text
     assert "133" in text
     assert "1 more" in text
-    assert "First shown within it, so without a count of their own here: 1 labels." in " ".join(text.split())
+    assert re.search("\ufffd\\[2Jnew +≥[0-9]+ +since 12:03:30", text)
+    assert "1 labels that were not shown at its beginning: counted at least so often since" in " ".join(
+        text.split()
+    )
     assert max(map(len, text.splitlines())) <= 80
     assert line(window_between(releases[-1], releases[20])).startswith(
-        "rounds 22 to 40, since 2026-01-31T12:03:30Z: milk"
+        "rounds 22 to 40, since 2026-01-31T12:03:30Z: \ufffd[2Jnew at least "
     )
     whole = line(window_between(releases[-1], None))
     assert whole.startswith("rounds 1 to 40, since the epoch began: milk 780")

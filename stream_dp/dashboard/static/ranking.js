@@ -19,8 +19,7 @@ export function drawRanking(force) {
   for (const [label, row] of rows) drawRow(label, row, isPinned(label), scale);
   $("table").hidden = rows.size === 0;
   $("empty").hidden = ranked().counts.length > 0 || rows.size > 0;
-  put($("empty"), silence(view.shown.release) || (view.window ? "No label is shown at both ends."
-    : view.shown.release.window ? "No label has reached the threshold lately." : "No label has reached the threshold yet."));
+  put($("empty"), silence(view.shown.release) || (view.shown.release.window ? "No label has reached the threshold lately." : "No label has reached the threshold yet."));
   put($("count-title"), isOfWindow() ? "In window" : "Count");
   $("table").dataset.round = (view.window ? ranked() : view.shown.release).round;
   $("table").classList.toggle("with-totals", Boolean(view.shown.totals) && !view.window);

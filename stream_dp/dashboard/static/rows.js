@@ -3,8 +3,9 @@
 import { isFresh } from "./arrivals.js";
 import { SVG, element, isolated, put } from "./dom.js";
 import { whole } from "./format.js";
+import { places } from "./places.js";
 import { ranked, view } from "./state.js";
-import { moved } from "./windows.js";
+import { moved, start } from "./windows.js";
 
 export const rows = new Map();  // label -> the elements of its row
 
@@ -18,7 +19,9 @@ export function newRow(label, togglePin) {
     line.append(made);
     return made;
   };
-  row.rank = cell("rank");
+  row.rank = element("span", "", "place");
+  row.places = element("small");
+  cell("rank", row.rank, row.places);
   row.tag = element("span", "new", "tag");
   cell("name", isolated(label), row.tag).title = label;
   row.track = element("span", "", "track");
@@ -59,15 +62,16 @@ function pinButton(label, togglePin) {
 
 export function drawRow(label, row, isPinned, scale) {
   const { counts, low, high, rank } = ranked();
-  const index = rank.get(label), fresh = isFresh(label);
+  const index = rank.get(label), fresh = isFresh(label), since = start(label);
   row.line.classList.toggle("absent", index === undefined);
   row.line.classList.toggle("fresh", fresh);
   row.tag.hidden = !fresh;
   row.pin.setAttribute("aria-pressed", String(isPinned));
   put(row.rank, index === undefined ? "–" : whole(index + 1));
-  put(row.count, index === undefined ? "–" : whole(counts[index]));
+  drawPlaces(row.places, index);
+  put(row.count, index === undefined ? "–" : since ? `≥${whole(low[index])}` : whole(counts[index]));
   drawMove(row.move, index === undefined ? 0 : moved(label));
-  put(row.interval, index === undefined ? absence(label) : `${whole(low[index])} – ${whole(high[index])}`);
+  put(row.interval, index === undefined ? "below threshold" : since ? known(since) : `${whole(low[index])} – ${whole(high[index])}`);
   drawTotal(label, row.total);
   if (index === undefined) return;
   const style = row.track.style;
@@ -84,9 +88,17 @@ function drawMove(mark, sign) {
   mark.setAttribute("role", sign ? "img" : "none");
 }
 
-function absence(label) {
-  if (!view.shown.rank.has(label)) return "below threshold";
-  return view.recent ? "new in window" : "–";
+/* Which ranks the true counts leave possible: ties are those whose intervals overlap. */
+function drawPlaces(mark, index) {
+  const found = index === undefined ? null : places(ranked(), index);
+  put(mark, found && found[0] < found[1] ? `${whole(found[0])}–${whole(found[1])}` : "");
+  mark.title = mark.textContent && "The intervals of these ranks overlap: nobody can tell their order";
+}
+
+/* From when on it is known how often a label occurred, that was not shown when the window began. */
+function known({ since, since_round: round }) {
+  if (since) return `at least, since ${since.slice(11, 16)}`;
+  return round ? `at least, since round ${whole(round)}` : "at least";
 }
 
 /* Of the release, over all epochs that its own carries on; a window has none. */

@@ -88,8 +88,8 @@ function take(found) {
   }
   const signs = new Map((found.moves || []).map((each) => [each.label, Math.sign(each.change)]));
   view.recent = {
-    ...found, names: found.labels, signs, rank: new Map(found.labels.map((label, index) => [label, index])),
-    low: found.low.map((end) => Math.max(0, Math.floor(end))), high: found.high.map((end) => Math.max(0, Math.ceil(end))),
+    ...found, names: found.labels, signs, starts: new Map(found.new.map((each) => [each.label, each])), rank: new Map(found.labels.map((label, index) => [label, index])),
+    low: found.low.map((end) => Math.max(0, Math.floor(end))), high: found.high.map((end) => (end === null ? Infinity : Math.max(0, Math.ceil(end)))),
   };
   if (first && view.window) say(reach(view.recent));
 }
@@ -104,7 +104,7 @@ export function drawWindow() {
   const { recent } = view;
   if (!recent) return put($("window-note"), "Looking for where the window begins …");
   if (recent.problem) return put($("window-note"), `There is no window to show: ${recent.problem}.`);
-  const others = recent.new.length ? ` ${whole(recent.new.length)} labels were first shown within it and have no count of it.` : "";
+  const others = recent.new.length ? ` ${recent.new.length === 1 ? "1 label was" : `${whole(recent.new.length)} labels were`} not shown when it began: counted at least so often, as far as is known.` : "";
   const movers = recent.signs.size ? " ▲ and ▼: rose or fell since the window before by more than noise and chance explain." : "";
   put($("window-note"), `${reach(recent)} Noise sd ${recent.sd.toFixed(1)}.${others}${movers}`);
 }
@@ -120,6 +120,11 @@ function reach(recent) {
     : `From after round ${whole(recent.since_round)} of epoch ${recent.since_epoch}`;
   const short = recent.complete ? "" : ", as far back as releases are kept";
   return `${begins} to ${whole(recent.round)}, since ${when(recent.since)}${short}.`;
+}
+
+/* Of a label that was not shown when the window began: from when on it is known how often it occurred. */
+export function start(label) {
+  return ranked().starts?.get(label);
 }
 
 /* What became of a label since the window before: 1, -1, or 0 where noise may explain it. */

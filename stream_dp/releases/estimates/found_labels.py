@@ -29,8 +29,8 @@ from stream_dp.releases.release import Release, TestRecord
 _ROUNDING = 1 / 12
 _FURTHEST = 8.0  # standard deviations of a test's noise: beyond lies nothing that counts
 _CELLS = 96
-_EXCESSES = np.concatenate([np.linspace(0, 2, 12), np.linspace(2.5, 8, 8)])
-"""Values of w between which the rest is interpolated; beyond the last one the test tells nothing."""
+_EXCESSES = np.concatenate([[1e-3], np.linspace(0, 2, 12)[1:], np.linspace(2.5, 8, 8)])
+"""Values of w between which the rest is interpolated; beyond the last one the test tells nothing.  0 has no law."""
 
 Floats = NDArray[np.float64]
 
