@@ -129,7 +129,7 @@ def line(release: Release) -> str:
 
 def _threshold(release: Release) -> str:
     """The count from which on new labels are shown, or when they are looked for next."""
-    if release.tau is not None:
+    if release.found is None:
         return f"tau {release.tau:,}"
     return f"next test in round {release.next_test:,}" if release.next_test else "no further test"
 
@@ -165,7 +165,7 @@ def _empty(release: Release) -> Text:
     if told:
         return Text(f"{told}.", style="yellow")
     return Text(
-        "No label has reached tau yet." if release.next_test is None else "No test has found a label yet.",
+        "No label has reached tau yet." if release.found is None else "No test has found a label yet.",
         style="dim",
     )
 
@@ -196,7 +196,7 @@ def how_far(release: Release) -> str:
 def _ranking(release: Release, shown: int, width: int) -> Table:
     """Ranked bars, then the threshold as a bar of its own: what would be shorter is not released."""
     ends = intervals_of(release)
-    tau = release.tau or 0
+    tau = (release.tau or 0) if release.found is None else 0
     largest = max([tau, 1, *ends[1][:shown].tolist()])
     label_width = min(_WIDEST_LABEL, max([9, *(len(printable(name)) for name in release.labels[:shown])]))
     totals = totals_carried(release)
@@ -222,7 +222,7 @@ def _ranking(release: Release, shown: int, width: int) -> Table:
             *([] if totals is None else [_with_margin(totals[rank - 1])]),
             Text(bar(low / largest, high / largest, bar_width), style="green"),
         )
-    if release.tau is not None:
+    if release.found is None:
         table.add_row(
             "",
             Text("tau", style="yellow"),
@@ -249,11 +249,17 @@ def _notes(release: Release) -> list[Text]:
             + in_words(unit, "all rounds together show", release.epsilon, release.delta)
         ),
         Text(
-            f"{counted(release.unit, release.items_per_event)} {_SHOWN[release.shown]} sd {release.sd:,.1f}."
+            f"{counted(release.unit, release.items_per_event)} {_how_shown(release)} sd {release.sd:,.1f}."
             f"{_next_test(release)}",
             style="dim",
         ),
     ]
+
+
+def _how_shown(release: Release) -> str:
+    if release.found is None:
+        return _SHOWN[release.shown]
+    return "A test shows a label if its noisy count is large enough, so counts are too high on average."
 
 
 def _next_test(release: Release) -> str:

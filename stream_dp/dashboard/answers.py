@@ -6,7 +6,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from stream_dp.dashboard.results import Result
 from stream_dp.privacy.shown import Shown
-from stream_dp.releases.release import Release
+from stream_dp.releases.release import Release, TestRecord
 
 State = Literal["connecting", "unreachable", "no-topic", "empty", "open"]
 """How it stands with Kafka: `empty` is a topic without a release, `open` one that is being followed."""
@@ -70,6 +70,8 @@ class FrameRelease(Struct, frozen=True, kw_only=True):
     sd: float
     tau: int | None
     next_test: int | None
+    tests: dict[str, TestRecord] | None
+    test_draw_sd: float | None
     shown: Shown
 
 
@@ -92,6 +94,7 @@ class Frame(Struct, kw_only=True):
     totals: list[int] | UnsetType | None = UNSET
     total_margins: list[int] | UnsetType | None = UNSET
     since: list[int] | UnsetType | None = UNSET
+    found: list[int] | UnsetType | None = UNSET
     labels: list[str] | UnsetType = UNSET
     guarantee: str | UnsetType = UNSET
     protects: str | UnsetType = UNSET

@@ -102,7 +102,8 @@ class Board:
     ) -> None:
         """Show a whole release, newer than those before.  `now` comes from a monotonic clock.
 
-        Labels of a release that is not `live`, but was there before this program, are not called new.
+        Labels of a release that is not `live`, but was there before this program, are not called new, and neither are
+        those that were known before the epoch.
         """
         with self._lock:
             if release.nonce != self._epoch.nonce:
@@ -192,10 +193,10 @@ class Board:
     def _note_labels(epoch: _Epoch, release: Release, live: bool) -> None:
         if epoch.known.issuperset(release.labels):
             return
-        for label in release.labels:
+        for place, label in enumerate(release.labels):
             if label not in epoch.known:
                 epoch.known.add(label)
-                if live:
+                if live and not release.is_known(place):
                     epoch.new.append((label, release.round))
         if len(epoch.known) > _FORGETFUL_ABOVE + 4 * len(release.labels):
             epoch.known = set(release.labels)

@@ -137,7 +137,7 @@ class Frames:
                 self._labels.append(label)
         frame.release = msgspec.convert(release, FrameRelease, from_attributes=True)
         frame.ids = [self._ids[label] for label in release.labels]
-        frame.counts = release.counts
+        frame.counts, frame.found = release.counts, release.found
         frame.low, frame.high = whole_intervals(release)
         totals = told_totals(release)
         frame.totals, frame.total_margins, frame.since = (

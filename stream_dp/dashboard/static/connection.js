@@ -9,7 +9,7 @@ import { changed, heard } from "./state.js";
 const CLOSED = 2;  // of an EventSource
 const SILENCE_MS = 15000;
 const FIELDS = [
-  "state", "stream", "age", "delay", "behind", "rate", "history", "release", "ids", "counts", "low", "high", "totals", "total_margins", "since", "protects", "guarantee", "new", "results",
+  "state", "stream", "age", "delay", "behind", "rate", "history", "release", "ids", "counts", "low", "high", "totals", "total_margins", "since", "found", "protects", "guarantee", "new", "results",
 ];
 export let source = null;
 

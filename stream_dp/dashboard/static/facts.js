@@ -2,7 +2,7 @@
 
 import { $, put } from "./dom.js";
 import { counted } from "./counted.js";
-import { small, whole } from "./format.js";
+import { small, span, whole } from "./format.js";
 import { askedRound, question } from "./past.js";
 import { NORMAL_95, heard, view } from "./state.js";
 
@@ -14,9 +14,8 @@ export function drawFacts() {
   put($("horizon"), whole(release.horizon));
   $("progress").value = release.horizon === null ? 0 : release.round / release.horizon;
   put($("margin"), `± ${whole(Math.ceil(NORMAL_95 * release.sd))}`);
-  put($("sd"), `sd ${release.sd.toFixed(1)} in every count`);
-  put($("tau"), release.tau === null ? "–" : whole(release.tau));
-  put($("tau-note"), release.next_test !== null ? `new labels are looked for in round ${whole(release.next_test)}` : release.shown === "kept" ? "to be shown, and kept" : release.window ? "of a block of rounds, to be shown for a window" : "least count released");
+  put($("sd"), release.tests ? `at most, sd ${release.sd.toFixed(1)}` : `sd ${release.sd.toFixed(1)} in every count`);
+  drawThreshold(release);
   put($("released"), whole(counts.length));
   put($("epsilon"), small(release.epsilon));
   put($("delta"), small(release.delta));
@@ -27,6 +26,21 @@ export function drawFacts() {
   put($("unit"), `one ${release.unit}`);
   put($("mechanism"), release.mechanism);
   drawSlider(release);
+}
+
+/* The least count that is shown; where tests look for new labels, when the next one does. */
+function drawThreshold(release) {
+  const { tau, tests, next_test: next } = release;
+  put($("tau-title"), tests ? "Next test" : "Threshold");
+  put($("tau"), tests ? (next === null ? "none" : `round ${whole(next)}`) : whole(tau));
+  put($("tau-note"), tests ? (next === null ? "in this epoch: no label will be added" : `${due(next - release.round)}new labels are looked for`)
+    : release.shown === "kept" ? "to be shown, and kept" : release.window ? "of a block of rounds, to be shown for a window" : "least count released");
+  put($("no-new"), `No label has ${tests ? "been found by a test" : "passed the threshold for the first time"} since this server began to watch.`);
+}
+
+/* How long so many rounds take, at the rate of the last seconds. */
+function due(rounds) {
+  return view.mode === "live" && heard.rate > 0 ? `in about ${span(Math.max(1, rounds / heard.rate))}: ` : "";
 }
 
 function drawSlider(release) {

@@ -19,9 +19,11 @@ export function drawRanking(force) {
   for (const [label, row] of rows) drawRow(label, row, isPinned(label), scale);
   $("table").hidden = rows.size === 0;
   $("empty").hidden = ranked().counts.length > 0 || rows.size > 0;
-  put($("empty"), silence(view.shown.release) || (view.shown.release.window ? "No label has reached the threshold lately." : "No label has reached the threshold yet."));
+  put($("empty"), silence(view.shown.release) || (view.shown.release.window ? "No label has reached the threshold lately." : view.shown.release.tests ? "No test has found a label yet." : "No label has reached the threshold yet."));
   put($("count-title"), isOfWindow() ? "In window" : "Count");
   $("table").dataset.round = (view.window ? ranked() : view.shown.release).round;
+  $("table").classList.toggle("with-found", Boolean(view.shown.found));
+  $("table").classList.toggle("without-threshold", Boolean(view.shown.release.tests));
   $("table").classList.toggle("with-totals", Boolean(view.shown.totals) && !view.window);
   refreshTrends(force);
 }
@@ -76,7 +78,7 @@ function tellHowMany(found, left) {
 
 function drawScale() {
   const { counts, rank, sd = view.shown.release.sd } = ranked();
-  const tau = isOfWindow() || view.shown.release.tau === null ? -1 : view.shown.release.tau;  // the threshold is one of counts since a beginning
+  const tau = isOfWindow() || view.shown.release.tests || view.shown.release.tau === null ? -1 : view.shown.release.tau;  // the threshold is one of counts since a beginning
   let largest = Math.max(1, tau);
   for (const label of rows.keys()) if (rank.has(label)) largest = Math.max(largest, counts[rank.get(label)]);
   largest += NORMAL_95 * sd;

@@ -23,7 +23,8 @@ export function newRow(label, togglePin) {
   row.places = element("small");
   cell("rank", row.rank, row.places);
   row.tag = element("span", "new", "tag");
-  cell("name", isolated(label), row.tag).title = label;
+  row.found = element("small", "", "found");
+  cell("name", isolated(label), row.tag, row.found).title = label;
   row.track = element("span", "", "track");
   for (const name of ["spread", "solid", "tick"]) row.track.append(element("i", "", name));
   cell("bar", row.track).setAttribute("aria-hidden", "true");
@@ -69,9 +70,10 @@ export function drawRow(label, row, isPinned, scale) {
   row.pin.setAttribute("aria-pressed", String(isPinned));
   put(row.rank, index === undefined ? "–" : whole(index + 1));
   drawPlaces(row.places, index);
+  put(row.found, foundBy(label));
   put(row.count, index === undefined ? "–" : since ? `≥${whole(low[index])}` : whole(counts[index]));
   drawMove(row.move, index === undefined ? 0 : moved(label));
-  put(row.interval, index === undefined ? "below threshold" : since ? known(since) : `${whole(low[index])} – ${whole(high[index])}`);
+  put(row.interval, index === undefined ? absence() : since ? known(since) : `${whole(low[index])} – ${whole(high[index])}`);
   drawTotal(label, row.total);
   if (index === undefined) return;
   const style = row.track.style;
@@ -88,11 +90,22 @@ function drawMove(mark, sign) {
   mark.setAttribute("role", sign ? "img" : "none");
 }
 
+/* When a label was found, where tests look for new ones. */
+function foundBy(label) {
+  const { found, rank, release } = view.shown, test = found?.[rank.get(label)];
+  if (test === undefined) return "";
+  return test === 0 ? "known" : `found in round ${whole(release.tests[test].round)}`;
+}
+
 /* Which ranks the true counts leave possible: ties are those whose intervals overlap. */
 function drawPlaces(mark, index) {
   const found = index === undefined ? null : places(ranked(), index);
   put(mark, found && found[0] < found[1] ? `${whole(found[0])}–${whole(found[1])}` : "");
   mark.title = mark.textContent && "The intervals of these ranks overlap: nobody can tell their order";
+}
+
+function absence() {
+  return view.shown.release.tests ? "not found" : "below threshold";
 }
 
 /* From when on it is known how often a label occurred, that was not shown when the window began. */

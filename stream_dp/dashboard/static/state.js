@@ -4,7 +4,7 @@ export const NORMAL_95 = 1.96;
 export const ROWS_STEP = 25;
 
 export const heard = {
-  names: [], release: null, ids: [], counts: [], low: [], high: [], totals: null, total_margins: null, since: null, state: "connecting", rate: null, history: [1, 0],
+  names: [], release: null, ids: [], counts: [], low: [], high: [], totals: null, total_margins: null, since: null, found: null, state: "connecting", rate: null, history: [1, 0],
   connected: false, at: 0,
 };
 
@@ -32,8 +32,8 @@ export function ranked() {
   return view.recent && !view.recent.problem ? view.recent : NOTHING;
 }
 
-export function show(release, names, { counts, low, high, totals, total_margins: margins, since, protects, guarantee }) {
+export function show(release, names, { counts, low, high, totals, total_margins: margins, since, found, protects, guarantee }) {
   const rank = new Map(names.map((name, index) => [name, index]));
-  view.shown = { release, names, counts, low, high, totals, margins, since, protects, guarantee, rank };
+  view.shown = { release, names, counts, low, high, totals, margins, since, found, protects, guarantee, rank };
   view.window = release.window ? "" : view.picked;
 }

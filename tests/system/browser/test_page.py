@@ -12,6 +12,7 @@ from selenium.webdriver.common.by import By
 import stream_dp
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
+from stream_dp.releases.release import TestRecord as FoundBy
 from tests.dashboard.chromium import complaints, size
 from tests.dashboard.page import (
     expected_rows,
@@ -133,6 +134,43 @@ def test_bars_and_threshold_line_stand_where_the_numbers_say(
         assert (tick["x"] - track["x"]) / track["width"] == pytest.approx(count / scale, abs=0.003)
     at = browser.execute_script("return document.getElementById('table').style.getPropertyValue('--tau-at')")
     assert float(at) == pytest.approx(112 / scale, abs=0.001)
+
+
+def test_where_tests_find_labels_it_says_when_the_next_is_due_and_what_each_found(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    """A test round has a threshold, but no line stands there; a label that was known is not called new."""
+    record = FoundBy(round=64, tau=112, sd=20.0)
+    discovery = {
+        "mechanism": "blt",
+        "shown": "kept",
+        "next_test": 128,
+        "at_least": 1,
+        "draw_sd": 2.0,
+        "test_draw_sd": 3.0,
+    }
+    for number, counts in ((63, {"listed": 30}), (64, {"listed": 31, "tea": 140})):
+        told = [0, 1][: len(counts)]
+        made = msgspec.structs.replace(
+            release(number, counts),
+            **discovery,
+            tau=112 if number == 64 else None,
+            found=told,
+            since=told,
+            sds={f"{test}": 16.0 for test in told},
+            tests={"1": record} if number == 64 else {},
+        )
+        write(stream, made)
+        if number == 63:
+            browser.get(dashboard.url)
+        wait_for_round(browser, number)
+    assert (text(browser, "tau-title"), text(browser, "tau")) == ("Next test", "round 128")
+    assert text(browser, "tau-note").endswith("new labels are looked for")
+    assert not browser.find_element(By.ID, "axis-tau").is_displayed()
+    marks = "return [...document.querySelectorAll('#rows .found')].map(mark => mark.textContent)"
+    assert browser.execute_script(marks) == ["found in round 64", "known"]
+    wait_for(browser, lambda: text(browser, "new").startswith("tea"))
+    assert "listed" not in text(browser, "new")
 
 
 def test_it_survives_a_restart_of_the_server(dashboard: Running, stream: Stream, browser: Chrome) -> None:
