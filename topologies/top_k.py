@@ -3,7 +3,7 @@
     stream-dp jobs worker --stream shop --job top-k --job histogram
     STREAM_DP_STREAM=shop faust -A topologies.top_k worker
 
-Faust keeps the lifecycle, the timer of the schedules, the signals and the web port.  Requests are not read through an
+Faust keeps the lifecycle, the timer of the schedules and the signals.  Requests are not read through an
 agent: Faust may pass over the first record that waits when it starts, and a request must never be lost.
 """
 
@@ -15,6 +15,7 @@ import faust
 from stream_dp.config.reading import load_settings
 from stream_dp.errors import Refused
 from stream_dp.jobs.worker import JobWorker
+from stream_dp.operations.ports import web_port
 from topologies.host import hosted
 
 
@@ -31,7 +32,8 @@ class Jobs(faust.Service):
     @faust.Service.task
     async def _work(self) -> None:
         try:
-            await asyncio.to_thread(self.worker.run)
+            with web_port(self.worker.settings):
+                await asyncio.to_thread(self.worker.run)
         except Refused as refusal:
             self.log.error("%s", refusal)
             self.refusal = refusal

@@ -1,4 +1,4 @@
-"""`stream-dp check`: would a worker start here, and would what it keeps survive?  It makes and changes nothing."""
+"""`stream-dp check`: would a worker start here, and would what it keeps survive?"""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -9,7 +9,7 @@ import typer
 from stream_dp.cli import options
 from stream_dp.cli.checklist.finding import Finding, tell
 from stream_dp.cli.checklist.guarantee import guarantee, noise
-from stream_dp.cli.checklist.rights import commands, needed_rights, permitted
+from stream_dp.cli.checklist.rights import commands, granted, needed_rights, permitted
 from stream_dp.cli.checklist.sample import sampled
 from stream_dp.cli.checklist.state import redis_and_state
 from stream_dp.cli.checklist.topics import topics
@@ -35,9 +35,15 @@ def check(
             "--rights", help="List the rights in Kafka that each process of the stream needs, as commands."
         ),
     ] = False,
+    grant: Annotated[
+        bool,
+        typer.Option(
+            "--grant", help="Give these rights in Kafka, as a user who may alter ACLs, and check nothing."
+        ),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Check settings, Kafka, Redis and noise before a worker starts.  It changes nothing.
+    """Check settings, Kafka, Redis and noise before a worker starts.  It changes nothing, unless --grant is given.
 
     What --sample counts is private, like the events: it is for operators.
 
@@ -52,6 +58,8 @@ def check(
       stream-dp check --stream shop --sample 1000
 
       stream-dp check --stream shop --rights
+
+      stream-dp check --stream shop --grant
     """
     more: dict[str, object] = {}
     listed: list[str] = []
@@ -59,7 +67,7 @@ def check(
         settings = servers.load()
         if rights:
             more["rights"], listed = needed_rights(settings), list(commands(settings))
-        findings = list(_findings(settings))
+        findings = [granted(settings)] if grant else list(_findings(settings))
         if sample is not None:
             taken, finding = sampled(settings, sample)
             findings.append(finding)

@@ -45,6 +45,7 @@ def test_compose_loads_the_file(load: Callable[..., subprocess.CompletedProcess[
     assert by_profile["group"].keys() == SERVICES.keys()
     assert by_profile["group"]["intake"]["deploy"]["replicas"] == 3
     assert by_profile[""]["worker"]["environment"]["STREAM_DP_OPERATOR_TOKEN"] == PASSWORD
+    assert by_profile[""]["table"]["environment"]["KAFKA_PASSWORD"] == PASSWORD
 
 
 @pytest.mark.parametrize("name", sorted(SECRETS))

@@ -12,13 +12,19 @@ from stream_dp.config.reading import ENVIRONMENT_PREFIX
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 PASSWORD = "0123456789abcdef" * 4  # a key too
-SECRETS = {"NOISE_KEY", "REDIS_PASSWORD", "OPERATOR_TOKEN", "GRAFANA_PASSWORD"}
+SECRETS = {
+    "NOISE_KEY",
+    *("KAFKA_PASSWORD", "VIEWER_PASSWORD", "TABLE_PASSWORD"),
+    *("REDIS_PASSWORD", "OPERATOR_TOKEN", "GRAFANA_PASSWORD"),
+}
 TEXT = re.sub(r"^ *#.*$", "", COMPOSE.read_text(), flags=re.MULTILINE)
 FILE: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 PUBLIC = ["dashboard", "table"]
 """What reads public topics only."""
 OWN = {name: service for name, service in SERVICES.items() if "build" in service}
+ONCE = "rights"
+"""What ends when it has done its work."""
 OF_GROUP = "intake", "shard", "merge"
 """What runs beside the worker where a group reads the events."""
 

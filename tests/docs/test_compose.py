@@ -22,6 +22,7 @@ from tests.docs.compose import (
     COMPOSE,
     FILE,
     OF_GROUP,
+    ONCE,
     OWN,
     PASSWORD,
     PUBLIC,
@@ -36,7 +37,7 @@ from tests.docs.compose import (
 
 def test_there_are_servers_and_a_worker() -> None:
     assert {"kafka", "redis", "prometheus", "grafana"} == SERVICES.keys() - OWN.keys()
-    assert {"worker", "top-k", "set-union", "dashboard", "table", *OF_GROUP} == OWN.keys()
+    assert {"worker", "top-k", "set-union", "dashboard", "table", ONCE, *OF_GROUP} == OWN.keys()
     assert {name for name, service in SERVICES.items() if service.get("profiles")} == set(OF_GROUP)
 
 
@@ -65,7 +66,9 @@ def test_a_command_line_that_does_not_exist_would_be_noticed(words: list[str]) -
 def test_environment_variables_are_settings(name: str) -> None:
     settings = load_settings(ROOT / "stream.example.toml", environment(name))
     redis = Settings(stream="shop").redis if name in PUBLIC else f"redis://:{PASSWORD}@redis:6379/0"
+    redis = Settings(stream="shop").redis if name == ONCE else redis
     assert (settings.kafka, settings.redis) == ("kafka:19092", redis)
+    assert settings.kafka_username == (name if name in PUBLIC else "operator")
 
 
 def test_the_job_workers_answer_every_kind_of_job_once() -> None:
@@ -84,6 +87,7 @@ def test_private_things_are_out_of_reach_of_what_the_public_sees() -> None:
     for public in PUBLIC:
         assert [name for name in networks if networks[public] & networks[name]] == ["kafka", *PUBLIC]
         assert "REDIS" not in str(SERVICES[public]["environment"])
+        assert "${KAFKA_PASSWORD" not in str(SERVICES[public]["environment"])
     for name in ("prometheus", "grafana"):
         assert [other for other in networks if networks[name] & networks[other]] == [
             "worker",
@@ -140,11 +144,19 @@ def test_grafana_finds_its_data_and_its_dashboard_and_lets_nobody_in_without_a_p
 
 @pytest.mark.parametrize("name", list(SERVICES))
 def test_every_service_says_whether_it_is_well_and_comes_back(name: str) -> None:
-    assert SERVICES[name]["healthcheck"]["test"]
-    assert SERVICES[name]["restart"] == "unless-stopped"
+    assert SERVICES[name]["restart"] == ("on-failure" if name == ONCE else "unless-stopped")
+    assert ("healthcheck" in SERVICES[name]) == (name != ONCE)
     for needed, how in SERVICES[name].get("depends_on", {}).items():
-        assert "healthcheck" in SERVICES[needed]
-        assert how == {"condition": "service_healthy"}
+        wanted = "service_completed_successfully" if needed == ONCE else "service_healthy"
+        assert how == {"condition": wanted}
+
+
+@pytest.mark.parametrize("name", list(SERVICES))
+def test_no_service_has_capabilities_or_can_write_to_its_root(name: str) -> None:
+    service = SERVICES[name]
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert "cap_add" not in service
+    assert service["security_opt"] == ["no-new-privileges:true"]
 
 
 @pytest.mark.parametrize(("name", "folder"), [("kafka", "/var/lib/kafka/data"), ("redis", "/data")])
@@ -158,6 +170,23 @@ def test_kafka_keeps_its_topics_in_the_volume_and_for_ever() -> None:
     assert kafka["KAFKA_LOG_DIRS"] == "/var/lib/kafka/data"
     assert (kafka["KAFKA_LOG_RETENTION_MS"], kafka["KAFKA_LOG_RETENTION_BYTES"]) == (-1, -1)
     assert (kafka["KAFKA_LOG_CLEANUP_POLICY"], kafka["KAFKA_NUM_PARTITIONS"]) == ("delete", 1)
+
+
+def test_kafka_asks_for_a_login_wherever_a_network_reaches_it() -> None:
+    """tests/system/test_compose_kafka.py tries it out, with one password for all."""
+    kafka = SERVICES["kafka"]["environment"]
+    addresses = [each.partition("://") for each in kafka["KAFKA_LISTENERS"].split(",")]
+    reached = {name for name, _, place in addresses if not place.startswith("localhost:")}
+    security = dict(each.split(":") for each in kafka["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(","))
+    assert {name for name, protocol in security.items() if protocol == "SASL_PLAINTEXT"} == reached
+    for name in reached:
+        logins = kafka[f"KAFKA_LISTENER_NAME_{name}_PLAIN_SASL_JAAS_CONFIG"]
+        assert dict(re.findall(r'user_(\w+)="\$\{(\w+):', logins)) == {
+            "operator": "KAFKA_PASSWORD",
+            "dashboard": "VIEWER_PASSWORD",
+            "subscriber": "VIEWER_PASSWORD",
+            "table": "TABLE_PASSWORD",
+        }
 
 
 def test_ports_are_published_on_loopback_only() -> None:

@@ -24,9 +24,12 @@ from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.kafka import log
 from stream_dp.releases.release import Release, decode_release
 from tests.apache_kafka import server as apache_kafka
-from tests.docs.compose import OF_GROUP, OWN, PASSWORD, ROOT, SERVICES, environment, with_password
+from tests.docs.compose import OF_GROUP, ONCE, OWN, PASSWORD, ROOT, SERVICES, environment, with_password
 from tests.system import forked_program
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
+
+LOGIN = [f"STREAM_DP_KAFKA_{name}" for name in ("SECURITY", "SASL_MECHANISM", "USERNAME", "PASSWORD")]
+"""What Apache Kafka asks for, and the embedded broker does not: tests/system/test_compose_kafka.py is about it."""
 
 
 @pytest.fixture
@@ -104,6 +107,8 @@ def started(
     own = {name: here(str(value)) for name, value in SERVICES[service]["environment"].items()}
     own |= {name: value for name, value in reachable.items() if name in own}
     own = environment(service, **{name: with_password(value) for name, value in own.items()})
+    for name in LOGIN:
+        del own[name]
     told = folder / f"{service}-{replica}.log"
     told.touch()
     process = forked_program.start_in(folder, words, own, told)
@@ -141,7 +146,7 @@ def test_our_services_run_on_their_own_commands_and_environments(guarded_redis: 
         with Redis.from_url(guarded_redis) as redis:
             JournaledLedger(broker.address, redis, "shop.events").set_budget(2.0, 1e-5, "event")
         with ExitStack() as services:
-            alone = [name for name in OWN if name not in OF_GROUP]
+            alone = [name for name in OWN if name not in (*OF_GROUP, ONCE)]
             waits = [services.enter_context(started(name, tmp_path, reachable)) for name in alone]
             for wait in waits:
                 wait()

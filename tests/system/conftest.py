@@ -45,6 +45,7 @@ Of other files it leaves out the tests that are marked `same_on_any_broker`.
 
 
 APACHE_ALONE = {
+    "test_compose_kafka": "the embedded broker knows neither logins nor rights",
     "test_database": "Kafka Connect and PostgreSQL are there where Apache Kafka is",
     "test_registry": "so is the schema registry",
     "test_rekey": "the embedded broker has no transactions",

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
+from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 from kafka.errors import KafkaError
 
 from stream_dp.barriers.topic import needs_barriers
@@ -10,6 +11,7 @@ from stream_dp.cli.checklist.finding import Finding
 from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.jobs.request import JOBS
 from stream_dp.kafka import log, roles
+from stream_dp.kafka.clients import admin_client, borrowed
 from stream_dp.kafka.rights import Right, missing_rights, told
 
 
@@ -58,7 +60,7 @@ def _roles(settings: Settings) -> dict[str, list[Right]]:
         **({"engine": roles.engine(settings)} if settings.intake == "counts" else {}),
         "table": roles.table_writer(settings),
         **({"windows": roles.windows_writer(settings)} if settings.windows else {}),
-        "dashboard": roles.dashboard(settings),
+        "dashboard": [*roles.dashboard(settings), Right("topic", settings.results, "READ")],
         "subscriber": roles.subscriber(settings),
         "jobs": roles.jobs_worker(settings, JOBS),
         "one-shot": roles.one_shot(settings),
@@ -83,14 +85,8 @@ def needed_rights(settings: Settings) -> dict[str, list[dict[str, object]]]:
 
 
 def commands(settings: Settings) -> Iterator[str]:
-    """The command lines that give the users of a stream their rights.
-
-    The worker, which starts the process that writes barriers, is the user of the settings; the names of the others are
-    those of their processes.
-    """
-    own = {"worker", "barriers"} if settings.kafka_username else set()
-    for role, needed in _roles(settings).items():
-        user = settings.kafka_username if role in own else role
+    """The command lines that give the users of a stream their rights."""
+    for role, user, needed in _users(settings):
         yield f"# {role}"
         for kind, name, operations in _places(needed):
             principal = shlex.quote(f"User:{user}")
@@ -99,6 +95,44 @@ def commands(settings: Settings) -> Iterator[str]:
                 f"kafka-acls.sh --bootstrap-server {settings.kafka} --add --allow-principal {principal} {given} "
                 f"--{kind} {shlex.quote(name)}"
             )
+
+
+def granted(settings: Settings) -> Finding:
+    """Give the users of a stream their rights, which takes a user who may alter ACLs."""
+    acls = [
+        ACL(
+            f"User:{user}",
+            "*",
+            ACLOperation[right.operation],
+            ACLPermissionType.ALLOW,
+            ResourcePattern(ResourceType[right.kind.upper().replace("-", "_")], right.name),
+        )
+        for _, user, needed in _users(settings)
+        for right in dict.fromkeys(needed)
+    ]
+    try:
+        with borrowed(admin_client, settings.kafka_address) as admin:
+            failed = admin.create_acls(acls)["failed"]
+    except (KafkaError, SettingsError) as error:
+        return Finding(
+            "grants", "failed", f"Kafka gave no rights ({error}): run this as a user who may alter ACLs"
+        )
+    if failed:
+        return Finding(
+            "grants", "failed", f"Kafka refused {len(failed)} of {len(acls)} rights: {failed[0][1]}"
+        )
+    return Finding("grants", "ok", f"Kafka gave {len(acls)} rights to the users of the stream's processes")
+
+
+def _users(settings: Settings) -> Iterator[tuple[str, str, list[Right]]]:
+    """Each role, its user in Kafka, and what that user needs.
+
+    The worker, which starts the process that writes barriers, is the user of the settings; the names of the others are
+    those of their processes.
+    """
+    own = {"worker", "barriers"} if settings.kafka_username else set()
+    for role, needed in _roles(settings).items():
+        yield role, settings.kafka_username or role if role in own else role, needed
 
 
 def _places(needed: list[Right]) -> list[tuple[str, str, list[str]]]:
