@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -14,141 +14,28 @@ from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli import options
+from stream_dp.cli.connect_options import Access, Records, Registry, Wishes
+from stream_dp.cli.found_topic import Found, listed, look
 from stream_dp.cli.key import write_key
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_kafka
-from stream_dp.config.events_section import EventsSection
 from stream_dp.config.reading import load_settings, settings_of
 from stream_dp.config.settings import Settings
 from stream_dp.counters import DISCOVERY
 from stream_dp.engine.epoch import Epoch
-from stream_dp.events.mapping.csv_values import column_names
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.mapping import Mapping
 from stream_dp.planning.comparison import Visibility, delays, name_of, seen_with_each
 from stream_dp.planning.proposal import DAYS, as_toml, rounds_for, section_of
-from stream_dp.planning.public_records import distinct_items, public_shape
-from stream_dp.planning.record_fields import Field, chosen, fields_of, missing, row_of
-from stream_dp.planning.record_shapes import Shape
-from stream_dp.planning.registered_schema import registered_schema
-from stream_dp.planning.topic_survey import TopicSurvey, survey_topic
+from stream_dp.planning.public_records import distinct_items
+from stream_dp.planning.record_fields import chosen, missing
+from stream_dp.planning.topic_survey import TopicSurvey
 from stream_dp.privacy.keyed_noise import new_key
 
 _FILE = Path("stream.toml")
 _ITEMS = 4
-_MOST_LISTED = 40
 _SERVERS = ("kafka", "redis", "noise_key")
-_WHERE_SECRETS_ARE = "env:NAME|file:PATH"
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the user has said of the stream; None for what is to be proposed."""
-
-    items: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH",
-            help="Where the items of a record are, such as lines[*].sku, or the number of a field.",
-        ),
-    ] = None
-    user: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Where the user of a record is, or $key.")
-    ] = None
-    where: Annotated[str | None, typer.Option(metavar="PATH", help="Which records count.")] = None
-    unit: Annotated[str | None, typer.Option(help="Who is protected: event, or user.")] = None
-    epsilon: Annotated[float, typer.Option(help="Epsilon of the guarantee.")] = 1.0
-    delta: Annotated[float, typer.Option(help="Delta of the guarantee.")] = 1e-6
-    items_per_unit: Annotated[
-        int | None, typer.Option(min=1, help="How many items of an event, or of a user, are counted.")
-    ] = None
-    tick_seconds: Annotated[
-        float | None, typer.Option(min=0.1, help="Seconds from the end of one round to the next.")
-    ] = None
-
-
-@dataclass(frozen=True)
-class Records:
-    """How records are written, as far as the user says it."""
-
-    format: Annotated[str | None, typer.Option(help="json, avro, protobuf, json-schema, csv or text.")] = None
-    delimiter: Annotated[str | None, typer.Option(help="What stands between columns of CSV.")] = None
-    header: Annotated[
-        str | None, typer.Option(metavar="LINE", help="The names of the columns of CSV, as a line of it.")
-    ] = None
-    change_data_capture: Annotated[
-        str | None, typer.Option(help="inserts: records are changes of a table, as Debezium writes them.")
-    ] = None
-    schema: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The schema of Avro or Protobuf, without a registry.")
-    ] = None
-    message: Annotated[
-        str | None, typer.Option(help="The message of Protobuf, if the schema has several.")
-    ] = None
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """What was said, by the name of the setting in `[events]`; a tab may be written as \\t."""
-        said = {name: each for name, each in asdict(self).items() if each is not None}
-        return said | ({"delimiter": "\t"} if self.delimiter == "\\t" else {})
-
-
-@dataclass(frozen=True)
-class Registry:
-    """Where schemas are registered."""
-
-    schema_registry: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Where schemas are registered, with its path if it has one."),
-    ] = None
-    registry_username: Annotated[str | None, typer.Option(help="User name for the registry.")] = None
-    registry_password: Annotated[
-        str | None, typer.Option(metavar=_WHERE_SECRETS_ARE, help="Where the password is.")
-    ] = None
-
-
-@dataclass(frozen=True)
-class Access:
-    """Authentication, as the settings of the same names."""
-
-    kafka_security: Annotated[
-        str | None, typer.Option(help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
-    ] = None
-    kafka_ca_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The CA of Kafka's certificates.")
-    ] = None
-    kafka_sasl_mechanism: Annotated[
-        str | None, typer.Option(help="SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN.")
-    ] = None
-    kafka_username: Annotated[str | None, typer.Option(help="User name for Kafka.")] = None
-    kafka_password: Annotated[
-        str | None, typer.Option(metavar=_WHERE_SECRETS_ARE, help="Where the password for Kafka is.")
-    ] = None
-    redis_ca_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The CA of Redis' certificate.")
-    ] = None
-    redis_password: Annotated[
-        str | None, typer.Option(metavar=_WHERE_SECRETS_ARE, help="Where the password for Redis is.")
-    ] = None
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What is known of the topic: `events` has what is known of `[events]`, and `fields` what may be chosen from.
-
-    `shape` is what a record is made of by its registered schema, None where there is none.
-    """
-
-    survey: TopicSurvey
-    events: dict[str, Any]
-    fields: list[Field] = field(default_factory=list)
-    shape: Shape = None
-
-    @property
-    def single(self) -> list[Field]:
-        """What a record has one of, and so may be the user."""
-        return [each for each in self.fields if not each.listed]
 
 
 @options.grouped
@@ -194,7 +81,7 @@ def connect(
         raise Mistake(f"{file} exists: name another file with --settings, or overwrite it with --force")
     base = with_key_file(_base(file, servers, access, topic), file)
     require_kafka(base.kafka)
-    found = _look(base, topic, records, registry, public)
+    found = look(base, topic, records, registry, public)
     asking = not yes and not as_json and is_terminal()
     wanted = _chosen(wishes, found, asking)
     settings = _settings(base, found, wanted, public)
@@ -249,50 +136,7 @@ def _holds_a_password(url: str) -> bool:
         return "@" in url
 
 
-def _look(base: Settings, topic: str, records: Records, registry: Registry, public: bool) -> _Found:
-    """Ask Kafka, the registry and, where they are public, the records."""
-    if "@" in (registry.schema_registry or ""):
-        raise Mistake(
-            "the address of the registry holds a name or a password, which no file may hold: leave them out there, and "
-            "give --registry-username and --registry-password env:NAME or file:PATH"
-        )
-    survey = survey_topic(base.kafka_address, topic)
-    told = {"topic": topic, "format": "json"} | records.told
-    if registry.schema_registry is not None:
-        asked = EventsSection(format="json-schema", items="*", **asdict(registry))
-        if registered := registered_schema(asked, topic):
-            return _of_shape(
-                survey, {**told, **asdict(registry), "format": registered.format}, registered.shape, True
-            )
-        if records.format not in ("json", "csv", "text"):
-            raise Mistake(
-                f"the registry at {registry.schema_registry} has no schema for {topic}-value: say how records are "
-                "written with --format, and leave --schema-registry out if they name no schema"
-            )
-    if public and (seen := public_shape(base.kafka_address, topic, survey.partitions)):
-        told = {"topic": topic, "format": seen.format} | records.told
-        if seen.format == "csv" and "delimiter" not in told:
-            told["delimiter"] = seen.delimiter
-        if seen.format == told["format"] == "csv" and records.header is None:
-            columns = [Field(f"columns[{number}]", "text", False) for number in range(seen.columns)]
-            return _Found(survey, told, columns)
-        return _of_shape(survey, told, seen.shape, False)
-    return _of_shape(survey, told, None, False)
-
-
-def _of_shape(survey: TopicSurvey, told: dict[str, Any], shape: Shape, registered: bool) -> _Found:
-    """What there is to choose from in records of this shape; of changes of a table, in its rows."""
-    if told["format"] == "text":
-        return _Found(survey, told, [Field("@", "text", False)])
-    if told["format"] == "csv" and "header" in told:
-        names = column_names(told["header"], told.get("delimiter", ","))
-        return _Found(survey, told, fields_of(dict.fromkeys(names, "text")))
-    if (row := row_of(shape)) is not None:
-        told, shape = {"change_data_capture": "inserts"} | told, row
-    return _Found(survey, told, fields_of(shape), shape if registered else None)
-
-
-def _chosen(wishes: Wishes, found: _Found, asking: bool) -> Wishes:
+def _chosen(wishes: Wishes, found: Found, asking: bool) -> Wishes:
     """The wishes with everything that was open: what the user answers, or what alone can be meant."""
     items, user, unit, epsilon = wishes.items, wishes.user, wishes.unit or "event", wishes.epsilon
     if items is None and len(found.fields) == 1:
@@ -319,17 +163,15 @@ def _chosen(wishes: Wishes, found: _Found, asking: bool) -> Wishes:
         if path is not None and (gone := missing(path, found.shape)):
             raise Mistake(
                 f"{option} {path} leads to {gone}, which the registered schema does not have: its fields are "
-                f"{_listed(found.fields)}"
+                f"{listed(found.fields)}"
             )
     return replace(wishes, items=items, user=user, unit=unit, epsilon=epsilon)
 
 
-def _which_items(found: _Found) -> str:
+def _which_items(found: Found) -> str:
     """What to say if nobody has said where the items are."""
     if found.fields:
-        return (
-            f"say which field holds the items, with --items and its number or path: {_listed(found.fields)}"
-        )
+        return f"say which field holds the items, with --items and its number or path: {listed(found.fields)}"
     if "schema_registry" in found.events:
         return "the registered schema names no fields: say where the items are with --items, such as lines[*].sku"
     return (
@@ -338,12 +180,7 @@ def _which_items(found: _Found) -> str:
     )
 
 
-def _listed(fields: list[Field]) -> str:
-    more = f", and {len(fields) - _MOST_LISTED} more" if len(fields) > _MOST_LISTED else ""
-    return ", ".join(f"{number}: {each}" for number, each in enumerate(fields[:_MOST_LISTED], 1)) + more
-
-
-def _settings(base: Settings, found: _Found, wanted: Wishes, public: bool) -> Settings:
+def _settings(base: Settings, found: Found, wanted: Wishes, public: bool) -> Settings:
     """The proposed settings, checked as a worker would.  Raises `SettingsError` or `EpochRefused`."""
     events = {**found.events, "items": wanted.items, "user": wanted.user, "where": wanted.where}
     values = {
@@ -369,7 +206,7 @@ def _settings(base: Settings, found: _Found, wanted: Wishes, public: bool) -> Se
     return settings
 
 
-def _items_of(settings: Settings, found: _Found, public: bool) -> int:
+def _items_of(settings: Settings, found: Found, public: bool) -> int:
     """How many items of an event to count: 1 of what a record has one of, else what public records say."""
     section = settings.mapping
     assert section is not None
@@ -417,7 +254,7 @@ def _next(settings: Settings, file: Path) -> list[str]:
     ]
 
 
-def _as_dict(found: _Found, settings: Settings, compared: list[Visibility], file: Path) -> dict[str, Any]:
+def _as_dict(found: Found, settings: Settings, compared: list[Visibility], file: Path) -> dict[str, Any]:
     told = {name: each for name, each in msgspec.to_builtins(settings).items() if name in _told(settings)}
     return {
         "topic": asdict(found.survey),
@@ -438,7 +275,7 @@ def _wait(rounds: int, settings: Settings) -> str:
     return f"{rounds:,} ticks, {rounds * settings.tick_seconds / 3600:,.1f} hours"
 
 
-def _show(found: _Found, settings: Settings, compared: list[Visibility], text: str) -> None:
+def _show(found: Found, settings: Settings, compared: list[Visibility], text: str) -> None:
     """The preview: what was found, what is proposed, and what it costs."""
     survey, console = found.survey, output()
     facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -450,7 +287,7 @@ def _show(found: _Found, settings: Settings, compared: list[Visibility], text: s
         ("retention", _retention(survey)),
         ("rights", "unknown" if survey.rights is None else ", ".join(survey.rights).lower()),
         ("format", found.events["format"]),
-        ("fields", _listed(found.fields) or "unknown"),
+        ("fields", listed(found.fields) or "unknown"),
     ):
         facts.add_row(f"[bold]{name}[/]", escape(fact))
     console.print(facts)

@@ -6,66 +6,32 @@ import msgspec
 
 from stream_dp.config.connections import KafkaAddress, KafkaSecurity, RedisAddress, SaslMechanism, TlsFiles
 from stream_dp.config.days import Days, UnknownZone
-from stream_dp.config.events_section import EventsSection
 from stream_dp.config.secret import SecretPlace, SettingsError
-from stream_dp.config.wrong_values import Form
-from stream_dp.counters import MECHANISMS, WINDOW
+from stream_dp.config.setting_values import (
+    LARGEST_BATCH_ROUNDS,
+    BatchRounds,
+    Discover,
+    File,
+    Mechanism,
+    NoiseKey,
+    Port,
+    Positive,
+    Release,
+    Rounds,
+    Shards,
+    Span,
+)
+from stream_dp.config.topic_names import TopicNames
 from stream_dp.counters.discovery_schedule import FEWEST_ROUNDS, FEWEST_TICKS, PARTS, rounds_of_tests
 
 __all__ = ["PRIVACY", "Settings", "SettingsError"]
 
-SOURCES = "stream_dp.sources"
-"""The topic that says to which data source each topic and each file belongs, one for a whole Kafka."""
-
-LARGEST_BATCH_ROUNDS = 500
-"""Most rounds that a worker takes at once.  Three such batches, one being sent and two on their way, are what it may
-send again after it slept, and no more than `releases_topic.LONGEST_REPETITION`."""
-
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_Positive = Annotated[int, msgspec.Meta(ge=1)]
-_Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
-_Shards = Annotated[int, msgspec.Meta(ge=0, le=1000)]
-_BatchRounds = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_BATCH_ROUNDS)]
-_Span = Annotated[
-    str,
-    msgspec.Meta(pattern=r"^[1-9][0-9]{0,8}[smhd]?\Z"),
-    Form("times such as 90s, 5m, 1h or 7d, or numbers of rounds"),
-]
-_Name = Annotated[
-    str,
-    msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z"),
-    Form("at most 201 letters, digits, dots, dashes and underscores, the first one a letter or a digit"),
-]
-_Mechanism = Annotated[
-    str,
-    msgspec.Meta(pattern=rf"^({'|'.join((*MECHANISMS, WINDOW))})\Z"),
-    Form(" or ".join((*MECHANISMS, WINDOW))),
-]
-_Rounds = Annotated[
-    str,
-    msgspec.Meta(pattern=r"^(per-event|every-([2-9]|[1-9][0-9]{1,6})|ticks)\Z"),
-    Form("per-event, every-N with N from 2 on, or ticks"),
-]
-_Release = Annotated[
-    str,
-    msgspec.Meta(pattern=r"^every-(round|[1-9][0-9]{0,6}(ms)?)\Z"),
-    Form("every-round, every-N rounds such as every-10, or every so many milliseconds such as every-500ms"),
-]
-_NoiseKey = Annotated[
-    str, msgspec.Meta(pattern=r"^(redis|env:.+|file:.+)$"), Form("redis, env:NAME or file:PATH")
-]
-_Discover = Annotated[
-    str,
-    msgspec.Meta(pattern=r"^(default|every-round|every-[1-9][0-9]{0,8}[smhd]?)\Z"),
-    Form("default, every-round, every-N rounds such as every-2048, or with ticks a time such as every-1h"),
-]
-_File = Annotated[str, msgspec.Meta(pattern=r"^file:.+$"), Form("file:PATH")]
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything a worker needs to know.  The README explains each name; `PRIVACY` are frozen for an epoch."""
 
-    stream: _Name
     kafka: str = "localhost:9092"
     redis: str = "redis://localhost:6379/0"
     kafka_security: KafkaSecurity = "PLAINTEXT"
@@ -79,48 +45,44 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     redis_client_cert: str | None = None
     redis_client_key: str | None = None
     redis_password: SecretPlace | None = None
-    noise_key: _NoiseKey = "redis"
+    noise_key: NoiseKey = "redis"
 
-    source: str | None = None
     unmetered: bool = False
     unit: Literal["event", "user", "user-day"] = "event"
     time_zone: str = "UTC"
-    mechanism: _Mechanism = "binary"
+    mechanism: Mechanism = "binary"
     epsilon: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     delta: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 1e-6
-    horizon: _Positive = 65_535
-    window: _Positive | None = None
-    items_per_event: _Positive = 4
-    items_per_user: _Positive | None = None
-    rounds: _Rounds = "per-event"
+    horizon: Positive = 65_535
+    window: Positive | None = None
+    items_per_event: Positive = 4
+    items_per_user: Positive | None = None
+    rounds: Rounds = "per-event"
     tick_seconds: Annotated[float, msgspec.Meta(ge=0.1)] = 1.0
     write_barriers: bool = True
     pruning_rounds: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0
-    release: _Release = "every-round"
+    release: Release = "every-round"
     shown: Literal["kept", "each-round"] = "kept"
-    discover: _Discover = "every-round"
-    at_least: _Positive = 1
-    known_labels: _File | None = None
+    discover: Discover = "every-round"
+    at_least: Positive = 1
+    known_labels: File | None = None
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
-    intake: Literal["worker", "group", "counts"] = "worker"
-    shards: _Shards = 0
-
-    mapping: EventsSection | None = msgspec.field(default=None, name="events")
+    shards: Shards = 0
 
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
     releases_retention_days: Annotated[int, msgspec.Meta(ge=-1, le=36_500)] = -1
     table_every: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 1.0
     table_format: Literal["json", "connect"] = "json"
-    windows: list[_Span] = []
-    batch_rounds: _BatchRounds = LARGEST_BATCH_ROUNDS
-    checkpoint_rounds: _Positive = 5_000
+    windows: list[Span] = msgspec.field(default_factory=list)
+    batch_rounds: BatchRounds = LARGEST_BATCH_ROUNDS
+    checkpoint_rounds: Positive = 5_000
     checkpoint_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0
     create_topics: bool = True
-    web_port: _Port = 0
+    web_port: Port = 0
     metrics_host: str = "127.0.0.1"
-    metrics_port: _Port = 0
-    operator_port: _Port = 0
+    metrics_port: Port = 0
+    operator_port: Port = 0
 
     def __post_init__(self) -> None:
         """Raises `SettingsError` for settings that contradict each other."""
@@ -317,107 +279,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Where Redis is, with what it takes to be let in."""
         tls = TlsFiles(self.redis_ca_file, self.redis_client_cert, self.redis_client_key)
         return RedisAddress(self.redis, tls, self.redis_password)
-
-    @property
-    def events(self) -> str:
-        """The topic read from."""
-        named = self.mapping.topic if self.mapping is not None else None
-        return named or f"{self.stream}.events"
-
-    @property
-    def owns_events(self) -> bool:
-        """Whether the topic read from belongs to the stream: another one is never made nor written to."""
-        return self.events == f"{self.stream}.events"
-
-    @property
-    def schemas(self) -> str:
-        """The topic that remembers the schemas by which events were read.  PRIVATE, like the events that name them."""
-        return f"{self.stream}.schemas"
-
-    @property
-    def releases(self) -> str:
-        """The topic that subscribers read."""
-        return f"{self.stream}.releases"
-
-    @property
-    def table(self) -> str:
-        """The compacted topic that shows the newest release, a record a label; `stream-dp table` writes it."""
-        return f"{self.stream}.table"
-
-    @property
-    def windows_topic(self) -> str:
-        """The topic of what happened lately, a record a window; `stream-dp windows` writes it."""
-        return f"{self.stream}.windows"
-
-    @property
-    def frames(self) -> str:
-        """The topic that hands rounds to the shards, a partition each.  Holds labels: inside the trust boundary."""
-        return f"{self.stream}.frames"
-
-    @property
-    def heads(self) -> str:
-        """The topic in which members of the intake say how far their partitions are.  Inside the trust boundary."""
-        return f"{self.stream}.heads"
-
-    @property
-    def shard_releases(self) -> str:
-        """The topic of what each shard releases, a partition each; merged, it makes up `releases`."""
-        return f"{self.stream}.shards"
-
-    @property
-    def is_divided(self) -> bool:
-        """Whether members of a group hand partitions on, which the worker only seals."""
-        return self.intake != "worker"
-
-    @property
-    def counts(self) -> str:
-        """The topic into which another engine writes what it has counted.  Holds labels: inside the trust boundary."""
-        return f"{self.stream}.counts"
-
-    @property
-    def read_by_members(self) -> str:
-        """The topic whose partitions members of the intake divide among themselves."""
-        return self.counts if self.intake == "counts" else self.events
-
-    @property
-    def epochs(self) -> str:
-        """The topic that remembers when epochs were opened and closed."""
-        return f"{self.stream}.epochs"
-
-    @property
-    def barriers(self) -> str:
-        """The topic that says when rounds end, where they end by ticks."""
-        return f"{self.stream}.barriers"
-
-    @property
-    def rekeyed(self) -> str:
-        """The topic that tells how far `stream-dp rekey` has copied the data source into the events topic.  PRIVATE."""
-        return f"{self.stream}.rekeyed"
-
-    @property
-    def data_source(self) -> str:
-        """Whose budget is charged: the events topic, unless the events are derived from another source."""
-        return self.source or self.events
-
-    @property
-    def ledger(self) -> str:
-        """The topic that remembers the charges of the data source."""
-        return f"{self.data_source}.ledger"
-
-    @property
-    def jobs(self) -> str:
-        """The topic of requests for one-shot jobs."""
-        return f"{self.stream}.jobs"
-
-    @property
-    def results(self) -> str:
-        """The topic of what jobs answer."""
-        return f"{self.stream}.results"
-
-    @property
-    def dead_letters(self) -> str:
-        """The topic of records that were no valid events.  Raw data: keep it inside the trust boundary."""
-        return f"{self.stream}.dead-letters"
 
     @property
     def privacy(self) -> dict[str, Any]:

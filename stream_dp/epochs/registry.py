@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from stream_dp.config.connections import Kafka
-from stream_dp.config.settings import SOURCES
 from stream_dp.config.times import clock, iso_second
+from stream_dp.config.topic_names import SOURCES
 from stream_dp.epochs.journal import append, check_journal, journal_topic
 from stream_dp.epochs.people import whoever
 from stream_dp.kafka import log

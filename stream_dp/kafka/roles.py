@@ -5,7 +5,8 @@ A test on Apache Kafka gives a user exactly these, and takes each away in turn (
 
 from collections.abc import Iterable
 
-from stream_dp.config.settings import SOURCES, Settings
+from stream_dp.config.settings import Settings
+from stream_dp.config.topic_names import SOURCES
 from stream_dp.events.rounds import TICKS
 from stream_dp.kafka.rights import Operation, Right
 

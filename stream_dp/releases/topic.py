@@ -25,7 +25,7 @@ from stream_dp.releases.whole_release import WholeRelease, decode_whole_release
 
 LONGEST_REPETITION = 2_000
 """Records that a worker may send again: the batch that it sends and two on their way, each of at most
-`settings.LARGEST_BATCH_ROUNDS` rounds, and what its successor sends in between."""
+`setting_values.LARGEST_BATCH_ROUNDS` rounds, and what its successor sends in between."""
 
 _POLL_MILLISECONDS = 500
 Place = tuple[int, int]

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from stream_dp.config.reading import load_settings
-from stream_dp.config.settings import LARGEST_BATCH_ROUNDS, PRIVACY, Settings, SettingsError
+from stream_dp.config.setting_values import LARGEST_BATCH_ROUNDS
+from stream_dp.config.settings import PRIVACY, Settings, SettingsError
 from stream_dp.releases.topic import LONGEST_REPETITION
 
 
