@@ -10,7 +10,7 @@ from stream_dp.store.ledger import require_room
 from stream_dp.store.ledger_records import State
 
 
-def believed(source: Source, site: Site) -> Registered:
+def believed(source: Source, site: Site, _redis: object) -> Registered:
     """Wrong: whose budget is spent is what the request says."""
     name = source.name or source.topic or ""
     return Registered(FORMAT, "topic", source.topic or "", name, "event", "", "")
