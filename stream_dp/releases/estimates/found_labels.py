@@ -114,7 +114,7 @@ def _record(release: Release, test: int) -> TestRecord:
 def _excess(showing: Showing, record: TestRecord) -> float:
     """w of a label: how far above the threshold it was measured, or 0 where nobody knows."""
     count = showing.count if showing.first else record.tau
-    return max(0.0, count - record.tau + 0.5) / record.sd
+    return max(_EXCESSES[0], (count - record.tau + 0.5) / record.sd)
 
 
 def _law(least: float, excess: float) -> tuple[Floats, Floats]:
