@@ -38,7 +38,8 @@ from stream_dp.kafka import log
 from stream_dp.kafka.clients import producer_client
 from stream_dp.releases.subscription import Subscription
 from stream_dp.releases.whole_release import WholeRelease
-from stream_dp.releases.windows import FALSE_DISCOVERIES, Span, Windows
+from stream_dp.releases.window_readers import Windows
+from stream_dp.releases.windows import FALSE_DISCOVERIES, Span
 
 STREAM = "flights"
 EPSILON, DELTA, HORIZON = 2.0, 1e-6, 65_535

@@ -24,8 +24,9 @@ from stream_dp.releases.release import Release
 from stream_dp.releases.subscription import Subscription
 from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.releases.whole_release import WholeRelease
+from stream_dp.releases.window_readers import Windows
 from stream_dp.releases.window_record import record_of
-from stream_dp.releases.windows import FALSE_DISCOVERIES, Span, Window, Windows
+from stream_dp.releases.windows import FALSE_DISCOVERIES, Span, Window
 
 Shown = TypeVar("Shown")
 _POLL_SECONDS = 0.1

@@ -155,7 +155,8 @@ class Subscription:
         Further readers of the topic follow at those distances.  Raises ValueError for any other span or share.
         """
         with needs_extra("a window", "estimates"):
-            from stream_dp.releases.windows import Span, windows_of
+            from stream_dp.releases.window_readers import windows_of
+            from stream_dp.releases.windows import Span
 
         return windows_of(self, Span.of(span), false_discoveries)
 

@@ -20,8 +20,9 @@ from stream_dp.kafka.time_limits import time_warnings
 from stream_dp.releases.subscription import Subscription
 from stream_dp.releases.topic import BadPosition
 from stream_dp.releases.whole_release import WholeRelease
+from stream_dp.releases.window_readers import Windows
 from stream_dp.releases.window_record import WindowRecord, cut_to_fit, record_of
-from stream_dp.releases.windows import FALSE_DISCOVERIES, Span, Windows
+from stream_dp.releases.windows import FALSE_DISCOVERIES, Span
 from stream_dp.workers.derived_topic import keep
 from stream_dp.workers.topic_watch import TopicWatch
 

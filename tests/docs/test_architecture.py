@@ -86,6 +86,7 @@ def test_every_folder_of_the_tests_is_one_of_the_package_or_says_what_it_is() ->
 
 LONG = 400
 ONE_IDEA = {
+    "stream_dp/engine/window_histogram.py": "the rule of windows, and the labels that it shows",
     "stream_dp/store/checkpoints.py": "how a checkpoint is written and read, in one transaction each",
     "tests/batch/test_sequential_set_union.py": "the two unions that depend on the order of users",
     "tests/counters/test_blt.py": "the law of the noise of one counter",

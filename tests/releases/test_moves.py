@@ -13,14 +13,8 @@ from benchmarks.noisy_paths import shown_paths
 from stream_dp.cli.window_view import picture
 from stream_dp.releases.estimates import differences
 from stream_dp.releases.estimates.showings import Showings
-from stream_dp.releases.windows import (
-    FALSE_DISCOVERIES,
-    Span,
-    Window,
-    Windows,
-    window_between,
-    with_moves,
-)
+from stream_dp.releases.window_readers import Windows
+from stream_dp.releases.windows import FALSE_DISCOVERIES, Span, Window, window_between, with_moves
 from tests.releases.estimates.labels import EPSILON, mechanism
 from tests.releases.test_windows import Readers, stream
 

@@ -22,12 +22,8 @@ from stream_dp.releases.new_labels import NewLabel
 from stream_dp.releases.release import TestRecord as Found
 from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import WholeRelease
-from stream_dp.releases.windows import (
-    Span,
-    Window,
-    Windows,
-    window_between,
-)
+from stream_dp.releases.window_readers import Windows
+from stream_dp.releases.windows import Span, Window, window_between
 from tests.releases.estimates.labels import EPSILON, even_paths, mechanism
 from tests.releases.estimates.test_noise_shapes import HORIZON, ROWS
 

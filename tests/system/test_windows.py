@@ -14,8 +14,9 @@ from stream_dp.releases.lookup import find_release
 from stream_dp.releases.release import decode_release
 from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.releases.window_lookup import find_window
+from stream_dp.releases.window_readers import Windows
 from stream_dp.releases.window_record import record_of
-from stream_dp.releases.windows import FALSE_DISCOVERIES, Span, Windows
+from stream_dp.releases.windows import FALSE_DISCOVERIES, Span
 from tests.system.example_events import event
 from tests.system.streams import Stream, small_stream
 

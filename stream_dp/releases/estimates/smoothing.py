@@ -56,6 +56,10 @@ class Smoother:
                 'counts can be smoothed where labels are kept (shown = "kept"); this epoch shows a label only in the '
                 "rounds in which it reaches its threshold"
             )
+        if release.tests is not None:
+            raise ValueError(
+                "counts of labels that tests find cannot be smoothed: the noise of its test stays in a label's count"
+            )
         if self._filter is None or release.nonce != self._nonce:
             self._nonce, self._rows = release.nonce, {}
             self._filter = _Filter(noise_state(release.mechanism, release.horizon))
