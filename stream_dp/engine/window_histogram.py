@@ -332,6 +332,7 @@ class _Shown:
     def __init__(self, mechanism: WindowMechanism, noise: KeyedNoise, first: bool) -> None:
         """`first`: there is no block before this one."""
         self._visible = VisibleLabels()
+        self._order: NDArray[np.int64] | None = None  # by round and name, if they do not stand so
         self._mechanism, self._noise = mechanism, noise
         self._late = None if first else _Cells(mechanism, noise)  # the last block's cells, W rounds late
         self._ends = np.empty(0, np.int32)  # the last block's cells at its end
@@ -355,8 +356,16 @@ class _Shown:
         heads: Sequence[bytes],
     ) -> ReleasedBlock:
         """These windows of these labels, of which `shown` are released."""
-        visible = self._visible
-        return ReleasedBlock.of_shown(rounds, windows, visible.labels, visible.first_shown, shown, heads)
+        labels, found = self._visible.labels, self.found
+        if self._order is not None:
+            order = self._order
+            labels, found, windows, shown = (
+                labels[order],
+                found[order],
+                windows.take(order, axis=1),
+                shown[:, order],
+            )
+        return ReleasedBlock.of_shown(rounds, windows, labels, found, shown, heads)
 
     def skip_to(self, place: int, last: _Block) -> None:
         """Go there while there are no labels."""
@@ -377,9 +386,15 @@ class _Shown:
             return
         known = len(self.rows)
         self._visible.include(rows, found, seen.texts)
-        if ends is not None:
-            ends = ends[np.argsort(rows)][np.argsort(rows).argsort()] if False else ends
         rows = self.rows[known:]
+        if (
+            known and self.found[known] == self.found[known - 1]
+        ):  # in the block's first round, as those carried on
+            texts = self._visible.labels
+            places = sorted(range(len(texts)), key=lambda place: (self.found[place], texts[place]))
+            self._order = np.array(places, np.int64)
+        elif self._order is not None:
+            self._order = np.concatenate([self._order, np.arange(known, len(self.rows))])
         if self._late is not None:
             self._late.add(rows, seen.ids, last)
             if ends is None:

@@ -126,7 +126,9 @@ def test_shards_know_the_labels_and_the_sequencer_waits_for_the_last_release(
     with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2, **options) as stream:
         stream.feed(some_events(80, seed=3))
         processes = [stream.run_in_role("worker")]
-        stream.wait_until_logged("waiting for the shards: shard 0 has yet to release round 31 of epoch 1")
+        stream.wait_until_logged(
+            "waiting for other processes of the stream: shard 0 has yet to release round 31 of epoch 1"
+        )
         processes += [stream.run_in_role(role) for role in ("shard", "merge")]
         rounds = [7, 14, 21, 28, 31, 7, 14, 21, 28, 31, 7, 14]
         wait_until(lambda: len(stream.releases()) >= len(rounds), stream.logged)

@@ -135,5 +135,6 @@ def test_whoever_watches_sees_the_rounds_of_all_partitions(
         with running(stream.settings.kafka, stream.settings.stream, tmp_path) as page:
             page.wait_until_round(newest.round)
             latest = page.get("/api/v1/release/latest")
-        assert (latest["round"], latest["labels"], latest["ts"]) == (newest.round, newest.labels, newest.ts)
+        assert (latest["round"], latest["ts"]) == (newest.round, newest.ts)
+        assert sorted(latest["labels"]) == sorted(newest.labels), "the page has the largest first"
         assert newest.labels

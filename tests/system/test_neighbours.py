@@ -35,7 +35,7 @@ from tests.system.ticking import open_epoch
 from tests.system.waiting import wait_until
 
 BACKLOG, DIFFERING, EVENTS_OF_A_BARRIER = 1_200, 777, 100
-COVERED = {"labels", "counts", "since", "totals", "known", "tag"}
+COVERED = {"labels", "counts", "since", "totals", "known", "tag", "found", "first_shown"}
 DRAWN_APART = {"nonce", "digest", "id", "key_check", "chain", "previous"}
 ENCRYPTED = "hidden"
 LARGE = event(*(f"{number:04}" + "x" * 1020 for number in range(780)))

@@ -53,6 +53,7 @@ def test_search_and_pins(dashboard: Running, stream: Stream, browser: Chrome) ->
         "interval": "below threshold",
         "pinned": "true",
         "fresh": False,
+        "places": "",
     }
     pin_button(browser, "label 995").click()
     assert [row["label"] for row in rows(browser)] == ["label 0"]
