@@ -108,7 +108,7 @@ COMMANDS = {
     ),
     "check": Entry(
         "check:check",
-        "Check settings, Kafka, Redis and noise before a worker starts.  It changes nothing.",
+        "Check settings, Kafka, Redis and noise before a worker starts.  It changes nothing, unless --grant is given.",
         "worker",
     ),
     "audit": Entry(

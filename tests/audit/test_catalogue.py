@@ -21,6 +21,9 @@ from tests.batch.plain_set_union import chained_users, posters_greedy
 
 PACKAGE = Path(stream_dp.__file__).parent
 SEED = b"tests"
+ENUMERATED = {"gaussian-known-histogram", "two-rounds"}
+"""Mechanisms of which `audit --exact` goes through every outcome instead."""
+
 FEW = 4_000
 
 EVERYTHING = pairs()
@@ -38,7 +41,8 @@ def test_every_batch_mechanism_is_audited() -> None:
             if function.__module__ == loaded.__name__ and not name.startswith("_") and told:
                 mechanisms.add(name.replace("_", "-"))
     assert len(mechanisms) > 20
-    assert mechanisms <= {pair.mechanism for pair in CORRECT}
+    assert mechanisms - ENUMERATED <= {pair.mechanism for pair in CORRECT}
+    assert mechanisms >= ENUMERATED
 
 
 def test_every_pair_has_a_name_and_runs_of_its_own() -> None:
@@ -71,7 +75,7 @@ def test_every_broken_mechanism_is_caught(pair: Pair) -> None:
 def test_the_sum_statistic_comes_near_the_claim_of_exactly_calibrated_noise() -> None:
     """So near that noise too small by sqrt(2) shows; the bound itself stays below the claim."""
     [pair] = [p for p in running_pairs.pairs() if p.name == "table: event at the first round of 7"]
-    bound = examine(pair, SEED, pair.runs // 3).bound
+    bound = examine(pair, SEED, pair.runs).bound
     assert 0.7 * pair.epsilon < bound.epsilon < pair.epsilon
     assert pair.epsilon == pytest.approx(1.0, rel=1e-3)
     assert pair.delta == 1e-3

@@ -126,7 +126,6 @@ def test_a_large_release_is_split_and_its_parts_are_the_whole() -> None:
     assert [(part.part, part.parts) for part in last] == [(n, len(last)) for n in range(1, len(last) + 1)]
     assert all(len(release.value) < LARGEST_PART + 1000 for release in output.releases)
     found = [pair for part in last for pair in zip(part.labels, part.counts, strict=True)]
-    assert found == sorted(found, key=lambda pair: (-pair[1], pair[0].encode()))
     assert len({label for label, _ in found}) == len(found) > 150
     noisy = pipeline.histogram.state().counts.astype(np.int64)
     for node in live_nodes(pipeline.histogram.state()):

@@ -186,7 +186,7 @@ def test_mechanisms_that_take_one_user_after_the_other_are_refused_before_spark_
         request = request_from({**fields, "source": {"topic": "x"}})
         assert isinstance(request, JobRequest)
         calibrated = calibrate(request)
-        sequential = mechanism.startswith(("policy", "greedy"))
+        sequential = mechanism.startswith(("policy", "greedy", "two-rounds"))
         assert calibrated.divides is not sequential
         if sequential:
             with pytest.raises(BadRequest, match=rf"{mechanism} takes one user after the other"):
