@@ -75,7 +75,7 @@ def test_it_shows_windows_and_looks_back(stream: Stream, browser: Chrome) -> Non
     with chart(browser, stream, labels=["milk"], window="5m"):
         wait_for_round(browser, 30)
         wait_for(browser, lambda: text(browser, "window-note").startswith("Rounds 26 to 30"))
-        wait_for(browser, lambda: [row["label"] for row in rows(browser)] == ["milk", "cake", "tea"])
+        wait_for(browser, lambda: [row["label"] for row in rows(browser)] == ["milk", "tea", "cake"])
         legend = "return [...document.querySelectorAll('#legend bdi')].map(each => each.textContent)"
         assert browser.execute_script(legend) == ["milk"]
         Select(browser.find_element(By.ID, "window")).select_by_visible_text("since the start")
