@@ -25,7 +25,11 @@ def dump(redis: Redis, name: str | bytes) -> bytes:
 
 def dumps(redis: Redis, pattern: str = "*") -> dict[bytes, bytes]:
     """The dump of each key."""
-    return {as_bytes(name): dump(redis, name) for name in redis.keys(pattern)}
+    names = [as_bytes(name) for name in redis.keys(pattern)]
+    with redis.pipeline(transaction=False) as pipeline:
+        for name in names:
+            pipeline.dump(name)
+        return {name: as_bytes(dumped) for name, dumped in zip(names, pipeline.execute(), strict=True)}
 
 
 def as_bytes(answer: object) -> bytes:

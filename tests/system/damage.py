@@ -25,23 +25,28 @@ def flip(redis: Redis, name: bytes, rng: random.Random) -> None:
     redis.execute_command("LSET", name, row, bytes(element))
 
 
-def flip_anything(redis: Redis, name: bytes, rng: random.Random) -> str:
-    """Flip one bit of a key: of its name, a field's name or value, or an element.  Returns which of them."""
-    kind = redis.type(name)
-    if not holds_bits(redis, name) or rng.random() < 0.1:
+def places(redis: Redis, name: bytes) -> list[str]:
+    """Where a bit of a key may be flipped: in its name, in that of a field, or in a value or an element."""
+    if not holds_bits(redis, name):
+        return ["name"]
+    return ["name", "field", "value"] if redis.type(name) == b"hash" else ["name", "value"]
+
+
+def flip_at(redis: Redis, name: bytes, place: str, rng: random.Random) -> None:
+    """Flip one bit of a key at one of its `places`."""
+    if place == "name":
         redis.rename(name, flipped(name, rng))
-        return "name"
-    if kind != b"hash":
+        return
+    if redis.type(name) != b"hash":
         flip(redis, name, rng)
-        return "value"
+        return
     fields = redis_contents.fields(redis, name)
     field = rng.choice(sorted(fields))
-    if not fields[field] or rng.random() < 0.2:
+    if place == "field":
         redis.hdel(name, field)
         redis.hset(name, flipped(field, rng), fields[field])
-        return "field"
-    redis.hset(name, field, flipped(fields[field], rng))
-    return "value"
+    else:
+        redis.hset(name, field, flipped(fields[field], rng))
 
 
 def flipped(value: bytes, rng: random.Random) -> bytes:
