@@ -20,7 +20,7 @@ from stream_dp.config.times import iso_timestamp
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.journaled_ledger import look
 from stream_dp.kafka import log
-from stream_dp.privacy.wording import counted, for_viewers, odds
+from stream_dp.privacy.wording import counted, for_viewers, never_shown, odds
 
 
 class Form(StrEnum):
@@ -99,6 +99,8 @@ def statement_of(settings: Settings) -> Statement:
         protected=f"{guarantee.sentence} {for_viewers(guarantee.unit, guarantee.epsilon, guarantee.delta)}",
         not_protected=list(NOT_PROTECTED[guarantee.unit]),
         counted=counted(guarantee.unit, epoch.mechanism.items_per_event),
+        at_least=epoch.at_least,
+        never_shown=never_shown(guarantee.unit, epoch.at_least or 1),
         mechanism=epoch.mechanism.name,
         rounds=epoch.privacy["rounds"],
         horizon=epoch.last_round,

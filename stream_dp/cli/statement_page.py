@@ -67,8 +67,9 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """What a stream's last epoch guarantees, and what has been charged to its source.
 
     `budget` and `spent` are an epsilon and a delta; an epsilon of null is unbounded.  `more_like_the_last`: how many
-    more charges like the last fit on the same events.  The digests are public: `settings_digest` stands for all that
-    was frozen with the epoch, `key_check` for the noise key, `known_labels` for the list of known labels.
+    more charges like the last fit on the same events.  `at_least` is the least count of a label that is ever found,
+    null if none is promised, and `never_shown` says it in words.  The digests are public: `settings_digest` stands for
+    all that was frozen with the epoch, `key_check` for the noise key, `known_labels` for the list of known labels.
     """
 
     stream: str
@@ -85,6 +86,8 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     protected: str
     not_protected: list[str]
     counted: str
+    at_least: int | None
+    never_shown: str
     mechanism: str
     rounds: str
     horizon: int | None
@@ -146,7 +149,8 @@ def _heading(found: Statement) -> str:
 
 
 def _sections(found: Statement) -> Iterator[_Section]:
-    yield _Section("Who is protected", [found.protected, found.counted, *_rounds(found)])
+    least = [found.never_shown] * bool(found.never_shown)
+    yield _Section("Who is protected", [found.protected, *least, found.counted, *_rounds(found)])
     yield _Section("What is not protected", found.not_protected)
     yield _Section("What was spent, and what is left", _spending(found))
     if found.set_by:

@@ -10,6 +10,7 @@ import msgspec
 from stream_dp.config.days import Days, days_of
 from stream_dp.config.settings import Settings
 from stream_dp.counters.calibration import Guarantee, calibrate
+from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.golden import check_golden_noise
 from stream_dp.counters.registry import Mechanism
 from stream_dp.counters.window import WindowMechanism
@@ -216,6 +217,11 @@ class Epoch:
     def last_round(self) -> int | None:
         """The horizon; None where the epoch has none."""
         return None if isinstance(self.mechanism, WindowMechanism) else self.mechanism.horizon
+
+    @property
+    def at_least(self) -> int | None:
+        """No label of fewer events, or users, is found; None where it is not looked for at tests."""
+        return self.mechanism.at_least if isinstance(self.mechanism, DiscoveryMechanism) else None
 
     @property
     def pruning(self) -> Pruning | None:

@@ -130,6 +130,20 @@ def counted(unit: str, items: int) -> str:
     return f"Counts the first {first} of {whose}; what comes after is left out."
 
 
+def never_shown(unit: str, at_least: int) -> str:
+    """What a least count promises, whatever the noise is; nothing for a count of 1, which every label has.
+
+    >>> never_shown("user", 10)
+    'No label that fewer than 10 users hold is ever shown, unless it was known in advance.'
+    """
+    if at_least == 1:
+        return ""
+    whose = {"event": "events", "user": "users", "user-day": "users' days"}[unit]
+    return (
+        f"No label that fewer than {at_least:,} {whose} hold is ever shown, unless it was known in advance."
+    )
+
+
 _PROTECTED = {
     "event": "event",
     "user": "user, with all of their events",

@@ -85,6 +85,9 @@ class Certificate(msgspec.Struct, frozen=True):
 
     `first_round` is the first one that was compared byte for byte: 1, unless only the last blocks of windows were.
     Then all this is about the rounds from the block before it on, of which all but labels and counts was compared.
+
+    `at_least`: no label that fewer events hold, or users, was found; null where labels are not looked for at tests.
+    The comparison shows that too, because the program that computed the releases again measures no other label.
     """
 
     v: int
@@ -99,6 +102,7 @@ class Certificate(msgspec.Struct, frozen=True):
     missing: int
     verdict: Verdict
     sound: bool
+    at_least: int | None
     first_round: int = 1
 
 
@@ -162,6 +166,7 @@ def verify(
         missing=len(missing),
         verdict=verdict,
         sound=verdict.sound,
+        at_least=epoch.at_least,
         first_round=first_round,
     )
     return Outcome(certificate, comparison.difference, missing, comparison.last)
