@@ -299,6 +299,14 @@ class Stream(StreamTopics):
         for ours, theirs in zip(expected.recent, found.state.recent, strict=True):
             assert (ours.name, ours.version) == (theirs.name, theirs.version)
             np.testing.assert_array_equal(theirs.cells, ours.cells)
+        shown, kept = expected.shown, found.state.shown
+        assert (shown is None) == (kept is None)
+        if shown is not None and kept is not None:
+            np.testing.assert_array_equal(kept.rows, shown.rows)
+            np.testing.assert_array_equal(kept.tests, shown.tests)
+            for ours, theirs in zip(shown.counter.columns, kept.counter.columns, strict=True):
+                assert (ours.name, ours.version) == (theirs.name, theirs.version)
+                np.testing.assert_array_equal(theirs.cells, ours.cells)
         block, stored = expected.block, found.state.block
         assert (block is None) == (stored is None)
         if block is not None and stored is not None:

@@ -23,6 +23,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from stream_dp.barriers.process import BarrierProcess
 from stream_dp.config.settings import Settings
+from stream_dp.counters.discovery_noise import DiscoveryNoise
+from stream_dp.engine.discovery_histogram import DiscoveryHistogram
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.lifecycle import Epochs
@@ -84,6 +86,17 @@ STEPS_OF_BARRIERS: dict[str, tuple[Any, str]] = {
 
 STEPS_OF_SCHEMAS: dict[str, tuple[Any, str]] = {"settle schemas": (SchemasTopic, "settle")}
 """What is done where records name schemas."""
+
+
+STEPS_OF_A_TEST: dict[str, tuple[Any, str]] = {
+    "count the test round": (DiscoveryHistogram, "_block"),
+    "test": (DiscoveryHistogram, "_test"),
+    "keep the test's tweaks": (DiscoveryNoise, "begin_test"),
+    "look who may pass": (DiscoveryNoise, "could_reach"),
+    "measure": (DiscoveryNoise, "rounded"),
+    "show what is found": (DiscoveryHistogram, "_show"),
+}
+"""What is done where labels are found at tests."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +174,9 @@ async def _run(settings: Settings, new_epoch: NewEpoch | None, standby: bool) ->
 
 def arm(interruption: Interruption) -> None:
     """Replace the step by one that interrupts this process."""
-    owner, name = (STEPS | STEPS_OF_A_ROLL | STEPS_OF_BARRIERS | STEPS_OF_SCHEMAS)[interruption.step]
+    owner, name = (STEPS | STEPS_OF_A_ROLL | STEPS_OF_BARRIERS | STEPS_OF_SCHEMAS | STEPS_OF_A_TEST)[
+        interruption.step
+    ]
     setattr(owner, name, _interrupted(getattr(owner, name), interruption))
 
 
