@@ -9,15 +9,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stream_dp.dev import redis_server
 from stream_dp.dev.servers import Servers
+from stream_dp.events.merged_log import merged
 from stream_dp.events.record import Record
 from stream_dp.kafka import clients
 from stream_dp.releases.release import decode_release
 from tests.apache_kafka.server import apache_kafka
+from tests.pipeline.reference_engine import counted, encoded
 from tests.system.broker_clients import leave
 from tests.system.example_events import some_events
 from tests.system.sharded import ShardedStream, sharded_stream
@@ -84,6 +87,32 @@ def counted_rounds(stream: ShardedStream) -> list[set[int]]:
     """The numbers of the barriers that each partition of the counts topic names."""
     values = [stream.records_of(stream.settings.counts, number) for number in range(PARTITIONS)]
     return [{json.loads(each.value or b"")["n"] for each in records} for records in values]
+
+
+class CountingEngine:
+    """Counts what the topics hold by now, as another engine would, and writes what it has not written yet."""
+
+    def __init__(self, stream: ShardedStream, bound: int = BOUND) -> None:
+        self._stream, self._bound, self._written = stream, bound, 0
+        self._first = stream.barrier()
+
+    def records(self) -> list[dict[str, Any]]:
+        stream = self._stream
+        topic, partitions = stream.settings.events, len(stream.ends())
+
+        def events(partition: int) -> list[tuple[int, list[Record]]]:
+            found = stream.records_of(topic, partition)
+            return [(found[-1].offset + 1, found)] if found else []
+
+        entries = merged(stream.chain(self._first), stream.barrier_records(), events, *[0] * partitions)
+        return list(counted(entries, stream.chain(self._first), self._bound))
+
+    def go_on(self) -> None:
+        found = self.records()
+        for record in found[self._written :]:
+            value = Record(0, 1_000, None, encoded(record), record["partition"])
+            self._stream.write(self._stream.settings.counts, [value])
+        self._written = len(found)
 
 
 class Engine:

@@ -7,18 +7,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from stream_dp.events.merged_log import merged
-from stream_dp.events.record import Record
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.verification.rebuild import rebuild
-from tests.pipeline.reference_engine import counted, encoded
 from tests.system.counted_elsewhere import (
-    BOUND,
-    PARTITIONS,
+    CountingEngine,
     check_releases,
     counted_stream,
     feed_rounds,
@@ -39,40 +34,12 @@ def counting(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> M
     return lambda: counted_stream(kafka, redis_url, topic_prefix, tmp_path)
 
 
-class Engine:
-    """Counts what the topics hold by now, as another engine would, and writes what it has not written yet."""
-
-    def __init__(self, stream: ShardedStream) -> None:
-        self._stream, self._written = stream, 0
-        self._first = stream.barrier()
-
-    def records(self) -> list[dict[str, Any]]:
-        stream = self._stream
-        chain = stream.chain(self._first)
-        topic = stream.settings.events
-
-        def events(partition: int) -> list[tuple[int, list[Record]]]:
-            found = stream.records_of(topic, partition)
-            return [(found[-1].offset + 1, found)] if found else []
-
-        starts = [0] * PARTITIONS
-        log = merged(chain, stream.barrier_records(), events, *starts)
-        return list(counted(log, stream.chain(self._first), BOUND))
-
-    def go_on(self) -> None:
-        found = self.records()
-        for record in found[self._written :]:
-            value = Record(0, 1_000, None, encoded(record), record["partition"])
-            self._stream.write(self._stream.settings.counts, [value])
-        self._written = len(found)
-
-
 def test_counts_release_what_one_worker_releases_whoever_reads_them(counting: MakeStream) -> None:
     """The first reader is killed between two checkpoints, and another one goes on."""
     with counting() as stream:
         open_epoch(stream)
         killed = stream.run_in_role("intake", Kill("prepare a checkpoint", 2, after=True))
-        engine = Engine(stream)
+        engine = CountingEngine(stream)
         others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
         wait_for_counts_topic(stream)
         feed_rounds(stream, 1, 3)
@@ -101,7 +68,7 @@ def test_killed_at_every_step_a_reader_of_counts_leaves_nothing_out_and_nothing_
     rng = random.Random(9)
     with counting() as stream:
         open_epoch(stream)
-        engine, rounds = Engine(stream), 0
+        engine, rounds = CountingEngine(stream), 0
         others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
         for step in sorted(STEPS["intake of counts"], key="load".__eq__):  # what was saved is loaded
             kill = Kill(step, rng.randint(1, 3), rng.random() < 0.5)
@@ -122,7 +89,7 @@ def test_a_standby_takes_over_from_the_worker_that_seals_what_was_counted(counti
         open_epoch(stream)
         active = stream.start()
         others = [stream.run_in_role(role) for role in ("intake", "shard", "merge")]
-        engine = Engine(stream)
+        engine = CountingEngine(stream)
         wait_for_counts_topic(stream)
         feed_rounds(stream, 1, 3)
         engine.go_on()
@@ -145,7 +112,7 @@ def test_where_redis_is_lost_counts_are_read_again_from_the_epochs_beginning(cou
         open_epoch(stream)
         roles = "worker", "intake", "shard", "merge"
         processes = [stream.run_in_role(role) for role in roles]
-        engine = Engine(stream)
+        engine = CountingEngine(stream)
         wait_for_counts_topic(stream)
         feed_rounds(stream, 1, 5)
         engine.go_on()
@@ -171,7 +138,7 @@ def test_counts_that_cannot_be_stop_the_reader_with_their_place(counting: MakeSt
         reader = stream.run_in_role("intake")
         wait_for_counts_topic(stream)
         feed_rounds(stream, 1, 1)
-        wrong = next(each for each in Engine(stream).records() if each["partition"] == 1)
+        wrong = next(each for each in CountingEngine(stream).records() if each["partition"] == 1)
         wrong |= {"part": 1, "parts": 1, "counts": [{"label": "secret", "count": 10**6}]}
         stream.append(stream.settings.counts, 1, json.dumps(wrong).encode())
         assert ended(reader) not in (0, None)

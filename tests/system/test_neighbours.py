@@ -6,9 +6,12 @@ here.
 """
 
 import json
+import os
+import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +22,19 @@ from typer.testing import CliRunner
 from stream_dp.barriers.key import barrier_key
 from stream_dp.barriers.topic import barrier_before_last_epoch
 from stream_dp.cli import app
+from stream_dp.config.days import days_of
 from stream_dp.config.events_section import EventsSection
-from stream_dp.config.times import iso_second
+from stream_dp.config.times import iso_second, milliseconds
 from stream_dp.epochs.journal import EpochJournal, journal_topic
 from stream_dp.epochs.registry import TOPIC as REGISTRY
 from stream_dp.events.record import Record
 from stream_dp.events.user_partitions import partition_rule
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.kafka import log
+from stream_dp.workers.resume import NewEpoch
+from stream_dp.workers.windows import WindowsWriter
 from tests.system.batch_headers import batches_of
+from tests.system.counted_elsewhere import PARTITIONS, CountingEngine, counted_stream
 from tests.system.example_events import event, some_events
 from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, small_stream
@@ -35,6 +42,7 @@ from tests.system.ticking import open_epoch
 from tests.system.waiting import wait_until
 
 BACKLOG, DIFFERING, EVENTS_OF_A_BARRIER = 1_200, 777, 100
+HOUR = 3_600_000
 COVERED = {"labels", "counts", "since", "totals", "known", "tag", "found", "first_shown"}
 DRAWN_APART = {"nonce", "digest", "id", "key_check", "chain", "previous"}
 ENCRYPTED = "hidden"
@@ -59,7 +67,7 @@ def neighbours(pair: str) -> Iterator[list[Record]]:
         yield [Record(n, 1_700_000_000_000 + 250 * n, None, value) for n, value in enumerate(values)]
 
 
-def told(value: Any, stream: str, began: int | None = None) -> Any:
+def told(value: Any, stream: str, began: Sequence[int] = ()) -> Any:
     """A record's value, or a part of it, without what is covered or drawn apart, and without the stream's name.
 
     `began`: see `everything_public`.
@@ -73,15 +81,16 @@ def told(value: Any, stream: str, began: int | None = None) -> Any:
         }
     if isinstance(value, list | tuple):
         return [told(inner, stream, began) for inner in value]
-    if began is not None and value in (began, iso_second(began)):
+    if value in began or value in map(iso_second, began):
         return "when the worker was started"
     return value.replace(stream, "s") if isinstance(value, str) else value
 
 
-def everything_public(stream: Stream) -> dict[str, Any]:
+def everything_public(stream: Stream, starts: int = 1) -> dict[str, Any]:
     """Batches, and of every record its place, time, key, headers and value, by topic and partition.
 
-    When the first worker was started is the one time that a clock gives: an operator's act, before anything is counted.
+    When a worker was started that found nothing counted is the one time that a clock gives: an operator's act.  So
+    many `starts` were of this kind.
     """
     settings = stream.settings
     topics = {
@@ -97,7 +106,9 @@ def everything_public(stream: Stream) -> dict[str, Any]:
     topics = {
         topic: partitions for topic, partitions in topics.items() if topic in log.topics(settings.kafka)
     }
-    began = raw_records(settings.kafka, settings.epochs, 0)[0].timestamp
+    began = [*dict.fromkeys(record.timestamp for record in raw_records(settings.kafka, settings.epochs, 0))][
+        :starts
+    ]
     found: dict[str, Any] = {}
     for topic, partitions in topics.items():
         for partition in range(partitions):
@@ -117,7 +128,7 @@ def everything_public(stream: Stream) -> dict[str, Any]:
     return found
 
 
-def in_public(record: Any, stream: str, began: int) -> list[Any]:
+def in_public(record: Any, stream: str, began: Sequence[int]) -> list[Any]:
     """What anybody may see of a record."""
     key = (record.key or b"").replace(stream.encode(), b"s")
     return [
@@ -210,6 +221,68 @@ def test_all_that_a_worker_makes_public_is_the_same_where_barriers_end_rounds(
     check_same(both, releases=BACKLOG // EVENTS_OF_A_BARRIER)
 
 
+def test_all_that_a_worker_makes_public_is_the_same_over_days_where_a_standby_takes_over(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """By users and days, in windows: in one log a user has a day, in the other these events are empty."""
+    both, counted = [], 4 * len(DAYS)
+    for number, values in enumerate([(b"{}", b"{}"), (by("w", "rare"), by("w", *map(str, range(9_000))))]):
+        with small_stream(kafka, redis_url, f"{topic_prefix}-{number}", tmp_path, **BY_DAYS) as stream:
+            open_epoch(stream)
+            active = stream.start(new_epoch=NewEpoch(recount=True))  # so it counts days that are over
+            stream.wait_until_logged("epoch 2, round 0")
+            live_days(stream, DAYS[:3], values)
+            stream.wait_until_round(counted // 2, active)
+            standby = stream.start(standby=True)
+            stream.wait_until_logged("it is ready to take over")
+            assert active.pid is not None
+            os.kill(active.pid, signal.SIGSTOP)
+            stream.wait_until_asleep(active)
+            live_days(stream, DAYS[3:], values)
+            active.kill()
+            stream.wait_until_round(counted, standby)
+            standby.terminate()
+            assert ended(standby) == 0, stream.logged()
+            assert "this one takes over" in stream.logged()
+            stream.check_everything()
+            both.append(everything_public(stream, starts=2))
+    check_same(both, releases=counted)
+
+
+def by(user: str, *items: str) -> bytes:
+    return json.dumps({"items": items, "user": user}).encode()
+
+
+BERLIN = days_of("Europe/Berlin")
+DAYS = [BERLIN.at(milliseconds(datetime(2025, 10, 24, 12, tzinfo=UTC))) + number for number in range(6)]
+"""One of them has 25 hours."""
+DIFFERING_DAY = DAYS[2]
+BY_DAYS: dict[str, Any] = {
+    "unit": "user-day",
+    "items_per_user": 2,
+    "time_zone": "Europe/Berlin",
+    "rounds": "ticks",
+    "write_barriers": False,
+    "mechanism": "window",
+    "window": 5,
+    "epsilon": 20.0,
+    "delta": 0.1,
+    "checkpoint_rounds": 3,
+}
+
+
+def live_days(stream: Stream, days: Sequence[int], values: Sequence[bytes]) -> None:
+    """Four rounds a day, in two of which there are events; those of one day differ."""
+    for day in days:
+        begins = BERLIN.begins(day)
+        stream.close_rounds(begins)
+        for hour, value in zip((9, 17), values, strict=True):
+            events = [by("u", "tea", "milk"), by("v", "tea", f"once {day} {hour}")]
+            events.append(value if day == DIFFERING_DAY else by("w", "tea"))
+            stream.write(stream.settings.events, [Record(0, begins, None, each) for each in events])
+            stream.close_rounds(begins + (hour - 1) * HOUR, begins + hour * HOUR)
+
+
 def test_all_that_shards_and_merge_make_public_is_the_same_for_neighbouring_logs(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -224,6 +297,29 @@ def test_all_that_shards_and_merge_make_public_is_the_same_for_neighbouring_logs
                 assert ended(process) == 0, stream.logged()
             both.append(everything_public(stream))
     check_same(both, shards=2)
+
+
+def test_all_that_is_public_is_the_same_where_another_engine_counts(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    both = []
+    for number, records in enumerate(neighbours("no items, and 780 long ones")):
+        with counted_stream(kafka, redis_url, f"{topic_prefix}-{number}", tmp_path) as stream:
+            open_epoch(stream)
+            for start in range(0, BACKLOG, EVENTS_OF_A_BARRIER):
+                round_of = records[start : start + EVENTS_OF_A_BARRIER]
+                spread = [each._replace(partition=each.offset % PARTITIONS) for each in round_of]
+                stream.write(stream.settings.events, spread)
+                stream.close_rounds(1_700_000_000_000 + start)
+            log.create_topics(kafka, stream.settings.counts, partitions=PARTITIONS)
+            CountingEngine(stream).go_on()
+            processes = [stream.run_in_role(role) for role in ("worker", "intake", "shard", "merge")]
+            stream.wait_until_round(BACKLOG // EVENTS_OF_A_BARRIER)
+            for process in processes:
+                process.terminate()
+                assert ended(process) == 0, stream.logged()
+            both.append(everything_public(stream))
+    check_same(both, BACKLOG // EVENTS_OF_A_BARRIER, shards=2)
 
 
 COPIES, ROUNDS, EVENTS_OF_A_ROUND = 3, 8, 20
@@ -315,20 +411,31 @@ def test_all_that_is_public_of_a_copy_by_users_is_the_same_over_rolls_and_jobs(
 def test_what_others_write_follows_from_the_releases_alone(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """The changes and the table hold the same where other events, and no state, lie behind the same releases.
+    """Changes, table and windows hold the same where other events, and no state, lie behind the same releases.
 
     Times are not compared: a record of the changes has that of its writing.
     """
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, delta=0.1) as stream:
-        stream.feed(some_events(40, seed=1))
+    windows = {"windows": ["7", "1m"]}
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, delta=0.1, **windows) as stream:
+        events = some_events(40, seed=1)
+        stream.write(
+            stream.settings.events,
+            [Record(0, 1_700_000_000_000 + 1_000 * n, None, value) for n, value in enumerate(events)],
+        )
         assert stream.run(until_round=40) == 0
-        topics = [f"{topic_prefix}.changes", stream.settings.table]
+        settings = stream.settings
+        topics = [f"{topic_prefix}.changes", settings.table, settings.windows_topic]
         admin = KafkaAdminClient(bootstrap_servers=kafka)
 
         def written() -> list[list[Any]]:
             place = ["--stream", topic_prefix, "--kafka", kafka]
             for words in (["changes", *place, "--rounds", "1"], ["table", *place, "--once"]):
                 assert CliRunner().invoke(app, words).exit_code == 0
+            with WindowsWriter(settings, "earliest") as writer:
+                wait_until(
+                    lambda: writer.write(0.2) >= 0 and log.offsets(kafka, topics[-1]).end == 2 * 40,
+                    lambda: f"{log.offsets(kafka, topics[-1])}",
+                )
             found = [
                 [(each.offset, each.key, each.value) for each in raw_records(kafka, topic, 0)]
                 for topic in topics
@@ -339,7 +446,7 @@ def test_what_others_write_follows_from_the_releases_alone(
 
         with closing(admin):
             before = written()
-            stream.rewrite(stream.settings.events, [Record(0, 0, None, LARGE)])
+            stream.rewrite(settings.events, [Record(0, 0, None, LARGE)])
             with stream.redis() as redis:
                 redis.delete(*stream.redis_keys())
             assert before == written()
