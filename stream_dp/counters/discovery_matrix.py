@@ -35,6 +35,12 @@ def _coefficients(tests: int) -> tuple[Fraction, ...]:
     return tuple(found)
 
 
+def rounded_coefficients(tests: int) -> NDArray[np.float64]:
+    """c_0 to c_(tests - 1), each within a relative 2^-36."""
+    lags = np.arange(1.0, tests)
+    return np.concatenate([[1.0], np.cumprod((2 * lags - 1) / (2 * lags))])
+
+
 @lru_cache(maxsize=8)
 def variances_of_tests(tests: int) -> NDArray[np.float64]:
     """The variance of a count at each test for draws of variance 1, r(k) = sum over n < k of c_n^2, of shape (tests,).

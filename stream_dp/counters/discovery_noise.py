@@ -1,10 +1,13 @@
 """The noise of labels at the tests of discovery: exact for those that may pass, and near enough to tell who may.
 
-A label draws one standard normal for each test, under the head of the hash chain in the test's round, and nothing is
-kept of it: at test k all k draws are made again from the tweaks that are kept, one pair a test.  Most labels are far
-from the threshold.  The first of a draw's two blocks of bits says in which cell of width 2^-12 it lies, so the sum of
-the cells is within half a cell, times the sum of the coefficients, of the noise.  Only labels that this may lift to the
-threshold draw both blocks, and these decide: who is found, and with which count, follows from the exact draws alone.
+A label draws one standard normal for each test, under the head of the hash chain in the test's round.  A draw takes two
+blocks of bits, and the first says in which cell of width 2^-12 it lies.  Most labels are far from the threshold, and
+one block for the current test and a few bytes about the earlier ones tell that (discovery_reach.py).  Those few that
+the noise may lift to the threshold draw all of it again, from the tweaks that are kept, one pair a test; and this
+decides: who is found, and with which count, follows from the exact draws alone.
+
+What is known about earlier draws is made from the tweaks again where it is missing: of new labels, and of all labels
+after a restart.  `follow` does that a few labels at a time, between tests, so that a test need not.
 """
 
 from collections.abc import Mapping
@@ -16,7 +19,8 @@ from numpy.typing import NDArray
 from stream_dp.counters.blt_exact import double_doubles
 from stream_dp.counters.blt_recursion import add_up, jump
 from stream_dp.counters.discovery import DiscoveryMechanism
-from stream_dp.counters.discovery_matrix import coefficients
+from stream_dp.counters.discovery_matrix import coefficients, rounded_coefficients
+from stream_dp.counters.discovery_reach import Reach
 from stream_dp.privacy.gaussian_cells import CELL_BITS
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise
 from stream_dp.privacy.keyed_noise import KeyedNoise
@@ -25,7 +29,7 @@ FIRST_LANE = 1 << 16
 """The lanes of a round from this one on are those of its test: no counter uses them."""
 
 _SLACK = 1e-6  # beyond the half cells: what doubles round away of sums that are below 2^31
-_LABELS_AT_ONCE = 1 << 16
+_FEWEST_TO_FOLLOW, _MOST_TO_FOLLOW = 1 << 10, 1 << 14
 _TWEAK_BYTES = 16
 
 
@@ -37,6 +41,9 @@ class DiscoveryNoise:
         self._gaussian = GaussianNoise(noise)
         scale = Fraction(mechanism.test_sd)
         self._factors = double_doubles([scale * each for each in coefficients(len(mechanism.tests))])
+        self._sums = np.cumsum(rounded_coefficients(len(mechanism.tests)))
+        self._scale = mechanism.test_sd
+        self._reach, self._looked_at = Reach(len(mechanism.tests)), 0
         self._tweaks: list[bytes] = []
 
     def begin_test(self, round_number: int, history: bytes) -> None:
@@ -59,6 +66,7 @@ class DiscoveryNoise:
         size = _TWEAK_BYTES
         joined = b"".join(pair for _, pair in sorted(state.items()))
         self._tweaks = [joined[place : place + size] for place in range(0, len(joined), size)]
+        self._reach, self._looked_at = Reach(len(self._sums)), len(state)
 
     def rounded(self, ids: NDArray[np.uint64]) -> NDArray[np.int32]:
         """The noise of these labels at the current test, to the nearest integer; int32 of shape (labels,)."""
@@ -70,13 +78,37 @@ class DiscoveryNoise:
         add_up(sums[0], sums[1], found)
         return found
 
-    def could_reach(self, ids: NDArray[np.uint64], needed: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The places of all labels whose noise may round to at least `needed`, and of few others."""
-        factors = self._factors[0][: self.tests][::-1].copy()
-        slack = float(np.sum(np.abs(factors))) * 2.0 ** -(CELL_BITS + 1) + _SLACK
+    def follow(self, ids: NDArray[np.uint64]) -> None:
+        """Look at the earlier draws of some labels, if many wait for that; `ids` are those of all labels."""
+        waiting = len(ids) - self._reach.labels
+        if waiting >= _FEWEST_TO_FOLLOW:
+            self._follow(ids, self._reach.labels + min(waiting, _MOST_TO_FOLLOW))
+
+    def could_reach(
+        self, ids: NDArray[np.uint64], counts: NDArray[np.int32], least: int, tau: int
+    ) -> NDArray[np.int64]:
+        """Which labels have a count of at least `least`, and may be measured at `tau` or more now, and few others.
+
+        `ids` are those of all labels, and so are `counts`.
+        """
+        test = self.tests
+        assert self._looked_at == test - 1, "each test is looked at once, in order"
+        self._follow(ids, len(ids))
+        slack = float(self._reach.slack[test - 1] + self._sums[test - 1] * 2.0 ** -(CELL_BITS + 1))
+        needed = tau - 0.5 - self._scale * slack - _SLACK
         found = []
-        for start in range(0, len(ids), _LABELS_AT_ONCE):
-            part = slice(start, start + _LABELS_AT_ONCE)
-            near = self._gaussian.weighted_cells(ids[part], self._tweaks[::LANES], factors)
-            found.append(start + np.flatnonzero(near + slack >= needed[part] - 0.5))
+        for left, draws in self._gaussian.middles(ids, self._tweaks[-LANES::LANES]):
+            part = counts[left : left + draws.shape[1]]
+            found.append(left + self._reach.near(left, draws[0], part, least, needed, self._scale))
+            self._reach.follow(left, draws)
+        self._looked_at = test
         return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def _follow(self, ids: NDArray[np.uint64], labels: int) -> None:
+        """Let the sums of so many labels know the tests that were looked at."""
+        first, tweaks = self._reach.labels, self._tweaks[: self._looked_at * LANES : LANES]
+        self._reach.make_room(labels)
+        if tweaks:
+            for left, draws in self._gaussian.middles(ids[first:labels], tweaks):
+                self._reach.follow(first + left, draws)
+        self._reach.labels = labels

@@ -30,13 +30,14 @@ from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 _MOST_ROUNDS = 1 << 12
 _CELLS_AT_ONCE = 1 << 17
 _NONE = np.empty(0, np.int64)
-_HIDDEN = -1
 
 
 class DiscoveryHistogram:
     """For its methods see `RunningHistogram`.
 
-    A label's count is its true count until it is found, and from then on what was measured and its later true count.
+    A label has a row, and if it is shown a column.  Its count is its true count until it is found, and from then on
+    what was measured and its later true count.  `_counts` has the counts of rows that are not shown, and -1 - c of one
+    that is shown in column c; `_shown` has the counts of columns.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class DiscoveryHistogram:
         self._history = EMPTY_HISTORY
         self._seen = SeenLabels(noise)
         self._counts = np.empty(0, np.int32)
-        self._columns = np.empty(0, np.int32)  # of each row: its column if it is shown
+        self._shown = np.empty(0, np.int32)
         self._rows = np.empty(0, np.int64)  # of each column
         self._found = np.empty(0, np.int32)
         self._ids = np.empty((0, 2), np.uint64)  # of the columns
@@ -105,14 +106,14 @@ class DiscoveryHistogram:
 
     def last_release(self) -> ReleasedBlock:
         """See `RunningHistogram.last_release`."""
-        noisy = self._counter.current() + self._counts[self._rows]
+        noisy = self._counter.current() + self._shown
         return self._release(np.array([self.round]), noisy[np.newaxis], [self._history])
 
     def state(self) -> HistogramState:
         """See `RunningHistogram.state`."""
         labels, counter = len(self._seen), self._counter.state()
         everyone = CounterState(self.round, [], self._tests.state())
-        shown = ShownLabels(self._rows, self._found, counter)
+        shown = ShownLabels(self._rows, self._found, self._shown, counter)
         return HistogramState(self._history, self._seen.texts, self._counts[:labels], everyone, shown=shown)
 
     def _begins(self, labels: Sequence[str], noise: KeyedNoise) -> bool:
@@ -139,65 +140,64 @@ class DiscoveryHistogram:
         first, is_test = self.round + 1, self._next_test() == self.round + 1
         admitted, steps, times = joined(rounds)
         rows = self._seen.rows_of(admitted)
-        self._make_room()
+        self._counts = grown(self._counts, len(self._seen))
         numbers = np.arange(first, first + len(rounds))[wanted]
-        hits = Hits(first + steps, rows, times)
-        columns = self._columns[rows].astype(np.int64)
+        hits, marks = Hits(first + steps, rows, times), self._counts[rows]
+        columns = -1 - np.minimum(marks, 0).astype(np.int64)
         wanted_rounds = None if len(numbers) == len(rounds) else numbers
         noisy = self._counter.advance(self._ids, heads, hits, _NONE, wanted_rounds)
-        add_counts(noisy, numbers, self._counts[self._rows], hits.among(columns))
-        hits.add_to(self._counts)
+        shown = hits.among(columns)
+        add_counts(noisy, numbers, self._shown, shown)
+        shown.add_to(self._shown)
+        hits.among(np.where(marks < 0, -1, rows)).add_to(self._counts)
         self._history = heads[-1]
         if is_test:
             measured = self._test(first)
             noisy = np.concatenate([noisy, np.tile(measured, (len(numbers), 1))], axis=1)
+        else:
+            self._tests.follow(self._seen.ids)
         return self._release(numbers, noisy, list(compress(heads, wanted)))
 
     def _test(self, round_number: int) -> NDArray[np.int32]:
         """Find labels in this round; returns what was measured of those that are found."""
         self._tests.begin_test(round_number, self._history)
         labels, test = len(self._seen), self._tests.tests
-        tau = int(self.mechanism.test_taus[test - 1])
-        hidden = self._columns[:labels] == _HIDDEN
-        rows = np.flatnonzero(hidden & (self._counts[:labels] >= self.mechanism.at_least))
-        rows = rows[self._tests.could_reach(self._seen.ids[rows], tau - self._counts[rows].astype(np.int64))]
+        tau, least = int(self.mechanism.test_taus[test - 1]), self.mechanism.at_least
+        rows = self._tests.could_reach(self._seen.ids, self._counts[:labels], least, tau)
         measured = self._counts[rows] + self._tests.rounded(self._seen.ids[rows])
         rows, measured = rows[measured >= tau], measured[measured >= tau]
         order = self._by_text(rows)
         rows, measured = rows[order], measured[order]
-        self._show(rows, test)
-        self._counts[rows] = measured
+        self._show(rows, test, measured)
         return measured
 
-    def _show(self, rows: NDArray[np.int64], test: int) -> None:
-        """Labels that are shown from now on."""
+    def _show(self, rows: NDArray[np.int64], test: int, counts: NDArray[np.int32]) -> None:
+        """Labels that are shown from now on, with these counts."""
         self._counter.begin(len(rows))
-        self._add_columns(rows, np.full(len(rows), test, np.int32))
+        self._add_columns(rows, np.full(len(rows), test, np.int32), counts)
 
-    def _add_columns(self, rows: NDArray[np.int64], tests: NDArray[np.int32]) -> None:
-        self._columns[rows] = np.arange(len(self._rows), len(self._rows) + len(rows))
+    def _add_columns(
+        self, rows: NDArray[np.int64], tests: NDArray[np.int32], counts: NDArray[np.int32]
+    ) -> None:
+        self._counts[rows] = -1 - np.arange(len(self._rows), len(self._rows) + len(rows))
+        self._shown = np.concatenate([self._shown, counts])
         self._rows = np.concatenate([self._rows, rows])
         self._found = np.concatenate([self._found, tests])
         self._ids = self._seen.ids[self._rows]
         self._visible.include(rows, tests, self._seen.texts)
 
-    def _make_room(self) -> None:
-        known = len(self._columns)
-        self._counts = grown(self._counts, len(self._seen))
-        self._columns = grown(self._columns, len(self._seen))
-        self._columns[known:] = _HIDDEN
-
     def _restore(self, state: HistogramState) -> None:
         self._seen.extend(state.labels, len(self._seen))
-        self._make_room()
+        self._counts = grown(self._counts, len(self._seen))
         self._counts[: len(state.labels)] = state.counts
         self._history = state.history
         if state.shown is None:
             known = np.flatnonzero(state.shown_since) if state.shown_since is not None else _NONE
-            self._show(known[self._by_text(known)], KNOWN)
+            known = known[self._by_text(known)]
+            self._show(known, KNOWN, self._counts[known])
             return
         self._tests.restore(state.counter.tweaks)
-        self._add_columns(state.shown.rows, state.shown.tests)
+        self._add_columns(state.shown.rows, state.shown.tests, state.shown.counts)
         self._counter.restore(state.shown.counter, len(state.shown.rows))
 
     def _release(

@@ -38,11 +38,13 @@ class HorizonReached(StreamDpError):
 class ShownLabels:
     """Where labels are found at tests, those that are shown: their rows in the order in which they were found.
 
-    `tests` has the test that found each of them, 0 for a known label, and `counter` their counter.
+    `tests` has the test that found each of them, 0 for a known label, `counts` what was measured and has come since,
+    and `counter` is their counter.
     """
 
     rows: NDArray[np.int64]
     tests: NDArray[np.int32]
+    counts: NDArray[np.int32]
     counter: CounterState
 
 
@@ -55,7 +57,8 @@ class HistogramState:
     that every round shows; None where the labels are none, or are forgotten.
     Where labels are forgotten, `labels` only grows while `labels_version` stays the same, and `recent` is what is
     remembered of the last rounds: columns of any length, which only grow while their version stays the same.
-    `shown` is there where labels are found at tests; `counter` then has the tweaks of the tests.
+    `shown` is there where labels are found at tests; `counter` then has the tweaks of the tests, and `counts` is -1 - c
+    for the label in place c of `shown`.
     """
 
     history: bytes

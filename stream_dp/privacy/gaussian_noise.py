@@ -77,28 +77,31 @@ class GaussianNoise:
             low[top : top + rows, left : left + columns] = some_low
         return high, low
 
-    def weighted_cells(
-        self, ids: NDArray[np.uint64], tweaks: Sequence[bytes], weights: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """For each label, the sum of `weights` times the middles of the cells of its draws: shape (len(ids),).
+    def middles(
+        self, ids: NDArray[np.uint64], tweaks: Sequence[bytes]
+    ) -> Iterator[tuple[int, NDArray[np.float64]]]:
+        """The middles of the cells of draws, some labels at a time: half of the work of drawing.
 
         `tweaks` are the first ones of each draw's pair, which decide about its cell; a draw is at most half a cell away
-        from its middle.
+        from its middle.  Yields the number of the first label, and float64 of shape (draws, labels), which last until
+        the next ones are asked for.  There may be at most 2^14 tweaks.
         """
-        sums = np.zeros(len(ids))
-        for top, left, bits in self._noise.bits(ids, tweaks):
-            rows, columns = bits.shape[:2]
-            here = sums[left : left + columns]
-            _add_cells(bits, self._bins, self._thresholds, weights[top : top + rows] * _WIDTH, here)
-        return sums
+        for _, left, bits in self._noise.bits(ids, tweaks, len(tweaks)):
+            shape = bits.shape[:2]
+            size = shape[0] * shape[1]
+            if size > self._buffer.shape[1]:
+                self._buffer = np.empty((2, size))
+            found = self._buffer[0, :size].reshape(shape)
+            _fill_middles(bits, self._bins, self._thresholds, found)
+            yield left, found
 
 
 @compiled
-def _add_cells(bits, bins, thresholds, weights, sums):  # type: ignore[no-untyped-def]
-    """Add the numbers of the cells that bits of shape (draws, labels, 2) mean, each times the weight of its draw."""
-    for row in range(len(weights)):
-        for i in range(len(sums)):
-            sums[i] += weights[row] * _cell(bits[row, i, 0], bits[row, i, 1], bins, thresholds)
+def _fill_middles(bits, bins, thresholds, found):  # type: ignore[no-untyped-def]
+    """The middles of the cells that bits of shape (draws, labels, 2) mean."""
+    for row in range(found.shape[0]):
+        for i in range(found.shape[1]):
+            found[row, i] = _WIDTH * _cell(bits[row, i, 0], bits[row, i, 1], bins, thresholds)
 
 
 @compiled

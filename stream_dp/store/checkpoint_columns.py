@@ -15,6 +15,7 @@ from stream_dp.store.checkpoint_records import (
     FORMAT,
     RECENT,
     SHOWN,
+    SHOWN_COUNTS,
     SHOWN_ROWS,
     SHOWN_SINCE,
     SHOWN_TESTS,
@@ -85,9 +86,9 @@ def state_of(meta: Meta, labels: LabelTexts, cells: Mapping[str, NDArray[Any]]) 
     if shown_since is not None:
         state.shown_since = shown_since.cells
     if SHOWN_ROWS in found:
-        shown_rows, tests = found.pop(SHOWN_ROWS).cells, found.pop(SHOWN_TESTS).cells
+        rows, tests, counts = (found.pop(each).cells for each in (SHOWN_ROWS, SHOWN_TESTS, SHOWN_COUNTS))
         shown = [column for name, column in found.items() if name.startswith(SHOWN)]
-        state.shown = ShownLabels(shown_rows, tests, CounterState(meta.round, shown))
+        state.shown = ShownLabels(rows, tests, counts, CounterState(meta.round, shown))
     if meta.block is not None:
         rows = found.pop(ACTIVE_ROWS).cells
         active = [column for name, column in found.items() if name.startswith("active:")]
@@ -107,6 +108,7 @@ def columns_of(state: HistogramState) -> Iterator[tuple[str, Column]]:
             yield f"{SHOWN}{column.name}", column
         yield SHOWN_ROWS, Column("rows", 0, state.shown.rows)  # labels that are found are only added
         yield SHOWN_TESTS, Column("tests", 0, state.shown.tests)
+        yield SHOWN_COUNTS, Column("counts", state.round, state.shown.counts)
     for column in state.recent:
         yield f"{RECENT}{column.name}", column
     if state.block is not None:

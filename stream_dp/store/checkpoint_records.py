@@ -22,7 +22,7 @@ ACTIVE_ROWS = "active:rows"
 SHOWN_SINCE = "column:shown"
 RECENT = "recent:"
 SHOWN = "shown:"
-SHOWN_ROWS, SHOWN_TESTS = "shown:rows", "shown:tests"
+SHOWN_ROWS, SHOWN_TESTS, SHOWN_COUNTS = "shown:rows", "shown:tests", "shown:counts"
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 _Head = Annotated[bytes, msgspec.Meta(max_length=32)]

@@ -147,14 +147,27 @@ def test_rounds_that_are_not_released_change_nothing_either() -> None:
     assert [dict(zip(each.labels, each.counts, strict=True)) for each in found] == [*np.array(every)[wanted]]
 
 
-def test_who_may_reach_the_threshold_is_never_missed() -> None:
-    """The cells alone tell nearly all labels that cannot; nobody who can is left out."""
-    counter = mechanism(tuple(range(1, 25)))
-    tests = DiscoveryNoise(counter, noise())
-    for number in range(1, 25):
-        tests.begin_test(number, EMPTY_HISTORY)
-    ids = noise().label_ids(b"%d" % i for i in range(20_000))
-    exact = tests.rounded(ids).astype(np.int64)
-    for needed in (exact, np.full(len(ids), 5)):
-        assert {*np.flatnonzero(exact >= needed)} <= {*tests.could_reach(ids, needed)}
-    assert 0 < len(tests.could_reach(ids, exact + 1)) < 0.01 * len(ids)
+@pytest.mark.parametrize("tests", [1, 2, 24, 300])
+def test_who_may_reach_the_threshold_is_never_missed(tests: int) -> None:
+    """What is kept of earlier draws tells nearly all labels that cannot; nobody who can is left out.
+
+    Half of the labels come late, and are followed at once or by the test itself.
+    """
+    parameters = EpochParameters(HORIZON * 10, 2, 1e-6, "kept")
+    counter = DiscoveryMechanism.of(parameters, 0.1, tuple(range(1, tests + 1)))
+    noise_at_tests, others, labels = DiscoveryNoise(counter, noise()), DiscoveryNoise(counter, noise()), 6_000
+    ids = noise().label_ids(b"%d" % i for i in range(labels))
+    for number in range(1, tests + 1):
+        seen = ids[: labels // 2] if number < tests // 2 else ids
+        if number % 3:
+            noise_at_tests.follow(seen)
+        for each in (noise_at_tests, others):
+            each.begin_test(number, EMPTY_HISTORY)
+        is_checked = number in (1, 2, tests) or number % 50 == 0
+        exact = noise_at_tests.rounded(seen) if is_checked else np.zeros(len(seen), np.int32)
+        counts = 100_000 - exact
+        reached = noise_at_tests.could_reach(seen, counts, 1, 100_000)
+        if is_checked:
+            assert [*reached] == [*range(len(seen))], "all are exactly at the threshold"
+        tau, once = int(counter.test_taus[number - 1]), np.ones(len(seen), np.int32)
+        assert len(others.could_reach(seen, once, 1, tau)) < 0.01 * labels

@@ -304,6 +304,7 @@ class Stream(StreamTopics):
         if shown is not None and kept is not None:
             np.testing.assert_array_equal(kept.rows, shown.rows)
             np.testing.assert_array_equal(kept.tests, shown.tests)
+            np.testing.assert_array_equal(kept.counts, shown.counts)
             for ours, theirs in zip(shown.counter.columns, kept.counter.columns, strict=True):
                 assert (ours.name, ours.version) == (theirs.name, theirs.version)
                 np.testing.assert_array_equal(theirs.cells, ours.cells)

@@ -1,0 +1,136 @@
+"""Which labels' noise may lift them to the threshold of a test: what is kept of a label's earlier draws in a few bytes.
+
+The noise at test k is s1 times the sum of c_(k-j) z_j.  All of it but z_k is known before the round of the test, and
+making every z_j again for every label at every test would cost k draws a label.  The coefficients c_1, c_2, .. are
+nearly a mixture of few powers,
+
+    c_n = w_1 p_1^(n-1) + w_2 p_2^(n-1) + ..  up to an error e_n,
+
+so the sums v_a <- p_a v_a + z are enough, and each of them follows from the one before with one draw.  They are kept as
+whole numbers of 16 bits.  A test then takes one block of bits a label.
+
+Nothing is decided by this.  For each test, `slack` bounds how far the sums of v_a may lie below the noise, by the e_n
+that were found, whichever w and p there are; labels that may be above the threshold by this bound are few, and draw all
+of their noise exactly.  A label with a draw beyond `_FARTHEST`, or a sum that 16 bits do not hold, always counts as one
+that may.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.counters.discovery_matrix import rounded_coefficients
+from stream_dp.privacy.double_double import compiled
+
+_FARTHEST = 5.0
+"""A larger draw is rare, one in two million, and stands outside the bound."""
+
+_CLOSE = 1.5  # standard deviations of a draw; a closer bound would save less than its sums cost
+_MOST_POWERS = 16
+_LAGS = 200  # for which weights are fitted
+_ALWAYS = 32767
+_LARGEST = 32766
+_DEVIATIONS = 6.0  # of a sum that 16 bits hold
+_LATEST = (0.0, 0.25, 0.5, 0.75, 1.0)  # how far the slowest power outlasts the tests, as powers of ten
+
+
+class Reach:
+    """The sums of as many labels as it has followed; `slack[k - 1]` is what they may lack at test k, for s1 = 1."""
+
+    def __init__(self, tests: int) -> None:
+        self._weights, self._powers, self._units, self.slack = _mixture(tests)
+        self._sums = np.zeros((0, len(self._powers)), np.int16)
+        self.labels = 0
+
+    def make_room(self, labels: int) -> None:
+        """For so many labels."""
+        if labels > len(self._sums):
+            larger = np.zeros((labels + labels // 8, len(self._powers)), np.int16)
+            larger[: self.labels] = self._sums[: self.labels]
+            self._sums = larger
+
+    def follow(self, first: int, draws: NDArray[np.float64]) -> None:
+        """Draws of the labels from place `first` on, float64 of shape (tests, labels): the next ones of each."""
+        _follow(draws, self._sums[first : first + draws.shape[1]], self._powers, self._units)
+
+    def near(
+        self,
+        first: int,
+        draws: NDArray[np.float64],
+        counts: NDArray[np.int32],
+        least: int,
+        needed: float,
+        scale: float,
+    ) -> NDArray[np.int64]:
+        """Where among these labels `counts` is at least `least`, and may with its noise be at least `needed`.
+
+        `draws` are those of the current test, of which the sums do not know yet; `scale` is s1.
+        """
+        found = np.empty(len(draws), np.bool_)
+        sums = self._sums[first : first + len(draws)]
+        _compare(draws, sums, self._weights * self._units, counts, least, needed, scale, found)
+        return np.flatnonzero(found)
+
+
+class _Mixture(NamedTuple):
+    """Of few powers: their weights, the unit of each one's sum, and the slack at each test."""
+
+    weights: NDArray[np.float64]
+    powers: NDArray[np.float64]
+    units: NDArray[np.float64]
+    slack: NDArray[np.float64]
+
+
+def _mixture(tests: int) -> _Mixture:
+    """The first mixture that is close enough, by rising number of powers, or else the closest."""
+    if tests == 1:
+        return _Mixture(np.empty(0), np.empty(0), np.empty(0), np.zeros(1))
+    exact = rounded_coefficients(tests)[1:]
+    found = []
+    for number in range(1, _MOST_POWERS + 1):
+        found += [_fitted(exact, 1 - np.geomspace(0.75, 10**-latest / tests, number)) for latest in _LATEST]
+        if min(each.slack[-1] for each in found) < _CLOSE:
+            break
+    return min(found, key=lambda each: float(each.slack[-1]))
+
+
+def _fitted(exact: NDArray[np.float64], powers: NDArray[np.float64]) -> _Mixture:
+    """The weights by least squares over some of the lags, and how far off they are over all."""
+    some = np.unique(np.geomspace(1, len(exact), _LAGS).astype(np.int64)) - 1
+    spread = np.sqrt(np.gradient(some.astype(float))) if len(some) > 1 else np.ones(1)
+    courses = powers ** np.arange(len(exact))[:, np.newaxis]
+    fitted = np.linalg.lstsq(courses[some] * spread[:, np.newaxis], exact[some] * spread)[0]
+    weights = np.maximum(fitted, 0.0)
+    units = _DEVIATIONS * np.sqrt((courses**2).sum(axis=0)) / _LARGEST
+    off = _FARTHEST * np.abs(exact - courses @ weights)
+    off += courses @ (weights * units / 2)  # each sum is rounded once a test
+    return _Mixture(weights, powers, units, np.concatenate([[0.0], np.cumsum(off)]))
+
+
+@compiled
+def _follow(draws, sums, powers, units):  # type: ignore[no-untyped-def]
+    """v_a <- p_a v_a + z for one draw after the other, rounded to whole units."""
+    for k in range(draws.shape[0]):
+        for i in range(draws.shape[1]):
+            z = draws[k, i]
+            for a in range(len(powers)):
+                old = sums[i, a]
+                new = np.rint(powers[a] * old + z / units[a])
+                if old == _ALWAYS or abs(z) > _FARTHEST or new > _LARGEST:
+                    sums[i, a] = _ALWAYS
+                else:
+                    sums[i, a] = np.int16(max(new, -_LARGEST))
+
+
+@compiled
+def _compare(draws, sums, weights, counts, least, needed, scale, found):  # type: ignore[no-untyped-def]
+    for i in range(len(draws)):
+        if counts[i] < least:
+            found[i] = False
+            continue
+        near, always = draws[i], False
+        for a in range(len(weights)):
+            near += weights[a] * sums[i, a]
+            always |= sums[i, a] == _ALWAYS
+        found[i] = always or counts[i] + scale * near >= needed
