@@ -26,7 +26,6 @@ NAMES = (
     "dashboard",
     "charts",
     "notebook",
-    "pruning",
     "labels",
     "checkpoint",
     "costs",

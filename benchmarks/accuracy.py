@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.labels_seen import flights, found_at_tests, pruning, retail, verses
+from benchmarks.labels_seen import flights, found_at_tests, retail, verses
 from benchmarks.noise_and_thresholds import escapes, simulation, theory, thresholds
 from benchmarks.other_libraries import jax_privacy, one_shot, tensorflow_privacy
 from benchmarks.rate_test import false_passes, rate_test
@@ -49,14 +49,13 @@ SECTIONS: dict[str, Callable[[], str]] = {
         found_at_tests,
         rate_test,
         false_passes,
-        pruning,
         one_shot,
         jax_privacy,
         tensorflow_privacy,
     )
 }
 
-ON_INVOICES = {"retail", "found_at_tests", "rate_test", "pruning", "one_shot"}
+ON_INVOICES = {"retail", "found_at_tests", "rate_test", "one_shot"}
 """The sections whose tables are of the retail invoices."""
 
 

@@ -12,11 +12,14 @@ from rich.table import Table
 
 from benchmarks.window_costs import measure_window_costs
 from stream_dp.config.settings import Settings
+from stream_dp.counters import DISCOVERY
 from stream_dp.counters.calibration import Guarantee, calibrate
+from stream_dp.counters.discovery import DiscoveryMechanism
+from stream_dp.counters.discovery_schedule import rounds_of_tests
 from stream_dp.counters.protocol import CalibratedCounter
+from stream_dp.engine.counting import histogram_of
 from stream_dp.engine.epoch import Epoch
-from stream_dp.engine.histogram import RunningHistogram
-from stream_dp.engine.noise_table import Pruning
+from stream_dp.engine.histogram import HistogramState
 from stream_dp.events.record import Record
 from stream_dp.pipeline.frames import SEAL_VERSION, Frame, encode_frame
 from stream_dp.pipeline.partition_frames import (
@@ -27,7 +30,7 @@ from stream_dp.pipeline.partition_frames import (
     encode,
 )
 from stream_dp.pipeline.sequencer import Sequencer
-from stream_dp.planning.costs import COUNTERS, PRUNING_ROUNDS, Costs, OfCounter
+from stream_dp.planning.costs import COUNTERS, Costs, OfCounter
 from stream_dp.planning.release_sizes import CODECS, far_along, sample_releases, stored_bytes
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 from stream_dp.privacy.release_tags import ReleaseTags
@@ -35,12 +38,14 @@ from stream_dp.releases.encoder import ReleaseEncoder
 
 _KEY, _NONCE = bytes(KEY_BYTES), bytes(NONCE_BYTES)
 _MEASURED_LABELS = 100_000
+_FEWER_LABELS = 10_000  # what is drawn for them hides less of what items take
 _MEASURED_VISIBLE = 5_000
 _MEASURED_EVENTS = 10_000
 _COMPRESSED_LABELS = 1_000
 _ITEMS = 33
 _APART = 7919  # labels of one round lie so far apart in memory
-_ROUNDS_DRAWN = 8  # as many nodes end in them as in any eight
+_ROUNDS = 256
+_FOUND_AT_ONCE = 1_000_000  # the first test finds a label with so many events
 _LABELS_OF_A_FRAME, _FRAMES_OF_A_ROUND = 128, 64
 _REPEATS = 7  # the least of so many is taken: whatever else the machine does can only add to it
 
@@ -68,10 +73,8 @@ def main(console: Console) -> None:
 
 def measure_costs(mechanism: str = "binary", compression: str = "zstd") -> Costs:
     """What the work of a stream with this counter takes here and now; windows are of `WINDOW_ROUNDS`."""
-    if mechanism == "window":
-        of_rounds = measure_window_costs(WINDOW_ROUNDS)._asdict() | {"idle": 0.0}
-    else:
-        of_rounds = _measure_running(mechanism)
+    is_window = mechanism == "window"
+    of_rounds = measure_window_costs(WINDOW_ROUNDS)._asdict() if is_window else _measure_running(mechanism)
     decode, one_shard, many_shards = (_seconds_per_event(*each) for each in ((1, 100), (1, 1), (33, 1)))
     return Costs(
         decode=decode,
@@ -84,24 +87,26 @@ def measure_costs(mechanism: str = "binary", compression: str = "zstd") -> Costs
 
 
 def _measure_running(mechanism: str) -> dict[str, float]:
-    calibrated, guarantee = calibrate(1.0, 1e-6, 2**20 - 1, 4, mechanism)
+    horizon = 2**20 - 1
+    name, tests = ("blt", rounds_of_tests(horizon)) if mechanism == DISCOVERY else (mechanism, ())
+    calibrated, guarantee = calibrate(1.0, 1e-6, horizon, 4, name, tests=tests)
     found: list[float] = []
     for labels, visible, items, brought in (
         (64, 0, 1, 64),
         (_MEASURED_VISIBLE, _MEASURED_VISIBLE, 1, 64),
         (_MEASURED_LABELS, 0, 1, 64),
-        (_MEASURED_LABELS, 0, _ITEMS, _ITEMS * PRUNING_ROUNDS),
+        (_FEWER_LABELS, 0, 1, 64),
+        (_FEWER_LABELS, 0, _ITEMS, _FEWER_LABELS),
+        (_MEASURED_LABELS, 0, _ITEMS, _ITEMS * _ROUNDS),
         (_MEASURED_LABELS, 0, _ITEMS, _MEASURED_LABELS),  # more than all rounds have items: each is met once
     ):
         found.append(_seconds_per_round(calibrated, guarantee, labels, visible, items, brought))
-    bare, with_visible, with_idle, with_items, with_unmet = found
-    drawn = _seconds_per_label_drawn(calibrated)
-    item = max(0.0, with_items - with_idle) / (_ITEMS - 1)
+    bare, with_visible, with_drawn, few, few_with_items, with_items, with_unmet = found
+    item = max(0.0, few_with_items - few) / (_ITEMS - 1)
     return {
         "round": max(0.0, bare - item),
         "visible": max(0.0, with_visible - bare) / _MEASURED_VISIBLE,
-        "idle": max(0.0, with_idle - bare) * PRUNING_ROUNDS / _MEASURED_LABELS,
-        "drawn": drawn,
+        "drawn": max(0.0, with_drawn - bare) / _MEASURED_LABELS,
         "item": item,
         "unmet": max(0.0, with_unmet - with_items) / _ITEMS,
     }
@@ -116,36 +121,26 @@ def _seconds_per_round(
     """
     noise = KeyedNoise(_KEY, "plan", _NONCE)
     names = [f"label {i:010d}" for i in range(labels)]
-    state = far_along(mechanism, noise, names, visible)
-    histogram = RunningHistogram(mechanism, noise, state, Pruning(PRUNING_ROUNDS))
+    if isinstance(mechanism, DiscoveryMechanism):
+        state = HistogramState.before_any_round(names)
+        state.counts[:visible] = _FOUND_AT_ONCE
+    else:
+        state = far_along(mechanism, noise, names, visible)
+    histogram = histogram_of(mechanism, noise, state)
     encoder = ReleaseEncoder("plan", 1, _NONCE, mechanism, guarantee, ReleaseTags(_KEY, "plan", _NONCE))
     taken = []
     for turn in range(1 + _REPEATS):
-        first, last = turn * PRUNING_ROUNDS * items, (turn + 1) * PRUNING_ROUNDS * items
+        first, last = turn * _ROUNDS * items, (turn + 1) * _ROUNDS * items
         places = np.arange(first, last) % brought * _APART % labels
         rounds = [
             [names[place].encode().decode() for place in each]  # a record brings objects of its own
-            for each in places.reshape(PRUNING_ROUNDS, items).tolist()
+            for each in places.reshape(_ROUNDS, items).tolist()
         ]
         started = process_time()
         for block in histogram.blocks(rounds):
             encoder.encode(block, range(len(block.sizes)))
         taken.append(process_time() - started)
-    return min(taken[1:]) / PRUNING_ROUNDS
-
-
-def _seconds_per_label_drawn(mechanism: CalibratedCounter) -> float:
-    """Processor seconds of an idle label in a round that comes alone and is not pruned."""
-    noise = KeyedNoise(_KEY, "plan", _NONCE)
-    names = [f"label {i:010d}" for i in range(_MEASURED_LABELS)]
-    histogram = RunningHistogram(mechanism, noise, far_along(mechanism, noise, names, 0))
-    taken = []
-    for _ in range(1 + _REPEATS):
-        started = process_time()
-        for _ in range(_ROUNDS_DRAWN):
-            list(histogram.blocks([[names[0]]]))
-        taken.append(process_time() - started)
-    return min(taken[1:]) / (_ROUNDS_DRAWN * _MEASURED_LABELS)
+    return min(taken[1:]) / _ROUNDS
 
 
 def _seconds_per_event(shards: int, events_per_round: int) -> float:

@@ -16,12 +16,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.pruning import BLOCK_ROUNDS
 from stream_dp.config.connections import RedisAddress, redis_client
 from stream_dp.config.settings import Settings
 from stream_dp.dev import redis_server
+from stream_dp.engine.discovery_histogram import DiscoveryHistogram
 from stream_dp.engine.epoch import Epoch
-from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.events.event import LONGEST_LABEL
 from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline
@@ -33,35 +32,30 @@ MOST = 10_000_000
 _FEW = 5
 _PER_EVENT = 1_000
 _AT_ONCE, _ITEMS = 500, 4
+_ROUNDS = 2_048  # after all labels have come
+_SHOWN_COUNT = 10_000_000  # the first test finds labels with so many events
 _KEY = bytes(range(32))
 _SETTINGS = Settings(
     stream="labels",
     epsilon=30.0,
     horizon=2**20 - 1,
     items_per_event=_PER_EVENT,
-    pruning_rounds=BLOCK_ROUNDS,
+    mechanism="blt",
+    discover="default",
     release="every-100",
 )
 
 
 class Kind(NamedTuple):
-    """Labels made of a number each, how many of them to count, and in how many rounds after they have all come."""
+    """Labels made of a number each, and how many of them to count."""
 
     names: str
     labels: int
-    pruning_rounds: int = BLOCK_ROUNDS
-    rounds: int = 8 * BLOCK_ROUNDS
-
-    @property
-    def settings(self) -> Settings:
-        """Those of a stream with such labels."""
-        return msgspec.structs.replace(_SETTINGS, pruning_rounds=self.pruning_rounds)
 
 
 _PAGE = "https://shop.example/article/{:09d}"
 KINDS = {
     "a page of a shop": Kind(_PAGE, 1_000_000),
-    "the same, not pruned": Kind(_PAGE, 1_000_000, pruning_rounds=0, rounds=1_047),
     "the same but for the last bytes": Kind("x" * 91 + "{:09d}", 1_000_000),
     "the longest": Kind("x" * (LONGEST_LABEL - 9) + "{:09d}", 100_000),
 }
@@ -90,7 +84,7 @@ def main(console: Console) -> None:
         *("labels", "number", "text of each", "beside it", "worker, MB", "with checkpoints, MB", "Redis, MB"),
         *("recovery, MB", "seconds", "rounds per processor second"),
     )
-    for kind, (names, labels, *_) in KINDS.items():
+    for kind, (names, labels) in KINDS.items():
         with tempfile.TemporaryDirectory() as folder, redis_server.running(Path(folder)) as server:
             filled = _told("fill", server.url, labels, kind)
             with redis_client(RedisAddress(server.url)) as redis:
@@ -110,9 +104,6 @@ def main(console: Console) -> None:
             f"{filled.rounds_per_second:,.0f}",
         )
     console.print(table)
-    console.print(
-        "Not pruned: after 2,047 rounds, when 11 nodes of the Binary Mechanism are live; each takes 8 bytes a label."
-    )
     console.print(
         "Recovery: the most that a start takes above what the worker holds when it has counted some rounds."
     )
@@ -153,8 +144,8 @@ def _save(store: CheckpointStore, pipeline: Pipeline) -> None:
 def _rounds(pipeline: Pipeline, kind: Kind, labels: int) -> float:
     """Count events of some visible labels and one of all; returns the rounds done in a processor second."""
     rng, seconds, names = np.random.default_rng(0), 0.0, kind.names
-    for begin in range(0, kind.rounds, _AT_ONCE):
-        number = min(_AT_ONCE, kind.rounds - begin)
+    for begin in range(0, _ROUNDS, _AT_ONCE):
+        number = min(_AT_ONCE, _ROUNDS - begin)
         popular = rng.integers(0, VISIBLE, (number, _ITEMS - 1)).tolist()
         others = rng.integers(0, labels, number).tolist()
         records = [
@@ -164,13 +155,13 @@ def _rounds(pipeline: Pipeline, kind: Kind, labels: int) -> float:
         began = process_time()
         pipeline.process(records)
         seconds += process_time() - began
-    return kind.rounds / seconds
+    return _ROUNDS / seconds
 
 
 def _fill(url: str, labels: int, name: str) -> Told:
     """Count labels up to so many, with a checkpoint now and then, and then rounds of events."""
     kind = KINDS[name]
-    names, epoch = kind.names, Epoch.open(kind.settings, 1, 0)
+    names, epoch = kind.names, Epoch.open(_SETTINGS, 1, 0)
     pipeline = Pipeline(epoch, _KEY, _SETTINGS.events)
     few = 0.0
     with redis_client(RedisAddress(url)) as redis:
@@ -182,11 +173,11 @@ def _fill(url: str, labels: int, name: str) -> Told:
             if start == labels // _FEW:
                 few = _resident()
             pipeline.process([_event(pipeline, items)])
+            if start + _PER_EVENT == VISIBLE:
+                assert isinstance(pipeline.histogram, DiscoveryHistogram)
+                pipeline.histogram._counts[:VISIBLE] += _SHOWN_COUNT  # in place of as many events
             if start % 500_000 == 0:
                 _save(store, pipeline)
-        assert isinstance(pipeline.histogram, RunningHistogram)
-        raised = 10 * epoch.mechanism.tau(epoch.mechanism.horizon)
-        pipeline.histogram._counts[:VISIBLE] += raised  # in place of as many events
         rounds_per_second = _rounds(pipeline, kind, labels)
         peak, after = _peak(), _resident()
         _save(store, pipeline)

@@ -4,10 +4,8 @@ The true engine with fixed noise keys, one release after every event.
 """
 
 import gzip
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import product
-from unittest.mock import patch
 
 import numpy as np
 import orjson
@@ -21,14 +19,10 @@ from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.discovery_schedule import rounds_of_tests
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.dev.flights import flight_events
-from stream_dp.engine import noise_table
-from stream_dp.engine.histogram import RunningHistogram
-from stream_dp.engine.noise_table import Pruning
 from stream_dp.planning.comparison import survey
 from stream_dp.planning.preview import PublicLog, Run, run, seen
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.privacy.shown import Shown
-from tests.real_events import INVOICES, REAL_EVENTS, real_events
 from tests.shared import RETAIL
 
 RUNS = 5
@@ -61,12 +55,10 @@ def survey_mechanism(epsilon: float, delta: float, horizon: int, items_per_event
     return BinaryMechanism(horizon, items_per_event, sigma_squared, delta / 2, taus)
 
 
-def runs(
-    log: PublicLog, mechanism: CalibratedCounter, number: int, pruning: Pruning | None = None
-) -> list[Run]:
+def runs(log: PublicLog, mechanism: CalibratedCounter, number: int) -> list[Run]:
     """So many runs with keys of their own, always the same ones."""
     noises = (KeyedNoise(each.to_bytes(32, "big"), "accuracy", bytes(16)) for each in range(number))
-    return [run(log, mechanism, noise, pruning=pruning) for noise in noises]
+    return [run(log, mechanism, noise) for noise in noises]
 
 
 def contestants(
@@ -88,14 +80,13 @@ def over_time(
     horizon: int,
     items_per_event: int,
     number: int,
-    pruning: Pruning | None = None,
 ) -> str:
     """How many labels were seen, as a mean over the rounds of each fifth of the log, after it, and ever."""
     parts = np.array_split(np.arange(len(log.events)), 5)
     rows = []
     for epsilon in epsilons:
         for (name, rule), mechanism in contestants(epsilon, horizon, items_per_event).items():
-            found = runs(log, mechanism, number, pruning)
+            found = runs(log, mechanism, number)
             told = seen(log, found)
             sizes = np.mean([each.sizes for each in found], axis=0)
             means = [f"{sizes[part].mean():.1f}" for part in parts]
@@ -121,8 +112,8 @@ def flights() -> str:
 
 
 def verses() -> str:
-    """Verses with up to 16 words counted; with pruning, because nearly all of so many words are rare."""
-    return over_time(verses_log(), (1.0, 4.0), 32_767, 16, 1, Pruning(64))
+    """Verses with up to 16 words counted."""
+    return over_time(verses_log(), (1.0, 4.0), 32_767, 16, 1)
 
 
 def found_at_tests() -> str:
@@ -144,47 +135,3 @@ def found_at_tests() -> str:
             rows.append([name, f"{epsilon:g}", *means, f"{seen(log, runs_of).labels:.1f}"])
     ends = [f"{ordinal} fifth" for ordinal in ("first", "second", "third", "fourth", "last")]
     return table(["log", "epsilon", *ends, "after the last event"], rows)
-
-
-# Pruning
-
-
-def streams() -> Iterable[tuple[str, list[list[str]], int, int]]:
-    """Name, rounds, items of an event and horizon: real events, and streams made to suffer from pruning."""
-    real = [list(dict.fromkeys(items))[:16] for items in real_events(INVOICES)]
-    yield f"{REAL_EVENTS}, up to 16 items each", real, 16, 32_767
-    steady = [[f"label {i % 40}"] for i in range(16_000)]
-    yield "40 labels that all linger at the threshold", steady, 1, 16_383
-    bursts = [[f"label {i // 400}"] for i in range(16_000)]
-    yield "40 labels, each rising from nothing in 400 rounds", bursts, 1, 16_383
-
-
-def released(
-    mechanism: CalibratedCounter, rounds: Sequence[Sequence[str]], pruning: Pruning | None
-) -> list[dict[str, int]]:
-    """What each round releases, always with the same key."""
-    histogram = RunningHistogram(mechanism, KeyedNoise(bytes(32), "accuracy", bytes(16)), pruning=pruning)
-    return [
-        dict(zip(snapshot.labels.tolist(), snapshot.counts.tolist(), strict=True))
-        for block in histogram.blocks(rounds)
-        for snapshot in block.snapshots()
-    ]
-
-
-def pruning() -> str:
-    """How many releases differ with pruning at epsilon 4, and how many would without a reserve for swings of noise."""
-    rows = []
-    for (name, rounds, items, horizon), shown in product(streams(), RULES):
-        mechanism, _ = calibrate(4.0, 1e-6, horizon, items, shown=shown)
-        whole = released(mechanism, rounds, None)
-        counts = sum(map(len, whole))
-        for block_rounds in (16, 64, 256):
-            differ = []
-            for deviations in (noise_table._DRIFTS, 0):
-                with patch.object(noise_table, "_DRIFTS", deviations):
-                    pruned = released(mechanism, rounds, Pruning(block_rounds))
-                differ.append(sum(one != other for one, other in zip(whole, pruned, strict=True)))
-            rows.append([name, shown, f"{block_rounds}", *(f"{n:,}" for n in (len(whole), counts, *differ))])
-    return table(
-        ["stream", "shown", "pruning_rounds", "releases", "counts", "that differ", "broken on purpose"], rows
-    )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
@@ -117,7 +118,8 @@ def started_noise(
         while counter.round < number - 1:
             size = min(_ROUNDS_AT_ONCE, number - 1 - counter.round)
             counter.advance(nobody, [EMPTY_HISTORY] * size, _NO_HITS, _NONE)
-        newcomers = counter.subset(_NONE)
+        newcomers = mechanism.counter(noise)
+        newcomers.restore(deepcopy(counter.state()), 0)
         ids = noise.label_ids(b"%d %d" % (number, each) for each in range(labels))
         first_seen = np.full(labels, number)
         yield number, newcomers.advance(ids, [EMPTY_HISTORY], _NO_HITS, first_seen)[0]

@@ -13,16 +13,16 @@ from stream_dp.pipeline.frames import Frame, decode_frame, encode_frame, shards_
 from stream_dp.pipeline.intake import Position
 from stream_dp.pipeline.sequencer import Sequencer
 from stream_dp.pipeline.shard import Shard
-from stream_dp.planning.costs import PRUNING_ROUNDS
 from stream_dp.planning.plan import Workload, needs
 from stream_dp.planning.release_sizes import far_along, stored_bytes
 from stream_dp.privacy.keyed_noise import KEY_BYTES
 
 SHARDS = 64
+BLOCK_ROUNDS = 256
 BLOCKS = 6  # of which the first warms up and the least counts, as in the model's measurements
 WORK = Workload(labels=640_000, visible=64_000, events_per_second=1.0, items_per_event=4, horizon=2**20 - 1)
 _KEY = bytes(KEY_BYTES)
-_SETTINGS = Settings(stream="scaling", horizon=WORK.horizon, pruning_rounds=PRUNING_ROUNDS, shards=SHARDS)
+_SETTINGS = Settings(stream="scaling", horizon=WORK.horizon, shards=SHARDS)
 
 
 def main(console: Console) -> None:
@@ -34,7 +34,7 @@ def main(console: Console) -> None:
     frames: list[list[tuple[int, Frame]]] = [[] for _ in range(SHARDS)]
     sequenced = []
     for block in range(BLOCKS):
-        records = [_record(names, i) for i in range(block * PRUNING_ROUNDS, (block + 1) * PRUNING_ROUNDS)]
+        records = [_record(names, i) for i in range(block * BLOCK_ROUNDS, (block + 1) * BLOCK_ROUNDS)]
         started = process_time()
         encoded = [encode_frame(frame) for frame in sequencer.process(records).frames]
         sequenced.append(process_time() - started)
@@ -57,9 +57,9 @@ def main(console: Console) -> None:
     said = needs(WORK, measure_costs(), SHARDS)
     table = Table("process", "model: us/round", "measured: us/round", "ratio", title=f"{SHARDS} shards")
     for name, predicted, measured in (
-        ("sequencer", said["sequencer"], min(sequenced[1:]) / PRUNING_ROUNDS),
-        ("a shard", said["a shard"], sum(seconds) / SHARDS / PRUNING_ROUNDS),
-        ("all shards", SHARDS * said["a shard"], sum(seconds) / PRUNING_ROUNDS),
+        ("sequencer", said["sequencer"], min(sequenced[1:]) / BLOCK_ROUNDS),
+        ("a shard", said["a shard"], sum(seconds) / SHARDS / BLOCK_ROUNDS),
+        ("all shards", SHARDS * said["a shard"], sum(seconds) / BLOCK_ROUNDS),
     ):
         table.add_row(
             name, f"{predicted * 1e6:,.1f}", f"{measured * 1e6:,.1f}", f"{measured / predicted:.2f}"

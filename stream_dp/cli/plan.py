@@ -10,15 +10,16 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.counters import DISCOVERY
 from stream_dp.counters.protocol import LARGEST_HORIZON
 from stream_dp.counters.window import LARGEST_WINDOW
 from stream_dp.planning.comparison import counters_asked
-from stream_dp.planning.costs import PRUNING_ROUNDS, Costs, costs_of
-from stream_dp.planning.plan import MOST_SHARDS, Plan, Workload
+from stream_dp.planning.costs import Costs, costs_of
+from stream_dp.planning.plan import Plan, Workload
 from stream_dp.planning.plan import plan as planned
 from stream_dp.planning.release_sizes import CODECS
 
-_DEFAULT = "binary"
+_DEFAULT = DISCOVERY
 
 
 def plan(
@@ -36,7 +37,10 @@ def plan(
     events_per_round: Annotated[int, typer.Option(min=1, help="Events that close a round.")] = 1,
     items_per_event: Annotated[int, typer.Option(min=1, help="Items of an event that are counted.")] = 4,
     label_bytes: Annotated[int, typer.Option(min=1, help="Bytes of an average label in UTF-8.")] = 16,
-    mechanism: Annotated[str, typer.Option(metavar="NAME", help="The counter.")] = _DEFAULT,
+    mechanism: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="The counter; discovery is blt with tests."),
+    ] = _DEFAULT,
     compression: Annotated[
         str, typer.Option(metavar="CODEC", help="Of the releases: zstd, gzip, snappy, lz4 or none.")
     ] = "zstd",
@@ -60,7 +64,7 @@ def plan(
 
       stream-dp plan --labels 100000 --events-per-second 1000 --window 60
 
-      stream-dp plan --labels 10000000 --events-per-second 100000 --horizon 16777215 --events-per-round 1000
+      stream-dp plan --labels 10000000 --events-per-second 50000 --horizon 16777215 --events-per-round 1000
     """
     if compression not in CODECS:
         raise Mistake(f"compression must be one of {', '.join(CODECS)}, not {compression!r}")
@@ -88,6 +92,7 @@ def plan(
         partitions,
         window or 0,
         active,
+        at_tests=name == DISCOVERY,
     )
     costs = costs_of(name, compression)
     found = planned(work, costs)
@@ -119,11 +124,11 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
     for name, formula in work.formulas.items():
         console.print(f"[bold]{name:<24}[/] {formula}")
     console.print(
-        f"\nHere S = {found.shards or MOST_SHARDS:,} shards, P = {work.partitions:,} partitions, "
+        f"\nHere S = {found.shards or work.most_shards:,} shards, P = {work.partitions:,} partitions, "
         f"E = {work.events_per_second:,.10g} events and "
         f"R = {work.rounds_per_second:,.10g} rounds a second, i = {work.items_per_event:,} items an event and "
         f"k = {work.items_per_event * work.events_per_round:,} a round, N = {work.labels:,} labels of "
-        f"L = {work.label_bytes:,} bytes, V = {work.visible:,} of them visible, {_block(work)}, "
+        f"L = {work.label_bytes:,} bytes, V = {work.visible:,} of them visible, {_window(work)}"
         f"and {work.compression} leaves the share C = {found.compressed:.2g} of the releases."
     )
     told = asdict(costs).items()
@@ -143,8 +148,8 @@ def _value(name: str, value: float) -> str:
     return f"{value:.0%} of a processor{of_all}"
 
 
-def _block(work: Workload) -> str:
-    return f"W = {work.window:,} rounds a window" if work.window else f"B = {PRUNING_ROUNDS} rounds a block"
+def _window(work: Workload) -> str:
+    return f"W = {work.window:,} rounds a window, " if work.window else ""
 
 
 def _duration(seconds: float) -> str:

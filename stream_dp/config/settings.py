@@ -60,7 +60,6 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
     rounds: Rounds = "per-event"
     tick_seconds: Annotated[float, msgspec.Meta(ge=0.1)] = 1.0
     write_barriers: bool = True
-    pruning_rounds: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0
     release: Release = "every-round"
     shown: Literal["kept", "each-round"] = "kept"
     discover: Discover = "every-round"
@@ -96,22 +95,12 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise SettingsError(
                 'items_per_user bounds nothing where the privacy unit is the event: set unit = "user", or leave it out'
             )
-        if self.pruning_rounds == 1 or self.pruning_rounds & (self.pruning_rounds - 1):
-            raise SettingsError(
-                f"pruning_rounds must be a power of two such as 256, or 0 for no pruning, not {self.pruning_rounds}"
-            )
         if len({*self.windows}) < len(self.windows):
             raise SettingsError(f"windows names one twice: {', '.join(self.windows)}")
         if self.releases_retention_days == 0:
             raise SettingsError(
                 "releases_retention_days is a number of days, or -1 to keep releases forever, not 0"
             )
-        if self.pruning_rounds and self.rounds == "ticks":
-            raise SettingsError(
-                "pruning needs to know how much a round can add to a count, which ticks leave open: set "
-                'pruning_rounds = 0, or rounds = "per-event" or "every-N"'
-            )
-
         self._check_days()
         self._check_window()
         self._check_tests()
@@ -186,11 +175,6 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
                 f'a label that a test has found stays: leave shown = "{self.shown}" out, or set discover = '
                 '"every-round"'
             )
-        if self.pruning_rounds:
-            raise SettingsError(
-                "labels that are not shown draw no noise between tests, so there is nothing to prune: leave "
-                'pruning_rounds out, or set discover = "every-round"'
-            )
         if self.shards:
             raise SettingsError(
                 'one worker finds labels at tests: leave shards out, or set discover = "every-round"'
@@ -224,8 +208,7 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
                 'a user would be in every window that a stream ever shows: mechanism = "window" takes unit = "event" '
                 'or unit = "user-day"'
             )
-        refused = {
-            "pruning_rounds": (self.pruning_rounds, 0, "noise is drawn for what can be seen in any case"),
+        refused: dict[str, tuple[Any, Any, str]] = {
             "shown": (self.shown, "kept", "a label is shown for a window after it last passed its threshold"),
             "known_labels": (self.known_labels, None, "labels are shown for what the last rounds held"),
             "at_horizon": (self.at_horizon, "stop", "there is no horizon"),
@@ -297,7 +280,6 @@ PRIVACY = (
     "items_per_event",
     "items_per_user",
     "rounds",
-    "pruning_rounds",
     "release",
     "shown",
     "discover",

@@ -1,7 +1,6 @@
 """The state of a buffered linear Toeplitz counter, all labels at once; what it computes and why: blt.py."""
 
 from collections.abc import Sequence
-from copy import copy
 from fractions import Fraction
 from functools import lru_cache
 
@@ -10,13 +9,13 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.blt_exact import LawOfState
 from stream_dp.counters.blt_parameters import Gaps, output_weights
-from stream_dp.counters.blt_recursion import add_up, advance, jump
+from stream_dp.counters.blt_recursion import add_up, advance, combine
 from stream_dp.counters.protocol import Column, CounterState, Hits
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise, check_golden_gaussian
 from stream_dp.privacy.keyed_noise import KeyedNoise
 
 _FIRST_SHARED_LANE = 2
-"""Lanes 0 and 1 of a round are its draw's; from this one on, those of labels that start at it or skip to it."""
+"""Lanes 0 and 1 of a round are its draw's; from this one on, those of labels that start at it."""
 
 
 @lru_cache(maxsize=8)
@@ -101,24 +100,11 @@ class BltCounter:
         if rows is None or not self.round:
             return
         high, low = np.zeros((2, self._law.size, len(rows)))
-        self._jump(high, low, self.round, ids[rows], np.zeros(self._law.size), np.zeros(self._law.size))
-        self._high[:, rows], self._low[:, rows] = high, low
-
-    def _jump(
-        self,
-        high: NDArray[np.float64],
-        low: NDArray[np.float64],
-        rounds: int,
-        ids: NDArray[np.uint64],
-        power_high: NDArray[np.float64],
-        power_low: NDArray[np.float64],
-    ) -> None:
-        """Take the first len(ids) labels of `high` and `low` over `rounds` rounds at once, to this round."""
-        factor_high, factor_low = self._law.factor(rounds)
+        factor_high, factor_low = self._law.factor(self.round)
         lanes = range(_FIRST_SHARED_LANE, _FIRST_SHARED_LANE + LANES * factor_high.shape[1])
         tweaks = [self._noise.tweak(self.round, lane, self._history) for lane in lanes]
-        normals = self._gaussian.draw_all(ids, tweaks)
-        jump(high, low, power_high, power_low, factor_high, factor_low, *normals)
+        combine(high, low, factor_high, factor_low, *self._gaussian.draw_all(ids[rows], tweaks))
+        self._high[:, rows], self._low[:, rows] = high, low
 
     def current(self) -> NDArray[np.int32]:
         """See `Counter.current`."""
@@ -126,29 +112,12 @@ class BltCounter:
         add_up(self._high, self._low, noise)
         return noise
 
-    def subset(self, rows: NDArray[np.int64]) -> "BltCounter":
-        """See `Counter.subset`."""
-        part = copy(self)
-        part._high, part._low = self._high.take(rows, axis=1), self._low.take(rows, axis=1)
-        part.labels = len(rows)
-        return part
-
     def join(self, others: "BltCounter") -> None:
-        """See `Counter.join`."""
+        """Append the labels of `others`, a counter that stands at the same round of the same stream."""
         old = self.labels
         self._grow(old + others.labels)
         self._high[:, old : self.labels] = others._high[:, : others.labels]
         self._low[:, old : self.labels] = others._low[:, : others.labels]
-
-    def follow(
-        self, ahead: "BltCounter", rows: NDArray[np.int64], ids: NDArray[np.uint64], history: bytes
-    ) -> None:
-        """See `Counter.follow`: every label jumps, and those in `rows` are then put right."""
-        skipped = ahead.round - self.round
-        self.round, self._history = ahead.round, history
-        self._jump(self._high, self._low, skipped, ids, *self._law.powers(skipped))
-        self._high[:, rows] = ahead._high[:, : len(rows)]
-        self._low[:, rows] = ahead._low[:, : len(rows)]
 
     def state(self) -> CounterState:
         """Two columns for each pole; `tweaks` holds the history's head, for labels whose noise starts here."""

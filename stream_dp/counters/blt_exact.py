@@ -5,8 +5,8 @@ With U_a(t) = p_a U_a(t-1) + z_t, the vector U after t rounds from zero is norma
     Cov_ab(t) = sum over k < t of (p_a p_b)^k = (1 - (p_a p_b)^t) / (1 - p_a p_b),    t where both poles are 1.
 
 So U(t) = G(t) w with independent standard normals w and G(t) G(t)^T = Cov(t): a label that is first seen at round t
-starts like that, and one that skips n rounds goes on from p^n U(t) + G(n) w.  For no more rounds than poles, G(n) is
-the matrix of the powers p_a^k, k < n, itself; otherwise it is a Cholesky factor.
+starts like that.  For no more rounds than poles, G(t) is
+the matrix of the powers p_a^k, k < t, itself; otherwise it is a Cholesky factor.
 
 Fixed point.  Cov is ill-conditioned: poles lie close together.  Its determinant is at least that of n = poles rounds,
 the product of all (p_a - p_b)^2, by the formula of Cauchy and Binet, and its eigenvalues add up to at most poles times
@@ -58,10 +58,6 @@ class LawOfState:
             for b in range(a + 1)
             if a
         }
-
-    def powers(self, rounds: int) -> Doubles:
-        """p_a^rounds, each part of shape (poles,)."""
-        return double_doubles([Fraction(power, self._one) for power in self._fixed_powers(rounds)])
 
     def factor(self, rounds: int) -> Doubles:
         """scale_a G(rounds)_aj, each part of shape (poles, normals), with at most as many normals as poles."""

@@ -6,7 +6,7 @@ included and those of z and w not:
 
 - `advance`, in each round: at most 8 u^2 |V_a| + 16 u^2 |scale_a z| for V_a; where p_0 = 1 the product is exact, and
   the first part is 3 u^2 |V_0|.
-- `jump`: at most 15 u^2 |V_a| + 72 u^2 (the sum over k of |factor_ak w_k|), with 3 u^2 |V_0| where power_0 = 1.
+- `combine`: at most 72 u^2 (the sum over k of |factor_ak w_k|).
 - The sum of the V_a before it is rounded to an integer: at most 50 u^2 times the sum of |V_a|.
 """
 
@@ -79,8 +79,8 @@ def add_up(v_high, v_low, noise):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def jump(v_high, v_low, power_high, power_low, factor_high, factor_low, w_high, w_low):  # type: ignore[no-untyped-def]
-    """V_a <- power_a V_a + sum over k of factor_ak w_k, in place; w of shape (normals, labels)."""
+def combine(v_high, v_low, factor_high, factor_low, w_high, w_low):  # type: ignore[no-untyped-def]
+    """V_a <- sum over k of factor_ak w_k; w of shape (normals, labels)."""
     for a in range(len(v_high)):
         for j in range(w_high.shape[1]):
             high, low = 0.0, 0.0
@@ -89,7 +89,4 @@ def jump(v_high, v_low, power_high, power_low, factor_high, factor_low, w_high, 
                 error = fma(factor_low[a, k], w_high[k, j], fma(factor_high[a, k], w_low[k, j], error))
                 total, lost = two_sum(high, product)
                 high, low = quick_two_sum(total, lost + (low + error))
-            old, error = two_product(power_high[a], v_high[a, j])
-            error = fma(power_low[a], v_high[a, j], fma(power_high[a], v_low[a, j], error))
-            total, lost = two_sum(old, high)
-            v_high[a, j], v_low[a, j] = quick_two_sum(total, lost + (error + low))
+            v_high[a, j], v_low[a, j] = high, low

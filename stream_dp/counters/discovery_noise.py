@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.blt_exact import double_doubles
-from stream_dp.counters.blt_recursion import add_up, jump
+from stream_dp.counters.blt_recursion import add_up, combine
 from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.discovery_matrix import coefficients, rounded_coefficients
 from stream_dp.counters.discovery_reach import Reach
@@ -73,7 +73,7 @@ class DiscoveryNoise:
         normals = self._gaussian.draw_all(ids, self._tweaks)
         high, low = (part[: self.tests][::-1].reshape(1, -1).copy() for part in self._factors)
         sums = np.zeros((2, 1, len(ids)))
-        jump(sums[0], sums[1], np.zeros(1), np.zeros(1), high, low, *normals)
+        combine(sums[0], sums[1], high, low, *normals)
         found = np.empty(len(ids), np.int32)
         add_up(sums[0], sums[1], found)
         return found

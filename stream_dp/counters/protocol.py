@@ -101,22 +101,6 @@ class Counter(Protocol):
         """The noise of every label's running count after `round`, int32 of shape (labels,); never to be changed."""
         ...
 
-    def subset(self, rows: NDArray[np.int64]) -> Self:
-        """A counter of the labels in `rows` alone, at the same round; it goes its own way from here."""
-        ...
-
-    def join(self, others: Self) -> None:
-        """Append the labels of `others`, a counter that stands at the same round of the same stream."""
-        ...
-
-    def follow(self, ahead: Self, rows: NDArray[np.int64], ids: NDArray[np.uint64], history: bytes) -> None:
-        """Go to the round of `ahead`, a subset of the labels in `rows` that went there by `advance`.
-
-        Every other label skips the rounds between: its noise at the new round has the law that it would have had,
-        given what it was before.  `ids` are those of all labels, `history` is the hash chain's head at the new round.
-        """
-        ...
-
     def state(self) -> CounterState:
         """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next `advance`."""
         ...
@@ -290,10 +274,6 @@ class CalibratedCounter(_Rule, frozen=True, omit_defaults=True):
 
     def counter(self, noise: KeyedNoise) -> Counter:
         """A counter at round 0, without labels."""
-        raise NotImplementedError
-
-    def drifts(self, start: int, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The standard deviation of how much a count's noise changes from `start` to each of `rounds` after it."""
         raise NotImplementedError
 
     def tau(self, round_number: int) -> int:

@@ -41,13 +41,6 @@ class TreeMechanism(DiscreteCounter, frozen=True):
         """See `CalibratedCounter.sds`."""
         return np.sqrt(self.nodes(rounds) * variance(self.sigma_squared))
 
-    def drifts(self, start: int, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See `CalibratedCounter.drifts`: the nodes that only one of the two counts has."""
-        first = np.full_like(rounds, start)
-        shared = self.tree(self.horizon).shared_nodes(first, rounds)
-        apart = self.nodes(first) + self.nodes(rounds) - 2 * shared
-        return np.sqrt(apart * variance(self.sigma_squared))
-
     def counter(self, noise: KeyedNoise) -> TreeCounter:
         """See `CalibratedCounter.counter`."""
         return TreeCounter(self.tree(self.horizon), noise, DiscreteGaussian(self.sigma_squared))

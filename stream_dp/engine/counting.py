@@ -12,7 +12,6 @@ from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.admitted import Admitted
 from stream_dp.engine.discovery_histogram import DiscoveryHistogram
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
-from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.engine.window_histogram import WindowHistogram
 from stream_dp.privacy.keyed_noise import KeyedNoise
@@ -46,14 +45,13 @@ def histogram_of(
     mechanism: CalibratedCounter,
     noise: KeyedNoise,
     state: HistogramState | None = None,
-    pruning: Pruning | None = None,
     earlier: Histogram | None = None,
 ) -> Histogram:
-    """One that goes on from `state`; `pruning` and `earlier`: see `RunningHistogram`, windows need neither."""
+    """One that goes on from `state`; `earlier`: see `RunningHistogram`, windows need none."""
     if isinstance(mechanism, WindowMechanism):
         return WindowHistogram(mechanism, noise, state)
     if isinstance(mechanism, DiscoveryMechanism):
         found = earlier if isinstance(earlier, DiscoveryHistogram) else None
         return DiscoveryHistogram(mechanism, noise, state, found)
     before = earlier if isinstance(earlier, RunningHistogram) else None
-    return RunningHistogram(mechanism, noise, state, pruning, before)
+    return RunningHistogram(mechanism, noise, state, before)

@@ -20,7 +20,7 @@ from stream_dp.counters.protocol import CounterState, Hits, grown
 from stream_dp.engine.admitted import Admitted, joined
 from stream_dp.engine.histogram import HistogramState, HorizonReached, ShownLabels
 from stream_dp.engine.label_texts import LabelTexts
-from stream_dp.engine.noise_table import add_counts
+from stream_dp.engine.noisy_counts import add_counts
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.engine.round_chain import chain_heads
 from stream_dp.engine.seen_labels import SeenLabels

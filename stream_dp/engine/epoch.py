@@ -15,14 +15,12 @@ from stream_dp.counters.golden import check_golden_noise
 from stream_dp.counters.registry import Mechanism
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels, read_list
-from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.release_schedule import ReleaseSchedule
 from stream_dp.errors import Refused
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.golden import check_golden_mapping
 from stream_dp.events.mapping.mapping import MAPPING_VERSION, Mapping
-from stream_dp.events.rounds import events_of
 from stream_dp.events.user_partitions import UserPartitions
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
 from stream_dp.privacy.release_tags import ReleaseTags
@@ -222,12 +220,6 @@ class Epoch:
     def at_least(self) -> int | None:
         """No label of fewer events, or users, is found; None where it is not looked for at tests."""
         return self.mechanism.at_least if isinstance(self.mechanism, DiscoveryMechanism) else None
-
-    @property
-    def pruning(self) -> Pruning | None:
-        """Where noise is drawn only for labels in reach; None where it is drawn for all."""
-        block_rounds = self.privacy["pruning_rounds"]
-        return Pruning(block_rounds, events_of(self.privacy["rounds"]) or 0) if block_rounds else None
 
     @property
     def release_schedule(self) -> ReleaseSchedule:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stream_dp.counters.protocol import CalibratedCounter, Column, CounterState, Hits, grown
 from stream_dp.engine.admitted import Admitted, joined
 from stream_dp.engine.label_texts import LabelTexts
-from stream_dp.engine.noise_table import BlockState, PrunedTable, Pruning, WholeTable
+from stream_dp.engine.noisy_counts import add_counts
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
 from stream_dp.engine.round_chain import chain_heads
 from stream_dp.engine.seen_labels import SeenLabels
@@ -52,7 +52,6 @@ class ShownLabels:
 class HistogramState:
     """Everything that `RunningHistogram` must remember; `counts` is int32 of shape (len(labels),).
 
-    `block` is there where idle labels are pruned and a block has begun; `counter` then stands at the block's start.
     `shown_since`, int32 as `counts`, is the round that showed each label first, 0 before that, and `KNOWN` for those
     that every round shows; None where the labels are none, or are forgotten.
     Where labels are forgotten, `labels` only grows while `labels_version` stays the same, and `recent` is what is
@@ -65,7 +64,6 @@ class HistogramState:
     labels: Sequence[str]
     counts: NDArray[np.int32]
     counter: CounterState
-    block: BlockState | None = None
     shown_since: NDArray[np.int32] | None = None
     recent: Sequence[Column] = ()
     labels_version: int = 0
@@ -84,7 +82,7 @@ class HistogramState:
     @property
     def round(self) -> int:
         """Rounds closed so far."""
-        return self.counter.round + (len(self.block.histories) if self.block else 0)
+        return self.counter.round
 
 
 def rounds_at_once(known: int, rounds: Sequence[Admitted], wanted: NDArray[np.bool_] | None = None) -> int:
@@ -100,7 +98,7 @@ class RunningHistogram:
 
     What a round admits is all that the privacy unit allows to be counted: that has been decided before (bounding.py).
 
-    `mechanism`: the calibrated counter; `noise`: the noise of this epoch; `pruning`: None to draw for every label.
+    `mechanism`: the calibrated counter; `noise`: the noise of this epoch.
     """
 
     def __init__(
@@ -108,13 +106,12 @@ class RunningHistogram:
         mechanism: CalibratedCounter,
         noise: KeyedNoise,
         state: HistogramState | None = None,
-        pruning: Pruning | None = None,
         earlier: "RunningHistogram | None" = None,
     ) -> None:
         """`earlier`: one whose labels are taken over where `state` begins with them; it is of no more use."""
         self.mechanism = mechanism
         self._noise = noise
-        self._table = PrunedTable(mechanism, noise, pruning) if pruning else WholeTable(mechanism, noise)
+        self._counter = mechanism.counter(noise)
         self._history = EMPTY_HISTORY
         self._seen = SeenLabels(noise)
         self._counts = np.empty(0, np.int32)
@@ -128,7 +125,7 @@ class RunningHistogram:
     @property
     def round(self) -> int:
         """Rounds closed so far."""
-        return self._table.round
+        return self._counter.round
 
     @property
     def history(self) -> bytes:
@@ -145,7 +142,7 @@ class RunningHistogram:
 
         Every label counts as a new one, so this is known before any of them is looked up.
         """
-        return rounds_at_once(self._table.width, rounds[: self._table.rounds_left], wanted)
+        return rounds_at_once(self._counter.labels, rounds, wanted)
 
     def observe(self, rounds: Sequence[Admitted]) -> list[Snapshot]:
         """Close `rounds`, whatever their number, and return their snapshots."""
@@ -198,7 +195,11 @@ class RunningHistogram:
         if wanted is not None:
             numbers = numbers[wanted]
         hits = Hits(first + steps, rows, times)
-        noisy = self._table.advance(self._seen.ids, self._counts[:labels], heads, hits, first_seen, numbers)
+        in_one_sweep = len(numbers) == len(rounds)
+        noisy = self._counter.advance(
+            self._seen.ids, heads, hits, first_seen, None if in_one_sweep else numbers
+        )
+        add_counts(noisy, numbers, self._counts[:labels], hits)
         hits.add_to(self._counts)
         if heads:
             self._history = heads[-1]
@@ -209,14 +210,14 @@ class RunningHistogram:
     def last_release(self) -> ReleasedBlock:
         """What the last round releases, or would if every round were released: it follows from the state alone."""
         numbers = np.array([self.round])
-        noisy = self._table.current(self._counts[: len(self._seen)])
+        noisy = self._counter.current() + self._counts[: len(self._seen)]
         return self._release(numbers, noisy[np.newaxis], self.mechanism.taus(numbers), [self._history])
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps.  The arrays are the live ones: copy or write them before the next event."""
         labels = len(self._seen)
         counts, since = self._counts[:labels], self._shown_since[:labels]
-        return HistogramState(self._history, self._seen.texts, counts, *self._table.state(), since)
+        return HistogramState(self._history, self._seen.texts, counts, self._counter.state(), since)
 
     def _begins(self, labels: Sequence[str], noise: KeyedNoise) -> bool:
         """Whether the labels that are known here are the first ones of these, and their ids those of this noise."""
@@ -235,10 +236,7 @@ class RunningHistogram:
             self._shown_since[: len(state.labels)] = state.shown_since
             shown = np.flatnonzero(state.shown_since)
             self._visible.include(shown, state.shown_since[shown], self._seen.texts)
-            self._table.keep(
-                shown if self.mechanism.shown == "kept" else np.flatnonzero(state.shown_since == KNOWN)
-            )
-        self._table.restore(state.counter, state.block, len(state.labels))
+        self._counter.restore(state.counter, len(state.labels))
 
     def _make_room(self) -> None:
         """For what is kept of each label that has been seen by now."""
@@ -267,11 +265,9 @@ class RunningHistogram:
         """Keep the labels from row `known` on below `tau` in the rounds before they were first seen."""
         if not len(rounds) or not len(first_seen):
             return
-        columns = self._table.columns_of(np.arange(known, known + len(first_seen)))
-        late = (columns >= 0) & (first_seen > rounds[0])
-        columns = columns[late]
+        late = np.flatnonzero(first_seen > rounds[0])
         early = rounds[:, np.newaxis] < first_seen[late]
-        noisy[:, columns] = np.where(early, tau[:, np.newaxis] - 1, noisy[:, columns])
+        noisy[:, known + late] = np.where(early, tau[:, np.newaxis] - 1, noisy[:, known + late])
 
     def _show(self, rows: NDArray[np.int64], reached: NDArray[np.int64]) -> None:
         """Remember that labels in `rows` have reached their threshold in rounds `reached`."""
@@ -279,8 +275,6 @@ class RunningHistogram:
         rows, reached = rows[new], reached[new]
         self._shown_since[rows] = reached
         self._visible.include(rows, reached, self._seen.texts)
-        if self.mechanism.shown == "kept":
-            self._table.keep(rows)
 
     def _release(
         self,
@@ -290,19 +284,15 @@ class RunningHistogram:
         heads: Sequence[bytes],
     ) -> ReleasedBlock:
         """What the noisy table of `rounds` shows."""
-        visible, table = self._visible, self._table
-        columns = table.columns_of(visible.rows)
-        if np.count_nonzero(columns >= 0) < noisy.shape[1]:
+        visible = self._visible
+        if len(visible.rows) < noisy.shape[1]:
             reaches = noisy >= tau[:, np.newaxis]
             reaching = np.flatnonzero(np.any(reaches, axis=0))
             if len(reaching):
-                self._show(table.rows_of(reaching), rounds[np.argmax(reaches[:, reaching], axis=0)])
-                columns = table.columns_of(visible.rows)
-        counts = (
-            noisy.take(columns, axis=1) if noisy.size else np.zeros((len(rounds), len(columns)), np.int32)
-        )
+                self._show(reaching, rounds[np.argmax(reaches[:, reaching], axis=0)])
+        counts = noisy.take(visible.rows, axis=1)
         if self.mechanism.shown == "kept":
             sizes = visible.first_shown.searchsorted(rounds, "right")
             return ReleasedBlock(rounds, sizes, counts, visible.labels, visible.first_shown, heads=heads)
-        shown = ((counts >= tau[:, np.newaxis]) | (visible.first_shown == KNOWN)) & (columns >= 0)
+        shown = (counts >= tau[:, np.newaxis]) | (visible.first_shown == KNOWN)
         return ReleasedBlock.of_shown(rounds, counts, visible.labels, visible.first_shown, shown, heads)

@@ -16,7 +16,7 @@ from stream_dp.counters.protocol import Column, CounterState, Hits, grown
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.admitted import Admitted, joined
 from stream_dp.engine.histogram import HistogramState, rounds_at_once
-from stream_dp.engine.noise_table import add_counts
+from stream_dp.engine.noisy_counts import add_counts
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
 from stream_dp.engine.round_chain import chain_heads
 from stream_dp.engine.seen_labels import SeenLabels

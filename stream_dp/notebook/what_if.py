@@ -12,7 +12,6 @@ import orjson
 from starlette.concurrency import run_in_threadpool
 
 from stream_dp.counters import COMPARED
-from stream_dp.engine.noise_table import Pruning
 from stream_dp.errors import Refused
 from stream_dp.local.events import Event, each_event, record_value
 from stream_dp.notebook.page import OWN, document
@@ -26,7 +25,6 @@ LABELS = 25
 """The most frequent labels are shown, so many of them."""
 
 _NORMAL_95 = 1.96
-_BLOCK_ROUNDS = 1024
 _DELTA = 1e-6
 
 
@@ -106,7 +104,7 @@ class WhatIf(PageWidget):
         [(counter, _)], _ = calibrate_each(epsilon, self._delta, length, items, names, log.unit)
         if counter.horizon < rounds:
             raise Refused(f"the horizon must hold all {rounds:,} events")
-        seen = run(log, counter, throw_away_noise(), pruning=Pruning(_BLOCK_ROUNDS))
+        seen = run(log, counter, throw_away_noise())
         last = np.array([rounds])
         sd = float(counter.sds(last)[0])
         return Tried(

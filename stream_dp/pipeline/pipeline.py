@@ -82,9 +82,7 @@ class Pipeline:
         self.epoch = epoch
         self.intake = Intake(epoch, key, topic, position, pairs)
         same = earlier.histogram if earlier is not None and earlier.epoch == epoch else None
-        self.histogram: Histogram = histogram_of(
-            epoch.mechanism, epoch.noise(key), state, epoch.pruning, same
-        )
+        self.histogram: Histogram = histogram_of(epoch.mechanism, epoch.noise(key), state, same)
         self._chain = RoundChain(epoch.noise(key), epoch.mechanism.chain_rounds, self.histogram.history)
         self._releaser = Releaser(epoch, key, self.intake.position.released, known)
 

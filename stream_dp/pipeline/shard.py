@@ -40,7 +40,7 @@ class Shard:
         self._noise = noise
         if state is None:
             state = HistogramState.before_any_round(self._mine(known.labels), shown=True)
-        self.histogram = histogram_of(epoch.mechanism, noise, state, epoch.pruning)
+        self.histogram = histogram_of(epoch.mechanism, noise, state)
         self._releaser = Releaser(epoch, key, self._position.released, known, (number, shards))
         self._parts: dict[int, Frame] = {}
         self._of_partitions = FramesOfPartitions(noise, epoch.mechanism.chain_rounds)

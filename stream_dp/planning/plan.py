@@ -1,12 +1,11 @@
 """What a stream of a given size needs: shards, memory, Redis and bandwidth, from what the work costs.
 
 The model is `FORMULAS`: what is printed is what is computed.  In them are S shards, P partitions, E events and R rounds
-a second, i items an event and k a round, N labels of L bytes, V of them visible and A still brought by events, pruning
-blocks of B rounds, windows of W rounds, compression to the share C, and the `Costs` by their names.
+a second, i items an event and k a round, N labels of L bytes, V of them visible and A still brought by events, windows
+of W rounds, compression to the share C, and the `Costs` by their names.
 
-Visible labels are drawn for, sorted, encoded and compressed in every round; idle ones are looked at once a block, or
-drawn for in every round where a group reads the events, because its rounds end by ticks and nothing can be pruned;
-their noise is then kept, too.
+Visible labels are drawn for, sorted, encoded and compressed in every round.  Other labels take nothing if labels are
+found at tests; else they are drawn for in every round, too, and their noise is kept.
 Windows draw in every round for each label with an event in the block, and twice for each that is shown.  A
 process may be busy for `UTILISATION` of the time at most, so that it catches up after a restart.
 `benchmarks/scaling.py` and `benchmarks/cluster.py` hold the model against shards and members that do the work, and
@@ -14,23 +13,22 @@ process may be busy for `UTILISATION` of the time at most, so that it catches up
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 
 from stream_dp.engine.seen_labels import MOST_CHARACTERS, MOST_RECENT
-from stream_dp.planning.costs import PRUNING_ROUNDS, Costs
+from stream_dp.planning.costs import Costs
 from stream_dp.planning.formula import value_of
 from stream_dp.planning.release_sizes import REPLICAS, Growth, compressed_share
 
 FORMULAS = {
     "sequencer": "E * decode + R * (sequence + (S > 1) * S * frame)",
-    "a shard": "R * (round + (V * (visible + compress * (release_per_label + L)) + N / B * idle + "
+    "a shard": "R * (round + (V * (visible + compress * (release_per_label + L)) + N * drawn + "
     "k * (item + U * unmet)) / S)",
     "a group": "E * decode + R * P * (sequence + S * frame)",
     "its shards": "R * (round + (V * (visible + compress * (release_per_label + L)) + N * drawn + "
     "k * (unpack + item + U * unmet)) / S)",
-    "memory of a shard": "process_bytes + N / S * (memory_per_pruned + L)",
-    "memory behind a group": "process_bytes + N / S * (memory_per_unpruned + L)",
+    "memory of a shard": "process_bytes + N / S * (memory_per_drawn + L)",
     "Redis": "N * (redis_per_label + L)",
     "Kafka, events": "E * (i * (L + 3) + 80)",
     "Kafka, frames": "(S > 1) * (R * S * 48 + E * i * (L + 4))",
@@ -53,11 +51,17 @@ WINDOW_FORMULAS = FORMULAS | {
     "its shards": "R * (round + (V * (visible + compress * (release_per_label + L)) + (N - V) * drawn + "
     "k * (unpack + item + U * unmet)) / S)",
     "memory of a shard": "process_bytes + (N * (memory_per_tested + L) + V * memory_per_shown + 2 * W * k * 72) / S",
-    "memory behind a group": "process_bytes + (N * (memory_per_tested + L) + V * memory_per_shown + "
-    "2 * W * k * 72) / S",
     "Redis": "N * (redis_per_label + L) + 2 * W * (k * 24 + S * 32)",
 }
 """The same for windows of W rounds, whose N labels have an event in the last two blocks or are shown."""
+
+TEST_FORMULAS = {
+    name: formula for name, formula in FORMULAS.items() if "group" not in name and "its" not in name
+} | {
+    "a shard": "R * (round + V * (visible + compress * (release_per_label + L)) + k * (item + U * unmet))",
+    "memory of a shard": "process_bytes + N * (memory_per_hidden + L) + V * memory_per_shown",
+}
+"""The same if labels are found at tests, by one worker: those that are not shown take nothing between tests."""
 
 UTILISATION = 0.8
 MOST_SHARDS = 1_024
@@ -68,7 +72,8 @@ class Workload:
     """What a stream is: `label_bytes` of the average label in UTF-8, `visible` labels above the threshold.
 
     `active`: how many labels events still bring, None for all.  `replicas`: how many brokers keep each release.
-    `window`: the rounds that a release counts, for ever, or 0 for a running histogram.
+    `window`: the rounds that a release counts, for ever, or 0 for a running histogram.  `at_tests`: labels are found at
+    tests.
     """
 
     labels: int
@@ -83,11 +88,19 @@ class Workload:
     partitions: int = 12
     window: int = 0
     active: int | None = None
+    at_tests: bool = False
 
     @property
     def formulas(self) -> dict[str, str]:
         """The model, by what is computed."""
-        return WINDOW_FORMULAS if self.window else FORMULAS
+        if self.window:
+            return WINDOW_FORMULAS
+        return TEST_FORMULAS if self.at_tests else FORMULAS
+
+    @property
+    def most_shards(self) -> int:
+        """How many shards may count it: where labels are found at tests, one worker does."""
+        return 1 if self.at_tests else MOST_SHARDS
 
     @property
     def rounds_per_second(self) -> float:
@@ -121,7 +134,7 @@ def needs(
     active = work.labels if work.active is None else work.active
     unmet = active > shards * min(MOST_RECENT, MOST_CHARACTERS / work.label_bytes)
     values = asdict(costs) | {
-        **{"S": shards, "P": work.partitions, "E": work.events_per_second, "R": rounds, "B": PRUNING_ROUNDS},
+        **{"S": shards, "P": work.partitions, "E": work.events_per_second, "R": rounds},
         **{"i": items, "k": items * work.events_per_round, "N": work.labels, "V": work.visible},
         **{"L": work.label_bytes, "W": work.window, "U": int(unmet), "C": compressed},
     }
@@ -130,10 +143,10 @@ def needs(
 
 def plan(work: Workload, costs: Costs) -> Plan:
     """The fewest shards that keep every process below `UTILISATION`, and what comes with them."""
-    shards = next((n for n in range(1, MOST_SHARDS + 1) if _fits(work, costs, n)), None)
+    shards = next((n for n in range(1, work.most_shards + 1) if _fits(work, costs, n)), None)
     rounds = work.rounds_per_second
     compressed = compressed_share(work.visible, work.label_bytes, rounds, work.compression)
-    found = needs(work, costs, shards or MOST_SHARDS, compressed=compressed)
+    found = needs(work, costs, shards or work.most_shards, compressed=compressed)
     a_day = Growth(found["releases a day"], work.replicas)
     return Plan(
         shards=shards,
@@ -167,8 +180,9 @@ def _limits(work: Workload, costs: Costs, shards: int | None, a_day: Growth) -> 
             )
         else:
             found.append(
-                f"{work.rounds_per_second:,.0f} rounds a second are too many for any number of shards: let a round "
-                'hold more events (rounds = "every-N"), which makes releases rarer and counts more accurate.'
+                f"{work.rounds_per_second:,.0f} rounds a second are too many for {_whoever(work)}: let a round "
+                'hold more events (rounds = "every-N"), which makes releases rarer and counts more accurate'
+                f"{_divided(work)}."
             )
     if not work.window and work.horizon / work.rounds_per_second < 3_600:
         found.append(
@@ -180,13 +194,22 @@ def _limits(work: Workload, costs: Costs, shards: int | None, a_day: Growth) -> 
     return found
 
 
+def _whoever(work: Workload) -> str:
+    return "one worker" if work.at_tests else "any number of shards"
+
+
+def _divided(work: Workload) -> str:
+    return ', or divide the labels (discover = "every-round", shards = N)' if work.at_tests else ""
+
+
 def _group_instead(work: Workload, costs: Costs) -> str:
     """What a group would need; nothing where none would do."""
+    discover, work = 'discover = "every-round", ' * work.at_tests, replace(work, at_tests=False)
     each = ((n, needs(work, costs, n, ["its shards"])["its shards"]) for n in range(1, MOST_SHARDS + 1))
     shards = next((n for n, busy in each if busy <= UTILISATION), None)
     if shards is None or (members := members_needed(work, costs, shards)) > work.partitions:
         return ""
     return (
-        f'let a group of {members} read them (rounds = "ticks", intake = "group", shards = {shards}; '
+        f'let a group of {members} read them ({discover}rounds = "ticks", intake = "group", shards = {shards}; '
         "docs/operations/intake.md), or "
     )

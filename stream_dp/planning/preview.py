@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.engine.counting import histogram_of
 from stream_dp.engine.histogram import HistogramState
-from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.events.bounding import EventBound, UserBound
 from stream_dp.events.event import BadRecord, Event
@@ -123,16 +122,15 @@ def run(
     mechanism: CalibratedCounter,
     noise: KeyedNoise,
     progress: Callable[[int], object] = lambda rounds: None,
-    pruning: Pruning | None = None,
     known: Sequence[str] = (),
 ) -> Run:
     """Run the mechanism over the whole log, one event a round; `progress` is told how many more rounds were closed.
 
-    With `pruning` rare labels take no time; labels that are `known` are shown from the first round on.  Raises
-    `HorizonReached` where the log has more events than the mechanism's horizon.
+    Labels that are `known` are shown from the first round on.  Raises `HorizonReached` where the log has more events
+    than the mechanism's horizon.
     """
     state = HistogramState.before_any_round(known, shown=True)
-    histogram = histogram_of(mechanism, noise, state, pruning)
+    histogram = histogram_of(mechanism, noise, state)
     first: dict[str, int] = {}
     sizes, shown = [], dict[str, int]()
     for block in histogram.blocks(log.admitted(mechanism.items_per_event)):

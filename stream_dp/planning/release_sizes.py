@@ -13,9 +13,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from stream_dp.config.settings import Settings
 from stream_dp.counters.calibration import calibrate
-from stream_dp.counters.protocol import CalibratedCounter, CounterState, Hits
+from stream_dp.counters.protocol import CalibratedCounter, Hits
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
-from stream_dp.engine.noise_table import Pruning
 from stream_dp.kafka import log
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 from stream_dp.privacy.release_tags import ReleaseTags
@@ -157,7 +156,7 @@ def sample_releases(visible: int, label_bytes: int) -> list[bytes]:
     state = far_along(mechanism, noise, names, 0)
     ranks = np.arange(1, len(names) + 1)
     state.counts[:] = 3 * mechanism.tau(mechanism.horizon) * (len(names) / ranks) if visible else 0
-    histogram = RunningHistogram(mechanism, noise, state, Pruning(_SAMPLE_RELEASES))
+    histogram = RunningHistogram(mechanism, noise, state)
     tags = ReleaseTags(bytes(KEY_BYTES), "sizes", bytes(NONCE_BYTES))
     encoder = ReleaseEncoder("sizes", 1, bytes(NONCE_BYTES), mechanism, guarantee, tags)
     releases = min(_SAMPLE_RELEASES, max(4, 2 * LARGEST_BATCH // (1 + visible * (label_bytes + 9))))
@@ -177,10 +176,8 @@ def far_along(
     state = HistogramState.before_any_round(names)
     state.counts[:visible] = 10 * mechanism.tau(mechanism.horizon)
     ids = noise.label_ids(name.encode() for name in names)
-    everyone = mechanism.counter(noise)
-    everyone.restore(CounterState(), len(names))
-    ahead = everyone.subset(_NONE)
-    ahead.advance(ids[:0], [bytes(32)] * _START, Hits(_NONE, _NONE), _NONE)
-    everyone.follow(ahead, _NONE, ids, bytes(32))
-    state.counter = everyone.state()
+    counter = mechanism.counter(noise)
+    counter.advance(ids[:0], [bytes(32)] * _START, Hits(_NONE, _NONE), _NONE, np.array([_START]))
+    counter.advance(ids, [], Hits(_NONE, _NONE), np.full(len(names), _START))
+    state.counter = counter.state()
     return state

@@ -1,7 +1,6 @@
 """The state of a histogram as Redis keeps it: labels, columns, and the record that says how they belong together."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -9,9 +8,7 @@ from numpy.typing import NDArray
 from stream_dp.counters.protocol import Column, CounterState
 from stream_dp.engine.histogram import HistogramState, ShownLabels
 from stream_dp.engine.label_texts import LabelTexts
-from stream_dp.engine.noise_table import BlockState
 from stream_dp.store.checkpoint_records import (
-    ACTIVE_ROWS,
     FORMAT,
     RECENT,
     SHOWN,
@@ -19,7 +16,6 @@ from stream_dp.store.checkpoint_records import (
     SHOWN_ROWS,
     SHOWN_SINCE,
     SHOWN_TESTS,
-    BlockMeta,
     Checkpoint,
     ColumnMeta,
     Meta,
@@ -51,7 +47,7 @@ def add_labels(labels: LabelTexts, texts: list[bytes]) -> None:
 
 def meta_of(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int, topics: dict[str, str]) -> Meta:
     """The meta record of a checkpoint with these columns; `number` counts the checkpoints of an epoch."""
-    state, block = checkpoint.state, checkpoint.state.block
+    state = checkpoint.state
     return Meta(
         FORMAT,
         number,
@@ -62,7 +58,6 @@ def meta_of(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int, topi
         len(checkpoint.pairs),
         columns,
         state.counter.tweaks,
-        BlockMeta(block.counter.round, block.counter.tweaks, block.histories) if block else None,
         checkpoint.position,
         checkpoint.releases_offset,
         checkpoint.key_check,
@@ -89,11 +84,6 @@ def state_of(meta: Meta, labels: LabelTexts, cells: Mapping[str, NDArray[Any]]) 
         rows, tests, counts = (found.pop(each).cells for each in (SHOWN_ROWS, SHOWN_TESTS, SHOWN_COUNTS))
         shown = [column for name, column in found.items() if name.startswith(SHOWN)]
         state.shown = ShownLabels(rows, tests, counts, CounterState(meta.round, shown))
-    if meta.block is not None:
-        rows = found.pop(ACTIVE_ROWS).cells
-        active = [column for name, column in found.items() if name.startswith("active:")]
-        counter = CounterState(meta.block.round, active, meta.block.tweaks)
-        state.block = BlockState(rows, counter, meta.block.histories)
     return state
 
 
@@ -111,8 +101,3 @@ def columns_of(state: HistogramState) -> Iterator[tuple[str, Column]]:
         yield SHOWN_COUNTS, Column("counts", state.round, state.shown.counts)
     for column in state.recent:
         yield f"{RECENT}{column.name}", column
-    if state.block is not None:
-        start = state.counter.round  # another block has other active labels
-        for column in state.block.counter.columns:
-            yield f"active:{column.name}", replace(column, version=start << 32 | column.version)
-        yield ACTIVE_ROWS, Column("rows", start, state.block.rows)

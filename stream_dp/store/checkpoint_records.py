@@ -18,7 +18,6 @@ from stream_dp.store.seals import SEAL_BYTES, Seals
 
 FORMAT = 1
 
-ACTIVE_ROWS = "active:rows"
 SHOWN_SINCE = "column:shown"
 RECENT = "recent:"
 SHOWN = "shown:"
@@ -44,7 +43,7 @@ def damaged(*names: str) -> StateDamaged:
 class ColumnMeta(msgspec.Struct, frozen=True):
     """What makes `rows` cells of bytes: `dtype` as numpy names it."""
 
-    name: Annotated[str, msgspec.Meta(pattern=r"^(column|active|recent|shown):[a-z]+(:[0-9a-z]+)?\Z")]
+    name: Annotated[str, msgspec.Meta(pattern=r"^(column|recent|shown):[a-z]+(:[0-9a-z]+)?\Z")]
     version: _Count
     dtype: Literal["<i4", "<i8", "<f8"]
     rows: _Count
@@ -64,14 +63,6 @@ class ColumnMeta(msgspec.Struct, frozen=True):
 def counts_meta(labels: int) -> ColumnMeta:
     """The true counts as a column: they are replaced by every checkpoint."""
     return ColumnMeta("counts", 0, "<i4", labels)
-
-
-class BlockMeta(msgspec.Struct):
-    """A block of rounds that has begun, with its active labels: the state of their counter."""
-
-    round: _Count
-    tweaks: dict[_Count, _Head]
-    histories: list[_Head]
 
 
 class Sharding(msgspec.Struct, frozen=True):
@@ -117,7 +108,6 @@ class Meta(msgspec.Struct):
     pairs: _Count
     columns: list[ColumnMeta]
     tweaks: dict[_Count, _Head]
-    block: BlockMeta | None
     position: Position
     releases_offset: _Count
     key_check: str
@@ -128,15 +118,11 @@ class Meta(msgspec.Struct):
     def check_shape(self) -> None:
         """Raise `StateDamaged` unless the parts have the sizes that belong together."""
         rows = {column.name: column.rows for column in self.columns}
-        active, shown = rows.get(ACTIVE_ROWS, 0), rows.get(SHOWN_ROWS, 0)
+        shown = rows.get(SHOWN_ROWS, 0)
         fits = (
             len(rows) == len(self.columns)
-            and (ACTIVE_ROWS in rows) == (self.block is not None)
             and all(
-                count
-                == (
-                    self.labels if name.startswith("column:") else shown if name.startswith(SHOWN) else active
-                )
+                count == (self.labels if name.startswith("column:") else shown)
                 for name, count in rows.items()
                 if not name.startswith(RECENT)
             )

@@ -11,8 +11,6 @@ Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
     pairs           where the privacy unit is the user, which items of which user were admitted: PAIR_BYTES a pair, a
                     list of the bytes that each checkpoint added
     counts          int32 per label, packed
-    active:<name>   a column of the counter of the labels that pruning leaves active in a block of rounds; `active:rows`
-                    are their numbers
     column:<name>   a column of the counter, likewise: `column:sums:<level>` and `column:noise:<level>` of the binary
                     mechanism are the live node of that level and its cached noise; `column:shown` is there where
                     labels are kept: the round that showed each of them first, or 0
@@ -319,7 +317,7 @@ class CheckpointStore:
         def forget(transaction: Transaction) -> None:
             columns = [
                 name
-                for kind in ("column:*", "active:*", "shown:*", "recent:*")
+                for kind in ("column:*", "shown:*", "recent:*")
                 for name in transaction.scan_iter(match=self._key(kind))
             ]
             transaction.multi()

@@ -57,21 +57,6 @@ def test_what_an_epoch_freezes_is_all_that_decides_the_guarantee() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
-    [
-        ({"pruning_rounds": 1}, "power of two such as 256"),
-        ({"pruning_rounds": 96}, "power of two such as 256"),
-        ({"pruning_rounds": 64, "rounds": "ticks"}, "pruning_rounds = 0"),
-    ],
-)
-def test_blocks_of_pruning_are_powers_of_two_and_need_to_know_how_much_a_round_adds(
-    values: dict[str, Any], told: str
-) -> None:
-    with pytest.raises(SettingsError, match=told):
-        load_settings(environment={}, stream="s", **values)
-
-
-@pytest.mark.parametrize(
     ("name", "suggested"),
     [("epsilonn", "epsilon"), ("item_per_event", "items_per_event"), ("reddis", "redis")],
 )
@@ -191,7 +176,6 @@ def test_rounds_end_in_three_ways_only(rounds: str) -> None:
         ({"mechanism": "blt"}, 'set mechanism = "window", or leave window out'),
         ({"unit": "user", "items_per_user": 3}, 'takes unit = "event"'),
         ({"shown": "each-round"}, "shown means nothing"),
-        ({"pruning_rounds": 256}, "pruning_rounds means nothing"),
         ({"known_labels": "file:labels.txt"}, "known_labels means nothing"),
         ({"at_horizon": "roll"}, "there is no horizon"),
         ({"windows": ["1h"]}, "each release is a window already"),

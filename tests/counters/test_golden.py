@@ -26,7 +26,7 @@ def a_millionth_more(function: Callable[..., Any]) -> Callable[..., Any]:
 CHANGES: list[Change] = [
     ("binary", binary.DyadicTree, "parents", lambda _, first, last: [0] * (last - first + 1)),
     ("blt", blt_counter, "_FIRST_SHARED_LANE", 3),
-    ("blt", blt_counter, "jump", a_millionth_more(blt_recursion.jump)),
+    ("blt", blt_counter, "combine", a_millionth_more(blt_recursion.combine)),
     ("blt", blt_counter, "advance", a_millionth_more(blt_recursion.advance)),
 ]
 

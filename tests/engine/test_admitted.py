@@ -11,9 +11,8 @@ from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.admitted import Admitted
 from stream_dp.engine.counting import Histogram, histogram_of
 from stream_dp.engine.histogram import RunningHistogram
-from stream_dp.engine.noise_table import Pruning
+from tests.engine.crafted import HORIZON, LABELS, noise
 from tests.engine.test_kept_labels import kept
-from tests.engine.test_pruning import HORIZON, LABELS, noise
 
 WINDOW = 5
 some_rounds = st.lists(st.lists(st.sampled_from(LABELS[:4]), max_size=12), min_size=1, max_size=HORIZON)
@@ -36,15 +35,14 @@ def everything(histogram: Histogram, rounds: list[Admitted], cut: int) -> list[o
     return [*found, histogram.history, list(state.labels), state.counts.tolist(), kept_cells]
 
 
-@pytest.mark.parametrize("name", ["binary", "blt", "pruned", "windows"])
+@pytest.mark.parametrize("name", ["binary", "blt", "windows"])
 @settings(max_examples=30)
 @given(rounds=some_rounds, cut=st.integers(0, HORIZON))
 def test_counted_rounds_are_those_that_come_one_by_one(name: str, rounds: list[list[str]], cut: int) -> None:
     def fresh() -> Histogram:
         if name == "windows":
             return histogram_of(WINDOWS, noise())
-        pruning = Pruning(4, 12) if name == "pruned" else None
-        return RunningHistogram(kept("binary" if pruning else name), noise(), pruning=pruning)
+        return RunningHistogram(kept(name), noise())
 
     assert everything(fresh(), [Counter(each) for each in rounds], cut) == everything(fresh(), [*rounds], cut)
 

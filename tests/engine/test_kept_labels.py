@@ -11,8 +11,7 @@ from msgspec import structs
 
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
-from stream_dp.engine.noise_table import Pruning
-from tests.engine.test_pruning import HORIZON, LABELS, TREES, Releases, by_definition, mechanism, noise
+from tests.engine.crafted import HORIZON, LABELS, Releases, mechanism, noise
 
 EVERYTHING = -(10**6)
 some_rounds = st.lists(
@@ -31,14 +30,7 @@ def copied(state: HistogramState) -> HistogramState:
     columns = [replace(column, cells=column.cells[:size].copy()) for column in state.counter.columns]
     counter = replace(state.counter, columns=columns, tweaks=dict(state.counter.tweaks))
     since = None if state.shown_since is None else state.shown_since.copy()
-    block = state.block
-    if block is not None:
-        active = [replace(each, cells=each.cells.copy()) for each in block.counter.columns]
-        ahead = replace(block.counter, columns=active, tweaks=dict(block.counter.tweaks))
-        block = replace(block, rows=block.rows.copy(), counter=ahead, histories=list(block.histories))
-    return HistogramState(
-        state.history, list(state.labels), state.counts.copy(), counter, block, shown_since=since
-    )
+    return HistogramState(state.history, list(state.labels), state.counts.copy(), counter, shown_since=since)
 
 
 def releases(
@@ -46,15 +38,14 @@ def releases(
     rounds: Sequence[Sequence[str]],
     cuts: Sequence[int] = (),
     every: int = 1,
-    pruning: Pruning | None = None,
 ) -> Releases:
     """Of rounds whose number is a multiple of `every`; a new process goes on from a checkpoint at each of the cuts."""
     found: Releases = {}
     first: dict[str, int] = {}
-    histogram = RunningHistogram(calibrated, noise(), pruning=pruning)
+    histogram = RunningHistogram(calibrated, noise())
     cuts = sorted(cut for cut in cuts if cut < len(rounds))
     for start, end in zip([0, *cuts], [*cuts, len(rounds)], strict=True):
-        histogram = RunningHistogram(calibrated, noise(), copied(histogram.state()), pruning)
+        histogram = RunningHistogram(calibrated, noise(), copied(histogram.state()))
         wanted = np.arange(start + 1, end + 1) % every == 0
         for block in histogram.blocks(rounds[start:end], wanted=wanted):
             for snapshot in block.snapshots():
@@ -85,17 +76,6 @@ def test_releases_are_those_of_the_definition(
     calibrated = kept(name)
     noisy = releases(mechanism(name, EVERYTHING), rounds, (), every)
     assert shown_from_first_reach(calibrated, noisy) == releases(calibrated, rounds, cuts, every)
-
-
-@pytest.mark.parametrize("name", TREES)
-@settings(max_examples=20)
-@given(rounds=some_rounds, bits=st.integers(1, 4), cuts=some_cuts)
-def test_pruned_releases_are_those_of_the_definition(
-    name: str, rounds: list[list[str]], bits: int, cuts: list[int]
-) -> None:
-    calibrated = kept(name, 9 + (1 << bits))
-    expected = by_definition(calibrated, rounds, 1 << bits)
-    assert expected == releases(calibrated, rounds, cuts, pruning=Pruning(1 << bits))
 
 
 def test_the_examples_hold_labels_that_fall_below_their_threshold_again() -> None:

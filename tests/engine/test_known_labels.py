@@ -25,13 +25,12 @@ from stream_dp.engine.known_labels import (
     joined,
     read_list,
 )
-from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.round_chain import chain_heads
 from stream_dp.events.event import LONGEST_LABEL
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
 from stream_dp.privacy.shown import Shown
+from tests.engine.crafted import HORIZON, LABELS, NO_HITS, NONE, Releases, mechanism, noise
 from tests.engine.test_kept_labels import copied
-from tests.engine.test_pruning import HORIZON, LABELS, NO_HITS, NONE, Releases, mechanism, noise
 
 KNOWN = [LABELS[0], LABELS[3], "never brought"]
 RULES: list[Shown] = ["kept", "each-round"]
@@ -45,7 +44,6 @@ def releases(
     rounds: Sequence[Sequence[str]],
     known: Sequence[str],
     cuts: Sequence[int] = (),
-    pruning: Pruning | None = None,
 ) -> Releases:
     """A new process goes on from a checkpoint at each of the cuts."""
     found: Releases = {}
@@ -53,7 +51,7 @@ def releases(
     state = HistogramState.before_any_round(known, shown=True)
     cuts = sorted(each for each in cuts if each < len(rounds))
     for start, end in zip([0, *cuts], [*cuts, len(rounds)], strict=True):
-        histogram = RunningHistogram(calibrated, noise(), copied(state), pruning)
+        histogram = RunningHistogram(calibrated, noise(), copied(state))
         for snapshot in histogram.observe(rounds[start:end]):
             labels, counts = snapshot.labels.tolist(), snapshot.counts.tolist()
             for label in labels:
@@ -78,14 +76,13 @@ def noisy_from_the_beginning(
 @pytest.mark.parametrize("shown", RULES)
 @pytest.mark.parametrize("name", ["binary", "blt"])
 @settings(max_examples=10)
-@given(rounds=some_rounds, cuts=st.lists(st.integers(0, HORIZON), max_size=4), bits=st.integers(0, 4))
+@given(rounds=some_rounds, cuts=st.lists(st.integers(0, HORIZON), max_size=4))
 def test_known_labels_are_shown_whatever_their_counts_and_change_nothing_else(
-    name: str, shown: Shown, rounds: list[list[str]], cuts: list[int], bits: int
+    name: str, shown: Shown, rounds: list[list[str]], cuts: list[int]
 ) -> None:
-    pruning = Pruning(1 << bits) if bits else None
-    calibrated = structs.replace(mechanism(name, 9 + (1 << bits)), shown=shown)
-    found = releases(calibrated, rounds, KNOWN, cuts, pruning)
-    without = releases(calibrated, rounds, [], cuts, pruning)
+    calibrated = structs.replace(mechanism(name), shown=shown)
+    found = releases(calibrated, rounds, KNOWN, cuts)
+    without = releases(calibrated, rounds, [], cuts)
     for label in KNOWN:
         expected = noisy_from_the_beginning(calibrated, rounds, label)
         assert [found[number][label] for number in found] == expected

@@ -5,33 +5,34 @@ import tracemalloc
 import pytest
 
 from stream_dp.counters.calibration import calibrate
-from stream_dp.engine.histogram import RunningHistogram
-from stream_dp.engine.noise_table import Pruning
-from stream_dp.planning.release_sizes import far_along
+from stream_dp.counters.discovery_schedule import rounds_of_tests
+from stream_dp.engine.counting import histogram_of
+from stream_dp.engine.histogram import HistogramState
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 
-LABELS, BLOCK = 49_000, 256  # just before the index doubles
+LABELS, HORIZON = 49_000, 2**20 - 1  # just before the index doubles
 
 
 @pytest.mark.parametrize("width", [12, 1_000])
-def test_an_idle_label_takes_at_most_80_bytes_beside_its_text(width: int) -> None:
-    """With pruning and the default mechanism, after 87,552 rounds: identity, index, count, column and noise.
+def test_a_label_that_is_not_shown_takes_at_most_70_bytes_beside_its_text(width: int) -> None:
+    """Found at tests, after the first of them: identity, index, count, and what bounds the noise of its next test.
 
     Text has an eighth of room to grow, as everything has.
     """
-    mechanism, _ = calibrate(1.0, 1e-6, 2**20 - 1, 4)
-    noise = KeyedNoise(bytes(KEY_BYTES), "memory", bytes(NONCE_BYTES))
+    tests = rounds_of_tests(HORIZON)
+    mechanism, _ = calibrate(1.0, 1e-6, HORIZON, 4, "blt", tests=tests)
     tracemalloc.start()
     try:
-        names = [f"{number:0{width}d}" for number in range(LABELS)]
-        state = far_along(mechanism, noise, names, 10)
-        histogram = RunningHistogram(mechanism, noise, state, Pruning(BLOCK))
-        del state, names
-        labels = histogram.observe([["tea"]] * BLOCK)[-1].labels.tolist()
+        state = HistogramState.before_any_round([f"{number:0{width}d}" for number in range(LABELS)])
+        state.counts[:10] = 1_000_000
+        histogram = histogram_of(mechanism, KeyedNoise(bytes(KEY_BYTES), "memory", bytes(NONCE_BYTES)), state)
+        del state
+        for block in histogram.blocks([[]] * tests[0]):
+            labels = block.labels.tolist()
         taken, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert len(labels) == 10
     text = LABELS * width
-    assert 50 * LABELS < taken - text <= 80 * LABELS + text // 8
+    assert 30 * LABELS < taken - text <= 70 * LABELS + text // 8
     assert most > taken

@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,22 +24,15 @@ KEY = bytes(range(32))
 ROUNDS = 90
 
 
-class Kind(NamedTuple):
-    """What could make a difference to which noise is drawn where not all rounds are released."""
-
-    mechanism: str
-    pruning_rounds: int
-
-
 _LINK = re.compile(rb'"previous":\d+,')
-KINDS = [Kind(mechanism, pruning) for mechanism in ("binary", "blt") for pruning in (0, 16)]
+MECHANISMS = ["binary", "blt"]
 
 
 @cache
-def epoch(release: str, kind: Kind) -> Epoch:
+def epoch(release: str, mechanism: str) -> Epoch:
     """Of the rule by which a round's release does not depend on which others there were."""
     promise: dict[str, Any] = {"epsilon": 30.0, "delta": 0.1, "horizon": 95, "shown": "each-round"}
-    settings = Settings(stream="s", release=release, **promise, **kind._asdict())
+    settings = Settings(stream="s", release=release, mechanism=mechanism, **promise)
     opened = Epoch.open(settings, 1, 0)
     return Epoch(1, bytes(16), 0, opened.privacy, opened.mechanism, opened.guarantee)
 
@@ -54,12 +47,12 @@ def records() -> list[Record]:
     return found
 
 
-def run(release: str, kind: Kind, cuts: Sequence[int] = ()) -> tuple[dict[tuple[int, int], bytes], Any]:
+def run(release: str, mechanism: str, cuts: Sequence[int] = ()) -> tuple[dict[tuple[int, int], bytes], Any]:
     """The releases without their links, by round and part, and the state at the end, in plain values.
 
     At each cut the pipeline is made anew from what a checkpoint keeps.
     """
-    of = epoch(release, kind)
+    of = epoch(release, mechanism)
     found: dict[tuple[int, int], bytes] = {}
     pipeline = Pipeline(of, KEY, "s.events")
     for start, end in zip([0, *cuts], [*cuts, ROUNDS], strict=True):
@@ -67,8 +60,7 @@ def run(release: str, kind: Kind, cuts: Sequence[int] = ()) -> tuple[dict[tuple[
         found |= {(each.round, each.part): _LINK.sub(b"", each.value) for each in output.releases}
         pipeline = Pipeline(of, KEY, "s.events", pipeline.position, pipeline.state(), pipeline.intake.pairs)
     state = pipeline.state()
-    block = state.block and (state.block.rows.tolist(), as_lists(state.block.counter), state.block.histories)
-    return found, (state.history, state.labels, state.counts.tolist(), as_lists(state.counter), block)
+    return found, (state.history, state.labels, state.counts.tolist(), as_lists(state.counter))
 
 
 def by_hand(release: str) -> set[int]:
@@ -92,12 +84,12 @@ def by_label(value: bytes) -> tuple[dict[str, Any], list[tuple[str, int]]]:
     st.sampled_from(
         ["every-round", "every-7", "every-90", "every-1000", "every-1ms", "every-100ms", "every-5000ms"]
     ),
-    st.sampled_from(KINDS),
+    st.sampled_from(MECHANISMS),
     st.lists(st.integers(0, ROUNDS), max_size=5).map(sorted),
 )
-def test_releases_are_the_scheduled_rounds_of_all(release: str, kind: Kind, cuts: list[int]) -> None:
-    found, left = run(release, kind, cuts)
-    everything, state = run("every-round", kind)
+def test_releases_are_the_scheduled_rounds_of_all(release: str, mechanism: str, cuts: list[int]) -> None:
+    found, left = run(release, mechanism, cuts)
+    everything, state = run("every-round", mechanism)
     assert {number for number, _ in found} == by_hand(release)
     wanted = {place: value for place, value in everything.items() if place[0] in by_hand(release)}
     assert found.keys() == wanted.keys()

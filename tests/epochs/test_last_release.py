@@ -35,11 +35,10 @@ def restored(pipeline: Pipeline) -> Pipeline:
     return Pipeline(pipeline.epoch, KEY, "s.events", pipeline.position, deepcopy(pipeline.state()))
 
 
-@pytest.mark.parametrize("pruning_rounds", [0, 8])
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_a_restored_state_gives_the_release_of_its_own_round(name: str, pruning_rounds: int) -> None:
-    """In every round, so also in the first and last of a block, and where a label has just come."""
-    pipeline = Pipeline(epoch_of(mechanism=name, pruning_rounds=pruning_rounds), KEY, "s.events")
+def test_a_restored_state_gives_the_release_of_its_own_round(name: str) -> None:
+    """In every round, so also if a label has just come."""
+    pipeline = Pipeline(epoch_of(mechanism=name), KEY, "s.events")
     shown = rounds_with_labels = noticed = 0
     for record in records():
         values = [part.value for part in pipeline.process([record]).releases]
@@ -68,7 +67,7 @@ def test_a_round_that_was_passed_over_gives_what_it_would_have_released() -> Non
 
 
 def test_a_shard_gives_its_part_of_the_release() -> None:
-    epoch = epoch_of(pruning_rounds=8)
+    epoch = epoch_of()
     sequencer = Sequencer(epoch, KEY, "s.events", 2)
     shards = [Shard(epoch, KEY, number, 2) for number in range(2)]
     for offset, record in enumerate(records()):

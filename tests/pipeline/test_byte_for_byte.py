@@ -88,9 +88,8 @@ def test_rounds_that_are_not_released_are_left_out_by_all_shards(release: str) -
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("pruning_rounds", [0, 16])
-def test_any_counter_with_and_without_pruning(mechanism: str, pruning_rounds: int) -> None:
-    records, of = log_of(many_values(300, seed=5)), epoch(mechanism=mechanism, pruning_rounds=pruning_rounds)
+def test_any_counter(mechanism: str) -> None:
+    records, of = log_of(many_values(300, seed=5)), epoch(mechanism=mechanism)
     assert one_worker(records, of) == in_shards(records, 4, range(0, 300, 37), of).merged()
 
 

@@ -17,8 +17,6 @@ KEY = bytes(range(32))
 KINDS: dict[str, dict[str, Any]] = {
     **{name: {"mechanism": name} for name in ("binary", "blt")},
     "kept": {"mechanism": "binary", "shown": "kept"},
-    "pruned": {"mechanism": "binary", "pruning_rounds": 8},
-    "pruned and kept": {"mechanism": "blt", "shown": "kept", "pruning_rounds": 8},
     "found at tests": {"mechanism": "blt", "discover": "every-9"},
     "user": {"mechanism": "binary", "unit": "user", "items_per_user": 8},
 }

@@ -38,7 +38,7 @@ def epoch(known: KnownLabels, number: int = 3, **changed: Any) -> Epoch:
 KINDS: list[dict[str, Any]] = [
     {},
     {"shown": "each-round"},
-    {"mechanism": "blt", "pruning_rounds": 8},
+    {"mechanism": "blt"},
     {"unit": "user", "items_per_user": 5, "release": "every-3"},
 ]
 FOUND = {"mechanism": "blt", "discover": "every-9"}

@@ -12,20 +12,27 @@ import pytest
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
-from stream_dp.counters import MECHANISMS, WINDOW
+from stream_dp.counters import COMPARED, DISCOVERY, WINDOW
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.histogram import RunningHistogram
-from stream_dp.engine.noise_table import Pruning
 from stream_dp.engine.window_histogram import WindowHistogram
 from stream_dp.planning.costs import COMPRESSION, COUNTERS, Costs, costs_of
-from stream_dp.planning.plan import FORMULAS, UTILISATION, WINDOW_FORMULAS, Workload, needs, plan
+from stream_dp.planning.plan import (
+    FORMULAS,
+    TEST_FORMULAS,
+    UTILISATION,
+    WINDOW_FORMULAS,
+    Workload,
+    needs,
+    plan,
+)
 from stream_dp.planning.release_sizes import CODECS
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 
 COSTS = Costs(
     decode=7e-6, sequence=6e-6, frame=2e-8, round=1e-5, visible=4e-8,
-    idle=2e-8, drawn=3e-8, item=5e-7, unmet=1e-6, unpack=2e-7, compress=3e-9,
+    drawn=3e-8, item=5e-7, unmet=1e-6, unpack=2e-7, compress=3e-9,
 )  # fmt: skip
 WORK = Workload(labels=100_000, visible=1_000, events_per_second=1_000.0, horizon=2**23)
 PAGE = (Path(__file__).parents[2] / "docs/scaling.md").read_text()
@@ -34,17 +41,16 @@ PAGE = (Path(__file__).parents[2] / "docs/scaling.md").read_text()
 def test_needs_are_those_of_the_model_by_hand() -> None:
     work = Workload(10_000_000, 2_000, 100_000.0, events_per_round=1_000, items_per_event=4)
     found = needs(work, COSTS, 8, compressed=0.5)
-    of_labels = 2_000 * (4e-8 + 3e-9 * (9 + 16)) + 10_000_000 / 256 * 2e-8 + 4_000 * (5e-7 + 1e-6)
-    unpruned = of_labels + 10_000_000 * (3e-8 - 2e-8 / 256) + 4_000 * 2e-7
+    of_shown, of_items = 2_000 * (4e-8 + 3e-9 * (9 + 16)), 4_000 * (5e-7 + 1e-6)
+    of_labels = of_shown + 10_000_000 * 3e-8 + of_items
     release = 400 + 2_000 * 25
     assert found == pytest.approx(
         {
             "sequencer": 100_000 * 7e-6 + 100 * (6e-6 + 8 * 2e-8),
             "a shard": 100 * (1e-5 + of_labels / 8),
             "a group": 100_000 * 7e-6 + 100 * 12 * (6e-6 + 8 * 2e-8),
-            "its shards": 100 * (1e-5 + unpruned / 8),
-            "memory of a shard": 150e6 + 10_000_000 / 8 * 136,
-            "memory behind a group": 150e6 + 10_000_000 / 8 * 256,
+            "its shards": 100 * (1e-5 + (of_labels + 4_000 * 2e-7) / 8),
+            "memory of a shard": 150e6 + 10_000_000 / 8 * 256,
             "Redis": 10_000_000 * 96,
             "Kafka, events": 100_000 * (4 * 19 + 80),
             "Kafka, frames": 100 * 8 * 48 + 400_000 * 20,
@@ -56,6 +62,19 @@ def test_needs_are_those_of_the_model_by_hand() -> None:
     )
 
 
+def test_labels_that_no_test_has_found_cost_a_worker_their_text_and_a_count() -> None:
+    work = replace(WORK, at_tests=True)
+    of_a_round = 1e-5 + 1_000 * (4e-8 + 3e-9 * (9 + 16)) + 4 * 5e-7
+    found = plan(work, COSTS)
+    assert found.shards == 1
+    assert found.needs["a shard"] == pytest.approx(1_000 * of_a_round)
+    assert found.needs["memory of a shard"] == 150e6 + 100_000 * (COSTS.memory_per_hidden + 16) + 1_000 * 200
+    assert not any("group" in name or "shards" in name for name in found.needs)
+    crowded = plan(replace(work, events_per_second=200_000.0, events_per_round=100_000), COSTS)
+    assert crowded.shards is None
+    assert any('(discover = "every-round", rounds = "ticks"' in sentence for sentence in crowded.limits)
+
+
 def test_windows_have_no_horizon_and_each_label_costs_what_it_does_there() -> None:
     work = replace(WORK, events_per_round=100, window=60, horizon=10)
     found = plan(work, COSTS)
@@ -64,7 +83,6 @@ def test_windows_have_no_horizon_and_each_label_costs_what_it_does_there() -> No
     of_a_round = 1e-5 + 1_000 * (4e-8 + 3e-9 * (9 + 16)) + 99_000 * 3e-8 + 400 * 5e-7
     assert found.needs["a shard"] == pytest.approx(10 * of_a_round)
     assert found.needs["memory of a shard"] == 150e6 + 100_000 * 616 + 1_000 * 200 + 2 * 60 * 400 * 72
-    assert found.needs["memory behind a group"] == found.needs["memory of a shard"]
     assert found.needs["Redis"] == 100_000 * 96 + 2 * 60 * (400 * 24 + 32)
 
 
@@ -89,29 +107,34 @@ def test_the_fewest_shards_that_fit_are_taken_and_one_worker_does_both() -> None
     assert found.shards > 1
     assert found.needs["a shard"] <= UTILISATION < needs(work, COSTS, found.shards - 1)["a shard"]
     assert [sentence for sentence in found.limits if "grow by" not in sentence] == []
-    alone = plan(WORK, COSTS)
+    alone = plan(replace(WORK, labels=10_000), COSTS)
     assert (alone.shards, alone.needs["Kafka, frames"]) == (1, 0)
     assert alone.needs["sequencer"] + alone.needs["a shard"] <= UTILISATION
 
 
 def test_what_every_counter_and_codec_takes_is_known() -> None:
-    assert set(COUNTERS) == {*MECHANISMS, WINDOW}
+    assert set(COUNTERS) == {*COMPARED, WINDOW}
     assert tuple(COMPRESSION) == CODECS
     assert costs_of("blt", "none").visible > costs_of("binary", "none").visible
 
 
-@pytest.mark.parametrize(("window", "formulas"), [([], FORMULAS), (["--window", "60"], WINDOW_FORMULAS)])
-def test_the_page_and_the_command_show_the_formulas(window: list[str], formulas: dict[str, str]) -> None:
-    words = ["plan", "--labels", "50000", "--events-per-second", "500", *window]
+@pytest.mark.parametrize(
+    ("counter", "formulas"),
+    [(DISCOVERY, TEST_FORMULAS), ("binary", FORMULAS), (WINDOW, WINDOW_FORMULAS)],
+)
+def test_the_page_and_the_command_show_the_formulas(counter: str, formulas: dict[str, str]) -> None:
+    window = counter == WINDOW
+    option = ["--window", "60"] if window else [] if counter == DISCOVERY else ["--mechanism", counter]
+    words = ["plan", "--labels", "50000", "--events-per-second", "500", *option]
     told = CliRunner().invoke(app, words)
     assert told.exit_code == 0, told.output
     for formula in formulas.values():
         assert formula in told.stdout
         assert formula in PAGE
-    assert ("W = 60 rounds a window" in told.stdout) == ("for ever" in told.stdout) == bool(window)
+    assert ("W = 60 rounds a window" in told.stdout) == ("for ever" in told.stdout) == window
     assert "E = 500 events and R = 500 rounds" in told.stdout
     found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
-    work, costs = Workload(**found["workload"]), costs_of(WINDOW if window else "binary", "zstd")
+    work, costs = Workload(**found["workload"]), costs_of(counter, "zstd")
     assert (found["formulas"], found["costs"]) == (formulas, asdict(costs))
     assert found["plan"]["needs"] == plan(work, costs).needs
 
@@ -176,25 +199,24 @@ def test_windows_take_at_most_the_memory_of_the_plan(shown: int) -> None:
     assert planned / 2 < most < planned
 
 
-@pytest.mark.parametrize("pruning", [Pruning(256), None])
-def test_idle_labels_take_at_most_the_memory_of_the_plan(pruning: Pruning | None) -> None:
-    """After 1,023 rounds, 10 nodes are live; where nothing is pruned, the plan has room for all 16 of the horizon."""
-    rounds, further_nodes = 1_023, 0 if pruning else 16 - 10
-    mechanism, _ = calibrate(1.0, 1e-6, 65_535, 4)
+def test_labels_that_are_not_shown_take_at_most_the_memory_of_the_plan() -> None:
+    """After 1,023 rounds, 10 nodes are live, and the plan has room for all 16 of the horizon."""
+    rounds, further_nodes = 1_023, 16 - 10
+    mechanism, _ = calibrate(1.0, 1e-6, 65_535, 4, "binary")
     names = [f"label {i:010d}" for i in range(20_000)]
     noise = KeyedNoise(bytes(KEY_BYTES), "memory", bytes(NONCE_BYTES))
-    first = RunningHistogram(mechanism, noise, pruning=pruning)
+    first = RunningHistogram(mechanism, noise)
     first.observe([names, *[[names[0]]] * (rounds - 2)])
     state = first.state()
     tracemalloc.start()
     try:
-        histogram = RunningHistogram(mechanism, noise, copy.deepcopy(state), pruning)
+        histogram = RunningHistogram(mechanism, noise, copy.deepcopy(state))
         assert histogram.observe([[names[0]]])[-1].round == rounds
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    found = needs(Workload(20_000, 0, 1.0, label_bytes=16), COSTS, 1)
-    planned = found["memory of a shard" if pruning else "memory behind a group"] - COSTS.process_bytes
+    planned = needs(Workload(20_000, 0, 1.0, label_bytes=16), COSTS, 1)["memory of a shard"]
+    planned -= COSTS.process_bytes
     assert planned / 2 < taken + len(names) * 8 * further_nodes < planned
 
 

@@ -21,7 +21,7 @@ from tests.system.waiting import GIVE_UP_SECONDS
 
 LABELS, BLOCK = 100_000, 256
 KEY = bytes(KEY_BYTES)
-SETTINGS = Settings(stream="s", horizon=2**20 - 1, pruning_rounds=BLOCK)
+SETTINGS = Settings(stream="s", mechanism="blt", discover="every-round", horizon=2**20 - 1)
 BESIDE = 1.2  # the meta record, the connection, and what else is small
 
 

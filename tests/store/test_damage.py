@@ -28,7 +28,7 @@ from tests.system.example_events import some_events
 PREFIX = "stream_dp:{s}:"
 KINDS: dict[str, dict[str, Any]] = {
     **{name: {"mechanism": name} for name in MECHANISMS},
-    **{f"{name}, pruned": {"mechanism": name, "pruning_rounds": 16} for name in MECHANISMS},
+    "found at tests": {"mechanism": "blt", "discover": "every-9"},
     "users": {"unit": "user", "items_per_user": 6},
 }
 WAYS_OUT = r"`stream-dp rebuild --replace`|--new-epoch"
@@ -60,7 +60,7 @@ def save(redis: Redis, pipeline: Pipeline) -> None:
 
 
 def stopped(redis: Redis, kind: str) -> Pipeline:
-    """A stream that has stopped in the middle of a block of rounds, with everything in Redis that there can be."""
+    """A stream that has stopped, with everything in Redis that there can be."""
     pipeline = pipeline_of(kind)
     redis.set(PREFIX + "key", KEY)
     for end in (20, 45):
@@ -126,7 +126,7 @@ def test_a_flipped_bit_in_any_key_is_refused(redis: Redis, kind: str) -> None:
     names = believed(redis)
     assert {PREFIX + name for name in ("key", "closing", "meta", "labels", "counts")} < set(names)
     assert (PREFIX + "pairs" in names) == (kind == "users")
-    assert any(":active:" in name for name in names) == ("pruned" in kind)
+    assert any(":shown:" in name for name in names) == (kind == "found at tests")
     for name in names:
         for _ in with_a_bit_flipped(redis, name, random):
             check_refused(redis)
@@ -134,7 +134,7 @@ def test_a_flipped_bit_in_any_key_is_refused(redis: Redis, kind: str) -> None:
     start(redis)
 
 
-@pytest.mark.parametrize("kind", ["binary", "blt, pruned", "users"])
+@pytest.mark.parametrize("kind", ["binary", "found at tests", "users"])
 def test_a_value_that_is_gone_or_cut_off_or_of_another_type_is_refused(redis: Redis, kind: str) -> None:
     stopped(redis, kind)
     before = contents(redis)
@@ -165,7 +165,7 @@ def test_a_value_that_is_gone_or_cut_off_or_of_another_type_is_refused(redis: Re
 def test_no_column_can_take_the_place_of_another(redis: Redis, kind: str) -> None:
     stopped(redis, kind)
     before = contents(redis)
-    columns = [name for name in believed(redis) if ":column:" in name or ":active:" in name]
+    columns = [name for name in believed(redis) if ":column:" in name or ":shown:" in name]
     swapped = [(one, two) for one, two in combinations(columns, 2) if redis.get(one) != redis.get(two)]
     assert swapped
     for one, two in swapped:
@@ -276,7 +276,6 @@ ODD: dict[str, Callable[[dict[str, Any]], None]] = {
     "a version that is none": _in_column(version=-1),
     "a column that is another key": _in_column(name="../../fence"),
     "a column twice": lambda meta: meta["columns"].append(meta["columns"][0]),
-    "a block that has no columns": _with(block={"round": 1, "tweaks": {}, "histories": []}),
     "too few pairs": _with(pairs=1),
 }
 

@@ -308,13 +308,6 @@ class Stream(StreamTopics):
             for ours, theirs in zip(shown.counter.columns, kept.counter.columns, strict=True):
                 assert (ours.name, ours.version) == (theirs.name, theirs.version)
                 np.testing.assert_array_equal(theirs.cells, ours.cells)
-        block, stored = expected.block, found.state.block
-        assert (block is None) == (stored is None)
-        if block is not None and stored is not None:
-            assert block.histories == stored.histories
-            np.testing.assert_array_equal(stored.rows, block.rows)
-            for ours, theirs in zip(block.counter.columns, stored.counter.columns, strict=True):
-                np.testing.assert_array_equal(theirs.cells, ours.cells)
 
     def stop_all(self) -> None:
         """End what a test left running."""

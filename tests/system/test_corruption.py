@@ -21,7 +21,7 @@ BEGUN_WITH = 40
 @pytest.fixture
 def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
     """One whose state has all kinds of keys."""
-    kinds = {"unit": "user", "items_per_user": 3, "items_per_event": 1, "pruning_rounds": 16}
+    kinds = {"unit": "user", "items_per_user": 3, "items_per_event": 1}
     with small_stream(kafka, redis_url, topic_prefix, tmp_path, horizon=16_383, **kinds) as stream:
         yield stream
 
@@ -62,4 +62,4 @@ def test_a_flipped_bit_of_the_state_is_refused_or_changes_nothing(stream: Stream
     assert stream.run(until_round=rounds) == 0
     stream.check_everything()
     kinds = {name.rpartition(b"}:")[2].partition(b":")[0] for name in refused}
-    assert {b"meta", b"labels", b"pairs", b"counts", b"column", b"active", b"key"} <= kinds
+    assert {b"meta", b"labels", b"pairs", b"counts", b"column", b"key"} <= kinds

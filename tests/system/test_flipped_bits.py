@@ -73,13 +73,13 @@ REFUSALS = EpochRefused, LedgerRefused, NoKey, StateDamaged
 
 
 KINDS: list[dict[str, Any]] = [
-    {"unit": "user", "items_per_user": 3, "items_per_event": 1, "pruning_rounds": 16},
+    {"unit": "user", "items_per_user": 3, "items_per_event": 1},
     {"mechanism": "window", "window": 20, "delta": 0.1},
     {"mechanism": "blt", "discover": "every-9", "delta": 0.1},
 ]
 """Streams whose states have, between them, every kind of key; the first has a ledger and jobs."""
 BEGUN_WITH = 45
-KEYS = {"meta", "closing", "labels", "pairs", "counts", "column", "active", "shown", "recent", "key", "fence"}
+KEYS = {"meta", "closing", "labels", "pairs", "counts", "column", "shown", "recent", "key", "fence"}
 KEYS |= {"budget", "charges", "ledger-key", "job", "schedules", "jobs", FILE_KEY}
 
 Place = tuple[str, str]
