@@ -14,7 +14,7 @@ from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 LABELS, HORIZON = 49_000, 2**20 - 1  # just before the index doubles
 
 
-def tested(names: Iterable[str]) -> Histogram:
+def filled(names: Iterable[str]) -> Histogram:
     """After the first test, which has found ten of these labels."""
     tests = rounds_of_tests(HORIZON)
     mechanism, _ = calibrate(1.0, 1e-6, HORIZON, 4, "blt", tests=tests)
@@ -33,10 +33,10 @@ def test_a_label_that_is_not_shown_takes_at_most_70_bytes_beside_its_text(width:
 
     Text has an eighth of room to grow, as everything has.
     """
-    tested("abcdefghijkl")  # compiled loops take memory, too
+    filled("abcdefghijkl")  # compiled loops take memory, too
     tracemalloc.start()
     try:
-        histogram = tested(f"{number:0{width}d}" for number in range(LABELS))
+        histogram = filled(f"{number:0{width}d}" for number in range(LABELS))
         taken, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
