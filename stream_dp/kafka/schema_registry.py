@@ -1,7 +1,8 @@
 """Schema registries with Confluent's interface: which schema has a given number."""
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from threading import Thread
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -95,10 +96,14 @@ class SchemaRegistry:
             trust_env=False,
         )
         self._client = self._new_client()
+        self._questions = set[Future[Any]]()
 
     def close(self) -> None:
-        """Leave it."""
+        """Leave it; a question that is under way in another thread ends with `RegistryAway`."""
         self._client.close()
+        for question in [*self._questions]:
+            with suppress(InvalidStateError):  # it has just been answered
+                question.set_exception(RegistryAway("it was left"))
 
     def schema(self, number: int) -> Schema:
         """The schema under a number, with those that it refers to.  Raises `NoSchema` or `RegistryAway`."""
@@ -121,11 +126,13 @@ class SchemaRegistry:
         client, answer = self._client, Future[_T]()
 
         def ask() -> None:
-            try:
-                answer.set_result(question())
-            except BaseException as error:
-                answer.set_exception(error)
+            with suppress(InvalidStateError):  # nobody waits any more
+                try:
+                    answer.set_result(question())
+                except BaseException as error:
+                    answer.set_exception(error)
 
+        self._questions.add(answer)
         Thread(target=ask, daemon=True, name="schema-registry").start()
         try:
             return answer.result(_QUESTION_SECONDS)
@@ -134,6 +141,8 @@ class SchemaRegistry:
                 self._client = self._new_client()
             client.close()
             raise RegistryAway("its answer takes too long") from None
+        finally:
+            self._questions.discard(answer)
 
     def _whole(self, found: _Registered) -> Schema:
         """A schema with those that it refers to."""

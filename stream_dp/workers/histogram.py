@@ -146,9 +146,10 @@ class Worker:
         self.watch.beat()
         counted: Position | None = None
         try:
-            beside = self._letters, self.watch, topics
+            beside = self._letters, self.watch, topics, self._stopping
             async with Session(self.settings, self._store, resumed, *beside) as session:
-                await session.catch_up()
+                if not await session.catch_up():
+                    return
                 self.watch.began(session.pipeline)
                 try:
                     await self._work(session, resumed)

@@ -116,7 +116,9 @@ class IntakeWorker:
     async def _work(self, topics: TopicWatch) -> None:
         await asyncio.to_thread(self._prepare_topics)
         await asyncio.to_thread(topics.look)
-        async with _Member(self.settings, self._redis, self._letters, self.watch, topics) as member:
+        async with _Member(
+            self.settings, self._redis, self._letters, self.watch, topics, self._stopping
+        ) as member:
             try:
                 while not self._stopping.is_set():
                     await member.step()
@@ -136,8 +138,15 @@ class _Member(ConsumerRebalanceListener):
     """One connection to the group; an outage ends it and the next one starts from Redis again."""
 
     def __init__(
-        self, settings: Settings, redis: Redis, letters: DeadLetters, watch: Watch, topics: TopicWatch
+        self,
+        settings: Settings,
+        redis: Redis,
+        letters: DeadLetters,
+        watch: Watch,
+        topics: TopicWatch,
+        stopping: asyncio.Event,
     ) -> None:
+        self._stopping = stopping
         self._settings, self._redis, self._watch, self._topics = settings, redis, watch, topics
         self._letters = letters
         self._epoch: EpochOpened | None = None  # the one that is counted; None while none is open
@@ -366,7 +375,7 @@ class _Member(ConsumerRebalanceListener):
             self._settler.close()
         self._schemas, self._named = SchemaBook(self._key, last.epoch.nonce), set()
         if settings.intake != "counts":  # the engine has read by schemas
-            self._settler = settler_of(settings, last.epoch, self._schemas, self._watch)
+            self._settler = settler_of(settings, last.epoch, self._schemas, self._watch, self._stopping)
         if self._settler is not None:
             await asyncio.to_thread(self._settler.begin)
         self._epoch = last

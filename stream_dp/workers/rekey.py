@@ -86,14 +86,14 @@ class Rekeyer:
         self.settings = settings
         self.watch = Watch(settings.stream, settings.data_source)
         self._section, self._rule = section, section.partitioner
+        self._stopping = asyncio.Event()
         schemas = SchemaBook(bytes(KEY_BYTES), bytes(NONCE_BYTES))
         self._decode = decoder_of(Mapping.of(section), schemas.schema)
         self._settler = (
-            SchemaSettler(SchemasInMemory(schemas), section, schemas, self.watch)
+            SchemaSettler(SchemasInMemory(schemas), section, schemas, self.watch, self._stopping)
             if section.names_schemas
             else None
         )
-        self._stopping = asyncio.Event()
 
     def stop(self) -> None:
         """Ask `run` to finish what it has begun to copy, and to return."""

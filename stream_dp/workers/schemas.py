@@ -32,7 +32,12 @@ _MOST_TOLD = 20
 """Unknown numbers that a session logs."""
 
 
-def settler_of(settings: Settings, epoch: Epoch, book: SchemaBook, watch: Watch) -> "SchemaSettler | None":
+_Answer = tuple[int, Schema | None, float] | RegistryAway | None
+
+
+def settler_of(
+    settings: Settings, epoch: Epoch, book: SchemaBook, watch: Watch, stopping: asyncio.Event
+) -> "SchemaSettler | None":
     """What it takes to read records by the schemas that they name, into `book`; None where they name none.
 
     Raises `EpochRefused` where the settings name no registry any more.
@@ -44,7 +49,7 @@ def settler_of(settings: Settings, epoch: Epoch, book: SchemaBook, watch: Watch)
         raise EpochRefused(
             f"epoch {epoch.number} reads records by a schema registry, and the settings name none"
         )
-    return SchemaSettler(SchemasTopic(settings, book), section, book, watch)
+    return SchemaSettler(SchemasTopic(settings, book), section, book, watch, stopping)
 
 
 class SchemasOnRecord(Protocol):
@@ -77,9 +82,15 @@ class SchemaSettler:
     """Asks the registry and puts its answers on record, for one session of a worker or one epoch of a member."""
 
     def __init__(
-        self, record: SchemasOnRecord, section: EventsSection, book: SchemaBook, watch: Watch
+        self,
+        record: SchemasOnRecord,
+        section: EventsSection,
+        book: SchemaBook,
+        watch: Watch,
+        stopping: asyncio.Event,
     ) -> None:
-        self._book, self._watch, self._record = book, watch, record
+        """`stopping`: once it is set, no answer is waited for."""
+        self._book, self._watch, self._record, self._stopping = book, watch, record, stopping
         self._registry = SchemaRegistry(section)
         self._since: dict[int, float] = {}
         self._next = 0.0
@@ -108,7 +119,9 @@ class SchemaSettler:
                 asyncio.to_thread(self._answer, number) for number in unsettled[begin : begin + _AT_ONCE]
             ]
             with self._watch.progress.waiting("schema-registry"):
-                answers = await asyncio.gather(*asked)
+                answers = await self._unless_stopped(asyncio.gather(*asked))
+            if self._stopping.is_set():
+                return False
             self._next = time.monotonic() + _ASK_AGAIN_SECONDS
             away = next((each for each in answers if isinstance(each, RegistryAway)), None)
             if away is not None:
@@ -119,7 +132,18 @@ class SchemaSettler:
                 await asyncio.to_thread(self._record.settle, found)
         return not self._book.unsettled(values)
 
-    def _answer(self, number: int) -> tuple[int, Schema | None, float] | RegistryAway | None:
+    async def _unless_stopped(self, answers: "asyncio.Future[list[_Answer]]") -> list[_Answer]:
+        """The answers, or that the registry is away as soon as this process is to stop."""
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((answers, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not answers.done():
+                self._registry.close()
+            return await answers
+        finally:
+            stopped.cancel()
+
+    def _answer(self, number: int) -> _Answer:
         """What is to be put on record of a number; None while that is not clear."""
         since = self._since.setdefault(number, time.monotonic())
         try:

@@ -55,8 +55,10 @@ class Session:
         letters: DeadLetters,
         watch: Watch,
         topics: TopicWatch,
+        stopping: asyncio.Event,
     ) -> None:
         self.pipeline = resumed.pipeline
+        self._stopping = stopping
         self._watch = watch
         self._confirmed = time.monotonic()
         self._settings = settings
@@ -100,7 +102,8 @@ class Session:
         self._in_flight = InFlight(self._producer, settings.kafka, watch)
         self._schemas: SchemaSettler | None = None  # where a group reads the events, its members have them
         if not isinstance(self.pipeline, Coordinator):
-            self._schemas = settler_of(settings, self.pipeline.epoch, self.pipeline.intake.schemas, watch)
+            schemas = self.pipeline.intake.schemas
+            self._schemas = settler_of(settings, self.pipeline.epoch, schemas, watch, stopping)
         self._unread: list[LogPart] = []  # what was read and names a schema that is not settled yet
 
     async def __aenter__(self) -> "Session":
@@ -236,9 +239,10 @@ class Session:
                 "one, which is charged, with --new-epoch"
             )
 
-    async def catch_up(self) -> None:
+    async def catch_up(self) -> bool:
         """Compute the rounds that were published after the checkpoint again, compare, and send what is missing.
 
+        Returns whether it has; not if the worker is to stop while it waits for a schema, and then nothing is sent.
         Raises `EpochRefused` at the first difference, with nothing sent.
         """
         missing = Output()
@@ -249,6 +253,10 @@ class Session:
                     "the log or the releases were changed; nothing is sent"
                 )
             entries = await self.read()
+            if self._unread:
+                if self._stopping.is_set():
+                    return False
+                continue
             self._watch.progress.input(True, self._awaited)
             if self._reader.silence > _LONGEST_SILENCE_SECONDS and (late := self._late_heads):
                 raise NotReady(
@@ -262,6 +270,7 @@ class Session:
             missing.dead_letters += output.dead_letters
         await asyncio.to_thread(self._store.check_hold)
         await self._send(missing, await self._reader.at_segment_end())
+        return True
 
     async def count(self, entries: list[LogPart], ends: bool = False) -> None:
         """Count what was read and send the batches of releases that have ended; `ends`: the last one has, in any case.

@@ -5,7 +5,8 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -14,14 +15,25 @@ from stream_dp.config.settings import Settings
 from stream_dp.epochs.schemas_topic import SchemasTopic, schema_records
 from stream_dp.events.mapping.schema import Schema
 from stream_dp.events.schema_book import SchemaBook
-from stream_dp.kafka import log
+from stream_dp.kafka import log, schema_registry
 from stream_dp.operations.watch import Watch
 from stream_dp.workers import schemas
 from stream_dp.workers.schemas import ERROR_SECONDS, UNKNOWN_SECONDS, SchemaSettler
 from tests.schema_registry.front import Answers, Front, front, scripted
+from tests.schema_registry.orders import FIRST, avro
+from tests.system.streams import ended, small_stream
+from tests.system.worker_process import PROCESSES, run_worker
 
 KEY, NONCE = bytes(32), bytes(16)
 HOUR = 3600.0
+
+
+class NeverSet(asyncio.Event):
+    """In whichever loop it is waited for."""
+
+    async def wait(self) -> Literal[True]:
+        await asyncio.get_running_loop().create_future()
+        return True
 
 
 class Clock:
@@ -55,7 +67,7 @@ class Place:
         running = self.stack.enter_context(front(answers))
         section = EventsSection(format="avro", items="a", schema_registry=running.address)
         book, watch = SchemaBook(KEY, NONCE), Watch("shop", "shop.events")
-        settler = SchemaSettler(SchemasTopic(self.settings, book), section, book, watch)
+        settler = SchemaSettler(SchemasTopic(self.settings, book), section, book, watch, NeverSet())
         self.stack.callback(settler.close)
         settler.begin()
         return settler, book, running
@@ -184,3 +196,38 @@ def test_whoever_names_many_numbers_does_not_fill_the_log(
     assert sum(place != "/schemas/types" for place in registry.asked) == 2 * len(numbers)
     told = [record.getMessage() for record in caplog.records if "gives no schema" in record.getMessage()]
     assert 1 < len(told) < 30
+
+
+def test_a_worker_that_asks_a_registry_which_drips_ends_when_it_is_told_to(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Also at a start that compares what is published, behind which stand records that name another schema."""
+    known, unknown = (avro(number, FIRST, sku=["tea"]) for number in (7, 8))
+    with front(scripted({f"/schemas/ids/{each}": {"schema": json.dumps(FIRST)} for each in (7, 8)})) as slow:
+        section = EventsSection(format="avro", items="sku[*]", schema_registry=slow.address)
+        with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+            stream.feed([known] * 30)
+            killed = stream.start()
+            stream.wait_until_round(30, killed)
+            killed.kill()
+            ended(killed)
+            assert stream.checkpoint().state.round < 30
+            slow.drip_seconds, slow.drips_head = 0.1, True
+            stream.feed([unknown])
+            arguments = stream.settings, str(stream.log_file), None
+            worker = PROCESSES.Process(target=run_patient_worker, args=arguments)
+            worker.start()
+            stream.workers.append(worker)
+            stream.wait_until(lambda: slow.asked[-1] == "/schemas/ids/8", worker)
+            worker.terminate()
+            assert ended(worker) == 0, stream.logged()
+            assert stream.last_round() == 30
+            slow.drip_seconds = 0.0
+            assert stream.run(until_round=31) == 0
+            stream.check_everything()
+
+
+def run_patient_worker(*arguments: Any) -> None:
+    """A worker that waits for an answer of the registry for ever, unless it is told to end."""
+    schema_registry._QUESTION_SECONDS = HOUR
+    run_worker(*arguments)
