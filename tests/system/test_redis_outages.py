@@ -1,7 +1,12 @@
 """Redis away, full or read-only: the worker says what it waits for, and goes on by itself."""
 
+import os
 import re
+import resource
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +14,14 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from stream_dp.operations import retry
+from stream_dp.operations import bounded_http, ports, retry
+from stream_dp.operations.ports import _MOST_CONNECTIONS
+from tests.apache_kafka.server import free_ports
 from tests.system.example_events import some_events
 from tests.system.own_redis import PASSWORD, OwnRedis, own_redis_server
 from tests.system.streams import Stream, ended, small_stream
 from tests.system.test_outages import check_that_it_goes_on
+from tests.system.waiting import wait_until
 from tests.system.worker_process import PROCESSES, run_worker
 
 
@@ -69,6 +77,65 @@ def test_a_redis_that_goes_and_comes_at_every_moment_is_no_takeover(
 def run_quick_worker(*arguments: Any) -> None:
     """A worker that never waits longer than at first before it tries again."""
     retry._LONGEST_WAIT_SECONDS = retry._FIRST_WAIT_SECONDS
+    run_worker(*arguments)
+
+
+STRANGERS, DESCRIPTORS, WAITING = 300, 192, 100
+"""So many connect, as many more as a worker has descriptors; so many want those that become free."""
+
+
+def test_silent_strangers_on_a_port_leave_descriptors_for_redis(stream: Stream, own_redis: OwnRedis) -> None:
+    with besieged(stream, _MOST_CONNECTIONS) as worker:
+        own_redis.stop()
+        stream.feed(some_events(50, seed=2))
+        stream.wait_until_logged("waiting for Redis at 127.0.0.1", times=2)
+        own_redis.start()
+        stream.wait_until_saved(100)
+        assert open_files(worker) < DESCRIPTORS
+        check_that_it_goes_on(stream, 100)
+
+
+def test_without_a_limit_silent_strangers_take_all_descriptors(stream: Stream, own_redis: OwnRedis) -> None:
+    """So the test above would find it."""
+    with besieged(stream, STRANGERS) as worker:
+        own_redis.stop()
+        stream.wait_until_logged("waiting for Redis at 127.0.0.1")
+        wait_until(lambda: open_files(worker) >= DESCRIPTORS, stream.logged)
+        own_redis.start()
+        before = len(stream.logged())
+        wait_until(lambda: "Too many open files" in stream.logged()[before:], stream.logged)
+
+
+@contextmanager
+def besieged(stream: Stream, most: int) -> Iterator[BaseProcess]:
+    """A worker that has released 50 rounds, and strangers on its port, which may have `most` connections."""
+    stream.feed(some_events(50, seed=1))
+    settings = replace(stream.settings, metrics_port=free_ports()[0], checkpoint_seconds=0.1)
+    arguments = most, settings, str(stream.log_file), None
+    worker = PROCESSES.Process(target=run_worker_with_few_descriptors, args=arguments)
+    worker.start()
+    stream.workers.append(worker)
+    stream.wait_until_round(50, worker)
+    with ExitStack() as ends:
+        for _ in range(STRANGERS):
+            if open_files(worker) < DESCRIPTORS:
+                ends.enter_context(socket.create_connection(("127.0.0.1", settings.metrics_port)))
+        for _ in range(WAITING):
+            stranger = ends.enter_context(socket.socket())
+            stranger.setblocking(False)
+            stranger.connect_ex(("127.0.0.1", settings.metrics_port))
+        yield worker
+
+
+def open_files(worker: BaseProcess) -> int:
+    return len(os.listdir(f"/proc/{worker.pid}/fd"))
+
+
+def run_worker_with_few_descriptors(most: int, *arguments: Any) -> None:
+    """A worker that could not open many files, with so many connections to a port; strangers come back at once."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    ports._MOST_CONNECTIONS = most
+    bounded_http.HEADER_SECONDS = 3600.0
     run_worker(*arguments)
 
 
