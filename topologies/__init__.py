@@ -1,1 +1,1 @@
-"""The Faust apps of a stream, each short enough for one screen."""
+"""The Faust apps of a stream, and what hosts them."""

@@ -10,17 +10,15 @@ from faust.app.base import BootStrategy
 from stream_dp.config.settings import Settings
 from stream_dp.errors import Refused
 from stream_dp.operations import stacks
-from stream_dp.operations.ports import web_port
-from stream_dp.operations.watch import Watch
 
-_REFUSED = 2
+REFUSED = 2
+"""The exit status of a worker that gave up."""
 
 
 class Runs(Protocol):
     """What `WorkerService` hosts: it works until `stop`, or raises a `Refused`."""
 
     settings: Settings
-    watch: Watch
 
     async def run(self) -> None: ...
 
@@ -40,8 +38,7 @@ class WorkerService(faust.Service):
     @faust.Service.task
     async def _work(self) -> None:
         try:
-            with web_port(self.worker.settings):
-                await self.worker.run()
+            await self.worker.run()
         except Refused as refusal:
             self.log.error("%s", refusal)
             self.refusal = refusal
@@ -66,7 +63,7 @@ class Host(faust.Worker):
         stacks.tell_on_signal()
 
 
-def _command(service: faust.Service) -> type[faust.Worker]:
+def _command(service: WorkerService) -> type[faust.Worker]:
     """What the faust command runs the app with: it ends with status 2 where the service gave up."""
 
     class Command(Host):
@@ -74,8 +71,8 @@ def _command(service: faust.Service) -> type[faust.Worker]:
             try:
                 super().execute_from_commandline()
             except SystemExit:
-                if getattr(service, "refusal", None) is not None:
-                    raise SystemExit(_REFUSED) from None
+                if service.refusal is not None:
+                    raise SystemExit(REFUSED) from None
                 raise
 
     return Command
@@ -88,10 +85,11 @@ class _App(faust.App):
         """Faust would make the folder."""
 
 
-def hosted(service: faust.Service, name: str, settings: Settings) -> faust.App:
+def hosted(service: WorkerService, role: str) -> faust.App:
     """An app that runs `service`, without Faust's own web server."""
+    settings = service.worker.settings
     app = _App(
-        name,
+        f"{settings.stream}.{role.replace('_', '-')}",
         broker=f"kafka://{settings.kafka}",
         autodiscover=False,
         Worker=_command(service),

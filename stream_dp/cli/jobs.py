@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli import options
-from stream_dp.cli.hosting import run
+from stream_dp.cli.hosting import run_worker
 from stream_dp.cli.log_options import Log
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.one_shot_options import EngineName
@@ -24,7 +24,7 @@ from stream_dp.jobs.spark import ENGINES
 from stream_dp.jobs.store import JobStore
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.operations.open_metrics import PublicFacts
-from topologies.top_k import Jobs, create_app
+from topologies.jobs import Jobs
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -80,11 +80,8 @@ def worker(
         raise Mistake(f"there is no folder {folder}: name one with --files, or leave it out")
     settings, counting = options.metered(servers.load(), unmetered), ENGINES[engine]()
     counting.start()
-    service = Jobs(JobWorker(settings, job or JOBS, folder, counting))
-    status = run(create_app(service), log, PublicFacts(service.worker.settings.stream))
-    if service.refusal is not None:
-        raise service.refusal
-    raise typer.Exit(status)
+    worker = Jobs(JobWorker(settings, job or JOBS, folder, counting))
+    run_worker(worker, f"jobs.{'+'.join(worker.worker.jobs)}", log, PublicFacts(settings.stream))
 
 
 @app.command("list")

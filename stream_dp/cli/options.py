@@ -61,6 +61,9 @@ Public = Annotated[
     bool, typer.Option("--public", help="Everybody may see this log and whatever is computed from it.")
 ]
 Runs = Annotated[int, typer.Option(min=1, help="Runs to average, each with a noise key of its own.")]
+Every = Annotated[
+    float, typer.Option(min=0.1, max=86_400, metavar="SECONDS", help="Write at most once in so many seconds.")
+]
 TrustLog = Annotated[
     bool,
     typer.Option(

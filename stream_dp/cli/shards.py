@@ -8,11 +8,6 @@ from stream_dp.workers.intake import IntakeWorker
 from stream_dp.workers.merge import MergeWorker
 from stream_dp.workers.rekey import Rekeyer
 from stream_dp.workers.shard import ShardWorker
-from topologies.host import WorkerService
-from topologies.intake import create_app as intake_app
-from topologies.merge import create_app as merging_app
-from topologies.rekey import create_app as rekeying_app
-from topologies.shard import create_app as sharding_app
 
 
 @options.grouped
@@ -28,8 +23,8 @@ def intake(servers: options.Servers, log: Log) -> None:
 
       stream-dp intake --settings stream.toml --json
     """
-    service = WorkerService(IntakeWorker(servers.load()))
-    run_worker(intake_app(service), service, log)
+    worker = IntakeWorker(servers.load())
+    run_worker(worker, "intake", log, worker.watch.facts)
 
 
 @options.grouped
@@ -44,8 +39,8 @@ def shard(servers: options.Servers, log: Log) -> None:
 
       stream-dp shard --settings stream.toml --json
     """
-    service = WorkerService(ShardWorker(servers.load()))
-    run_worker(sharding_app(service), service, log)
+    worker = ShardWorker(servers.load())
+    run_worker(worker, "shard", log, worker.watch.facts)
 
 
 @options.grouped
@@ -67,8 +62,8 @@ def merge(
 
       stream-dp merge --settings stream.toml --json
     """
-    service = WorkerService(MergeWorker(load_settings(settings, stream=stream, kafka=kafka)))
-    run_worker(merging_app(service), service, log)
+    worker = MergeWorker(load_settings(settings, stream=stream, kafka=kafka))
+    run_worker(worker, "merge", log, worker.watch.facts)
 
 
 @options.grouped
@@ -92,5 +87,5 @@ def rekey(
 
       stream-dp rekey --settings stream.toml --kafka broker:9092 --json
     """
-    service = WorkerService(Rekeyer(load_settings(settings, stream=stream, kafka=kafka)))
-    run_worker(rekeying_app(service), service, log)
+    worker = Rekeyer(load_settings(settings, stream=stream, kafka=kafka))
+    run_worker(worker, "rekey", log, worker.watch.facts)

@@ -19,9 +19,10 @@ def table(
     stream: options.Stream = None,
     kafka: options.Kafka = None,
     table_format: Annotated[
-        Literal["json", "connect"] | None,
+        Literal["json", "connect"],
         typer.Option("--format", help="How rows are written; docs/clients.md says for whom."),
-    ] = None,
+    ] = "json",
+    every: options.Every = 1.0,
     once: Annotated[
         bool, typer.Option("--once", help="Write what the newest release shows, and end.")
     ] = False,
@@ -30,7 +31,7 @@ def table(
     """Keep `<stream>.table` equal to the newest release, a record per label, until stopped with Ctrl-C or SIGTERM.
 
     It reads released values only and needs neither key nor Redis. It may be started again at any time, and two of them
-    do no harm. The setting table_every says how often it writes at most, and table_format what Kafka Connect needs.
+    do no harm. Kafka Connect needs `--format connect`.
 
     [bold]Examples[/]
 
@@ -42,12 +43,12 @@ def table(
 
       stream-dp table --settings stream.toml --log-format json
     """
-    found = load_settings(settings, stream=stream, kafka=kafka, table_format=table_format)
+    found = load_settings(settings, stream=stream, kafka=kafka)
     start_logging(log, found.stream)
     require_kafka(found.kafka)
     if once:
         require_topic(found.kafka_address, found.releases)
-        with TableWriter(found) as writer:
+        with TableWriter(found, table_format) as writer:
             writer.write()
     else:
-        keep_table(found, until_stopped())
+        keep_table(found, until_stopped(), every, table_format)

@@ -9,7 +9,9 @@ from stream_dp.cli.log_options import Log, start_logging
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import require_kafka
 from stream_dp.cli.stopping import until_stopped
+from stream_dp.cli.window_view import span_of
 from stream_dp.config.reading import load_settings
+from stream_dp.counters import WINDOW
 from stream_dp.workers.windows import keep_windows
 
 
@@ -20,13 +22,13 @@ def windows(
     stream: options.Stream = None,
     kafka: options.Kafka = None,
     window: Annotated[
-        list[str] | None,
+        list[str],
         typer.Option(
             metavar="SPAN",
             help="How far to reach back: 90s, 5m, 1h or 7d, or a number of rounds; may be given several times.",
-            show_default="the setting windows",
         ),
-    ] = None,
+    ] = ["5m", "1h"],  # noqa: B006  # typer copies it
+    every: options.Every = 1.0,
     start: Annotated[
         Literal["earliest", "latest"],
         typer.Option("--from", help="Where to begin if the topic holds nothing yet."),
@@ -35,8 +37,7 @@ def windows(
 ) -> None:
     """Write how often each label occurred lately, and what rises and falls, into `<stream>.windows`, until stopped.
 
-    It reads released values only, needs neither key nor Redis, and goes on where it stopped. The setting table_every
-    says how often it writes at most.
+    It reads released values only, needs neither key nor Redis, and goes on where it stopped.
 
     [bold]Examples[/]
 
@@ -44,9 +45,12 @@ def windows(
 
       stream-dp windows --settings stream.toml --from earliest --log-format json
     """
-    found = load_settings(settings, stream=stream, kafka=kafka, windows=window or None)
-    if not found.windows:
-        raise Mistake('no window is named: set windows = ["5m", "1h"], or give --window 5m')
+    found = load_settings(settings, stream=stream, kafka=kafka)
+    if found.mechanism == WINDOW:
+        raise Mistake(f'each release of mechanism = "window" is a window already: read {found.releases}')
+    if len({*window}) < len(window):
+        raise Mistake(f"--window names one twice: {', '.join(window)}")
+    spans = [span_of(each) for each in window]
     start_logging(log, found.stream)
     require_kafka(found.kafka)
-    keep_windows(found, until_stopped(), start)
+    keep_windows(found, spans, until_stopped(), start, every)

@@ -17,8 +17,6 @@ from stream_dp.config.settings import Settings
 from stream_dp.epochs.gap import gap_of, lost_epoch
 from stream_dp.workers.histogram import Worker
 from stream_dp.workers.resume import NewEpoch
-from topologies.host import WorkerService
-from topologies.running_histogram import create_app
 
 
 @options.grouped
@@ -109,8 +107,8 @@ def worker(
         if from_last_release is None and not recount and not log.for_machines and sys.stdin.isatty():
             from_last_release = _wants_the_gap_counted(settings)
         wish = NewEpoch(recount, bool(from_last_release), without_labels)
-    service = WorkerService(Worker(settings, wish, standby))
-    run_worker(create_app(service), service, log)
+    worker = Worker(settings, wish, standby)
+    run_worker(worker, "running_histogram", log, worker.watch.facts)
 
 
 def _require_servers(settings: Settings) -> None:

@@ -18,6 +18,20 @@ ENVIRONMENT_PREFIX = "STREAM_DP_"
 OPERATOR_TOKEN = "STREAM_DP_OPERATOR_TOKEN"
 """The one variable of that prefix that is no setting: a secret, so it has no place in stream.toml."""
 
+REPLACED = {
+    "table_every": ": give the option --every to `stream-dp table` and `stream-dp windows`",
+    "table_format": ": give the option --format to `stream-dp table`",
+    "windows": ": give the option --window to `stream-dp windows`",
+    "checkpoint_rounds": ': set checkpoint_every to a number of rounds such as "5000"',
+    "checkpoint_seconds": ': set checkpoint_every to a time such as "1s"',
+    "web_port": ": set metrics_address to a host and a port, which answer at /livez",
+    "metrics_host": ": say it in metrics_address and operator_address, such as 0.0.0.0:9464",
+    "metrics_port": ": set metrics_address to a host and a port, such as 127.0.0.1:9464",
+    "pruning_rounds": ': leave it out; with discover = "default" only labels that are shown draw noise',
+    "operator_port": ": set operator_address to a host and a port, such as 127.0.0.1:9465",
+}
+"""What took the place of settings that are gone."""
+
 _NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -39,7 +53,7 @@ def load_settings(
             name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
             values[name], origins[name] = value, f"in the variable {variable}"
     given = {name: value for name, value in overrides.items() if value is not None}
-    origins.update((name, f"in the option {_option(name)}") for name in given)
+    origins.update((name, f"in the option --{name.replace('_', '-')}") for name in given)
     return settings_of(values | given, origins)
 
 
@@ -52,13 +66,12 @@ def settings_of(values: Mapping[str, Any], origins: Mapping[str, str] = _NOWHERE
     known = {field.encode_name: field for field in msgspec.structs.fields(Settings)}
     for name in values:
         if name not in known:
-            raise SettingsError(f"unknown setting {name!r}{_suggestion(name, list(known))}")
+            instead = REPLACED.get(name) or _suggestion(name, list(known))
+            raise SettingsError(f"unknown setting {name!r}{instead}")
     if isinstance(values.get("events"), str):
         values["events"] = _table(values["events"])
     if isinstance(values.get("events"), dict):
         _check_section(values["events"], known)
-    if isinstance(values.get("windows"), str):
-        values["windows"] = values["windows"].replace(",", " ").split()
     if values.get("unit") in ("user", "user-day") and "items_per_event" in values:
         raise SettingsError(
             f"items_per_event bounds nothing where the privacy unit is the {values['unit']}: leave it out, "
@@ -84,11 +97,6 @@ def _in_words(wrong: Wrong, origins: Mapping[str, str]) -> str:
     told = f"{origin}{inside and f' ({inside})'} is out of range: it has to be {wrong.wanted}"
     is_secret = any(part in name for part in _SECRET)
     return told if inside or is_secret else f"{told}, not {short(wrong.value)}"
-
-
-def _option(name: str) -> str:
-    """How a command calls the setting; the one that may be given several times has no plural there."""
-    return "--window" if name == "windows" else f"--{name.replace('_', '-')}"
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -12,13 +12,19 @@ LARGEST_BATCH_ROUNDS = 500
 send again after it slept, and no more than `releases_topic.LONGEST_REPETITION`."""
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 Shards = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 BatchRounds = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_BATCH_ROUNDS)]
-Span = Annotated[
+CheckpointEvery = Annotated[
     str,
-    msgspec.Meta(pattern=r"^[1-9][0-9]{0,8}[smhd]?\Z"),
-    Form("times such as 90s, 5m, 1h or 7d, or numbers of rounds"),
+    msgspec.Meta(pattern=r"^[1-9][0-9]{0,8}(ms|s|m|h)?\Z"),
+    Form("a time such as 1s or 500ms, or a number of rounds such as 5000"),
+]
+Listener = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[^\s]+:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6([0-4][0-9]{3}|5([0-4][0-9]{2}|5([0-2][0-9]|3[0-5]))))\Z"
+    ),
+    Form("HOST:PORT such as 127.0.0.1:9464"),
 ]
 Name = Annotated[
     str,

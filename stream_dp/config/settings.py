@@ -4,22 +4,23 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from stream_dp.config.checkpoint_pace import CheckpointPace
 from stream_dp.config.connections import KafkaAddress, KafkaSecurity, RedisAddress, SaslMechanism, TlsFiles
 from stream_dp.config.days import Days, UnknownZone
 from stream_dp.config.secret import SecretPlace, SettingsError
 from stream_dp.config.setting_values import (
     LARGEST_BATCH_ROUNDS,
     BatchRounds,
+    CheckpointEvery,
     Discover,
     File,
+    Listener,
     Mechanism,
     NoiseKey,
-    Port,
     Positive,
     Release,
     Rounds,
     Shards,
-    Span,
 )
 from stream_dp.config.topic_names import TopicNames
 from stream_dp.counters.discovery_schedule import FEWEST_ROUNDS, FEWEST_TICKS, PARTS, rounds_of_tests
@@ -71,17 +72,11 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
     releases_retention_days: Annotated[int, msgspec.Meta(ge=-1, le=36_500)] = -1
-    table_every: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 1.0
-    table_format: Literal["json", "connect"] = "json"
-    windows: list[Span] = msgspec.field(default_factory=list)
     batch_rounds: BatchRounds = LARGEST_BATCH_ROUNDS
-    checkpoint_rounds: Positive = 5_000
-    checkpoint_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+    checkpoint_every: CheckpointEvery = "1s"
     create_topics: bool = True
-    web_port: Port = 0
-    metrics_host: str = "127.0.0.1"
-    metrics_port: Port = 0
-    operator_port: Port = 0
+    metrics_address: Listener | None = None
+    operator_address: Listener | None = None
 
     def __post_init__(self) -> None:
         """Raises `SettingsError` for settings that contradict each other."""
@@ -95,8 +90,6 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise SettingsError(
                 'items_per_user bounds nothing where the privacy unit is the event: set unit = "user", or leave it out'
             )
-        if len({*self.windows}) < len(self.windows):
-            raise SettingsError(f"windows names one twice: {', '.join(self.windows)}")
         if self.releases_retention_days == 0:
             raise SettingsError(
                 "releases_retention_days is a number of days, or -1 to keep releases forever, not 0"
@@ -196,7 +189,7 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
             if self.window is not None:
                 raise SettingsError(
                     f'window says how many rounds mechanism = "window" counts, not {self.mechanism}: set '
-                    'mechanism = "window", or leave window out; a running histogram has windows = ["1h"]'
+                    'mechanism = "window", or leave window out; a running histogram has `stream-dp windows`'
                 )
             return
         if self.window is None:
@@ -212,7 +205,6 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
             "shown": (self.shown, "kept", "a label is shown for a window after it last passed its threshold"),
             "known_labels": (self.known_labels, None, "labels are shown for what the last rounds held"),
             "at_horizon": (self.at_horizon, "stop", "there is no horizon"),
-            "windows": (self.windows, [], "each release is a window already"),
         }
         for name, (value, default, why) in refused.items():
             if value != default:
@@ -244,6 +236,11 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
         if span.isdecimal():
             return int(span)
         return max(1, int(int(span[:-1]) * _SECONDS[span[-1]] / self.tick_seconds))
+
+    @property
+    def checkpoint_pace(self) -> CheckpointPace:
+        """When state is saved again."""
+        return CheckpointPace.of(self.checkpoint_every)
 
     @property
     def items_per_unit(self) -> int:

@@ -74,15 +74,6 @@ def _yes_or_no(answer: bool, yes: str, no: str) -> Response:
     return PlainTextResponse(yes if answer else no, 200 if answer else 503)
 
 
-def alive_app() -> Starlette:
-    """A page that says that the process runs, and nothing else."""
-
-    async def alive(_: Request) -> Response:
-        return PlainTextResponse("alive")
-
-    return Starlette(routes=[Route("/", alive)])
-
-
 class Served:
     """Apps with the sockets that they are served on, by one thread.  `with` it they answer."""
 
@@ -105,27 +96,30 @@ class Served:
         await asyncio.gather(*(server.serve([listener]) for server, listener in self._servers))
 
 
-def web_port(settings: Settings) -> Served:
-    """The page of `alive_app`, for this host alone, if the settings name a port for it.  Raises `SettingsError`."""
-    if not settings.web_port:
+def liveness(settings: Settings) -> Served:
+    """`/livez` of a process that has no metrics: it answers while the process runs.  Raises `SettingsError`."""
+
+    async def alive(_: Request) -> Response:
+        return PlainTextResponse("alive")
+
+    if settings.metrics_address is None:
         return Served()
-    return Served((alive_app(), _listener("127.0.0.1", settings.web_port, "web_port")))
+    app = Starlette(routes=[Route("/livez", alive)])
+    return Served((app, _listener(settings.metrics_address, "metrics_address")))
 
 
 class Ports(Served):
-    """The ports that the settings name; a port of 0 is not opened."""
+    """The ports that the settings name; one without an address is not opened."""
 
     def __init__(self, settings: Settings, watch: Watch, environment: Mapping[str, str] = os.environ) -> None:
         """Takes the ports.  Raises `SettingsError` if one is taken, or the operators' one has no token."""
         apps: list[tuple[str, ASGIApp]] = []
-        if settings.metrics_port:
-            apps.append(("metrics_port", open_app(watch)))
-        if settings.operator_port:
-            apps.append(("operator_port", operator_app(watch, _token(environment))))
+        if settings.metrics_address:
+            apps.append(("metrics_address", open_app(watch)))
+        if settings.operator_address:
+            apps.append(("operator_address", operator_app(watch, _token(environment))))
             watch.has_operators = True
-        super().__init__(
-            *((app, _listener(settings.metrics_host, getattr(settings, name), name)) for name, app in apps)
-        )
+        super().__init__(*((app, _listener(getattr(settings, name), name)) for name, app in apps))
 
 
 def _config(app: ASGIApp) -> uvicorn.Config:
@@ -138,21 +132,20 @@ def _token(environment: Mapping[str, str]) -> str:
     token = environment.get(OPERATOR_TOKEN, "")
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise SettingsError(
-            f"operator_port shows private quantities: set {OPERATOR_TOKEN} to a token of at least "
+            f"operator_address shows private quantities: set {OPERATOR_TOKEN} to a token of at least "
             f"{_SHORTEST_TOKEN} characters without spaces, for instance from `openssl rand -hex 32`"
         )
     return token
 
 
-def _listener(host: str, port: int, name: str) -> socket.socket:
+def _listener(address: str, name: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
-        raise SettingsError(
-            f"metrics_host {host!r} is not an address of this machine: {error.strerror}"
-        ) from None
+        raise SettingsError(f"{name}: {host!r} is not an address of this machine: {error.strerror}") from None
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -160,5 +153,5 @@ def _listener(host: str, port: int, name: str) -> socket.socket:
         listener.listen()  # a second one on this port is refused from here on
     except OSError as error:
         listener.close()
-        raise SettingsError(f"cannot listen on {host}:{port} ({error.strerror}): change {name}") from None
+        raise SettingsError(f"cannot listen on {address} ({error.strerror}): change {name}") from None
     return listener

@@ -78,7 +78,7 @@ class NoRows(Exception):
 def rows_of(release: WholeRelease, table_format: str) -> dict[bytes, bytes]:
     """The table that shows this release: the value of each row by its key.
 
-    `table_format` is that of the settings.  With "connect", labels that are no key of a database are left out: their
+    `table_format`: json or connect.  With "connect", labels that are no key of a database are left out: their
     rows would stop the sink.  Raises `NoRows` for what no worker writes.
     """
     connect = table_format == "connect"

@@ -211,7 +211,7 @@ class Worker:
                 await session.begin_checkpoint()
             await session.check_checkpoint()
             await session.confirm()
-            if self.watch.budget_due and self.settings.metrics_port:
+            if self.watch.budget_due and self.settings.metrics_address:
                 await asyncio.to_thread(self.watch.read_budget, self._redis, pipeline.position.offsets)
         if pipeline.finished or (closing and await session.caught_up()):
             await session.count([], ends=True)

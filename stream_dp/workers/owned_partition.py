@@ -155,8 +155,7 @@ class OwnedPartition(ABC):
         """Whether enough rounds or enough time has passed since the last checkpoint."""
         rounds, at_time = self._saved
         fresh = self.intake.passed - rounds
-        late = time.monotonic() - at_time >= self._settings.checkpoint_seconds
-        return fresh >= self._settings.checkpoint_rounds or (fresh > 0 and late)
+        return self._settings.checkpoint_pace.of_members.is_due(fresh, time.monotonic() - at_time)
 
     @property
     def is_saved(self) -> bool:

@@ -298,9 +298,9 @@ class OwnedShard:
     def checkpoint_due(self) -> bool:
         """Whether enough rounds or enough time has passed since the last checkpoint, and no batch is open."""
         offset, at = self._saved
-        late = time.monotonic() - at >= self._settings.checkpoint_seconds
-        enough = self._unsaved >= self._settings.checkpoint_rounds or (late and self.next_offset > offset)
-        return enough and not self._framing.is_open
+        fresh = max(self._unsaved, self.next_offset > offset)
+        due = self._settings.checkpoint_pace.of_members.is_due(fresh, time.monotonic() - at)
+        return due and not self._framing.is_open
 
     async def begin_checkpoint(self) -> None:
         """Wait until everything sent is in the broker, copy the state, and write it to Redis while work goes on.

@@ -301,9 +301,7 @@ class Session:
         new_rounds = self.pipeline.round - rounds
         if self.holds_back or self._awaits_letters:
             return False
-        return new_rounds >= self._settings.checkpoint_rounds or (
-            new_rounds > 0 and time.monotonic() - at >= self._settings.checkpoint_seconds
-        )
+        return self._settings.checkpoint_pace.is_due(new_rounds, time.monotonic() - at)
 
     async def begin_checkpoint(self) -> None:
         """Wait until everything sent is in the broker, copy the state, and write it while work goes on."""

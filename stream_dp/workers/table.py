@@ -42,10 +42,10 @@ def corrections(held: Mapping[bytes, bytes], wanted: Mapping[bytes, bytes]) -> d
 class TableWriter(ExitStack):
     """One connection to Kafka that writes `<stream>.table`.  It is a context; close it at the end."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, table_format: str = "json") -> None:
         """Makes the topic where it may.  Raises `LogRefused` unless the topic can hold this table, or KafkaError."""
         super().__init__()
-        self._settings = settings
+        self._settings, self._format = settings, table_format
         self._release: WholeRelease | None = None
         self._wanted: dict[bytes, bytes] = {}
         self._left_out = 0
@@ -93,7 +93,7 @@ class TableWriter(ExitStack):
             return 0
         records = corrections(self._table.held, self._wanted)
         self._say_what_was_foreign(records)
-        removed = removal(self._settings.table_format)
+        removed = removal(self._format)
         sent = [
             self._producer.send(self._settings.table, each, key, timestamp_ms=self._moment, partition=0)
             for key, value in records.items()
@@ -107,7 +107,7 @@ class TableWriter(ExitStack):
         """Let the table be this release, unless it is one that no worker writes."""
         self._release = release
         try:
-            rows = rows_of(release, self._settings.table_format)
+            rows = rows_of(release, self._format)
             self._moment = max(0, milliseconds(parse_time(release.ts)))
             self._wanted = rows
             self._say_what_is_left_out(len(release.labels) - len(rows))
@@ -138,16 +138,16 @@ class TableWriter(ExitStack):
             )
 
 
-def keep_table(settings: Settings, stopping: Event) -> None:
-    """Keep `<stream>.table` equal to the newest release, at most every `table_every` seconds, until `stopping`.
+def keep_table(settings: Settings, stopping: Event, every: float = 1.0, table_format: str = "json") -> None:
+    """Keep `<stream>.table` equal to the newest release, at most `every` so many seconds, until `stopping`.
 
     What is not there yet, or no more, is waited for.  Raises `LogRefused` where the table's topic cannot serve, and
     `RightMissing`.
     """
 
     def follow() -> None:
-        with TableWriter(settings) as writer:
-            _follow(writer, settings.table_every, stopping)
+        with TableWriter(settings, table_format) as writer:
+            _follow(writer, every, stopping)
 
     keep(settings, roles.table_writer(settings), follow, stopping)
 

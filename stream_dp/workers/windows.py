@@ -5,7 +5,7 @@ give the same bytes.  A writer that died goes on where the topic stands, in the 
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from threading import Event
 
@@ -37,14 +37,16 @@ _MOST_SPANS = 100
 class WindowsWriter(ExitStack):
     """One connection to Kafka that writes `<stream>.windows`.  It is a context; close it at the end."""
 
-    def __init__(self, settings: Settings, start: str = "latest") -> None:
+    def __init__(
+        self, settings: Settings, spans: Sequence[Span], start: str = "latest", every: float = 1.0
+    ) -> None:
         """`start`: "earliest" or "latest", where the topic holds nothing yet.
 
         Makes the topic where it may.  Raises `LogRefused` where it holds something else, or KafkaError.
         """
         super().__init__()
-        self._settings = settings
-        self._spans = [Span.of(each) for each in settings.windows]
+        self._settings, self._spans = settings, spans
+        self._period_ms = max(1, round(1000 * every))
         self._written: set[str] = set()
         self._last: tuple[str, int] | None = None
         with ExitStack() as opened:  # what is open when the next step fails is closed
@@ -136,11 +138,13 @@ class WindowsWriter(ExitStack):
                 yield cut_to_fit(record_of(windows.window(alone), span))
 
     def _period(self, ts: str) -> int:
-        """Windows are those of the first release in each period of `table_every` seconds."""
-        return milliseconds(parse_time(ts)) // max(1, round(1000 * self._settings.table_every))
+        """Windows are those of the first release in each period of `every` so many seconds."""
+        return milliseconds(parse_time(ts)) // self._period_ms
 
 
-def keep_windows(settings: Settings, stopping: Event, start: str = "latest") -> None:
+def keep_windows(
+    settings: Settings, spans: Sequence[Span], stopping: Event, start: str = "latest", every: float = 1.0
+) -> None:
     """Write `<stream>.windows` until `stopping`, from where it stands.
 
     What is not there yet, or no more, is waited for.  Raises `LogRefused` where the topic cannot serve, and
@@ -148,7 +152,7 @@ def keep_windows(settings: Settings, stopping: Event, start: str = "latest") -> 
     """
 
     def follow() -> None:
-        with WindowsWriter(settings, start) as writer:
+        with WindowsWriter(settings, spans, start, every) as writer:
             while not stopping.is_set():
                 writer.write(_POLL_SECONDS)
 

@@ -129,12 +129,12 @@ def test_a_variable_that_is_wrong_is_named(name: str, value: str) -> None:
         ("delta", "0"),
         ("delta", "1"),
         ("horizon", "0"),
-        ("web_port", "70000"),
+        ("metrics_address", "9464"),
     ],
 )
 def test_a_number_out_of_range_is_told_by_its_variable(name: str, value: str) -> None:
     variable = f"STREAM_DP_{name.upper()}"
     with pytest.raises(
-        SettingsError, match=f"^{name} in the variable {variable} is out of range: it has to be a"
+        SettingsError, match=f"^{name} in the variable {variable} is out of range: it has to be [aH]"
     ):
         load_settings(None, {"STREAM_DP_STREAM": "shop", variable: value})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.config.reading import load_settings
+from stream_dp.config.reading import REPLACED, load_settings
 from stream_dp.config.setting_values import LARGEST_BATCH_ROUNDS
 from stream_dp.config.settings import PRIVACY, Settings, SettingsError
 from stream_dp.releases.topic import LONGEST_REPETITION
@@ -56,6 +56,15 @@ def test_what_an_epoch_freezes_is_all_that_decides_the_guarantee() -> None:
     assert {"stream", "unit", "mechanism", "epsilon", "delta", "horizon", "items_per_event"} <= set(frozen)
 
 
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_setting_that_is_gone_names_what_takes_its_place(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"^unknown setting '{name}': ") as refused:
+        load_settings(environment={"STREAM_DP_STREAM": "s", f"STREAM_DP_{name.upper()}": "1"})
+    named = {*re.findall(r"[a-z]+_[a-z]+", str(refused.value))} - {name}
+    assert named <= {*Settings.__struct_fields__}
+    assert name not in Settings.__struct_fields__
+
+
 @pytest.mark.parametrize(
     ("name", "suggested"),
     [("epsilonn", "epsilon"), ("item_per_event", "items_per_event"), ("reddis", "redis")],
@@ -74,7 +83,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_name(
 def test_arrays_in_arrays_are_refused_in_one_sentence(tmp_path: Path) -> None:
     deep = "[" * 5_000 + "]" * 5_000
     file = tmp_path / "stream.toml"
-    file.write_text(f"windows = {deep}")
+    file.write_text(f"events = {deep}")
     with pytest.raises(SettingsError, match="nested too deep"):
         load_settings(file, {})
     file.unlink()
@@ -96,8 +105,9 @@ def test_arrays_in_arrays_are_refused_in_one_sentence(tmp_path: Path) -> None:
         'mechanism = "magic"',
         'noise_key = "s3cret"',
         'noise_key = "env:"',
-        "web_port = 65536",
-        "checkpoint_seconds = -1",
+        'metrics_address = "9464"',
+        'metrics_address = "127.0.0.1:65536"',
+        'checkpoint_every = "0s"',
         "batch_rounds = 0",
         "batch_rounds = 501",
         'create_topics = "perhaps"',
@@ -178,7 +188,6 @@ def test_rounds_end_in_three_ways_only(rounds: str) -> None:
         ({"shown": "each-round"}, "shown means nothing"),
         ({"known_labels": "file:labels.txt"}, "known_labels means nothing"),
         ({"at_horizon": "roll"}, "there is no horizon"),
-        ({"windows": ["1h"]}, "each release is a window already"),
     ],
 )
 def test_a_window_without_end_refuses_what_it_has_no_use_for(changed: dict[str, Any], told: str) -> None:

@@ -111,7 +111,9 @@ def test_prometheus_scrapes_both_ports_and_loads_the_alerts() -> None:
     assert [Path(rule).name for rule in settings["rule_files"]] == ["alerts.yml"]
     assert all(files[rule].is_file() for rule in settings["rule_files"])
     scraped = {job["static_configs"][0]["targets"][0]: job for job in settings["scrape_configs"]}
-    open_port, operators = (f"worker:{worker[f'STREAM_DP_{name}_PORT']}" for name in ("METRICS", "OPERATOR"))
+    open_port, operators = (
+        worker[f"STREAM_DP_{name}_ADDRESS"].replace("0.0.0.0", "worker") for name in ("METRICS", "OPERATOR")
+    )
     assert scraped.keys() == {open_port, operators}
     for target, job in scraped.items():
         [found] = job["dns_sd_configs"]

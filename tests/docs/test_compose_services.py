@@ -99,8 +99,10 @@ def started(
     ports: dict[str, str] = {}
 
     def here(word: str) -> str:
-        if word in ("8080", "6066", "9464", "9465"):
-            return ports.setdefault(word, str(apache_kafka.free_ports()[0]))
+        host, _, port = word.rpartition(":")
+        if port in ("8080", "9464", "9465"):
+            free = ports.setdefault(port, str(apache_kafka.free_ports()[0]))
+            return f"127.0.0.1:{free}" if host else free
         return "127.0.0.1" if word == "0.0.0.0" else word
 
     words = [here(word) for word in OWN[service]["command"]]

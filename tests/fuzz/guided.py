@@ -64,7 +64,7 @@ _BATCHES = tuple(
 _SETTINGS = (
     b'stream = "shop"\nepsilon = 1.0\nhorizon = 65535\nunit = "event"\n',
     b'stream = "shop"\nkafka_security = "SASL_SSL"\nkafka_password = "env:P"\nnoise_key = "file:key"\n',
-    b'stream = "s"\ncreate_topics = false\ncheckpoint_seconds = 0x10\n[a.b]\nc = 1979-05-27\n',
+    b'stream = "s"\ncreate_topics = false\nhorizon = 0x10\n[a.b]\nc = 1979-05-27\n',
 )
 
 

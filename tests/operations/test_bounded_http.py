@@ -12,7 +12,7 @@ import pytest
 from stream_dp.config.settings import Settings
 from stream_dp.operations import bounded_http
 from stream_dp.operations.bounded_http import OnceAMinute
-from stream_dp.operations.ports import _MOST_CONNECTIONS, Served, web_port
+from stream_dp.operations.ports import _MOST_CONNECTIONS, Served, liveness
 from tests.apache_kafka.server import free_ports
 from tests.system.waiting import wait_until
 
@@ -20,7 +20,8 @@ from tests.system.waiting import wait_until
 @pytest.fixture
 def port() -> Iterator[int]:
     found, _ = free_ports()
-    with web_port(Settings(stream="shop", web_port=found)):
+    settings = Settings(stream="shop", metrics_address=f"127.0.0.1:{found}")
+    with liveness(settings):
         yield found
 
 
@@ -44,7 +45,7 @@ def test_silent_connections_make_room_for_others(port: int) -> None:
         wait_until(
             lambda: sum(not is_closed(each) for each in silent) <= _MOST_CONNECTIONS, lambda: "all stand"
         )
-        assert httpx2.get(f"http://127.0.0.1:{port}/").text == "alive"
+        assert httpx2.get(f"http://127.0.0.1:{port}/livez").text == "alive"
 
 
 @pytest.mark.parametrize("before", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"])
@@ -69,7 +70,7 @@ def test_the_head_of_a_request_must_come_soon(
         wait_until(drips, lambda: "it still stands")
 
 
-def test_the_web_port_is_for_this_host_alone(port: int) -> None:
+def test_a_port_listens_on_its_address_alone(port: int) -> None:
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", port))
 
@@ -87,5 +88,5 @@ def test_a_message_comes_once_a_minute() -> None:
 
 
 def test_nothing_is_served_without_a_port() -> None:
-    with web_port(Settings(stream="shop")) as served:
+    with liveness(Settings(stream="shop")) as served:
         assert isinstance(served, Served)

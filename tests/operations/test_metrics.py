@@ -223,7 +223,7 @@ def test_the_operators_port_lets_nobody_in_without_the_token(header: str | None)
 
 @pytest.mark.parametrize("token", [None, "", "short", "with a space in it", "päßwörter-päßwörter"])
 def test_the_operators_port_needs_a_token_that_is_one(token: str | None) -> None:
-    settings = Settings(stream="shop", operator_port=free_ports()[0])
+    settings = Settings(stream="shop", operator_address=f"127.0.0.1:{free_ports()[0]}")
     environment = {} if token is None else {OPERATOR_TOKEN: token}
     with pytest.raises(SettingsError, match=OPERATOR_TOKEN) as refused:
         Ports(settings, worked([]), environment)
@@ -236,12 +236,14 @@ def test_the_token_is_no_setting() -> None:
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    port, _ = free_ports()
+    address = f"127.0.0.1:{free_ports()[0]}"
     watch = worked([])
-    settings = Settings(stream="shop", metrics_port=port, operator_port=port)
-    first = Ports(Settings(stream="shop", metrics_port=port), watch, {})
-    with first, pytest.raises(SettingsError, match=f"127.0.0.1:{port} .*: change metrics_port"):
+    settings = Settings(stream="shop", metrics_address=address, operator_address=address)
+    first = Ports(Settings(stream="shop", metrics_address=address), watch, {})
+    with first, pytest.raises(SettingsError, match=f"{address} .*: change metrics_address"):
         Ports(settings, watch, {OPERATOR_TOKEN: TOKEN})
+    with pytest.raises(SettingsError, match=r"'nowhere\.invalid' is not an address"):
+        Ports(Settings(stream="shop", metrics_address="nowhere.invalid:9464"), watch, {})
 
 
 def logged(message: str, *values: object, facts: PublicFacts, error: bool = False) -> dict[str, Any]:

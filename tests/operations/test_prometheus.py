@@ -67,7 +67,11 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     operators["static_configs"] = [{"targets": [f"127.0.0.1:{operator_port}"]}]
     operators["authorization"]["credentials_file"] = str(folder / "token")
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    settings = Settings(stream="shop", metrics_port=open_port, operator_port=operator_port)
+    settings = Settings(
+        stream="shop",
+        metrics_address=f"127.0.0.1:{open_port}",
+        operator_address=f"127.0.0.1:{operator_port}",
+    )
     command = [str(PROMETHEUS), f"--config.file={folder / 'prometheus.yml'}"]
     place = [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
     with Ports(settings, worked(EVENTS), {OPERATOR_TOKEN: TOKEN}), (folder / "log").open("wb") as log:

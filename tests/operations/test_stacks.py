@@ -80,15 +80,24 @@ def test_threads_and_tasks_of_a_process_that_stands_still_are_told(program: "sub
 
 
 HOST = """
-import faust
+import asyncio
 from stream_dp.config.settings import Settings
-from topologies.host import Host, hosted
+from topologies.host import Host, WorkerService, hosted
 
-class Ready(faust.Service):
-    async def on_started(self):
+class Ready:
+    settings = Settings(stream="s")
+
+    def __init__(self):
+        self._stopping = asyncio.Event()
+
+    async def run(self):
         print("ready", flush=True)
+        await self._stopping.wait()
 
-app = hosted(Ready(), "s", Settings(stream="s"))
+    def stop(self):
+        self._stopping.set()
+
+app = hosted(WorkerService(Ready()), "s")
 Host(app, loglevel="WARNING", quiet=True, redirect_stdouts=False).execute_from_commandline()
 """
 

@@ -119,7 +119,7 @@ def ticking(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Ma
     """Streams whose rounds end by barriers, which their workers write."""
 
     def stream(**changed: Any) -> AbstractContextManager[Stream]:
-        settings = {"checkpoint_rounds": 3, **TICKS, **changed}
+        settings = {"checkpoint_every": "3", **TICKS, **changed}
         return small_stream(kafka, redis_url, topic_prefix, tmp_path, **settings)
 
     return stream

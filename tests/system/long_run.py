@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
     "epsilon": 16.0,
     "delta": 1e-3,
 }
-AS_USUAL: dict[str, Any] = {"batch_rounds": 500, "checkpoint_rounds": 5_000, "checkpoint_seconds": 1}
+AS_USUAL: dict[str, Any] = {"batch_rounds": 500, "checkpoint_every": "1s"}
 """What a stream has that does not say otherwise: those of tests are smaller."""
 
 TENTHS = 10

@@ -118,8 +118,7 @@ def sharded_stream(
         "horizon": 4095,
         "items_per_event": 3,
         "batch_rounds": 8,
-        "checkpoint_rounds": 20,
-        "checkpoint_seconds": 0.2,
+        "checkpoint_every": "20",
         "shards": shards,
     }
     partitions = changed.pop("partitions", 1)

@@ -354,8 +354,7 @@ def small_stream(kafka: str, redis_url: str, name: str, folder: Path, **changed:
         "horizon": 1023,
         "items_per_event": 3,
         "batch_rounds": 8,
-        "checkpoint_rounds": 20,
-        "checkpoint_seconds": 100,
+        "checkpoint_every": "20",
     }
     stream = Stream(Settings(stream=name, kafka=kafka, redis=redis_url, **{**settings, **changed}), folder)
     stream.create_topics(partitions)

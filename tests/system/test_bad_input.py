@@ -78,7 +78,7 @@ GOOD: dict[str, bytes] = {
 @pytest.fixture
 def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
     with small_stream(
-        kafka, redis_url, topic_prefix, tmp_path, horizon=16_383, batch_rounds=500, checkpoint_rounds=2000
+        kafka, redis_url, topic_prefix, tmp_path, horizon=16_383, batch_rounds=500, checkpoint_every="2000"
     ) as stream:
         yield stream
 

@@ -82,7 +82,7 @@ def test_the_faust_app_killed_while_it_releases_loses_and_doubles_nothing(stream
     saved = 0
     for batches in (70, 190):
         program = f"{ARM}; arm(Kill('send a batch', {batches})); from stream_dp.cli import main; main()"
-        worker = stream.start_faust("-c", program, "worker", batch_rounds=1, checkpoint_rounds=30)
+        worker = stream.start_faust("-c", program, "worker", batch_rounds=1, checkpoint_every="30")
         assert ended(worker) == KILLED
         before, saved = saved, stream.checkpoint().state.round
         assert before < saved < ROUNDS

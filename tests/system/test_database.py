@@ -100,13 +100,13 @@ def sink(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sink]
 def test_rows_equal_the_newest_release_when_labels_come_change_and_leave(
     sink: Sink, kafka: str, redis_url: str, tmp_path: Path
 ) -> None:
-    kept = {"delta": 0.1, "table_format": "connect", "table_every": 0.1}
-    with small_stream(kafka, redis_url, sink.streams[0], tmp_path, **kept) as stream:
+    with small_stream(kafka, redis_url, sink.streams[0], tmp_path, delta=0.1) as stream:
 
         def newest() -> Release:
             return decode_release(stream.releases()[-1].value or b"")
 
-        stream.start_faust("-c", "from stream_dp.cli import main; main()", "table")
+        words = ("table", "--format", "connect", "--every", "0.1")
+        stream.start_faust("-c", "from stream_dp.cli import main; main()", *words)
         worker = stream.start()
         for seed, until in ((1, 40), (2, 60)):
             stream.feed(some_events(until if seed == 1 else 20, seed))
@@ -127,16 +127,14 @@ def test_rows_equal_the_newest_release_when_labels_come_change_and_leave(
 def test_no_label_stops_the_sink_and_a_writer_that_died_leaves_no_row_behind(
     sink: Sink, kafka: str, tmp_path: Path
 ) -> None:
-    settings = Settings(
-        stream=sink.streams[1], kafka=kafka, redis="redis://127.0.0.1:1/0", table_format="connect"
-    )
+    settings = Settings(stream=sink.streams[1], kafka=kafka, redis="redis://127.0.0.1:1/0")
     stream = Stream(settings, tmp_path)
     log.create_topics(kafka, settings.releases)
 
     def write(number: int, histogram: dict[str, int]) -> Release:
         shown = release(number, histogram, settings.stream)
         stream.write(settings.releases, [Record(0, TIME, b"s", msgspec.json.encode(shown))])
-        with TableWriter(settings) as writer:
+        with TableWriter(settings, "connect") as writer:
             writer.write()
         return shown
 

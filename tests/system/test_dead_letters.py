@@ -31,7 +31,7 @@ from tests.system.worker_process import PROCESSES, run_worker
 
 @pytest.fixture
 def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, checkpoint_seconds=0.2) as stream:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, checkpoint_every="200ms") as stream:
         yield stream
 
 

@@ -150,7 +150,7 @@ def test_an_epoch_of_an_earlier_version_is_put_on_record_as_started_when_it_goes
 
 def test_a_zombie_of_a_closed_epoch_sends_nothing_past_its_end(stream: Stream) -> None:
     stream.feed(some_events(40, seed=19))
-    zombie = stream.start(Pause("hand a batch to the producer", nth=3), checkpoint_rounds=1000)
+    zombie = stream.start(Pause("hand a batch to the producer", nth=3), checkpoint_every="1000")
     stream.wait_until_asleep(zombie)
     stream.feed(some_events(20, seed=20))
     worker = stream.start(new_epoch=NewEpoch())

@@ -26,9 +26,9 @@ def rounds_released(stream: Stream) -> list[int]:
 
 def test_the_older_of_two_workers_stops_at_its_next_checkpoint(stream: Stream) -> None:
     stream.feed(some_events(100, seed=1))
-    older = stream.start(checkpoint_seconds=0.2)
+    older = stream.start(checkpoint_every="200ms")
     stream.wait_until_round(100, older)
-    newer = stream.start(checkpoint_seconds=0.2)
+    newer = stream.start(checkpoint_every="200ms")
     stream.wait_until_logged("stream ", times=2)
     stream.feed(some_events(100, seed=2))
     assert ended(older) == REFUSED
@@ -48,7 +48,7 @@ def test_workers_that_start_while_events_arrive_take_over_one_from_the_other(str
     """The releases of a worker that is still busy must not look like a damaged log to the one that takes over."""
     for number in range(6):
         stream.feed(some_events(60, seed=number))
-        stream.start(batch_rounds=2, checkpoint_seconds=0.05)
+        stream.start(batch_rounds=2, checkpoint_every="50ms")
         stream.feed(some_events(60, seed=10 + number))
     wait_until(lambda: len(running(stream)) == 1, lambda: "more than one worker goes on")
     (last,) = running(stream)  # the last to take over, which need not be the last that was started
@@ -69,7 +69,7 @@ def test_what_the_older_one_releases_during_a_takeover_is_no_damaged_log(
 ) -> None:
     """It had asked who holds the stream just before it was superseded, so its batch still goes out."""
     stream.feed(some_events(50, seed=7))
-    older = stream.start(Pause("hand a batch to the producer"), checkpoint_rounds=1000)
+    older = stream.start(Pause("hand a batch to the producer"), checkpoint_every="1000")
     stream.wait_until_asleep(older)
     newer = stream.start(moment)  # before or after it has looked whether anything was released since its look
     stream.wait_until_asleep(newer)
@@ -95,7 +95,7 @@ def test_a_zombie_that_wakes_up_cannot_checkpoint_and_sends_nothing_new(
     stream.feed(some_events(100, seed=3))
     zombie = stream.start(Pause(asleep_at, nth=4))
     stream.wait_until_asleep(zombie)
-    successor = stream.start(checkpoint_rounds=10)
+    successor = stream.start(checkpoint_every="10")
     stream.feed(some_events(60, seed=4))
     stream.wait_until_round(160, successor)
     before = len(stream.releases())

@@ -66,7 +66,7 @@ def test_rounds_are_exact_and_every_broken_record_is_accounted_for(
         "partitions": PARTITIONS,
         "items_per_event": ITEMS,
     }
-    changed = {"mapping": section, "checkpoint_rounds": 3, **settings}
+    changed = {"mapping": section, "checkpoint_every": "3", **settings}
     with small_stream(kafka, redis_url, topic_prefix, tmp_path, **changed) as stream:
         open_epoch(stream)
         size = len(records) // SEGMENTS

@@ -24,7 +24,7 @@ KILLED = -signal.SIGKILL
 def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
     """Checkpoints come before, at and behind tests."""
     changed = {"mechanism": "blt", "discover": f"every-{APART}", "at_least": 3, "epsilon": 20.0, "delta": 0.2}
-    changed |= {"horizon": 255, "checkpoint_rounds": 9}
+    changed |= {"horizon": 255, "checkpoint_every": "9"}
     with small_stream(kafka, redis_url, topic_prefix, tmp_path, **changed) as stream:
         yield stream
 

@@ -10,7 +10,7 @@ from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, small_stream
 
 BACKLOG, DIFFERING, ROUNDS_AT_ONCE = 3_000, 777, 100
-SETTINGS = {"horizon": 4095, "batch_rounds": ROUNDS_AT_ONCE, "checkpoint_rounds": 1_000}
+SETTINGS = {"horizon": 4095, "batch_rounds": ROUNDS_AT_ONCE, "checkpoint_every": "1000"}
 LARGE = event(*(f"{number:04}" + "x" * 1020 for number in range(780)))
 """An event of 800 kB, of which three items count."""
 

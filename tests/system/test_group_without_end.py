@@ -35,7 +35,7 @@ DAYS: dict[str, Any] = {
 def make(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Any:
     wanted = {"rounds": "ticks", "write_barriers": False, "intake": "group", "partitions": PARTITIONS}
     return lambda **changed: sharded_stream(
-        kafka, redis_url, topic_prefix, tmp_path, 2, **{**wanted, "checkpoint_rounds": 2, **changed}
+        kafka, redis_url, topic_prefix, tmp_path, 2, **{**wanted, "checkpoint_every": "2", **changed}
     )
 
 

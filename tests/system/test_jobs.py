@@ -42,7 +42,6 @@ from tests.system.job_place import (
 )
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 from tests.system.worker_process import PROCESSES, Kill
-from topologies import set_union, top_k
 
 
 @pytest.fixture
@@ -418,7 +417,7 @@ def test_a_schedule_asks_for_every_period_once(place: Place) -> None:
     [
         (["-m", "stream_dp.cli", "jobs", "worker", "--json"], TOP),
         pytest.param(
-            ["-m", "faust", "-A", "topologies.set_union", "worker"],
+            ["-m", "faust", "-A", "topologies.roles:set_union", "worker"],
             UNION,
             marks=pytest.mark.same_on_any_broker("the same worker, started otherwise"),
         ),
@@ -451,13 +450,6 @@ def test_the_faust_apps_answer_what_waited_for_them_and_end_when_asked(
         lines = [json.loads(line) for line in written().splitlines()]
         assert {line["stream"] for line in lines} == {settings.stream}
         assert any("job q" in line["event"] for line in lines)
-
-
-@pytest.mark.same_on_any_broker("no broker takes part")
-def test_each_topology_is_an_app_of_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STREAM_DP_STREAM", "shop")
-    assert top_k.app.conf.id == "shop.jobs.histogram+top-k"
-    assert set_union.app.conf.id == "shop.jobs.set-union"
 
 
 def test_a_union_of_many_labels_is_published_in_parts(place: Place) -> None:

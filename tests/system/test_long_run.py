@@ -15,7 +15,7 @@ ROUNDS = 2 * TENTHS * WINDOW
 
 @pytest.fixture
 def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, checkpoint_seconds=0, **SETTINGS) as stream:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, checkpoint_every="1", **SETTINGS) as stream:
         yield stream
 
 

@@ -23,7 +23,7 @@ KILLS = (
 def test_rounds_that_are_left_out_are_not_missed(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    changed = {"release": "every-7", "delta": 0.2, "checkpoint_rounds": 11}
+    changed = {"release": "every-7", "delta": 0.2, "checkpoint_every": "11"}
     with small_stream(kafka, redis_url, topic_prefix, tmp_path, **changed) as stream:
         stream.feed(some_events(140, seed=6))
         for kill in KILLS:
@@ -55,7 +55,7 @@ def test_a_killed_worker_releases_what_an_uninterrupted_one_does(
         tmp_path,
         items_per_event=2,
         horizon=255,
-        checkpoint_rounds=11,
+        checkpoint_every="11",
         **changed,
     ) as stream:
         stream.feed(some_events(150, seed=5))

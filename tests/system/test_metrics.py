@@ -31,10 +31,10 @@ from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 Plant = Callable[[Worker], None]
 
 
-def get(port: int, path: str, token: str | None = None) -> tuple[int, str]:
+def get(address: str | None, path: str, token: str | None = None) -> tuple[int, str]:
     """Status and text of an answer; status 0 if there is none."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+    request = urllib.request.Request(f"http://{address}{path}", headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=GIVE_UP_SECONDS) as answer:
             return answer.status, answer.read().decode()
@@ -69,8 +69,9 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_ports(kafka: str, redis: str, name: str, folder: Path) -> Iterator[Stream]:
-    ports = dict(zip(("metrics_port", "operator_port"), free_ports(), strict=True))
-    with small_stream(kafka, redis, name, folder, checkpoint_seconds=0.1, **ports) as stream:
+    both = [f"127.0.0.1:{port}" for port in free_ports()]
+    ports = dict(zip(("metrics_address", "operator_address"), both, strict=True))
+    with small_stream(kafka, redis, name, folder, checkpoint_every="100ms", **ports) as stream:
         with Redis.from_url(redis) as client:
             Ledger(client, stream.settings.data_source).set_budget(100.0, 1e-3, "event")
         yield stream
@@ -101,8 +102,8 @@ async def scrape(stream: Stream, events: list[bytes | None], plant: Plant | None
             return watch.facts.round == len(events) and saved and watch.facts.budget is not None
 
         await until(settled)
-        public = await asyncio.to_thread(get, settings.metrics_port, "/metrics")
-        private = await asyncio.to_thread(get, settings.operator_port, "/metrics", TOKEN)
+        public = await asyncio.to_thread(get, settings.metrics_address, "/metrics")
+        private = await asyncio.to_thread(get, settings.operator_address, "/metrics", TOKEN)
         assert names(worker.watch.open_registry) - {"planted"} == OPEN_NAMES
     return public[1].replace(settings.stream, "STREAM"), private[1].replace(settings.stream, "STREAM")
 
@@ -151,17 +152,17 @@ async def test_nothing_of_one_port_is_on_the_other_and_strangers_stay_out(stream
     async with working(stream) as worker:
         await until(lambda: ready_is(worker, True))
         for given in (None, "wrong" * 5):
-            status, text = await asyncio.to_thread(get, stream.settings.operator_port, "/metrics", given)
+            status, text = await asyncio.to_thread(get, stream.settings.operator_address, "/metrics", given)
             assert (status, text) == (401, "a token, please")
-    port = stream.settings.metrics_port
-    wait_until(lambda: get(port, "/metrics") == (0, ""), lambda: "the ports do not end with the worker")
+    address = stream.settings.metrics_address
+    wait_until(lambda: get(address, "/metrics") == (0, ""), lambda: "the ports do not end with the worker")
 
 
 async def ready_is(worker: Worker, wanted: bool) -> bool:
     """Whether `/readyz` says so, while `/livez` says that it is alive."""
-    port = worker.settings.metrics_port
-    alive, _ = await asyncio.to_thread(get, port, "/livez")
-    ready, text = await asyncio.to_thread(get, port, "/readyz")
+    address = worker.settings.metrics_address
+    alive, _ = await asyncio.to_thread(get, address, "/livez")
+    ready, text = await asyncio.to_thread(get, address, "/readyz")
     assert (alive, ready) in ((200, 200), (200, 503)), text
     return (ready == 200) is wanted
 
@@ -185,7 +186,7 @@ async def test_a_worker_is_ready_only_while_redis_and_kafka_are_there(
                 await until(partial(ready_is, worker, False))
                 kafka.start()
                 await until(partial(ready_is, worker, True))
-                operators = await asyncio.to_thread(get, worker.settings.operator_port, "/metrics", TOKEN)
+                operators = await asyncio.to_thread(get, worker.settings.operator_address, "/metrics", TOKEN)
                 [outages] = re.findall(r'outages_total\{server="redis",\S+ (\S+)\n', operators[1])
                 assert float(outages) >= 1
     finally:
@@ -198,7 +199,7 @@ def test_the_command_logs_json(stream: Stream) -> None:
     main = "from stream_dp.cli import main; main()"
     worker = stream.start_faust("-c", main, "worker", "--json", operator_token=TOKEN)
     stream.wait_until_round(30, worker)
-    wait_until(lambda: get(stream.settings.metrics_port, "/readyz")[0] == 200, stream.logged)
+    wait_until(lambda: get(stream.settings.metrics_address, "/readyz")[0] == 200, stream.logged)
     worker.terminate()
     assert ended(worker) == 0
     lines = [json.loads(line) for line in stream.logged().splitlines()]
@@ -210,7 +211,7 @@ def test_the_command_logs_json(stream: Stream) -> None:
 
 
 def test_the_command_refuses_an_operators_port_without_a_token() -> None:
-    environment = {OPERATOR_TOKEN: None, "STREAM_DP_OPERATOR_PORT": str(free_ports()[0])}
+    environment = {OPERATOR_TOKEN: None, "STREAM_DP_OPERATOR_ADDRESS": f"127.0.0.1:{free_ports()[0]}"}
     refused = CliRunner().invoke(app, ["worker", "--stream", "x"], env=environment)
     assert refused.exit_code == 2
     assert OPERATOR_TOKEN in refused.output

@@ -31,6 +31,7 @@ from stream_dp.events.record import Record
 from stream_dp.events.user_partitions import partition_rule
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.kafka import log
+from stream_dp.releases.windows import Span
 from stream_dp.workers.resume import NewEpoch
 from stream_dp.workers.windows import WindowsWriter
 from tests.system.batch_headers import batches_of
@@ -53,7 +54,7 @@ NOTHING_AND_MUCH = {
     "no items, and 780 long ones": (b"{}", LARGE),
     "an open quote, and megabytes of quotes": (b'"', b"[" * 101 + b'\\"' * 500_000),
 }
-SETTINGS = {"horizon": 4095, "batch_rounds": 100, "checkpoint_rounds": 500, "release": "every-3"}
+SETTINGS = {"horizon": 4095, "batch_rounds": 100, "checkpoint_every": "500", "release": "every-3"}
 
 
 def neighbours(pair: str) -> Iterator[list[Record]]:
@@ -267,7 +268,7 @@ BY_DAYS: dict[str, Any] = {
     "window": 5,
     "epsilon": 20.0,
     "delta": 0.1,
-    "checkpoint_rounds": 3,
+    "checkpoint_every": "3",
 }
 
 
@@ -415,8 +416,7 @@ def test_what_others_write_follows_from_the_releases_alone(
 
     Times are not compared: a record of the changes has that of its writing.
     """
-    windows = {"windows": ["7", "1m"]}
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, delta=0.1, **windows) as stream:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, delta=0.1) as stream:
         events = some_events(40, seed=1)
         stream.write(
             stream.settings.events,
@@ -431,7 +431,7 @@ def test_what_others_write_follows_from_the_releases_alone(
             place = ["--stream", topic_prefix, "--kafka", kafka]
             for words in (["changes", *place, "--rounds", "1"], ["table", *place, "--once"]):
                 assert CliRunner().invoke(app, words).exit_code == 0
-            with WindowsWriter(settings, "earliest") as writer:
+            with WindowsWriter(settings, [Span.of("7"), Span.of("1m")], "earliest") as writer:
                 wait_until(
                     lambda: writer.write(0.2) >= 0 and log.offsets(kafka, topics[-1]).end == 2 * 40,
                     lambda: f"{log.offsets(kafka, topics[-1])}",

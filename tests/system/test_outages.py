@@ -71,7 +71,7 @@ def test_redis_and_the_broker_gone_at_once_are_waited_for(
         small_stream(own_kafka.address, own_redis.url, topic_prefix, tmp_path) as stream,
     ):
         stream.feed(some_events(45, seed=1))
-        worker = start_impatient(stream, checkpoint_rounds=1000, checkpoint_seconds=1)
+        worker = start_impatient(stream, checkpoint_every="1s")
         stream.wait_until_round(45, worker)
         own_redis.stop()
         own_kafka.stop()
@@ -89,7 +89,7 @@ def test_a_broker_that_is_gone_is_waited_for(
 ) -> None:
     stream = stream_on_own_kafka
     stream.feed(some_events(300, seed=1))
-    worker = stream.start(batch_rounds=1, checkpoint_rounds=5)
+    worker = stream.start(batch_rounds=1, checkpoint_every="5")
     stream.wait_until_round(20, worker)
     getattr(own_kafka, how)()
     own_kafka.start()
@@ -136,9 +136,9 @@ def frozen(kafka: KafkaOfOneTest) -> Iterator[None]:
         os.kill(kafka.pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("checkpoint_rounds", [5, 1000])
+@pytest.mark.parametrize("every", ["5", "1000"])
 def test_a_broker_that_is_frozen_beyond_the_producers_time_out_is_waited_for(
-    stream_on_own_kafka: Stream, own_kafka: KafkaOfOneTest, checkpoint_rounds: int
+    stream_on_own_kafka: Stream, own_kafka: KafkaOfOneTest, every: str
 ) -> None:
     """What the broker had received and not answered, it stores when it wakes up, while the worker sends it again.
 
@@ -147,7 +147,7 @@ def test_a_broker_that_is_frozen_beyond_the_producers_time_out_is_waited_for(
     stream = stream_on_own_kafka
     stream.feed(some_events(60, seed=1))
     pause = Pause("hand a batch to the producer", nth=30)
-    worker = start_impatient(stream, pause, batch_rounds=1, checkpoint_rounds=checkpoint_rounds)
+    worker = start_impatient(stream, pause, batch_rounds=1, checkpoint_every=every)
     stream.wait_until_asleep(worker)
     with frozen(own_kafka):
         wake_up(worker)

@@ -33,7 +33,7 @@ def test_one_worker_counts_all_partitions(spread: MakeStream, kind: str) -> None
         assert stream.checkpoint().position.offsets == (12, 12, 12)
         feed_segments(stream, 5, 8)
         stream.feed([event("open")] * 5, partition=1)  # behind the last barrier
-        assert stream.run(Kill("prepare a checkpoint"), checkpoint_seconds=0) < 0
+        assert stream.run(Kill("prepare a checkpoint"), checkpoint_every="1") < 0
         assert stream.run(until_round=rounds(kind, 8)) == 0
         stream.check_everything()
         with stream.redis() as redis:

@@ -43,7 +43,7 @@ def test_a_redis_that_is_gone_is_waited_for(
     stream: Stream, own_redis: OwnRedis, end: Callable[[OwnRedis], None]
 ) -> None:
     stream.feed(some_events(50, seed=1))
-    worker = stream.start(checkpoint_seconds=0.1)
+    worker = stream.start(checkpoint_every="100ms")
     stream.wait_until_round(50, worker)
     end(own_redis)
     stream.feed(some_events(50, seed=2))
@@ -63,7 +63,7 @@ def test_a_redis_that_goes_and_comes_at_every_moment_is_no_takeover(
     Each time the worker waits as shortly as after the first one.
     """
     stream.feed(some_events(300, seed=1))
-    settings = replace(stream.settings, batch_rounds=1, checkpoint_rounds=1)
+    settings = replace(stream.settings, batch_rounds=1, checkpoint_every="1")
     worker = PROCESSES.Process(target=run_quick_worker, args=(settings, str(stream.log_file), None))
     worker.start()
     stream.workers.append(worker)
@@ -163,7 +163,7 @@ REFUSALS: dict[str, tuple[Refuse, Refuse, str]] = {
 def test_a_redis_that_takes_no_writes_is_waited_for(stream: Stream, own_redis: OwnRedis, reason: str) -> None:
     refuse, allow, told = REFUSALS[reason]
     stream.feed(some_events(50, seed=1))
-    worker = stream.start(checkpoint_seconds=0.1)
+    worker = stream.start(checkpoint_every="100ms")
     stream.wait_until_round(50, worker)
     with own_redis.client() as client:
         refuse(client)

@@ -63,8 +63,7 @@ class Site:
         values |= {
             "rounds": "ticks",
             "create_topics": False,
-            "checkpoint_seconds": 0.2,
-            "windows": ["4"],
+            "checkpoint_every": "200ms",
             **changed,
         }
         all_powerful = Settings(
@@ -269,7 +268,7 @@ ROLES = {
     "worker": Role(("worker",), roles.worker, worker_works, feed),
     "barriers": Role(("barriers",), roles.barriers_writer, barriers_work, open_epoch),
     "table": Role(("table",), roles.table_writer, table_works, some_release),
-    "windows": Role(("windows",), roles.windows_writer, windows_work, some_releases),
+    "windows": Role(("windows", "--window", "4"), roles.windows_writer, windows_work, some_releases),
     "dashboard": Role(("dashboard", "--port", str(PORT)), roles.dashboard, page_works, some_release),
     "sequencer": Role(("worker",), roles.worker, sequencer_works, feed, SHARDS),
     "shard": Role(("shard",), roles.shard, shard_works, some_frames, SHARDS),
@@ -367,7 +366,6 @@ def cases() -> Iterator[tuple[str, str]]:
         stream="S",
         rounds="ticks",
         create_topics=False,
-        windows=["4"],
         mapping=EventsSection(topic="S-orders"),
     )
     known: set[tuple[str, Right]] = set()

@@ -32,7 +32,7 @@ MakeStream = Callable[..., AbstractContextManager[Stream]]
 @pytest.fixture
 def make(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeStream:
     def stream(**changed: Any) -> AbstractContextManager[Stream]:
-        return small_stream(kafka, redis_url, topic_prefix, tmp_path, **{"checkpoint_rounds": 3, **changed})
+        return small_stream(kafka, redis_url, topic_prefix, tmp_path, **{"checkpoint_every": "3", **changed})
 
     return stream
 

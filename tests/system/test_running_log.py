@@ -47,7 +47,7 @@ def made_anew(stream: Stream, worker: BaseProcess, records: list[Record]) -> Non
     wake_up(worker)
 
 
-@pytest.mark.parametrize("options", [{}, {"checkpoint_rounds": 1000}])
+@pytest.mark.parametrize("options", [{}, {"checkpoint_every": "1000"}])
 def test_a_topic_made_anew_with_more_records_is_refused_by_the_worker_that_runs(
     stream: Stream, options: dict[str, object]
 ) -> None:

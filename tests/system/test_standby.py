@@ -265,7 +265,7 @@ def test_the_worker_of_a_stream_in_shards_has_a_standby_too(
 def test_the_process_that_writes_barriers_is_there_before_the_turn(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    ticks = {"rounds": "ticks", "tick_seconds": 0.2, "horizon": 16_383, "checkpoint_rounds": 3}
+    ticks = {"rounds": "ticks", "tick_seconds": 0.2, "horizon": 16_383, "checkpoint_every": "3"}
     with small_stream(kafka, redis_url, topic_prefix, tmp_path, **ticks) as stream:
         stream.feed(some_events(20, seed=1))
         active = stream.start()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import msgspec
 import pytest
@@ -28,7 +27,7 @@ from stream_dp.workers.resume import NewEpoch
 from stream_dp.workers.table import TableWriter, corrections, keep_table
 from tests.example_releases import release
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, as_values, ended, small_stream
+from tests.system.streams import Stream, ended, small_stream
 from tests.system.waiting import wait_until
 
 TIME = 1_769_860_800_000
@@ -37,7 +36,7 @@ TIME = 1_769_860_800_000
 @pytest.fixture
 def stream(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
     """A stream without a worker: the tests write its releases.  It has no Redis."""
-    settings = Settings(stream=topic_prefix, kafka=kafka, redis="redis://127.0.0.1:1/0", table_every=0.1)
+    settings = Settings(stream=topic_prefix, kafka=kafka, redis="redis://127.0.0.1:1/0")
     made = Stream(settings, tmp_path)
     log.create_topics(kafka, settings.releases)
     try:
@@ -73,8 +72,8 @@ def counts_in(stream: Stream) -> dict[str, int]:
     return {row["label"]: row["count"] for row in rows.values()}
 
 
-def write_once(stream: Stream, **changed: Any) -> int:
-    with TableWriter(Settings(**{**as_values(stream.settings), **changed})) as writer:
+def write_once(stream: Stream, table_format: str = "json") -> int:
+    with TableWriter(stream.settings, table_format) as writer:
         return writer.write()
 
 
@@ -264,7 +263,7 @@ def test_a_table_that_may_not_be_made_is_refused(stream: Stream, monkeypatch: py
 def kept(stream: Stream) -> Iterator[None]:
     """The table is kept by a thread of this process."""
     stopping = Event()
-    keeper = Thread(target=keep_table, args=(stream.settings, stopping))
+    keeper = Thread(target=keep_table, args=(stream.settings, stopping, 0.1))
     keeper.start()
     try:
         yield
@@ -308,7 +307,7 @@ def test_a_table_that_was_deleted_is_written_again(stream: Stream) -> None:
 def test_the_command_may_be_killed_and_ends_in_peace(stream: Stream) -> None:
     def start() -> "subprocess.Popen[bytes]":
         program = "from stream_dp.cli import main; main()"
-        return stream.start_faust("-c", program, "table")
+        return stream.start_faust("-c", program, "table", "--every", "0.1")
 
     publish(stream, shown(stream, 1, {"tea": 230, "milk": 200}))
     killed = start()

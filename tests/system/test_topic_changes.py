@@ -102,15 +102,15 @@ def test_a_worker_whose_releases_go_nowhere_stops_and_makes_no_topic(stream: Str
 
 def test_operators_are_told_before_the_worker_ends(stream: Stream) -> None:
     """By a metric, which is gone with the worker: it waits until it was read."""
-    operator_port, _ = free_ports()
+    address = f"127.0.0.1:{free_ports()[0]}"
     stream.feed(some_events(30, seed=1))
-    worker = stream.start_faust(operator_port=operator_port, operator_token=TOKEN)
+    worker = stream.start_faust(operator_address=address, operator_token=TOKEN)
     stream.wait_until_round(30)
     add_a_partition(stream, stream.settings.events)
     stream.wait_until_logged("it got 2 partitions instead of 1")
     labels = f'stream="{stream.settings.stream}",topic="{stream.settings.events}"'
     metric = f"stream_dp_operator_topic_changes_total{{{labels}}} 1.0"
-    assert metric in get(operator_port, "/metrics", TOKEN)[1]
+    assert metric in get(address, "/metrics", TOKEN)[1]
     assert ended(worker) == REFUSED
 
 

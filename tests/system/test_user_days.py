@@ -35,7 +35,7 @@ OWN: dict[str, Any] = {
     "time_zone": ZONE,
     "rounds": "ticks",
     "write_barriers": False,  # the tests do
-    "checkpoint_rounds": 2,
+    "checkpoint_every": "2",
 }
 WINDOW = {"mechanism": "window", "window": 5, "epsilon": 20.0, "delta": 0.1}
 MakeStream = Callable[..., AbstractContextManager[Stream]]

@@ -27,7 +27,7 @@ KILLS = (
 def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
     own = {"mechanism": "window", "window": WINDOW, "epsilon": 8.0, "delta": 0.2, "items_per_event": 2}
     with small_stream(
-        kafka, redis_url, topic_prefix, tmp_path, checkpoint_rounds=7, batch_rounds=5, **own
+        kafka, redis_url, topic_prefix, tmp_path, checkpoint_every="7", batch_rounds=5, **own
     ) as stream:
         yield stream
 
@@ -97,7 +97,7 @@ def test_chains_of_several_partitions_begin_anew_with_each_block(
 ) -> None:
     own = {"mechanism": "window", "window": 5, "epsilon": 8.0, "delta": 0.2, "rounds": "every-3"}
     with small_stream(
-        kafka, redis_url, topic_prefix, tmp_path, checkpoint_rounds=3, partitions=2, **own
+        kafka, redis_url, topic_prefix, tmp_path, checkpoint_every="3", partitions=2, **own
     ) as stream:
         stream.spread(drifting(0, 120), 2)
         assert stream.run(Kill("write a checkpoint", 2, after=True)) == -signal.SIGKILL, stream.logged()

@@ -33,7 +33,7 @@ OWN = {"mechanism": "window", "window": WINDOW, "epsilon": 8.0, "delta": 0.2, "i
 @pytest.fixture
 def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
     with small_stream(
-        kafka, redis_url, topic_prefix, tmp_path, checkpoint_rounds=7, batch_rounds=5, **OWN
+        kafka, redis_url, topic_prefix, tmp_path, checkpoint_every="7", batch_rounds=5, **OWN
     ) as stream:
         yield stream
 

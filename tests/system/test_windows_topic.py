@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +16,7 @@ from stream_dp.kafka import log
 from stream_dp.releases.new_labels import NewLabel
 from stream_dp.releases.release import LARGEST_PART, Release
 from stream_dp.releases.window_record import WindowRecord, cut_to_fit
-from stream_dp.releases.windows import Move
+from stream_dp.releases.windows import Move, Span
 from stream_dp.workers.windows import WindowsWriter
 from tests.docs.schemas import schema
 from tests.example_releases import release
@@ -41,11 +40,9 @@ def shown(name: str, number: int) -> Release:
     return msgspec.structs.replace(made, ts=ts, previous=number - 1, shown="kept")
 
 
-def made(kafka: str, name: str, folder: Path, rounds: int = ROUNDS, **changed: Any) -> Stream:
+def made(kafka: str, name: str, folder: Path, rounds: int = ROUNDS) -> Stream:
     """A stream without a worker, whose releases are there.  It has no Redis."""
-    settings = Settings(
-        stream=name, kafka=kafka, redis="redis://127.0.0.1:1/0", **({"windows": SPANS} | changed)
-    )
+    settings = Settings(stream=name, kafka=kafka, redis="redis://127.0.0.1:1/0")
     stream = Stream(settings, folder)
     log.create_topics(kafka, settings.releases)
     publish(stream, range(1, rounds + 1))
@@ -74,13 +71,13 @@ def windows(found: Sequence[Record]) -> list[WindowRecord]:
     return [msgspec.json.decode(record.value or b"", type=WindowRecord) for record in found]
 
 
-def write_all(stream: Stream, last: int = ROUNDS, start: str = "earliest") -> None:
-    with WindowsWriter(stream.settings, start) as writer:
+def write_all(stream: Stream, last: int = ROUNDS, start: str = "earliest", every: float = 1.0) -> None:
+    spans = [Span.of(each) for each in SPANS]
+    with WindowsWriter(stream.settings, spans, start, every) as writer:
         wait_until(
             lambda: (
                 writer.write(0.2) >= 0
-                and {each.window for each in windows(records(stream)) if each.round == last}
-                >= {*stream.settings.windows}
+                and {each.window for each in windows(records(stream)) if each.round == last} >= {*SPANS}
             ),
             lambda: str(windows(records(stream))[-3:]),
         )
@@ -138,10 +135,12 @@ def test_a_writer_that_follows_a_dead_one_writes_what_is_missing_and_nothing_els
 def test_killed_again_and_again_the_program_leaves_nothing_out(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    whole = made(kafka, f"{topic_prefix}-whole", tmp_path, 4 * ROUNDS, table_every=0.1)
-    write_all(whole, 4 * ROUNDS)
-    stream = made(kafka, topic_prefix, tmp_path, ROUNDS, table_every=0.1)
-    words = ("-c", "from stream_dp.cli import main; main()", "windows", "--from", "earliest")
+    whole = made(kafka, f"{topic_prefix}-whole", tmp_path, 4 * ROUNDS)
+    write_all(whole, 4 * ROUNDS, every=0.1)
+    stream = made(kafka, topic_prefix, tmp_path, ROUNDS)
+    options = [word for each in SPANS for word in ("--window", each)]
+    program = "from stream_dp.cli import main; main()"
+    words = ("-c", program, "windows", "--from", "earliest", "--every", "0.1", *options)
     for part in range(1, 5):
         process = stream.start_faust(*words)
         least = 60 * part
@@ -153,7 +152,7 @@ def test_killed_again_and_again_the_program_leaves_nothing_out(
         process.wait()
         if part < 4:
             publish(stream, range(part * ROUNDS + 1, (part + 1) * ROUNDS + 1))
-    write_all(stream, 4 * ROUNDS)
+    write_all(stream, 4 * ROUNDS, every=0.1)
     assert bare(records(stream), topic_prefix) == bare(records(whole), whole.settings.stream)
 
 
@@ -191,12 +190,16 @@ def test_a_topic_of_others_is_refused(kafka: str, topic_prefix: str, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], 'no window is named: set windows = ["5m", "1h"], or give --window 5m'),
-        (["--window", "soon"], "out of range"),
+        (["--settings", "window.toml"], 'each release of mechanism = "window" is a window already'),
+        (["--window", "soon"], "a window is a time such as"),
         (["--window", "5m", "--window", "5m"], "names one twice"),
     ],
 )
-def test_what_is_no_window_is_told(words: list[str], told: str) -> None:
+def test_what_is_no_window_is_told(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("window.toml").write_text('mechanism = "window"\nwindow = 60\n')
     found = CliRunner().invoke(app, ["windows", "--stream", "shop", *words])
     assert isinstance(found.exception, SystemExit)
     assert told in " ".join(found.output.split())

@@ -70,7 +70,7 @@ WRONG_STARTS = {
     "another source": WrongStart("data_source is", {"source": "elsewhere"}),
     "shards": WrongStart("runs with shards = 0", {"shards": 2}),
     "other known labels": WrongStart("known_labels is", {"known_labels": "file:labels"}),
-    "a port that is taken": WrongStart("cannot listen on", {"metrics_port": -1}),
+    "a port that is taken": WrongStart("cannot listen on", {"metrics_address": "taken"}),
     "a standby with other settings": WrongStart(
         "could not take over.*epsilon is 1.0", {"epsilon": 2.0}, standby=True
     ),
@@ -131,7 +131,7 @@ def healthy(kafka: str, own_redis: OwnRedis, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.mktemp("healthy")
     name = f"healthy-{own_redis.port}"
     with small_stream(
-        kafka, own_redis.url, name, folder, epsilon=1.0, unmetered=False, checkpoint_seconds=0.1
+        kafka, own_redis.url, name, folder, epsilon=1.0, unmetered=False, checkpoint_every="100ms"
     ) as stream:
         with stream.redis() as redis:
             JournaledLedger(kafka, redis, stream.settings.data_source).set_budget(1.2, 1e-5, "event")
@@ -160,7 +160,7 @@ def test_it_is_refused_and_the_healthy_worker_goes_on(
     with listening() as port:
         given = {
             "redis": f"redis://{wrong.changed.get('redis')}127.0.0.1:{own_redis.port}/0",
-            "metrics_port": port,
+            "metrics_address": f"127.0.0.1:{port}",
         }
         changed = {key: given.get(key, value) for key, value in wrong.changed.items()}
         wrong.elsewhere(monkeypatch)

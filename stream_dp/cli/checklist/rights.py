@@ -59,7 +59,7 @@ def _roles(settings: Settings) -> dict[str, list[Right]]:
         **({"rekey": roles.rekey(settings)} if _may_be_a_copy(settings) else {}),
         **({"engine": roles.engine(settings)} if settings.intake == "counts" else {}),
         "table": roles.table_writer(settings),
-        **({"windows": roles.windows_writer(settings)} if settings.windows else {}),
+        "windows": roles.windows_writer(settings),
         "dashboard": [*roles.dashboard(settings), Right("topic", settings.results, "READ")],
         "subscriber": roles.subscriber(settings),
         "jobs": roles.jobs_worker(settings, JOBS),
