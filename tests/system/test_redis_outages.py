@@ -110,7 +110,8 @@ def test_without_a_limit_silent_strangers_take_all_descriptors(stream: Stream, o
 def besieged(stream: Stream, most: int) -> Iterator[BaseProcess]:
     """A worker that has released 50 rounds, and strangers on its port, which may have `most` connections."""
     stream.feed(some_events(50, seed=1))
-    settings = replace(stream.settings, metrics_port=free_ports()[0], checkpoint_seconds=0.1)
+    port = "127.0.0.1", free_ports()[0]
+    settings = replace(stream.settings, metrics_address="%s:%d" % port, checkpoint_every="100ms")
     arguments = most, settings, str(stream.log_file), None
     worker = PROCESSES.Process(target=run_worker_with_few_descriptors, args=arguments)
     worker.start()
@@ -119,11 +120,11 @@ def besieged(stream: Stream, most: int) -> Iterator[BaseProcess]:
     with ExitStack() as ends:
         for _ in range(STRANGERS):
             if open_files(worker) < DESCRIPTORS:
-                ends.enter_context(socket.create_connection(("127.0.0.1", settings.metrics_port)))
+                ends.enter_context(socket.create_connection(port))
         for _ in range(WAITING):
             stranger = ends.enter_context(socket.socket())
             stranger.setblocking(False)
-            stranger.connect_ex(("127.0.0.1", settings.metrics_port))
+            stranger.connect_ex(port)
         yield worker
 
 
