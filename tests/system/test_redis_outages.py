@@ -110,8 +110,8 @@ def test_without_a_limit_silent_strangers_take_all_descriptors(stream: Stream, o
 def besieged(stream: Stream, most: int) -> Iterator[BaseProcess]:
     """A worker that has released 50 rounds, and strangers on its port, which may have `most` connections."""
     stream.feed(some_events(50, seed=1))
-    port = "127.0.0.1", free_ports()[0]
-    settings = replace(stream.settings, metrics_address="%s:%d" % port, checkpoint_every="100ms")
+    port = ("127.0.0.1", free_ports()[0])
+    settings = replace(stream.settings, metrics_address=f"{port[0]}:{port[1]}", checkpoint_every="100ms")
     arguments = most, settings, str(stream.log_file), None
     worker = PROCESSES.Process(target=run_worker_with_few_descriptors, args=arguments)
     worker.start()
