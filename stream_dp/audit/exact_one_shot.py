@@ -6,18 +6,18 @@ one user makes by leaving one of a few small data sets.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
-from math import exp
 from typing import Any
 
 import numpy as np
 
 from stream_dp.audit import broken_two_rounds as broken
 from stream_dp.audit import one_shot_laws as laws
-from stream_dp.audit.enumerated import REST, Law, delta_between, law_of
+from stream_dp.audit.enumerated import Law, delta_between, law_of
+from stream_dp.audit.exact_fitted import fitted_cases, fitted_wrongly
 from stream_dp.audit.held_rows import Holdings, rows_of
+from stream_dp.audit.one_shot_case import CROWDS, OneShotCase, OneShotCounted, shown, worst_of_leaving
 from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet
 from stream_dp.batch.histogram import LaplaceHistogram, laplace_histogram
 from stream_dp.batch.label_votes import ArgmaxVotes, LabelVotes
@@ -34,57 +34,10 @@ from stream_dp.jobs.shares import pick_share
 from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
-_MOST_INTEGERS = 8
-"""No mechanism here asks for more integers of noise in a run."""
-
-
-@dataclass(frozen=True)
-class OneShotCase:
-    """A claim of (epsilon, delta), and `worst`, which counts the largest delta of any neighbours.
-
-    `broken`: what is wrong with a mechanism that must be caught.
-    """
-
-    name: str
-    epsilon: float
-    delta: float
-    worst: Callable[[], float]
-    broken: str = ""
-
-
-@dataclass(frozen=True)
-class OneShotCounted:
-    """What was counted."""
-
-    case: OneShotCase
-    delta: float
-
-    @property
-    def exceeded(self) -> bool:
-        """The guarantee does not hold: not even where all that was not enumerated would speak for it."""
-        return self.delta > self.case.delta + _MOST_INTEGERS * REST * exp(self.case.epsilon)
-
-    @property
-    def as_expected(self) -> bool:
-        """A correct mechanism keeps its guarantee, or a broken one was caught."""
-        return self.exceeded == bool(self.case.broken)
-
-    def report(self) -> dict[str, object]:
-        """For machines."""
-        case = self.case
-        return {
-            "mechanism": case.name,
-            "epsilon": case.epsilon,
-            "broken": case.broken,
-            "delta": self.delta,
-            "guaranteed": case.delta,
-            "as_expected": self.as_expected,
-        }
-
 
 def one_shot_cases(names: Sequence[str] = ()) -> list[OneShotCase]:
     """All, broken ones last; only those of the named mechanisms where some are named."""
-    found = [*_jobs(), *_laws(), *_broken()]
+    found = [*_jobs(), *_laws(), *fitted_cases(), *_broken(), *fitted_wrongly()]
     return [case for case in found if not names or case.name in names]
 
 
@@ -92,9 +45,6 @@ def one_shot_counted(case: OneShotCase) -> OneShotCounted:
     """Count one."""
     return OneShotCounted(case, case.worst())
 
-
-_CROWDS: tuple[Holdings, ...] = (((0, 1),), ((0, 1), (0, 1)), ((0,), (0, 1)), ((0, 1), (0, 1), (0,)))
-"""Data sets of two labels, for mechanisms that draw an integer for each."""
 
 _MANY: tuple[Holdings, ...] = (
     ((0, 1, 2),),
@@ -109,7 +59,7 @@ def _jobs() -> Iterator[OneShotCase]:
     """Whole jobs as they are asked for: what the mechanisms declare."""
     for job, known in MECHANISMS.items():
         for name, declared in known.items():
-            data = _CROWDS if declared.releases == "counts" else _MANY
+            data = CROWDS if declared.releases == "counts" else _MANY
             for given in declared.enumerated:
                 yield _job(job, name, data, dict(given))
 
@@ -240,9 +190,9 @@ def _job(job: str, mechanism: str, data: Sequence[Holdings], given: dict[str, An
 
     def law(holdings: Holdings) -> Law[Hashable]:
         rows = rows_of(holdings)
-        return law_of(lambda noise: _shown(run(rows, noise)))
+        return law_of(lambda noise: shown(run(rows, noise)))
 
-    return OneShotCase(f"{job} {mechanism}", epsilon, delta, partial(_worst_of_leaving, law, data, epsilon))
+    return OneShotCase(f"{job} {mechanism}", epsilon, delta, partial(worst_of_leaving, law, data, epsilon))
 
 
 def _program(
@@ -251,13 +201,13 @@ def _program(
     delta: float,
     broken: str,
     run: Callable[[Rows, OneShotNoise], Hashable],
-    data: Sequence[Holdings] = _CROWDS[:2],
+    data: Sequence[Holdings] = CROWDS[:2],
 ) -> OneShotCase:
     def law(holdings: Holdings) -> Law[Hashable]:
         rows = rows_of(holdings)
         return law_of(lambda noise: run(rows, noise))
 
-    return OneShotCase(name, epsilon, delta, partial(_worst_of_leaving, law, data, epsilon), broken)
+    return OneShotCase(name, epsilon, delta, partial(worst_of_leaving, law, data, epsilon), broken)
 
 
 def _law(
@@ -298,18 +248,6 @@ def _of(law: Callable[..., Law[Any]], parameters: Any, counts: tuple[int, ...]) 
     return law(np.array(counts), parameters)
 
 
-def _worst_of_leaving(
-    law: Callable[[Holdings], Law[Hashable]], data: Sequence[Holdings], epsilon: float
-) -> float:
-    """The largest delta between a data set and the same without one of its users."""
-    known = lru_cache(law)
-    return max(
-        delta_between(known(users), known(users[:gone] + users[gone + 1 :]), epsilon)
-        for users in data
-        for gone in range(len(users))
-    )
-
-
 def _worst_of_counts(law: Callable[[tuple[int, ...]], Law[Any]], epsilon: float) -> float:
     """The largest delta between all counts of four labels up to three and the same without one user."""
     known = lru_cache(maxsize=None)(law)
@@ -322,18 +260,13 @@ def _worst_of_counts(law: Callable[[tuple[int, ...]], Law[Any]], epsilon: float)
     return max(delta_between(known(one), known(other), epsilon) for one, other in pairs)
 
 
-def _shown(found: Outcome) -> Hashable:
-    counts = None if found.counts is None else tuple(found.counts.tolist())
-    return tuple(found.items.tolist()), counts, found.bottom, found.rank
-
-
 def _unbounded(parameters: LaplaceHistogram) -> Callable[[Rows, OneShotNoise], Hashable]:
     """BROKEN: noise for one label of a user, and no bound on the labels that a user holds."""
     for_one = LaplaceHistogram(parameters.epsilon * 2, parameters.threshold_delta, 1)
 
     def run(rows: Rows, noise: OneShotNoise) -> Hashable:
         found = laplace_histogram(rows.counts(), for_one, noise)
-        return _shown(Outcome(found.items, found.counts))
+        return shown(Outcome(found.items, found.counts))
 
     return run
 

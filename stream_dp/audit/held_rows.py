@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from stream_dp.batch.baskets import Baskets
 from stream_dp.jobs.rows import Rows
 
 Holdings = tuple[tuple[int, ...], ...]
@@ -37,6 +38,13 @@ class _Unchanging(Rows):
 
     def counts(self) -> NDArray[np.int64]:
         return self._counts
+
+    def baskets(self) -> Baskets:
+        return self._baskets
+
+    @cached_property
+    def _baskets(self) -> Baskets:
+        return super().baskets()
 
     def restricted(self, bins: list[str]) -> Rows:
         found = self._restricted.get(tuple(bins))

@@ -1,7 +1,7 @@
 """From (user, item) rows to what each user holds: repeats counted, users separated, all by one sort."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -138,6 +138,12 @@ def distinct_users_per_item(users: Integers, items: Integers, item_count: int) -
     distinct = keys[_changes(keys)]
     distinct &= (1 << shift) - 1
     return np.bincount(distinct, minlength=item_count)
+
+
+def sizes_in(found: Baskets, edges: Sequence[int]) -> Integers:
+    """How many users hold edges[b] to edges[b + 1] - 1 items, int64 of shape (edges,); see `Counted.sizes`."""
+    held = np.searchsorted(edges, found.sizes, "right")
+    return np.bincount(held, minlength=len(edges) + 1)[1:]
 
 
 def sample(all_baskets: Baskets, items_per_user: int, marks: Marks, stage: int = 0) -> Baskets:

@@ -9,7 +9,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from stream_dp.audit.exact_cases import Counted, cases, counted
-from stream_dp.audit.exact_one_shot import OneShotCounted, one_shot_cases, one_shot_counted
+from stream_dp.audit.exact_one_shot import one_shot_cases, one_shot_counted
+from stream_dp.audit.one_shot_case import OneShotCounted
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.output import output
 from stream_dp.counters import MECHANISMS, WINDOW

@@ -38,6 +38,7 @@ def show_cost(request: JobRequest, calibrated: Calibrated, found: "Forecast | st
             "cost": cost,
             "guarantee": sentence,
             "needed": calibrated.needed,
+            "needed_most": calibrated.needed_most,
             "forecast": known,
             "unknown": found if known is None else None,
         }
@@ -47,19 +48,25 @@ def show_cost(request: JobRequest, calibrated: Calibrated, found: "Forecast | st
     console.print(_cost_line(cost, known.source if known else "its data source"), markup=False)
     console.print(sentence, markup=False)
     if calibrated.needed is not None:
-        console.print(_needed(request, calibrated.needed), markup=False)
+        console.print(_needed(request, calibrated.needed, calibrated.needed_most), markup=False)
     console.print(_outlook(found), markup=False)
     console.print("Nothing was charged.", style="dim")
 
 
-def _needed(request: JobRequest, needed: float) -> str:
+def _needed(request: JobRequest, needed: float, most: float | None) -> str:
     """What a label needs, which follows from the request alone."""
     users = f"{needed:,.0f} {request.unit or 'user'}s"
+    if most is not None:
+        users = f"{needed:,.0f} to {most:,.0f} {request.unit or 'user'}s"
     if request.job == "top-k":
-        return (
-            f"A label is found in 95% of cases if {users} more hold it than the label behind the last rank."
-        )
-    return f"A label is found in 95% of cases if {users} hold it and nothing else; it takes more if they hold many."
+        told = f"A label is found in 95% of cases if {users} more hold it than the label behind the last rank"
+    else:
+        told = f"A label is found in 95% of cases if {users} hold it and nothing else; it takes more if they hold many"
+    return (
+        f"{told}."
+        if most is None
+        else f"{told}. How many depends on what the job chooses by its own estimate."
+    )
 
 
 def _outlook(found: "Forecast | str") -> str:
@@ -101,17 +108,20 @@ def show_result(console: Console, result: JobResult) -> None:
     console.print()
     console.print(Text(result.guarantee or ""))
     if (most := result.parameters.get("items_per_user")) is not None:
-        console.print(Text(_bounding(result.unit, most)), style="dim")
+        console.print(Text(_bounding(result.unit, most, result.parameters.get("part_counted"))), style="dim")
     if result.cost is not None:
         console.print(Text(_cost_line(result.cost, result.source or "")), style="dim")
 
 
-def _bounding(unit: str | None, most: int) -> str:
+def _bounding(unit: str | None, most: int, part: float | None) -> str:
     """What no interval covers."""
+    counted = (
+        "" if part is None else f" That is about {part:.0%} of what they hold, by the job's own estimate."
+    )
     items = "1 item" if most == 1 else f"{most:,} items"
     return (
         f"Every {unit or 'user'} counts with at most {items}, a random choice where there are more; intervals do not "
-        "cover what that leaves out. --items-per-user sets it."
+        f"cover what that leaves out.{counted} --items-per-user sets it."
     )
 
 

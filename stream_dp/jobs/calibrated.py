@@ -30,6 +30,7 @@ class Outcome:
     """What a mechanism released: numbers of items in the order that it gives a meaning.
 
     `rank`: a released rank instead of items.  `bottom`: the mechanism says that there are fewer items than asked for.
+    `chosen`: the parameters that it chose by a noisy estimate.
     """
 
     items: Integers
@@ -37,6 +38,7 @@ class Outcome:
     sd: float | None = None
     bottom: bool = False
     rank: int | None = None
+    chosen: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class Calibrated:
     `parameters`: what the request gave, and what was chosen where it gave nothing.
     `protects`: one unit in words, where that is not one of the source's.
     `needed`: how many users a label needs to be found in 95% of cases: if they hold nothing else, or for a top-k, that
-    it needs more than the label behind the last rank.  None where nothing so simple can be said.
+    it needs more than the label behind the last rank.  None where nothing so simple can be said.  `needed_most`: where
+    a mechanism chooses its parameters, the same for the worst choice, and `needed` for the best.
     `divides`: whether users are independent of each other, so that many machines can count them.
     """
 
@@ -71,6 +74,7 @@ class Calibrated:
     protects: str = ""
     divides: bool = True
     needed: float | None = None
+    needed_most: float | None = None
 
     @property
     def epsilon(self) -> float:

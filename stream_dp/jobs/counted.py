@@ -1,6 +1,7 @@
 """What mechanisms ask of the rows of a source, wherever they are: in memory, in files, or on other machines."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,13 @@ class Counted(Weighing, ABC):
     @abstractmethod
     def counts(self) -> Integers:
         """How many distinct users hold each item, int64 of shape (items,)."""
+
+    @abstractmethod
+    def sizes(self, edges: Sequence[int]) -> Integers:
+        """How many users hold edges[b] to edges[b + 1] - 1 items, and last edges[-1] or more, shape (edges,).
+
+        The first edge is 1, so that every user who holds anything is in exactly one.
+        """
 
     @abstractmethod
     def weighing(self) -> Weighing:

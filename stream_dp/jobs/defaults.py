@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from stream_dp.batch.gumbel_top_k import gumbel_offset
-from stream_dp.batch.top_k import GaussianTopK
+from stream_dp.batch.histogram import GaussianHistogram, LaplaceHistogram
+from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK
 from stream_dp.jobs.calibrated import MOST_ITEMS
 from stream_dp.jobs.request import JobName
-from stream_dp.jobs.shares import gaussian_share, pick_share
+from stream_dp.jobs.shares import gaussian_share, laplace_share, pick_share
 from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared
 
 GAUSSIAN_UNION_ITEMS = 150
@@ -29,9 +29,6 @@ GAUSSIAN_ALPHA = 20.0
 A smaller value finds more labels among many users and far fewer among few; nobody can know which without looking.
 """
 
-_SAMPLED = 1.5
-"""A threshold of counts that sampled may lie so much lower than that of whole baskets before sampling is worth it."""
-
 _RANKS_PER_LABEL, _LEAST_RANKS = 50, 5_000
 
 
@@ -47,36 +44,60 @@ DEFAULT_K: dict[JobName, int] = {"top-k": 10, "label-votes": 1}
 def default_in_words(job: JobName) -> str:
     """Which mechanism a job takes that names none."""
     told = {
-        "top-k": "gumbel, or gaussian where its threshold is far lower; with --bins the one of least noise",
-        "histogram": "gaussian; with --bins known-gaussian, or known where that has less noise",
+        "top-k": "fitted, of a topic fitted-gaussian; with --items-per-user or --bins the one of least noise",
+        "histogram": "fitted, of a topic fitted-gaussian; with --items-per-user or --bins the one of least noise",
+        "set-union": "fitted, of a topic two-rounds",
     }
-    return told.get(job, default_mechanism(job, {}))
+    return told.get(job, _USUAL[job])
 
 
-def default_mechanism(job: JobName, given: Mapping[str, Any]) -> str:
+_USUAL: dict[JobName, str] = {
+    "set-union": "two-rounds",
+    "histogram": "gaussian",
+    "label-votes": "stable",
+    "top-k": "gumbel",
+}
+
+
+def default_mechanism(job: JobName, given: Mapping[str, Any], beside_a_stream: bool = False) -> str:
     """The mechanism of a job that names none: it follows from what was given, which is public.
 
     Of PUBLIC `bins` every one competes whatever it holds, so the noise alone decides: of counts with a bound on a
-    user's bins, and if nobody asks for a bound, of Gumbel draws.
+    user's bins, and if nobody asks for a bound, of Gumbel draws.  With a bound on a user's labels, the lower threshold
+    decides.  Without, the job finds the bound by itself.  `beside_a_stream`, which releases from the same budget, it
+    does so without Laplace noise, which weighs far more beside other charges.
     """
     epsilon, delta = given.get("epsilon", 1.0), given.get("delta", 1e-6)
-    k = given.get("k") or DEFAULT_K.get(job, 1)
-    usual = {"set-union": "two-rounds", "histogram": "gaussian", "label-votes": "stable", "top-k": "gumbel"}
+    k, bound = given.get("k") or DEFAULT_K.get(job, 1), given.get("items_per_user")
     try:
         if isinstance(given.get("bins"), list) and job in ("top-k", "histogram"):
-            return _of_bins(job, epsilon, delta, k, len(given["bins"]), given.get("items_per_user"))
-        return _of_unknown_labels(epsilon, delta, k) if job == "top-k" else usual[job]
+            return _of_bins(job, epsilon, delta, k, len(given["bins"]), bound)
+        if bound is not None and job in ("top-k", "histogram"):
+            return _of_bound(job, epsilon, delta, k, bound)
     except (ValueError, ArithmeticError, TypeError):  # such a guarantee is refused in any case
-        return usual[job]
+        return _USUAL[job]
+    if job == "set-union":
+        asked = {"items_per_user", "alpha"} & {name for name, value in given.items() if value is not None}
+        return "two-rounds" if asked or beside_a_stream else "fitted"
+    if job == "label-votes":
+        return _USUAL[job]
+    return "fitted-gaussian" if beside_a_stream else "fitted"
 
 
-def _of_unknown_labels(epsilon: float, delta: float, k: int) -> str:
-    """By how far the thresholds lie above the count of the last rank, which follows from the guarantee and k."""
-    each, d = pick_share(epsilon, delta, k)
-    gumbel = gumbel_offset(each, d, kbar(k))
-    per_count = gaussian_share(epsilon, delta, GAUSSIAN_TOP_ITEMS)
-    gaussian = GaussianTopK(per_count, delta / 2, GAUSSIAN_TOP_ITEMS, kbar(k)).offset
-    return "gumbel" if gumbel <= _SAMPLED * gaussian else "gaussian"
+def _of_bound(job: JobName, epsilon: float, delta: float, k: int, bound: int) -> str:
+    """The noise under which a label needs fewer users to be found, of users who count with so many."""
+    each, d = laplace_share(epsilon, delta, bound)
+    gaussian_each, gaussian_d = gaussian_share(epsilon, delta, bound), delta / 2
+    needed = {
+        "gaussian": GaussianHistogram(gaussian_each, gaussian_d, bound).needed,
+        "laplace": LaplaceHistogram(each, d, bound).needed,
+    }
+    if job == "top-k":
+        needed = {
+            "gaussian": GaussianTopK(gaussian_each, gaussian_d, bound, kbar(k)).needed,
+            "laplace": LaplaceTopK(each, d, bound, kbar(k)).needed,
+        }
+    return min(needed, key=lambda name: needed[name])
 
 
 def _of_bins(job: JobName, epsilon: float, delta: float, k: int, bins: int, bound: int | None) -> str:

@@ -17,7 +17,7 @@ from stream_dp.jobs.request import BadRequest, JobName, JobRequest, nearest
 
 __all__ = ["CHOSEN", "MECHANISMS", "calibrate", "needs", "takes"]
 
-for _file in ("top_k", "set_union", "histogram", "known", "votes"):
+for _file in ("top_k", "set_union", "histogram", "known", "votes", "fitted"):
     import_module(f"stream_dp.jobs.{_file}")  # each declares its mechanisms
 
 CHOSEN: dict[str, tuple[Callable[[dict[str, Any]], int], str]] = {

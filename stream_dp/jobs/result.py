@@ -162,7 +162,7 @@ def done(
     """The result of a job that released `found`."""
     return msgspec.structs.replace(
         of_request(request, "done"),
-        parameters=_short(calibrated.parameters),
+        parameters=_short(calibrated.parameters | found.chosen),
         cost=cost,
         guarantee=guarantee(request.unit, calibrated) + (UNMETERED if cost.unmetered else ""),
         labels=labels,

@@ -18,6 +18,7 @@ from stream_dp.batch.baskets import (
     Weighing,
     baskets,
     distinct_users_per_item,
+    sizes_in,
 )
 from stream_dp.events.event import LONGEST_LABEL, BadRecord, Event, decode_event
 from stream_dp.events.mapping.text import text_of
@@ -158,6 +159,10 @@ class Rows(Counted):
         for part in self.parts():
             counts += distinct_users_per_item(part.users, part.items, len(self.labels))
         return counts
+
+    def sizes(self, edges: Sequence[int]) -> Integers:
+        """See `Counted.sizes`."""
+        return sum((sizes_in(part.baskets(), edges) for part in self.parts()), np.zeros(len(edges), np.int64))
 
     def restricted(self, bins: list[str]) -> "Rows":
         """See `Counted.restricted`."""

@@ -173,6 +173,13 @@ class SparkRows(Counted):
         gone = [] if released is None else self.names(np.flatnonzero(released))
         return self._weights(Weigh(items_per_user, share, marks.sampler(stage), stage, gone, self._only))
 
+    def sizes(self, edges: Sequence[int]) -> Integers:
+        """See `Counted.sizes`."""
+        places, users = self._asked(Weigh(only=self._only, edges=edges))
+        found = np.zeros(len(edges), np.int64)
+        np.add.at(found, [int(place) for place in places.to_pylist()], users.to_numpy())
+        return found
+
     def restricted(self, bins: list[str]) -> "SparkRows":
         """See `Counted.restricted`."""
         return replace(self, _only=bins, _labels=as_labels(bins))
@@ -213,8 +220,7 @@ class SparkRows(Counted):
         if self.unit == "event":
             frame = frame.mapInArrow(read, WEIGHTS)
         else:
-            together = ["user"] if weigh.limit is not None else ["user", "item"]
-            frame = frame.mapInArrow(read, PAIRS).repartition(self._partitions, *together)
+            frame = frame.mapInArrow(read, PAIRS).repartition(self._partitions, *weigh.together)
             frame = frame.mapInArrow(WeighTasks(weigh), WEIGHTS)
         table = self._collected(frame.groupBy("item").agg({"weight": "sum"}), done, tasks)
         self.seen.rows, self.seen.without_user, self.seen.malformed = (total.value for total in totals)

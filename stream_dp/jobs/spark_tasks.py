@@ -93,7 +93,8 @@ class TopicSource:
 class Weigh:
     """What is asked of the rows: their items' weights, or where `limit` is None how many distinct users hold each.
 
-    `released`: labels that count no more; `only`: the labels that count.
+    `released`: labels that count no more; `only`: the labels that count.  `edges`: instead of the items' weights, how
+    many users hold so many items (`Counted.sizes`), under the number of the bin as its label.
     """
 
     limit: int | None = None
@@ -102,6 +103,12 @@ class Weigh:
     stage: int = 0
     released: Sequence[str] = ()
     only: Sequence[str] | None = None
+    edges: Sequence[int] | None = None
+
+    @property
+    def together(self) -> list[str]:
+        """The columns by which rows must come together before they are weighed."""
+        return ["user"] if self.limit is not None or self.edges is not None else ["user", "item"]
 
     def kept(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         """The rows that may count, as names, part by part; the users of `rows` have names."""
@@ -112,6 +119,8 @@ class Weigh:
                 found = without(found, ~counting)
             if self.limit is not None and self.marks is not None:
                 found = sample(found, self.limit, self.marks, self.stage)
+            if self.edges is not None:
+                found = sample(found, self.edges[-1], _AnyMarks())  # more would tell nothing more of the size
             assert rows.known_by is not None
             users = rows.known_by.names(found.users[found.owners])
             items = rows.labels.take(pa.array(found.items))
@@ -119,6 +128,10 @@ class Weigh:
 
     def weighed(self, rows: Rows) -> pa.RecordBatch:
         """The weights of the items of `rows`, which are all the rows of their users."""
+        if self.edges is not None:
+            users = rows.sizes(self.edges)
+            held = np.flatnonzero(users)
+            return _weights(as_labels([str(place) for place in held]), users[held])
         if self.limit is None or self.share is None or self.marks is None:
             weights = rows.counts()
             if (counting := self._counting(rows)) is not None:
@@ -137,6 +150,14 @@ class Weigh:
         if self.released:
             return places_in(rows.labels, as_labels(list(self.released))) < 0
         return None
+
+
+class _AnyMarks:
+    """The same for everybody: for samples of which only the size counts."""
+
+    def sample_marks(self, stage: int, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """See `Marks.sample_marks`."""
+        return items.astype(np.uint64)
 
 
 @dataclass(frozen=True)

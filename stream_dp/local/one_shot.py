@@ -189,7 +189,7 @@ def _run(
         found.rank,
         found.bottom,
         mechanism,
-        calibrated.parameters,
+        calibrated.parameters | found.chosen,
         guarantee(unit, calibrated),
         queries,
     )

@@ -9,6 +9,7 @@ mu^2 and privacy losses are without units.  Results are rounded up.
 """
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Self
 
@@ -97,6 +98,21 @@ def gaussian(mu_squared: float) -> Loss:
 def any_order(rho: float) -> Loss:
     """What is rho-zCDP, and of Rényi divergence at most a rho at orders a below 1 too; it comes after all ranges."""
     return Loss(steps=((2 * rho, 1),))
+
+
+def either(losses: Iterable[Loss]) -> Loss:
+    """One of several mechanisms, chosen by what was seen before.
+
+    Each is dominated by a coin of its pure epsilon, or by a Gaussian.  Whoever sees the largest such coin and the
+    largest such Gaussian sees at least as much as from any one of them, whichever is chosen; so both are charged.
+    """
+    coin, mu_squared = 0.0, 0.0
+    for each in losses:
+        if each.pure is not None and each.coins:
+            coin = max(coin, each.pure)
+        else:
+            mu_squared = max(mu_squared, min(gaussian_alone(each), _NEVER))
+    return Loss(gaussian=mu_squared, coins=((coin, 1),) if coin else ())
 
 
 def discrete_gaussian(sigma_squared: float, shifts: int, shift: int = 1) -> Loss:

@@ -45,7 +45,7 @@ def test_every_mechanism_that_names_labels_is_tried_once_with_every_bound(log: P
     assert {("laplace", 10), ("laplace", 40), ("gaussian", 50), ("gumbel", None)} <= set(tried)
     assert "gap" not in {mechanism for mechanism, _ in tried}
     [default] = [each for each in report["found"] if each["is_default"]]
-    assert (default["mechanism"], default["recall"], default["labels"]) == ("gumbel", 1.0, 20)
+    assert (default["mechanism"], default["recall"], default["labels"]) == ("fitted", 1.0, 20)
     assert report["best"] == default  # nothing finds more than all, and of equals it is the default
     assert {each["error"] is None for each in report["found"] if each["mechanism"] == "gaussian"} == {False}
 
@@ -65,7 +65,7 @@ def test_a_bound_below_what_users_hold_is_seen_in_the_error(log: Path) -> None:
 def test_people_read_which_options_to_give(log: Path) -> None:
     ran = run("set-union", "--file", str(log), "--public", "--runs", "1", "--epsilon", "8")
     assert ran.exit_code == 0, ran.output
-    assert "two-rounds (default)" in ran.stdout
+    assert "fitted (default)" in ran.stdout
     assert "--items-per-user 300" in ran.stdout
     assert "default" in ran.stdout.splitlines()[-1]
 

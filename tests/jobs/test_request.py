@@ -108,8 +108,8 @@ def test_every_mechanism_finds_what_many_users_hold(job: str, mechanism: str) ->
     assert (found.counts is not None) == calibrated.releases_counts
     if found.counts is not None:
         assert found.sd is not None
-        # A user of more than items_per_user items counts with a sample of so many.
-        assert 6_000 < int(found.counts[names.index("a")]) < 9_000 + 8 * found.sd
+        # A user of more than items_per_user items counts with a sample: of one item that leaves 6,000, give or take 34.
+        assert 5_700 < int(found.counts[names.index("a")]) < 9_000 + 8 * found.sd
 
 
 @pytest.mark.parametrize(("job", "mechanism"), ALL)
@@ -119,7 +119,8 @@ def test_as_many_users_as_a_mechanism_says_are_enough_and_half_of_them_are_not(
     calibrated = calibrate(request_for(job, mechanism))
     if calibrated.needed is None or job == "label-votes":
         return
-    for users, is_found in ((calibrated.needed, True), (calibrated.needed / 2, False)):
+    most = calibrated.needed_most or calibrated.needed
+    for users, is_found in ((most, True), (calibrated.needed / 2, False)):
         rows = rows_of({"a": math.ceil(users)})
         found = sum(
             len(calibrated.run(rows, OneShotNoise(bytes([number] * 32))).items) for number in range(60)

@@ -65,10 +65,9 @@ def divided(source: FileSource, unit: Unit, weigh: Weigh, rng: random.Random) ->
     if unit == "user":
         rows = [row for batch in read for row in batch.to_pylist()]
         rng.shuffle(rows)
-        together = ("user",) if weigh.limit is not None else ("user", "item")
         partitions: dict[int, list[dict[str, bytes]]] = {}
         for row in rows:
-            partitions.setdefault(hash(tuple(row[name] for name in together)) % 4, []).append(row)
+            partitions.setdefault(hash(tuple(row[name] for name in weigh.together)) % 4, []).append(row)
         schema = pa.schema({"user": pa.binary(), "item": pa.binary()})
         read = [
             batch
@@ -86,6 +85,9 @@ def alone(file: RowFile, unit: Unit, weigh: Weigh, noise: OneShotNoise) -> dict[
     rows, _ = ThisProcess().rows(file, unit, "", lambda done, total: None)
     if weigh.only is not None:
         rows = rows.restricted(list(weigh.only))
+    if weigh.edges is not None:
+        sizes = rows.sizes(weigh.edges).tolist()
+        return {f"{place}": users for place, users in enumerate(sizes) if users}
     if weigh.limit is None or weigh.share is None:
         weights = rows.counts()
     else:
@@ -108,6 +110,7 @@ def test_weights_are_the_same_however_rows_are_divided(
         Weigh(3, each_once, noise.sampler(0)),
         Weigh(2, each_once, noise.sampler(0), only=["item 1", "item 2", "item 3", "nothing"]),
         Weigh(4, square_root_share, noise.sampler(2), 2, released=["item 1", "item 7"]),
+        Weigh(edges=(1, 2, 18, 20, 22, 30)),
     ]
     for seed in range(3):
         rng = random.Random(seed)
@@ -186,7 +189,7 @@ def test_mechanisms_that_take_one_user_after_the_other_are_refused_before_spark_
         request = request_from({**fields, "source": {"topic": "x"}})
         assert isinstance(request, JobRequest)
         calibrated = calibrate(request)
-        sequential = mechanism.startswith(("policy", "greedy", "two-rounds"))
+        sequential = mechanism.startswith(("policy", "greedy", "two-rounds", "fitted"))
         assert calibrated.divides is not sequential
         if sequential:
             with pytest.raises(BadRequest, match=rf"{mechanism} takes one user after the other"):

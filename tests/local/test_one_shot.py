@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pandas
 import polars
 import pyarrow as pa
@@ -101,9 +102,30 @@ def test_every_mechanism_can_be_asked_for(job: Any) -> None:
 
 
 def test_defaults_are_those_of_the_command_line() -> None:
-    assert stream_dp.top_k(COLUMNS, 3).mechanism == default_mechanism("top-k", {"k": 3}) == "gumbel"
-    assert stream_dp.top_k(COLUMNS, 101).mechanism == "gaussian"
-    assert stream_dp.set_union(COLUMNS).mechanism == "two-rounds"
+    """Without a bound a job fits it to an estimate, and says what it chose; with one, thresholds decide."""
+    found = stream_dp.top_k(COLUMNS, 3)
+    assert found.mechanism == default_mechanism("top-k", {"k": 3}) == "fitted"
+    assert found.parameters["fitted"] in ("gumbel", "gaussian", "laplace")
+    assert default_mechanism("top-k", {"k": 3}, beside_a_stream=True) == "fitted-gaussian"
+    assert stream_dp.top_k(COLUMNS, 3, items_per_user=1).mechanism == "laplace"
+    assert stream_dp.histogram(COLUMNS, items_per_user=40).mechanism == "gaussian"
+    assert stream_dp.set_union(COLUMNS).mechanism == "fitted"
+    assert stream_dp.set_union(COLUMNS, items_per_user=5).mechanism == "two-rounds"
+    assert default_mechanism("set-union", {}, beside_a_stream=True) == "two-rounds"
+
+
+def test_what_users_hold_decides_what_is_fitted() -> None:
+    """A choice that ignored the estimate would be the same for both."""
+    of = {}
+    for held in (1, 40):
+        users = np.repeat(np.arange(4_000), held)
+        items = (users + np.tile(np.arange(held), 4_000)) % 60
+        found = stream_dp.histogram({"user": users.astype(str), "item": items.astype(str)}, epsilon=2)
+        of[held] = found.parameters["fitted"], found.parameters["items_per_user"]
+        assert found.parameters["part_counted"] >= 0.4
+    assert of[1] == ("laplace", 1)
+    assert of[40][0] == "gaussian"
+    assert of[40][1] >= 20
 
 
 def test_each_call_draws_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

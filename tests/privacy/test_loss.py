@@ -105,6 +105,14 @@ def test_parts_of_any_size_are_covered_or_never_fit() -> None:
     assert loss.interactive_bounded_range(30.0, 5).gaussian >= 1e3
 
 
+def test_either_covers_each_of_several() -> None:
+    several = [loss.pure(0.9), loss.gaussian(0.05), loss.gaussian(0.3), loss.bounded_range(0.1, 20)]
+    together = loss.either(several)
+    for reserve in (0.0, 1e-3, 0.3, 2.0, 50.0):
+        assert needed(together, reserve) >= max(needed(each, reserve) for each in several)
+    assert needed(loss.either(several[1:]), 0.5) < needed(several[0], 0.5)
+
+
 @pytest.mark.parametrize(
     "wrong", [{"pure": -1.0}, {"gaussian": math.nan}, {"coins": ((0.1, 0),)}, {"steps": ((1e300, 1),)}]
 )

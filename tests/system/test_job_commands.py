@@ -21,7 +21,7 @@ from stream_dp.cli import app, one_shot_run
 from stream_dp.jobs import rows, runner
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.declared import one_shot
-from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, default_mechanism
+from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS
 from stream_dp.jobs.histogram import calibrate_gaussian_histogram
 from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.jobs.result import JobResult, decode_result
@@ -237,6 +237,7 @@ def test_a_job_goes_on_with_the_defaults_that_it_was_admitted_with(
 ) -> None:
     """Another version has another default; what was charged pays for the old one."""
     words = [word for word in words_for(place) if word not in ("--items-per-user", "3")]
+    words += ["--mechanism", "gaussian"]
     dies_after_the_charge([*words, "--id", place.own_id("old")], monkeypatch)
     [charge] = place.charges()
 
@@ -276,12 +277,12 @@ def test_a_job_goes_on_with_the_mechanism_that_it_was_admitted_with(
     ]
     dies_after_the_charge(words, monkeypatch)
     [charge] = place.charges()
-    monkeypatch.setattr(one_shot_run, "default_mechanism", lambda job, given: "sips")
+    monkeypatch.setattr(one_shot_run, "default_mechanism", lambda job, given, beside_a_stream: "sips")
     named = command(*words, "--mechanism", "greedy")
     assert named.exit_code == 2
     assert "used before with other parameters" in named.stderr
     went_on = shown(command(*words, "--json"))
-    assert (went_on.mechanism, went_on.parameters["alpha"]) == (default_mechanism("set-union", {}), 5)
+    assert (went_on.mechanism, went_on.parameters["alpha"]) == ("two-rounds", 5)
     assert shown(command(*words, "--json")) == went_on
     assert place.charges() == [charge]
     other = command(*words, "--alpha", "6")

@@ -1,0 +1,120 @@
+"""The law of jobs that fit their parameters by an estimate, on small data: which branch runs, and what it releases.
+
+Both draw noise of their own, so the probability of a branch and an outcome is a product.  The estimate, the choice and
+the branches are the program's own, with few bins and few branches; only Gumbel noise has a formula instead.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.audit import one_shot_laws as laws
+from stream_dp.audit.enumerated import Law, law_of
+from stream_dp.audit.held_rows import Holdings, rows_of
+from stream_dp.audit.one_shot_case import CROWDS, OneShotCase, shown, worst_of_leaving
+from stream_dp.batch.gumbel_top_k import GumbelTopK
+from stream_dp.jobs.fitted import Branch, Fitted
+from stream_dp.jobs.mechanisms import MECHANISMS
+from stream_dp.jobs.request import JobName
+from stream_dp.jobs.rows import Rows
+from stream_dp.jobs.shares import pick_share
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+_DELTA = 0.02
+_EDGES, _HELD = (1, 2), (1.0, 2.0)
+
+_Estimate = Callable[[Fitted, Rows, OneShotNoise], NDArray[np.int64]]
+
+
+_FITTED: tuple[tuple[JobName, str, tuple[str, str]], ...] = (
+    ("histogram", "fitted", ("laplace", "gaussian")),
+    ("histogram", "fitted-gaussian", ("gaussian", "gaussian")),
+    ("top-k", "fitted", ("laplace", "gumbel")),
+    ("top-k", "fitted-gaussian", ("gumbel", "gaussian")),
+    ("set-union", "fitted", ("greedy", "two-rounds")),
+)
+"""Jobs that choose between these branches by an estimate."""
+
+
+def fitted_cases() -> Iterator[OneShotCase]:
+    for job, name, mechanisms in _FITTED:
+        yield _fitted_case(job, name, mechanisms, 1.0, 2.0)
+
+
+def fitted_wrongly() -> Iterator[OneShotCase]:
+    job, name, mechanisms = _FITTED[-1]
+    truth = "the branch is chosen by true sizes", _true_sizes
+    yield _fitted_case(job, name, mechanisms, 1.0, 2.0, *truth)
+    every = "users count once for each item", _once_an_item
+    yield _fitted_case(job, name, mechanisms, 2.0, 0.5, *every)
+
+
+def _fitted_case(
+    job: JobName,
+    name: str,
+    mechanisms: tuple[str, str],
+    first: float,
+    rest: float,
+    broken: str = "",
+    estimate: _Estimate = Fitted.estimate,
+) -> OneShotCase:
+    fitted = _small(job, mechanisms, first, rest)
+    law = partial(_law, fitted, estimate=estimate)
+    worst = partial(worst_of_leaving, law, CROWDS[:3], first + rest)
+    return OneShotCase(f"{job} {name}", first + rest, _DELTA, worst, broken)
+
+
+def _small(job: JobName, mechanisms: tuple[str, ...], first: float, rest: float) -> Fitted:
+    """With two bins, and a branch of each mechanism: which one is chosen depends on how many users hold two items."""
+    fixed: dict[str, Any] = {"epsilon": rest, "delta": _DELTA} | (
+        {"k": 1, "kbar": 1} if job == "top-k" else {}
+    )
+    bounds: dict[str, dict[str, int]] = {"gumbel": {}, "greedy": {"tokens": 1}}
+    branches = []
+    for number, mechanism in enumerate(mechanisms):
+        chosen = bounds.get(mechanism, {"items_per_user": 1 + number})
+        calibrated = MECHANISMS[job][mechanism].calibrate(**fixed, **chosen)
+        branches.append(
+            Branch(mechanism, chosen, calibrated, _gives(calibrated.needed or 1.0, float(number)))
+        )
+    return Fitted(first, branches, branches[0], 0, _EDGES, _HELD)
+
+
+def _gives(needed: float, more: float) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    """The first branch gives the same whatever a user holds, the second less at one item and more at two."""
+    return lambda held: needed * (1 + more * (held - 1.5))
+
+
+def _true_sizes(fitted: Fitted, rows: Rows, noise: OneShotNoise) -> NDArray[np.int64]:
+    """BROKEN: what is chosen follows from the sizes themselves."""
+    return 100 * rows.sizes(fitted.edges)
+
+
+def _once_an_item(fitted: Fitted, rows: Rows, noise: OneShotNoise) -> NDArray[np.int64]:
+    """BROKEN: a user counts in the own bin once for each item, for the price of one."""
+    users = rows.sizes(fitted.edges) * np.array(fitted.edges)
+    return users + noise.discrete_laplace(1 / fitted.epsilon, len(users))
+
+
+def _law(fitted: Fitted, holdings: Holdings, estimate: _Estimate = Fitted.estimate) -> "Law[Hashable]":
+    """Every branch with every outcome."""
+    rows, numbers = rows_of(holdings), {id(each): number for number, each in enumerate(fitted.branches)}
+    chosen = law_of(lambda noise: numbers[id(fitted.choose(estimate(fitted, rows, noise)))])
+    found: Law[Hashable] = {}
+    for number, chance in chosen.items():
+        for outcome, then in _released(fitted.branches[number], rows).items():
+            found[number, outcome] = chance * then
+    return found
+
+
+def _released(branch: Branch, rows: Rows) -> "Law[Hashable]":
+    if branch.mechanism == "gumbel":
+        alone = branch.calibrated.cost.alone
+        assert alone is not None
+        each, d = pick_share(*alone, 1)
+        law: Law[Any] = laws.gumbel(rows.counts(), GumbelTopK(each, d, 1, 1))
+        return law
+    return law_of(lambda noise: shown(branch.calibrated.run(rows, noise)))

@@ -1,0 +1,254 @@
+"""Jobs that fit their mechanism and `items_per_user` to how many items users hold, which they estimate themselves.
+
+1. A small part of epsilon goes to an estimate: how many users hold 1 item, 2, 3 to 4, and so on, in public bins, each
+   number with discrete Laplace noise.  A user is in one bin, so one unit changes one of these numbers by 1.
+2. The noisy numbers alone choose one of the branches, each a mechanism whose parameters were fixed before.
+3. The branch runs with noise of its own.  Each is calibrated to what is left of epsilon, and to delta.
+
+Guarantee: (epsilon, delta) for both together, by adaptive composition: whatever the estimate says, the branch that it
+chooses is (epsilon - epsilon0, delta)-DP, and the estimate is epsilon0-DP.  So is every output of a mechanism that
+shows the noisy numbers too; a result shows less, namely which branch ran.
+
+Beside other charges, every branch tells at most as much as the two mechanisms of `loss.either` together, whichever is
+chosen; so these are charged after the estimate.
+
+`audit --exact` counts the true delta, and catches a choice by true sizes and users who count in several bins.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.batch.cost import Cost
+from stream_dp.batch.set_union_thresholds import tokens_at_no_cost
+from stream_dp.jobs.calibrated import Calibrated, Outcome, check_guarantee, check_sizes
+from stream_dp.jobs.counted import Counted
+from stream_dp.jobs.declared import MECHANISMS, one_shot
+from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, GAUSSIAN_TOP_ITEMS, GAUSSIAN_UNION_ITEMS
+from stream_dp.jobs.request import JobName
+from stream_dp.jobs.shares import DOWN
+from stream_dp.privacy import loss
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+Reals = NDArray[np.float64]
+
+SHARE = 0.02
+"""What the estimate takes of epsilon."""
+
+EDGES = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)
+"""The least number of items of a user in each bin."""
+
+_HELD = (1.0, 2.0, 3.4, 6.2, 11.8, 23.0, 46.0, 92.0, 182.0, 400.0)
+"""How many items a user of each bin is taken to hold."""
+
+_BOUNDS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 150, 300)
+_PURE_BOUNDS = (1, 2, 3)
+
+_DISTINCT = 3.0
+"""A bin counts if its number is so many noise scales above 0."""
+
+_EASY = 15.0
+"""The label of rank k is taken to be held by one in 15 k of all pairs of a user and an item, or more."""
+
+_BONUS = 0.05
+"""A histogram that counts twice as much of what users hold may need 2^0.05 times as much of a label."""
+
+_FILLED = 0.85
+"""The part of a user's weight that comes to labels which two rounds release."""
+
+_TOKENS_UP_TO = 4.0
+"""More tokens than at this epsilon would only be slower."""
+
+_SAMPLED = 1.5
+"""A threshold of counts that sampled may lie so much lower than that of whole baskets before sampling is worth it."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A mechanism that may be chosen.
+
+    `gives`: how much a user of so many items gives to all labels together, where a label needs `calibrated.needed`.
+    """
+
+    mechanism: str
+    chosen: dict[str, Any]
+    calibrated: Calibrated
+    gives: Callable[[Reals], Reals]
+
+    @property
+    def needed(self) -> float:
+        """See `Calibrated.needed`."""
+        assert self.calibrated.needed is not None
+        return self.calibrated.needed
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """`epsilon`: of the estimate.  `usual`: what runs where the estimate tells nothing.  `k`: of a top-k, else 0."""
+
+    epsilon: float
+    branches: Sequence[Branch]
+    usual: Branch
+    k: int = 0
+    edges: Sequence[int] = EDGES
+    held: Sequence[float] = _HELD
+
+    def estimate(self, rows: Counted, noise: OneShotNoise) -> NDArray[np.int64]:
+        """Noisy numbers of users by how many items they hold, int64 of shape (edges,)."""
+        return rows.sizes(self.edges) + noise.discrete_laplace(1 / self.epsilon, len(self.edges))
+
+    def choose(self, noisy: NDArray[np.int64]) -> Branch:
+        """The branch that finds most labels; it follows from the noisy numbers and public ones alone.
+
+        Of those that find a top k with ease, it is the one that counts most of what users hold, because sampling moves
+        labels past each other.  Sampling lowers counts too, so a histogram prefers a little to count more.
+        """
+        users = self._users(noisy)
+        if not users.any():
+            return self.usual
+        held, bonus = np.array(self.held), 0.0 if self.k else _BONUS
+        given = [float(users @ each.gives(held)) for each in self.branches]
+        part = [each.needed / whole ** (1 + bonus) for each, whole in zip(self.branches, given, strict=True)]
+        limit = max(min(part), 1 / (_EASY * self.k)) if self.k else min(part)
+        good = [place for place, each in enumerate(part) if each <= limit]
+        return self.branches[max(good, key=lambda place: (given[place], -part[place]))]
+
+    def run(self, rows: Counted, noise: OneShotNoise) -> Outcome:
+        """Estimate, choose and run."""
+        noisy = self.estimate(rows, noise)
+        branch = self.choose(noisy)
+        told = {"fitted": branch.mechanism} | branch.chosen | self._counted(noisy, branch)
+        return replace(branch.calibrated.run(rows, noise), chosen=told)
+
+    def _users(self, noisy: NDArray[np.int64]) -> Reals:
+        """The numbers that stand out of their noise; 0 for the others."""
+        return np.where(noisy < _DISTINCT / self.epsilon, 0, noisy).astype(np.float64)
+
+    def _counted(self, noisy: NDArray[np.int64], branch: Branch) -> dict[str, float]:
+        """The part of what users hold that a sample of them counts, by the noisy numbers."""
+        users, held = self._users(noisy), np.array(self.held)
+        if not branch.calibrated.releases_counts or not users.any():
+            return {}
+        most = branch.chosen["items_per_user"]
+        return {"part_counted": round(float(users @ np.minimum(held, most) / (users @ held)), 2)}
+
+    def calibrated(self, epsilon: float, delta: float) -> Calibrated:
+        """The whole, which keeps (epsilon, delta)."""
+        each = [branch.calibrated for branch in self.branches]
+        needed = [branch.needed for branch in self.branches]
+        return Calibrated(
+            Cost(
+                self.epsilon**2 / 2 + max(one.cost.rho for one in each),
+                max(one.cost.delta for one in each),
+                (epsilon, delta),
+                loss.pure(self.epsilon)
+                + loss.either([one.cost.loss for one in each if one.cost.loss is not None]),
+            ),
+            delta,
+            all(one.releases_counts for one in each),
+            self.run,
+            divides=all(one.divides for one in each),
+            needed=min(needed),
+            needed_most=max(needed),
+        )
+
+
+def _shares(epsilon: float) -> tuple[float, float]:
+    """The epsilon of the estimate, and that of a branch."""
+    return SHARE * epsilon, (1 - SHARE) * epsilon * DOWN
+
+
+def _branch(
+    job: JobName, mechanism: str, gives: Callable[[Reals], Reals], fixed: dict[str, Any], **chosen: Any
+) -> Branch:
+    return Branch(mechanism, chosen, MECHANISMS[job][mechanism].calibrate(**fixed, **chosen), gives)
+
+
+def _sampled(job: JobName, fixed: dict[str, Any], pure: bool) -> list[Branch]:
+    """Counts of samples of several sizes."""
+
+    def kept(most: int) -> Callable[[Reals], Reals]:
+        return lambda held: np.minimum(held, most)
+
+    found, refused = list[Branch](), ValueError()
+    for name, most in [
+        *(("gaussian", most) for most in _BOUNDS),
+        *(("laplace", most) for most in _PURE_BOUNDS if pure),
+    ]:
+        try:
+            found.append(_branch(job, name, kept(most), fixed, items_per_user=most))
+        except (
+            ValueError
+        ) as error:  # at a large epsilon small bounds are refused, and all of them at a tiny one
+            refused = error
+    if not found:
+        raise refused
+    return found
+
+
+def _gaussian(branches: Sequence[Branch], items_per_user: int) -> Branch:
+    """The branch with Gaussian noise whose bound is nearest to this one."""
+    counted = [each for each in branches if each.mechanism == "gaussian"] or branches
+    return min(counted, key=lambda each: abs(each.chosen["items_per_user"] - items_per_user))
+
+
+def _histogram(epsilon: float, delta: float, pure: bool) -> Calibrated:
+    check_guarantee(epsilon, delta)
+    first, rest = _shares(epsilon)
+    branches = _sampled("histogram", {"epsilon": rest, "delta": delta}, pure)
+    return Fitted(first, branches, _gaussian(branches, GAUSSIAN_COUNT_ITEMS)).calibrated(epsilon, delta)
+
+
+def _top_k(epsilon: float, delta: float, k: int, kbar: int, pure: bool) -> Calibrated:
+    check_guarantee(epsilon, delta)
+    check_sizes(k=k, kbar=kbar)
+    first, rest = _shares(epsilon)
+    fixed = {"epsilon": rest, "delta": delta, "k": k, "kbar": kbar}
+    counted = _sampled("top-k", fixed, pure)
+    ordered, usual = _branch("top-k", "gumbel", np.asarray, fixed), _gaussian(counted, GAUSSIAN_TOP_ITEMS)
+    if ordered.needed <= _SAMPLED * usual.needed:
+        usual = ordered
+    return Fitted(first, [*counted, ordered], usual, k).calibrated(epsilon, delta)
+
+
+@one_shot("histogram", "fitted", "counts")
+def calibrate_fitted_histogram(epsilon: float, delta: float) -> Calibrated:
+    """Calibrate a histogram whose noise and `items_per_user` fit how many items users hold."""
+    return _histogram(epsilon, delta, pure=True)
+
+
+@one_shot("histogram", "fitted-gaussian", "counts")
+def calibrate_fitted_gaussian_histogram(epsilon: float, delta: float) -> Calibrated:
+    """The same with Gaussian noise alone, which costs less beside other charges."""
+    return _histogram(epsilon, delta, pure=False)
+
+
+@one_shot("top-k", "fitted")
+def calibrate_fitted_top_k(epsilon: float, delta: float, k: int, kbar: int) -> Calibrated:
+    """At most k labels, by the mechanism and `items_per_user` that fit how many items users hold."""
+    return _top_k(epsilon, delta, k, kbar, pure=True)
+
+
+@one_shot("top-k", "fitted-gaussian")
+def calibrate_fitted_gaussian_top_k(epsilon: float, delta: float, k: int, kbar: int) -> Calibrated:
+    """The same without Laplace noise, which costs less beside other charges."""
+    return _top_k(epsilon, delta, k, kbar, pure=False)
+
+
+@one_shot("set-union", "fitted")
+def calibrate_fitted_union(epsilon: float, delta: float) -> Calibrated:
+    """`greedy` if users hold few items, else `two-rounds`."""
+    check_guarantee(epsilon, delta)
+    first, rest = _shares(epsilon)
+    fixed = {"epsilon": rest, "delta": delta}
+
+    def spread(held: Reals) -> Reals:
+        return _FILLED * np.sqrt(np.minimum(held, GAUSSIAN_UNION_ITEMS))
+
+    rounds = _branch("set-union", "two-rounds", spread, fixed, items_per_user=GAUSSIAN_UNION_ITEMS)
+    tokens = tokens_at_no_cost(min(rest, _TOKENS_UP_TO))
+    few = _branch("set-union", "greedy", np.ones_like, fixed, tokens=tokens)
+    return Fitted(first, [rounds, few], rounds).calibrated(epsilon, delta)
