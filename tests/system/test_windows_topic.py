@@ -2,21 +2,28 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 import pytest
 from typer.testing import CliRunner
 
+import stream_dp
 from stream_dp.cli import app
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import iso_timestamp
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
+from stream_dp.releases.lookup import find_release
 from stream_dp.releases.new_labels import NewLabel
 from stream_dp.releases.release import LARGEST_PART, Release
-from stream_dp.releases.window_record import WindowRecord, cut_to_fit
-from stream_dp.releases.windows import Move, Span
+from stream_dp.releases.topic import ReleasesTopic
+from stream_dp.releases.window_lookup import find_window
+from stream_dp.releases.window_readers import Windows
+from stream_dp.releases.window_record import WindowRecord, cut_to_fit, record_of
+from stream_dp.releases.windows import FALSE_DISCOVERIES, Move, Span
 from stream_dp.workers.windows import WindowsWriter
 from tests.docs.schemas import schema
 from tests.example_releases import release
@@ -174,6 +181,41 @@ def test_it_begins_with_now_unless_told_otherwise(kafka: str, topic_prefix: str,
     stream = made(kafka, topic_prefix, tmp_path)
     write_all(stream, start="latest")
     assert {each.round for each in windows(records(stream))} == {ROUNDS}
+
+
+def test_a_subscriber_tail_and_whoever_looks_one_release_up_have_the_same_windows(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    releases = ReleasesTopic(kafka, made(kafka, topic_prefix, tmp_path).settings.releases)
+    with closing(releases):
+        for text in SPANS:
+            span = Span.of(text)
+            with stream_dp.subscribe(kafka, topic_prefix, "earliest") as subscription:
+                windows = subscription.windows(text, false_discoveries=FALSE_DISCOVERIES)
+                row = [record_of(window, span) for window in islice(windows, ROUNDS)]
+            words = [
+                "tail",
+                "--stream",
+                topic_prefix,
+                "--kafka",
+                kafka,
+                "--from",
+                "earliest",
+                "--window",
+                text,
+            ]
+            told = CliRunner().invoke(app, [*words, "--rounds", f"{ROUNDS}", "--json"])
+            assert [msgspec.json.decode(line, type=WindowRecord) for line in told.stdout.splitlines()] == row
+            assert [each.round for each in row] == [*range(1, ROUNDS + 1)]
+            with (
+                stream_dp.subscribe(kafka, topic_prefix) as other,
+                Windows(other.again, span, 0.05) as following,
+            ):
+                for number in (1, 7, 8, 14, 21, 31, ROUNDS):
+                    release = find_release(releases, number)
+                    assert release is not None
+                    alone = record_of(find_window(releases, release, span), span)
+                    assert alone == record_of(following.window(release), span)
 
 
 def test_a_topic_of_others_is_refused(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
