@@ -88,7 +88,7 @@ screenshots: install ## take the pictures of the page that the documents show (n
 	.venv/bin/python -m tests.dashboard.screenshots
 
 soak: install ## kill workers, flip bits, feed broken records, half on Apache Kafka; run windows for long; audit 20 times (takes hours)
-	.venv/bin/python -m tests.system.soak --kills 250 --flips 250
+	.venv/bin/python -m tests.system.soak --kills 250
 	.venv/bin/python -m tests.system.long_run --rounds 10000000
 	.venv/bin/python -m stream_dp.audit --repeat 20
 

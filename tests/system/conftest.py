@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 SAME_ON_ANY_BROKER = {
     "browser": "a browser meets the dashboard, never the broker",
     "test_dashboard_server": "the dashboard reads as test_subscribe does",
-    "test_damaged_state": "what Redis holds; test_rebuild and test_corruption read logs",
+    "test_damaged_state": "what Redis holds; test_rebuild reads logs",
     "test_demo": "the demo starts embedded servers",
     "test_dev_commands": "the commands start embedded servers",
     "test_embedded_broker": "that is the one which is tested",

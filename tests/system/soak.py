@@ -11,22 +11,15 @@ import sys
 
 import pytest
 
-KILLS, FLIPS, RECORDS = "CRASH_TEST_KILLS", "CORRUPTION_TEST_FLIPS", "FOREIGN_TEST_RECORDS"
-BITS = "FLIPPED_BITS"
-"""Name the environment variables that hold the number of kills at random times, of bits to flip before workers are
-started and before what they read is read, and of records."""
+KILLS, BITS, RECORDS = "CRASH_TEST_KILLS", "FLIPPED_BITS", "FOREIGN_TEST_RECORDS"
+"""Name the environment variables that hold the number of kills at random times, of bits to flip, and of records."""
 
-KILLS_IN_EVERY_RUN, FLIPS_IN_EVERY_RUN, BITS_IN_EVERY_RUN, RECORDS_IN_EVERY_RUN = 12, 8, 150, 6_000
+KILLS_IN_EVERY_RUN, BITS_IN_EVERY_RUN, RECORDS_IN_EVERY_RUN = 12, 150, 6_000
 
 
 def kills() -> int:
     """How many workers the test that kills at random times kills."""
     return int(os.environ.get(KILLS, KILLS_IN_EVERY_RUN))
-
-
-def flips() -> int:
-    """How many bits the test that flips them flips: at least one in every kind of key."""
-    return int(os.environ.get(FLIPS, FLIPS_IN_EVERY_RUN))
 
 
 def bits() -> int:
@@ -46,8 +39,7 @@ def main() -> int:
     """
     arguments = argparse.ArgumentParser(prog="python -m tests.system.soak", description=__doc__)
     arguments.add_argument("--kills", type=int, default=250, help="kills at random times, on each broker")
-    arguments.add_argument("--flips", type=int, default=250, help="bits flipped in Redis, on each broker")
-    arguments.add_argument("--bits", type=int, default=10_000, help="bits flipped, without a worker for each")
+    arguments.add_argument("--bits", type=int, default=10_000, help="bits flipped in Redis, on each broker")
     arguments.add_argument(
         "--records", type=int, default=100_000, help="records of a foreign shape, on each broker"
     )
@@ -55,9 +47,8 @@ def main() -> int:
         "--kafka", choices=["embedded", "apache"], action="append", help="only this broker"
     )
     asked = arguments.parse_args()
-    os.environ |= {KILLS: str(asked.kills), FLIPS: str(asked.flips), RECORDS: str(asked.records)}
-    os.environ[BITS] = str(asked.bits)
-    names = "crashes", "partitions", "group_intake", "corruption", "flipped_bits", "foreign_shape"
+    os.environ |= {KILLS: str(asked.kills), BITS: str(asked.bits), RECORDS: str(asked.records)}
+    names = "crashes", "partitions", "group_intake", "flipped_bits", "foreign_shape"
     files = [f"tests/system/test_{name}.py" for name in names]
     status = 0
     for broker in asked.kafka or ["embedded", "apache"]:

@@ -1,6 +1,6 @@
 """One bit of anything in Redis is flipped, thousands of times: it gives no room in a budget, and nothing is published.
 
-What a start reads is read in this process after each flip, by the worker's own code; test_corruption.py starts workers.
+What a start reads is read in this process after each flip, by the worker's own code; test_damaged_state.py starts some.
 `python -m tests.system.soak --bits 10000` flips as many as you like.
 """
 
