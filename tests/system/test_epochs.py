@@ -1,6 +1,5 @@
 """Epochs on real servers: opened, counted to their end, closed, and never begun again on another log."""
 
-import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,15 +9,12 @@ from msgspec.structs import replace
 
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.journal import EpochJournal
-from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.events.record import Record
-from stream_dp.privacy.keyed_noise import key_check, new_key
+from stream_dp.privacy.keyed_noise import new_key
 from stream_dp.releases.release import Release
-from stream_dp.store.checkpoints import CheckpointStore
-from stream_dp.store.noise_key import noise_key
 from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
-from stream_dp.workers.resume import NewEpoch, take_over
+from stream_dp.workers.resume import NewEpoch
 from tests.system.epoch_steps import REFUSED, charges, lose_state, releases, run_epoch
 from tests.system.example_events import event, some_events
 from tests.system.streams import Stream, ended, small_stream, wake_up
@@ -128,24 +124,6 @@ def test_an_epoch_that_started_never_begins_again_on_another_log(stream: Stream,
     run_epoch(stream, 25, 2, NewEpoch(recount=True), noise_key=key_file)
     assert releases(stream, 1) == []
     assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, None), (0, None)]
-
-
-def test_an_epoch_of_an_earlier_version_is_put_on_record_as_started_when_it_goes_on(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with stream.redis() as client, monkeypatch.context() as earlier:
-        earlier.setattr(Epochs, "note_started", lambda *_: None)
-        epochs = take_over(stream.settings, CheckpointStore(client, stream.settings.stream), client)
-        key = noise_key("redis", client, stream.settings.stream, may_create=True)
-        epochs.open_next((0,), key_check(key))
-        assert EpochJournal(stream.settings).started == set()
-    for rounds in (5, 10):
-        stream.feed(some_events(5, seed=37))
-        assert stream.run(until_round=rounds) == 0
-    assert EpochJournal(stream.settings).started == {1}
-    kinds = [json.loads(record.value or b"")["type"] for record in stream.records(stream.settings.epochs)]
-    assert kinds == ["epoch-opened", "epoch-started"]
-    stream.check_everything()
 
 
 def test_a_zombie_of_a_closed_epoch_sends_nothing_past_its_end(stream: Stream) -> None:
