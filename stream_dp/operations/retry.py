@@ -37,7 +37,7 @@ class RedisRefused(Refused):
         if isinstance(refusal, NoPermissionError):
             super().__init__(
                 f"{place} does not let this user do what is needed ({refusal}): give it the "
-                "rights that docs/operations lists under Redis, or name another user in the setting redis"
+                "rights that docs/operations lists under Rights in Redis, or name another user in the setting redis"
             )
         else:
             super().__init__(f"{place} refuses the user or the password ({refusal}): {REDIS_LOGIN}")

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shlex
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from tests.system.streams import Stream, small_stream, status_of
 from tests.system.waiting import GIVE_UP_SECONDS
 
 ANOTHER_KEY = "00" * 32
+OPERATIONS = Path(__file__).parents[2] / "docs/operations/operations.md"
 Change = Callable[[pytest.MonkeyPatch], object]
 
 
@@ -114,6 +116,8 @@ WRONG_STARTS = {
 def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]:
     with own_redis_server(tmp_path_factory.mktemp("redis")) as redis:
         with redis.client() as client:
+            [granted] = re.findall("^redis-cli (ACL SETUSER .*)$", OPERATIONS.read_text(), re.MULTILINE)
+            client.execute_command(*shlex.split(granted))
             client.acl_setuser(
                 "reader",
                 enabled=True,
@@ -130,8 +134,11 @@ def healthy(kafka: str, own_redis: OwnRedis, tmp_path_factory: pytest.TempPathFa
     """A stream whose worker runs, and whose budget is spent."""
     folder = tmp_path_factory.mktemp("healthy")
     name = f"healthy-{own_redis.port}"
+    url = (
+        f"redis://orders:a-long-password@127.0.0.1:{own_redis.port}/0"  # with the rights that are documented
+    )
     with small_stream(
-        kafka, own_redis.url, name, folder, epsilon=1.0, unmetered=False, checkpoint_every="100ms"
+        kafka, url, name, folder, epsilon=1.0, unmetered=False, checkpoint_every="100ms"
     ) as stream:
         with stream.redis() as redis:
             JournaledLedger(kafka, redis, stream.settings.data_source).set_budget(1.2, 1e-5, "event")
