@@ -31,6 +31,7 @@ from stream_dp.events.user_partitions import partition_rule
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.kafka.consuming import consumer
+from stream_dp.kafka.rights import require_rights
 from stream_dp.kafka.topic_metadata import METADATA_MILLISECONDS, make_no_topics
 from stream_dp.operations.retry import retry_until_done
 from stream_dp.operations.watch import Watch
@@ -113,7 +114,7 @@ class Rekeyer:
 
     async def _attempt(self) -> None:
         settings = self.settings
-        partitions = await asyncio.to_thread(self._prepare)
+        partitions = await asyncio.to_thread(self._look)
         producer = AIOKafkaProducer(
             **aiokafka_options(settings.kafka_address),
             transactional_id=roles.rekey_id(settings),
@@ -149,9 +150,10 @@ class Rekeyer:
             await stop_client(reader.stop(), reader._client)
             await stop_producer(producer)
 
-    def _prepare(self) -> int:
-        """Make sure that the topics are there; returns how many partitions the copy has."""
+    def _look(self) -> int:
+        """Make sure of all that can be known before another process is fenced off; returns the copy's partitions."""
         settings, kafka = self.settings, self.settings.kafka_address
+        require_rights(kafka, roles.rekey(settings))
         if not log.existing(kafka, settings.data_source):
             raise RekeyRefused(
                 f"there is no topic {settings.data_source!r}: set source to the one that is to be copied"
@@ -161,7 +163,9 @@ class Rekeyer:
                 kafka, settings.events, partitions=log.partitions_of(kafka, settings.data_source)
             )
             log.create_topics(kafka, settings.rekeyed)
-        return log.partitions_of(kafka, settings.events)
+        partitions = log.partitions_of(kafka, settings.events)
+        self._copied_by_now(partitions)
+        return partitions
 
     def _copied_by_now(self, partitions: int) -> Copied:
         """Where to go on.  Raises `RekeyRefused` where nothing tells, or another topic was copied."""
@@ -169,7 +173,9 @@ class Rekeyer:
         sources = log.partitions_of(kafka, settings.data_source)
         last = self._last_told()
         if last is None:
-            if self._holds_copies():
+            if (
+                self._holds_copies() and self._last_told() is None
+            ):  # nobody has copied the first ones meanwhile
                 raise RekeyRefused(
                     f"the topic {settings.events!r} holds records, and {settings.rekeyed!r} does not say how far "
                     f"{settings.data_source!r} was copied: restore it, or copy into a new topic for a new stream"

@@ -225,13 +225,3 @@ def test_records_that_name_schemas_are_copied_by_the_user_within_them_once_the_r
             letters = [letter.headers["reason"] for letter in stream.dead_letters(at_least=len(broken))]
             assert len(letters) == len(broken)
             assert "the registry does not know its schema, 1000000" in letters
-
-
-def test_it_refuses_where_nothing_tells_how_far_it_is(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, settings: dict[str, Any]
-) -> None:
-    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2, **settings) as stream:
-        log.create_topics(kafka, stream.settings.data_source, partitions=SOURCES)
-        stream.feed([b"{}"])
-        assert ended(stream.run_in_role("rekey")) == 2
-        assert "does not say how far" in stream.logged()
