@@ -1,11 +1,18 @@
 """Two workers on one stream: only the newer one checkpoints, and whatever the older one still sends is the same."""
 
+import asyncio
+import gc
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stream_dp.releases.release import decode_release
+from stream_dp.store.checkpoints import CheckpointStore
+from stream_dp.store.fence import Fenced
+from stream_dp.workers.histogram import Worker
 from tests.system.example_events import some_events
 from tests.system.streams import AnyWorker, Stream, ended, small_stream, status_of, wake_up
 from tests.system.waiting import wait_until
@@ -134,3 +141,29 @@ def test_two_workers_that_open_a_stream_at_once_agree_on_one_epoch(stream: Strea
     assert ended(winner) == 0
     assert list(range(1, 41)) == rounds_released(stream)
     stream.check_everything()
+
+
+@pytest.mark.parametrize("nth", [1, 2, 5])
+@pytest.mark.parametrize("step", ["check_hold", "prepare", "commit"])
+def test_one_that_is_displaced_at_any_step_says_so_and_reports_no_lost_task(
+    stream: Stream, step: str, nth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process, so that the moment at which another one takes over is exact."""
+    own, right, calls, reported = stream.settings, getattr(CheckpointStore, step), count(1), list[str]()
+
+    def displaced(store: CheckpointStore, *given: Any) -> Any:
+        if store.is_taken and next(calls) == nth:
+            CheckpointStore(store._redis, own.stream).take_over()
+        return right(store, *given)
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, about: reported.append(about["message"]))
+        with pytest.raises(Fenced):
+            await Worker(own).run()
+        gc.collect()
+
+    monkeypatch.setattr(CheckpointStore, step, displaced)
+    stream.feed(some_events(200, seed=5))
+    asyncio.run(work())
+    assert reported == []
