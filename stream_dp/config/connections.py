@@ -131,9 +131,7 @@ def aiokafka_options(kafka: Kafka) -> dict[str, Any]:
 
 def redis_client(address: RedisAddress, **options: Any) -> "Redis":
     """A client; `options` are those of redis-py.  Nothing is connected yet.  Raises `SettingsError`."""
-    from redis import Redis
-
-    from stream_dp.config.redis_commands import UncopiedValues
+    from stream_dp.config.redis_commands import QuietRedis, UncopiedValues
 
     options["command_packer"] = UncopiedValues()
     if address.password is not None:
@@ -150,7 +148,7 @@ def redis_client(address: RedisAddress, **options: Any) -> "Redis":
             "redis_ca_file, redis_client_cert and redis_client_key are for TLS: begin the setting redis with rediss://"
         )
     try:
-        return Redis.from_url(address.url, **options)
+        return QuietRedis.from_url(address.url, **options)
     except ValueError:  # its text may hold a piece of the password
         raise SettingsError(_BAD_REDIS_ADDRESS) from None
 

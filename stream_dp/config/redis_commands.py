@@ -1,7 +1,9 @@
-"""How commands are packed for Redis: large values are sent from where they are."""
+"""How commands are sent to Redis: large values from where they are, and no error repeats what was sent."""
 
 from typing import Any, cast
 
+from redis import Redis
+from redis.client import Pipeline
 from redis.connection import HiredisRespSerializer
 
 LARGE = 1 << 16
@@ -24,3 +26,16 @@ class UncopiedValues(HiredisRespSerializer):
             return super().pack(*args)
         begun = b"".join(super().pack(*args[:-1], nothing)).removesuffix(_NOTHING)
         return [begun + b"$%d\r\n" % len(value), value, b"\r\n"]
+
+
+class QuietRedis(Redis):
+    """A client whose transactions fail with what Redis has answered: redis-py adds the command, with labels in it."""
+
+    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:
+        """See redis-py."""
+        return _QuietPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+
+
+class _QuietPipeline(Pipeline):
+    def annotate_exception(self, exception: Exception, number: int, command: Any) -> None:
+        """Leave the exception as it is."""

@@ -76,11 +76,7 @@ class Fence:
             self._check(transaction.get(self._key))
             change(transaction)
 
-        try:
-            self._redis.transaction(guarded, self._key, self._watched)
-        except ResponseError as error:  # the client's text quotes the command, and so labels and noise
-            answer = str(error).rpartition(" of pipeline caused error: ")[2]
-            raise type(error)(answer) from None
+        self._redis.transaction(guarded, self._key, self._watched)
 
 
 @contextmanager

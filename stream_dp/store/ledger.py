@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from redis import Redis
 from redis.client import Pipeline as Transaction
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from stream_dp.config.times import clock, iso_second, now
 from stream_dp.privacy import composition
@@ -68,6 +68,11 @@ __all__ = [
 ]
 
 _DURABLE_MILLISECONDS = 4_000  # below the five seconds after which a client stops waiting for an answer
+_NO_FILE = "charges may be lost when Redis is lost: turn appendonly on"
+_CANNOT_TELL = (
+    "this Redis cannot tell when a charge is on its disk: use Valkey, or Redis from 7.2 on, or at least set appendonly "
+    "to yes and appendfsync to always"
+)
 
 logger = logging.getLogger(__name__)
 
@@ -285,13 +290,8 @@ class Ledger:
             written, waited = pipeline.execute(raise_on_error=False)
         if isinstance(written, Exception):
             raise written
-        if isinstance(waited, ResponseError) and "appendonly" in str(waited):
-            self._warn_once("charges may be lost when Redis is lost: turn appendonly on")
-        elif isinstance(waited, ResponseError) and "unknown command" in str(waited):
-            self._warn_once(
-                "this Redis cannot tell when a charge is on its disk: use Valkey, or Redis from 7.2 on, or at least "
-                "set appendonly to yes and appendfsync to always"
-            )
+        if type(waited) is ResponseError:  # the command is not known, or there is no file to wait for
+            self._warn_once(_CANNOT_TELL if self._keeps_file() else _NO_FILE)
         elif isinstance(waited, Exception):
             raise waited
         elif waited[0] < 1:
@@ -299,6 +299,13 @@ class Ledger:
                 f"Redis did not write to its disk within {_DURABLE_MILLISECONDS / 1000:g} s, so nothing may be "
                 "released: look at its disk, set appendfsync to always or everysec, and try again"
             )
+
+    def _keeps_file(self) -> bool:
+        """Whether Redis writes commands to a file; true if it does not let this user ask."""
+        try:
+            return bool(self._redis.info("persistence").get("aof_enabled"))
+        except NoPermissionError:
+            return True
 
     def _warn_once(self, warning: str) -> None:
         if warning not in self._warned:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
+from stream_dp.config.connections import RedisAddress, redis_client
 from stream_dp.dev import redis_server
 from stream_dp.store.ledger import Ledger
 from tests.store.charges import SOURCE
@@ -21,7 +22,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis_server.Re
 @pytest.fixture
 def redis(server: redis_server.RedisServer) -> Iterator[Redis]:
     """A client of an empty database."""
-    with Redis.from_url(server.url, socket_timeout=GIVE_UP_SECONDS) as client:
+    with redis_client(RedisAddress(server.url), socket_timeout=GIVE_UP_SECONDS) as client:
         client.flushall()
         yield client
 
