@@ -162,14 +162,14 @@ def set_(
         str | None,
         typer.Option(metavar="NAME", help="Who decides this.", show_default="this user on this machine"),
     ] = None,
+    ledger: options.Ledger = None,
     place: Place,
     as_json: options.Json = False,
 ) -> None:
     """Set the budget of a data source, or change it; a budget below what is spent already is refused.
 
     The topic of that name belongs to the source from then on, as `stream-dp source register --topic` would say.
-    The budget is written into the source's journal, the Kafka topic SOURCE.ledger, and into Redis, and the lower of
-    the two counts.
+    The budget is written into the source's ledger, a Kafka topic, and into Redis, and the lower of the two counts.
 
     [bold]Examples[/]
 
@@ -177,20 +177,30 @@ def set_(
 
       stream-dp budget set --source shop.events --epsilon 4 --delta 1e-6 --unit user --by "the privacy board"
 
+      stream-dp budget set --source shop.events --epsilon 2 --delta 1e-6 --ledger privacy.shop
+
       stream-dp budget set --source shop.events --epsilon 1 --delta 1e-6 --own-deltas 0.05
     """
     settings = place.load()
     require_kafka(settings.kafka)
     with place.redis_of() as redis:
         registry = Registry(settings.kafka_address)
-        journaled = JournaledLedger(settings.kafka_address, redis, place.name, settings.create_topics)
-        chosen = unit or registry.unit_of(place.name) or journaled.current().state().unit or settings.unit
-        registry.register("topic", place.name, place.name, chosen, by, create_topics=settings.create_topics)
-        if place.source is None and settings.events != place.name:
-            registry.register(
-                "topic", settings.events, place.name, chosen, by, create_topics=settings.create_topics
-            )
+        seen = look(settings.kafka_address, redis, place.name)
+        chosen = unit or registry.unit_of(place.name) or seen.state().unit or settings.unit
         try:
+            seen.check_budget(seen.state(), seen.wanted_budget(epsilon, delta, chosen, own_deltas))
+            topics = [place.name] if place.source else dict.fromkeys((place.name, settings.events))
+            for topic in topics:
+                registry.register(
+                    "topic",
+                    topic,
+                    place.name,
+                    chosen,
+                    by,
+                    create_topics=settings.create_topics,
+                    ledger=ledger,
+                )
+            journaled = JournaledLedger(settings.kafka_address, redis, place.name, settings.create_topics)
             journaled.set_budget(epsilon, delta, chosen, by, own_deltas)
         except ValueError as error:
             raise Mistake(str(error)) from None

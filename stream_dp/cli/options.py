@@ -28,6 +28,15 @@ Stream = Annotated[str | None, typer.Option("--stream", help="Name of the stream
 Kafka = Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Kafka's bootstrap address.")]
 Redis = Annotated[str | None, typer.Option("--redis", metavar="URL", help="Address of Redis or Valkey.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Ledger = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        metavar="TOPIC",
+        help="Kafka topic of the source's ledger; the first command about the source decides, and it never moves.",
+        show_default="SOURCE.ledger",
+    ),
+]
 Unmetered = Annotated[
     bool,
     typer.Option(

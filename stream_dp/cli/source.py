@@ -88,6 +88,7 @@ def register(
         str | None,
         typer.Option(metavar="NAME", help="Who decides this.", show_default="this user on this machine"),
     ] = None,
+    ledger: options.Ledger = None,
     new_key: Annotated[
         bool,
         typer.Option(
@@ -134,7 +135,15 @@ def register(
     called = PurePath(file).name if file is not None else None
     check = None if key is None else key_check(key)
     found = registry.register(
-        kind, name, chosen, unit or counts or "event", by, called, settings.create_topics, key=check
+        kind,
+        name,
+        chosen,
+        unit or counts or "event",
+        by,
+        called,
+        settings.create_topics,
+        key=check,
+        ledger=ledger,
     )
     if as_json:
         typer.echo(json.dumps(_told(found)))

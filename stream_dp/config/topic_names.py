@@ -101,11 +101,6 @@ class TopicNames(msgspec.Struct, frozen=True, kw_only=True):
         return self.source or self.events
 
     @property
-    def ledger(self) -> str:
-        """The topic that remembers the charges of the data source."""
-        return f"{self.data_source}.ledger"
-
-    @property
     def jobs(self) -> str:
         """The topic of requests for one-shot jobs."""
         return f"{self.stream}.jobs"

@@ -1,4 +1,4 @@
-"""Topics that remember what Redis may lose: `<stream>.epochs` here, `<source>.ledger` in journaled_ledger.py.
+"""Topics that remember what Redis may lose: `<stream>.epochs` here, the ledger of a source in journaled_ledger.py.
 
 Neither holds data.  Nonces, offsets, settings and known labels are public, and the noise key is only there as its check
 value.  Offsets of a derived topic depend on what its records hold, and are encrypted (hidden_offsets.py).  Nor do
@@ -291,11 +291,6 @@ def check_journal(kafka: Kafka, topic: str) -> None:
         raise log.LogRefused(
             f"{forgetful}, and what was charged would be spent again: set retention.ms and retention.bytes to -1"
         )
-
-
-def journal_topic(source: str) -> str:
-    """The topic that remembers the charges of a data source."""
-    return f"{source}.ledger"
 
 
 def append(kafka: Kafka, topic: str, value: bytes, at: int) -> int:

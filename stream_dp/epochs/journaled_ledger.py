@@ -1,4 +1,4 @@
-"""The ledger of a data source with its journal, the topic `<source>.ledger`: what everything that charges uses.
+"""The ledger of a data source with its journal, a topic that registry.py names: what everything that charges uses.
 
 Redis orders charges while it is whole.  The journal is a log that nobody rewrites, so it has the last word: a charge
 may be used once it stands there and fits beside all that stands before it.  So neither a lost Redis, nor one restored
@@ -9,8 +9,9 @@ from redis import Redis
 
 from stream_dp.config.connections import Kafka
 from stream_dp.config.times import clock
-from stream_dp.epochs.journal import append, check_journal, journal_topic
+from stream_dp.epochs.journal import append, check_journal
 from stream_dp.epochs.people import whoever
+from stream_dp.epochs.registry import Registry, ledger_topic
 from stream_dp.kafka import log
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Unit
@@ -26,16 +27,18 @@ def look(kafka: Kafka, redis: Redis, source: str) -> Ledger:
     Raises `LedgerRefused`.
     """
     ledger = Ledger(redis, source)
-    if log.existing(kafka, journal_topic(source)):
-        _read(kafka, ledger, 0)
+    topic = ledger_topic(kafka, source)
+    if log.existing(kafka, topic):
+        _read(kafka, topic, ledger, 0)
     return ledger
 
 
 class JournaledLedger:
-    """The ledger of a source, with every charge and every budget in `<source>.ledger` before anything is released.
+    """The ledger of a source, with every charge and every budget in its journal before anything is released.
 
     Opening it puts back what a Redis that was lost or rolled back has forgotten.  A new charge needs a budget, unless
-    it is `unmetered`.
+    it is `unmetered`.  The first charge or budget registers a source that nobody has registered, so that nobody can
+    name another journal for it afterwards.
 
     `at` is the time that the records tell, in milliseconds; None is that of the clock, for an operator's acts alone.
     Whoever has read data gives one that does not depend on how long that took.
@@ -51,16 +54,30 @@ class JournaledLedger:
     ) -> None:
         """Raises `LedgerRefused`, also where the journal's topic cannot serve; made only where `create_topics`."""
         self._ledger = Ledger(redis, source)
-        self._kafka, self._topic = kafka, journal_topic(source)
-        self._unmetered = unmetered
-        self._read = 0
-        if create_topics:
-            log.create_topics(kafka, self._topic)
-        try:
-            check_journal(kafka, self._topic)
-        except log.LogRefused as refused:
-            raise LedgerRefused(str(refused)) from None
+        self._kafka, self._create_topics, self._unmetered = kafka, create_topics, unmetered
+        self._open(Registry(kafka))
         self.current().put_back()
+
+    def _open(self, registry: Registry) -> None:
+        """Find the journal, and make it unless nobody has settled yet which topic it is."""
+        source = self._ledger.source
+        self._topic, self._read = registry.ledger_of(source), 0
+        self._is_settled = registry.unit_of(source) is not None
+        if self._is_settled and self._create_topics:
+            log.create_topics(self._kafka, self._topic)
+        if self._is_settled or not self._create_topics:
+            try:
+                check_journal(self._kafka, self._topic)
+            except log.LogRefused as refused:
+                raise LedgerRefused(str(refused)) from None
+
+    def _settle(self, unit: Unit, at: int | None) -> None:
+        """Register the source, if nobody has meanwhile, before anything is written: see registry.py."""
+        registry, source = Registry(self._kafka), self._ledger.source
+        if registry.unit_of(source) is None:
+            registry.register("topic", source, source, unit, create_topics=self._create_topics, at=at)
+        self._open(registry)
+        self._read_on()
 
     def current(self) -> Ledger:
         """The ledger, completed by all that its journal holds now: others may have charged and closed meanwhile."""
@@ -83,7 +100,7 @@ class JournaledLedger:
         ledger = self.current()
         budget = ledger.wanted_budget(epsilon, delta, unit, own_deltas)
         ledger.check_budget(ledger.state(), budget)
-        self._append(ledger.budget_record(budget, by or whoever()), None)
+        self._append(ledger.budget_record(budget, by or whoever()), unit)
         return ledger.set_budget(epsilon, delta, unit, budget.own_deltas)
 
     def charge(self, charge: Charge, marks: Marks | None = None, at: int | None = None) -> Charge:
@@ -93,7 +110,7 @@ class JournaledLedger:
         """
         ledger = self.current()
         made = ledger.charge(charge, marks, metered=not self._unmetered, at=at)
-        self._append(ledger.journal_record(made, marks), at)
+        self._append(ledger.journal_record(made, marks), made.unit, at)
         self._require_its_place(charge)
         return made
 
@@ -103,7 +120,7 @@ class JournaledLedger:
         """Record that a charge read nothing from `end_offset` on, and of other partitions from `further_ends` on."""
         ledger = self.current()
         closed = ledger.close(charge_id, end_offset, further_ends)
-        self._append(ledger.journal_record(closed), at)
+        self._append(ledger.journal_record(closed), closed.unit, at)
         return closed
 
     def note_query(self, budget_id: str, query_id: str, query: Query, at: int | None = None) -> None:
@@ -113,7 +130,7 @@ class JournaledLedger:
         if stored.marks is None:
             return
         marks = Marks(stored.marks.opened, {query_id: query})
-        self._append(ledger.journal_record(stored.now, marks), at)
+        self._append(ledger.journal_record(stored.now, marks), stored.now.unit, at)
         if is_overdrawn(ledger.state(), budget_id):
             raise BudgetExceeded(
                 f"the pay-what-you-get budget {budget_id!r} has given more marks than it holds, because Redis was lost "
@@ -144,8 +161,10 @@ class JournaledLedger:
                 f"{budget.unit}): it stays spent, and nothing is released for it"
             )
 
-    def _append(self, record: bytes, at: int | None) -> None:
+    def _append(self, record: bytes, unit: Unit, at: int | None = None) -> None:
         """Put a record into the journal, and take note of all that stands there up to it."""
+        if not self._is_settled:
+            self._settle(unit, at)
         offset = append(self._kafka, self._topic, record, clock() if at is None else at)
         if offset == self._read:
             self._ledger.journal.take(record, offset)
@@ -154,12 +173,13 @@ class JournaledLedger:
             self._read_on()
 
     def _read_on(self) -> None:
-        self._read = _read(self._kafka, self._ledger, self._read)
+        if self._is_settled or log.existing(self._kafka, self._topic):
+            self._read = _read(self._kafka, self._topic, self._ledger, self._read)
 
 
-def _read(kafka: Kafka, ledger: Ledger, start: int) -> int:
+def _read(kafka: Kafka, topic: str, ledger: Ledger, start: int) -> int:
     """Have a ledger take the records of its journal from an offset on; returns the offset that follows them."""
-    topic = journal_topic(ledger.source)
+    ledger.journal.topic = topic
     held = log.offsets(kafka, topic)
     if held.first:
         raise LedgerDamaged(

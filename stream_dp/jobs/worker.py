@@ -23,6 +23,7 @@ from redis.exceptions import RedisError
 
 from stream_dp.config.connections import kafka_options, redis_client
 from stream_dp.config.settings import Settings
+from stream_dp.epochs.registry import ledger_as_far_as_known
 from stream_dp.errors import spoken
 from stream_dp.jobs.answers import Answers
 from stream_dp.jobs.engine import Engine, ThisProcess
@@ -38,7 +39,7 @@ from stream_dp.jobs.stored_rows import NoRoom
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import consumer_client, producer_client
 from stream_dp.kafka.outages import Outages
-from stream_dp.kafka.rights import naming
+from stream_dp.kafka.rights import Right, naming
 from stream_dp.operations.progress import Progress
 from stream_dp.operations.retry import OUTAGES, Attempts, awaited
 from stream_dp.privacy.keyed_noise import check_golden_draw
@@ -113,9 +114,12 @@ class JobWorker:
         with self.progress.watched():
             self._retry()
 
+    def _needed_rights(self) -> list[Right]:
+        ledger = ledger_as_far_as_known(self.settings.kafka_address, self.settings.data_source)
+        return roles.jobs_worker(self.settings, ledger, self.jobs)
+
     def _retry(self) -> None:
-        needed = roles.jobs_worker(self.settings, self.jobs)
-        attempts = Attempts(self.settings, needed, self._outages)
+        attempts = Attempts(self.settings, self._needed_rights, self._outages)
         while not self._stopping.is_set():
             attempts.begin()
             try:

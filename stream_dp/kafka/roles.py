@@ -26,14 +26,15 @@ def _made(settings: Settings, *topics: str) -> list[Right]:
     return [Right("topic", each, "CREATE") for each in topics if settings.create_topics]
 
 
-def worker(settings: Settings, partitions: int = 1) -> list[Right]:
+def worker(settings: Settings, ledger: str, partitions: int = 1) -> list[Right]:
     """What the worker needs for an events topic of so many partitions, but for dead letters, without which it goes on.
 
-    The data source is registered before, by an operator: `stream-dp budget set` does it.
+    `ledger` is the topic of the source's charges.  The data source is registered before, by an operator:
+    `stream-dp budget set` does it.
     """
-    topics = [settings.epochs, settings.ledger]
+    topics = [settings.epochs, ledger]
     needed = _topic(settings.events, "READ", "DESCRIBE_CONFIGS") + _topic(SOURCES, "READ")
-    needed += _topic(settings.epochs, *_LOG) + _topic(settings.ledger, *_LOG)
+    needed += _topic(settings.epochs, *_LOG) + _topic(ledger, *_LOG)
     if settings.shards:
         topics += [settings.frames, settings.shard_releases, settings.releases]
         needed += _topic(settings.frames, *_LOG) + _topic(settings.releases, "READ", "DESCRIBE_CONFIGS")
@@ -161,7 +162,7 @@ def subscriber(settings: Settings) -> list[Right]:
     return _topic(settings.releases, "READ")
 
 
-def jobs_worker(settings: Settings, jobs: Iterable[str]) -> list[Right]:
+def jobs_worker(settings: Settings, ledger: str, jobs: Iterable[str]) -> list[Right]:
     """What `stream-dp jobs worker` needs for these jobs, but for schedules, which wait until it may WRITE requests."""
     group = Right("group", f"{settings.jobs}.{'+'.join(sorted(jobs))}", "READ")
     return (
@@ -169,17 +170,17 @@ def jobs_worker(settings: Settings, jobs: Iterable[str]) -> list[Right]:
         + _topic(settings.results, "READ", "WRITE")
         + _topic(SOURCES, "READ")
         + _topic(settings.events, "READ", "DESCRIBE_CONFIGS")
-        + _topic(settings.ledger, *_LOG)
+        + _topic(ledger, *_LOG)
         + [group]
     )
 
 
-def one_shot(settings: Settings) -> list[Right]:
+def one_shot(settings: Settings, ledger: str) -> list[Right]:
     """What `stream-dp histogram` and its like need to read the stream's events and to publish their result."""
     return (
         _topic(settings.events, "READ", "DESCRIBE_CONFIGS")
         + _topic(SOURCES, "READ")
-        + _topic(settings.ledger, *_LOG)
+        + _topic(ledger, *_LOG)
         + _topic(settings.results, "READ", "WRITE")
-        + _made(settings, settings.ledger, settings.results)
+        + _made(settings, ledger, settings.results)
     )

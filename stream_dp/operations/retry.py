@@ -22,6 +22,9 @@ from stream_dp.store.ledger import NotDurable
 OUTAGES = (KafkaError, AdminError, RedisError, OSError, NotDurable, NotReady)
 """What a server that is away, or too slow to be relied on, raises through the clients; and what others do soon."""
 
+Needed = Callable[[], Iterable[Right]]
+"""Lists the rights without which no attempt succeeds, once one has failed: what they are may take asking Kafka."""
+
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
 
 
@@ -69,9 +72,8 @@ class Backoff:
 class Attempts:
     """One attempt after another of something that needs Kafka and Redis: what a failure means, and how long to wait."""
 
-    def __init__(self, settings: Settings, needed: Iterable[Right], outages: Outages) -> None:
-        """`needed`: the rights without which no attempt succeeds."""
-        self._settings, self._needed, self._outages = settings, [*needed], outages
+    def __init__(self, settings: Settings, needed: Needed, outages: Outages) -> None:
+        self._settings, self._needed, self._outages = settings, needed, outages
         self._backoff, self._made = Backoff(), 0
 
     def begin(self) -> None:
@@ -90,7 +92,7 @@ class Attempts:
             raise RedisRefused(self._settings, outage) from None
         if self._made == 1 and isinstance(outage, NotAuthenticated):
             raise KafkaRefused(str(outage)) from None
-        refuse_without_rights(self._settings.kafka_address, self._needed, outage)
+        refuse_without_rights(self._settings.kafka_address, self._needed(), outage)
         self._outages.waits(awaited(outage, self._settings), spoken(outage))
         return self._backoff.seconds()
 
@@ -100,7 +102,7 @@ async def retry_until_done(
     done: Callable[[], bool],
     stopping: asyncio.Event,
     settings: Settings,
-    needed: Iterable[Right],
+    needed: Needed,
     watch: Watch,
 ) -> None:
     """Make one attempt after another until `stopping` or `done`.  What is no outage is raised, and see `Attempts`."""

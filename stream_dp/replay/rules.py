@@ -69,12 +69,13 @@ def _origin(
                 "that it was exported from, or the stream's own events topic for a file that came from nowhere else"
             )
         return name
-    if f"{topic}.ledger" in known and name not in (None, topic):
+    is_charged = registry.ledger_of(topic) in known
+    if is_charged and name not in (None, topic):
         raise ReplayRefused(f"the topic {topic!r} is a data source of its own: leave --source {name} out")
     if registered is not None:
         return _owner(registered, f"topic {topic!r}", name)
     stream = topic.removesuffix(".events")
-    if name is None and stream != topic and f"{stream}.epochs" in known and f"{topic}.ledger" not in known:
+    if name is None and stream != topic and f"{stream}.epochs" in known and not is_charged:
         raise ReplayRefused(
             f"stream {stream!r} is charged to another data source than {topic!r}: name it with --source, as its "
             "setting source does"

@@ -1,7 +1,7 @@
 """Keeps a topic that follows from the releases alone, such as the table, and waits for servers that are away."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import Event
 
 from kafka.errors import KafkaError
@@ -9,8 +9,8 @@ from kafka.errors import KafkaError
 from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
 from stream_dp.kafka.outages import Outages
-from stream_dp.kafka.rights import Right, require_seen
-from stream_dp.operations.retry import Attempts
+from stream_dp.kafka.rights import require_seen
+from stream_dp.operations.retry import Attempts, Needed
 from stream_dp.workers.topic_watch import TopicChanged
 
 logger = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 _AGAIN_SECONDS = 1.0
 
 
-def keep(settings: Settings, needed: Iterable[Right], follow: Callable[[], None], stopping: Event) -> None:
+def keep(settings: Settings, needed: Needed, follow: Callable[[], None], stopping: Event) -> None:
     """Call `follow` whenever there are releases to read, until `stopping`.
 
     `follow` returns when it is stopped, and raises `TopicChanged` or KafkaError where it has to begin again.  `needed`:

@@ -6,6 +6,7 @@ anything is sent.
 
 import asyncio
 import logging
+from functools import partial
 
 from aiokafka.errors import OffsetOutOfRangeError, UnsupportedCodecError
 
@@ -13,8 +14,8 @@ from stream_dp.barriers.process import BarrierProcess
 from stream_dp.config.connections import aiokafka_options, redis_client
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
+from stream_dp.epochs.registry import ledger_topic
 from stream_dp.events.rounds import TICKS
-from stream_dp.kafka import roles
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.kafka.log import LogRefused
 from stream_dp.operations.ports import Ports
@@ -29,11 +30,12 @@ from stream_dp.store.lease import LEASE_SECONDS, Lease
 from stream_dp.workers.resume import NewEpoch, Resumed, WarmState, open_next, resume
 from stream_dp.workers.session import Session
 from stream_dp.workers.standby import Standby
+from stream_dp.workers.stream_topics import worker_rights
 from stream_dp.workers.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
 
-_TOPICS = ("events", "barriers", "releases", "epochs", "ledger", "dead_letters")
+_TOPICS = ("events", "barriers", "releases", "epochs", "dead_letters")
 _REDIS_SECONDS = 30.0
 
 
@@ -82,7 +84,7 @@ class Worker:
                     lambda: self.finished,
                     self._stopping,
                     self.settings,
-                    roles.worker(self.settings),
+                    partial(worker_rights, self.settings),
                     self.watch,
                 )
         except Superseded as taken:
@@ -120,6 +122,9 @@ class Worker:
             *schemas,
             *(("frames",) if self.settings.shards else ()),
             *(("heads",) if self.settings.is_divided else ()),
+            ledger=await asyncio.to_thread(
+                ledger_topic, self.settings.kafka_address, self.settings.data_source
+            ),
         )
         try:
             await topics.guard(self._resume_and_work(topics), self.watch)

@@ -91,7 +91,7 @@ class IntakeWorker:
         check_golden_draw()
         with self._ports, kept_clients():
             async with self._letters:
-                needed = roles.intake(self.settings)
+                needed = partial(roles.intake, self.settings)
                 await retry_until_done(
                     self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch
                 )

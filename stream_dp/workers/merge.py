@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import msgspec
 from aiokafka import ConsumerRebalanceListener, TopicPartition
@@ -79,7 +80,7 @@ class MergeWorker:
     async def run(self) -> None:
         """Work until `stop`.  An outage of Kafka is waited out; raises a `Refused`."""
         with self._ports, kept_clients():
-            needed = roles.merge(self.settings)
+            needed = partial(roles.merge, self.settings)
             await retry_until_done(
                 self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch
             )

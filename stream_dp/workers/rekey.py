@@ -13,6 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -103,7 +104,7 @@ class Rekeyer:
     async def run(self) -> None:
         """Copy until `stop`.  An outage of Kafka is waited out; raises a `Refused`."""
         with kept_clients():
-            needed = roles.rekey(self.settings)
+            needed = partial(roles.rekey, self.settings)
             try:
                 await retry_until_done(
                     self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch

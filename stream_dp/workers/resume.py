@@ -17,7 +17,7 @@ from stream_dp.engine.epoch import EpochRefused, frozen_settings
 from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.errors import Refused
 from stream_dp.events.log_digest import LogDigester
-from stream_dp.kafka import log, roles
+from stream_dp.kafka import log
 from stream_dp.kafka.rights import require_rights
 from stream_dp.pipeline.coordinator import AnyPipeline
 from stream_dp.pipeline.frames import FrameRefused
@@ -34,7 +34,7 @@ from stream_dp.workers.counted_log import check_log
 from stream_dp.workers.events_reader import ends_of
 from stream_dp.workers.next_epoch import NewEpoch, Resumed, open_next
 from stream_dp.workers.start_checks import check_epoch, check_key, check_partitions, check_sharding
-from stream_dp.workers.stream_topics import prepare_topics
+from stream_dp.workers.stream_topics import prepare_topics, worker_rights
 from stream_dp.workers.topic_watch import TopicWatch
 
 __all__ = ["NewEpoch", "Resumed", "WarmState", "open_next", "resume", "take_over"]
@@ -93,7 +93,7 @@ def resume(
     if not store.is_taken:
         if settings.noise_key == "redis":
             logger.warning(IN_REDIS)
-        require_rights(settings.kafka_address, roles.worker(settings))
+        require_rights(settings.kafka_address, worker_rights(settings))
     prepare_topics(settings)
     if topics is not None:
         topics.look()  # what is read from here on is read from these topics, or the next look says so

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from functools import partial
 
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
@@ -61,7 +62,7 @@ class ShardWorker:
         """Work until `stop`.  An outage of Kafka or Redis is waited out; raises a `Refused`."""
         check_golden_draw()
         with self._ports, kept_clients():
-            needed = roles.shard(self.settings)
+            needed = partial(roles.shard, self.settings)
             await retry_until_done(
                 self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch
             )

@@ -23,7 +23,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.errors import Refused
 from stream_dp.events.record import Record
-from stream_dp.kafka import log, roles
+from stream_dp.kafka import log
 from stream_dp.kafka.rights import NotPermitted, require_rights
 from stream_dp.operations.retry import OUTAGES, pause
 from stream_dp.operations.watch import Watch
@@ -32,6 +32,7 @@ from stream_dp.privacy.keyed_noise import KEY_BYTES
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.lease import Lease
 from stream_dp.workers.resume import WarmState, look
+from stream_dp.workers.stream_topics import worker_rights
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class Standby:
             held = log.offsets(kafka, topic)
             deque(log.read(kafka, topic, max(held.first, held.end - 1), held.end), maxlen=0)
         if not self._is_ready:
-            require_rights(kafka, roles.worker(self._settings))
+            require_rights(kafka, worker_rights(self._settings))
         if not self._is_ready or self._store.has_changed():
             self._look()
 

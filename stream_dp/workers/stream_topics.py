@@ -5,8 +5,10 @@ import logging
 from stream_dp.barriers.topic import needs_barriers, prepare_barriers
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.journal import check_journal
+from stream_dp.epochs.registry import ledger_as_far_as_known, ledger_topic
 from stream_dp.epochs.schemas_topic import check_schemas_topic
-from stream_dp.kafka import log
+from stream_dp.kafka import log, roles
+from stream_dp.kafka.rights import Right
 from stream_dp.kafka.time_limits import time_warnings
 from stream_dp.sinks.dead_letters import prepare_dead_letters
 from stream_dp.sinks.framing import LARGEST_BATCH
@@ -26,9 +28,10 @@ def prepare_topics(settings: Settings) -> None:
         logger.warning(warning)
     prepare_releases_topic(settings)
     check_journal(settings.kafka_address, settings.epochs)
-    if log.existing(settings.kafka_address, settings.ledger):
-        check_journal(settings.kafka_address, settings.ledger)
-    for topic in (settings.epochs, settings.ledger):
+    ledger = ledger_topic(settings.kafka_address, settings.data_source)
+    if log.existing(settings.kafka_address, ledger):
+        check_journal(settings.kafka_address, ledger)
+    for topic in (settings.epochs, ledger):
         for warning in time_warnings(settings, topic):
             logger.warning(warning)
     if needs_barriers(settings, log.partitions_of(settings.kafka_address, settings.events)):
@@ -42,6 +45,11 @@ def prepare_topics(settings: Settings) -> None:
         prepare_topics_of_shards(settings)
     if settings.is_divided:
         prepare_topics_of_group(settings)
+
+
+def worker_rights(settings: Settings) -> list[Right]:
+    """What the worker needs in Kafka; the topic of charges is the default one if this user may not read which it is."""
+    return roles.worker(settings, ledger_as_far_as_known(settings.kafka_address, settings.data_source))
 
 
 def prepare_releases_topic(settings: Settings) -> None:

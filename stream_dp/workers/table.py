@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
+from functools import partial
 from threading import Event
 
 from stream_dp.config.settings import Settings
@@ -149,7 +150,7 @@ def keep_table(settings: Settings, stopping: Event, every: float = 1.0, table_fo
         with TableWriter(settings, table_format) as writer:
             _follow(writer, every, stopping)
 
-    keep(settings, roles.table_writer(settings), follow, stopping)
+    keep(settings, partial(roles.table_writer, settings), follow, stopping)
 
 
 def _follow(writer: TableWriter, seconds: float, stopping: Event) -> None:

@@ -72,14 +72,17 @@ class _Topic:
 class TopicWatch:
     """Looks at a stream's topics and compares them with what they were when it first saw them.
 
-    `kinds` are names of `Settings` such as "events".  A topic that is not there yet counts from when it
-    is.  What becomes of the dead letters is told once, in the log: they must not hold up the releases.
+    `kinds` are names of `Settings` such as "events"; `ledger` is the topic of the source's charges.  A topic that is
+    not there yet counts from when it is.  What becomes of the dead letters is told once, in the log: they must not hold
+    up the releases.
     """
 
-    def __init__(self, settings: Settings, *kinds: str) -> None:
+    def __init__(self, settings: Settings, *kinds: str, ledger: str | None = None) -> None:
         """Nothing is connected before the first look."""
         self._kafka = settings.kafka_address
         self._kinds = {str(getattr(settings, kind)): kind for kind in kinds}
+        if ledger is not None:
+            self._kinds[ledger] = "ledger"
         self._known: dict[str, _Topic] = {}
         self._growing: set[str] = set()
         self._hidden: set[str] = set()  # topics whose settings this process may not see, and does not ask for

@@ -7,6 +7,7 @@ give the same bytes.  A writer that died goes on where the topic stands, in the 
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from threading import Event
 
 import msgspec
@@ -156,4 +157,4 @@ def keep_windows(
             while not stopping.is_set():
                 writer.write(_POLL_SECONDS)
 
-    keep(settings, roles.windows_writer(settings), follow, stopping)
+    keep(settings, partial(roles.windows_writer, settings), follow, stopping)

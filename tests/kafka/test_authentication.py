@@ -93,7 +93,7 @@ async def test_a_wrong_password_ends_a_start(strict: str) -> None:
     with pytest.raises(
         KafkaRefused, match=r"authentication failed .*Invalid username or password.*kafka_password"
     ):
-        await retry_until_done(connect, lambda: False, asyncio.Event(), settings, (), Watch("shop", "s"))
+        await retry_until_done(connect, lambda: False, asyncio.Event(), settings, list, Watch("shop", "s"))
 
 
 def test_a_command_says_so_in_a_line_of_json_if_it_logs_json(strict: str) -> None:

@@ -82,7 +82,7 @@ async def attempts(*outcomes: Exception | None) -> tuple[int, Watch]:
             raise outcome
         finished = True
 
-    await retry_until_done(attempt, lambda: finished, asyncio.Event(), SETTINGS, (), watch)
+    await retry_until_done(attempt, lambda: finished, asyncio.Event(), SETTINGS, list, watch)
     return made, watch
 
 
@@ -138,7 +138,7 @@ async def test_who_is_stopped_while_waiting_waits_no_longer() -> None:
     stopping.set()
     async with asyncio.timeout(60):
         await pause(stopping, 3_600)
-        await retry_until_done(_never, lambda: False, stopping, SETTINGS, (), Watch("shop", "shop.events"))
+        await retry_until_done(_never, lambda: False, stopping, SETTINGS, list, Watch("shop", "shop.events"))
 
 
 @pytest.mark.parametrize(

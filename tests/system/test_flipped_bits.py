@@ -19,7 +19,7 @@ from redis import Redis
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.file_names import FILE_KEY, file_key
 from stream_dp.epochs.journaled_ledger import JournaledLedger
-from stream_dp.epochs.registry import Registry
+from stream_dp.epochs.registry import Registry, default_ledger
 from stream_dp.jobs import store as job_store
 from stream_dp.jobs.result import decode_result
 from stream_dp.jobs.worker import JobWorker
@@ -203,7 +203,9 @@ def held(kafka: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -
         store.take_over()
         store.mark_closing(Closing(bytes(16), 3), stream.key())
         journals = {
-            each.settings.data_source: [record.value or b"" for record in each.records(each.settings.ledger)]
+            each.settings.data_source: [
+                record.value or b"" for record in each.records(default_ledger(each.settings.data_source))
+            ]
             for each in streams
         }
         yield Held(stream, others, redis, JobWorker(own), journals)

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from stream_dp.epochs.journal import EpochJournal
+from stream_dp.epochs.registry import default_ledger
 from stream_dp.events.record import Record
 from tests.system.example_events import some_events
 from tests.system.streams import Stream
@@ -50,9 +51,9 @@ def test_a_stream_goes_on_and_rolls_over_records_that_no_worker_wrote(stream: St
     run_until(stream, 1, 10)
     own, foreign = stream.settings, forged_epochs(stream)
     stream.write(own.epochs, [Record(0, 1, None, value) for value in foreign])
-    charged = stream.records(own.ledger)[-1].value or b""
+    charged = stream.records(default_ledger(own.data_source))[-1].value or b""
     other = charged.replace(own.data_source.encode(), b"another.events")
-    stream.write(own.ledger, [Record(0, 1, None, value) for value in (b"hello", other)])
+    stream.write(default_ledger(own.data_source), [Record(0, 1, None, value) for value in (b"hello", other)])
     stream.feed(some_events(10, seed=2))
     run_until(stream, 2, 5)
     for why in ("is not an epoch's", "is not a record of a ledger"):
@@ -64,22 +65,29 @@ def test_a_stream_goes_on_and_rolls_over_records_that_no_worker_wrote(stream: St
         assert expected in found
 
     newer = charged.replace(b'"v":1', b'"v":2')
-    stream.write(own.ledger, [Record(0, 1, None, newer)])
-    place = len(stream.records(own.ledger)) - 1
+    stream.write(default_ledger(own.data_source), [Record(0, 1, None, newer)])
+    place = len(stream.records(default_ledger(own.data_source))) - 1
     refusal = stream.refusal()
-    assert f"the record at offset {place} of the topic '{own.ledger}' cannot be read" in refusal
+    assert (
+        f"the record at offset {place} of the topic '{default_ledger(own.data_source)}' cannot be read"
+        in refusal
+    )
     heading = re.search(r'"(A record that[^"]+)"', refusal)
     assert heading is not None
     told = OPERATIONS.read_text().partition(f"## {heading[1]}\n")[2]
     program = re.search(r"```python\n(.*?)```", told, re.DOTALL)
     assert program is not None
-    before = [(record.timestamp, record.value) for record in stream.records(own.ledger)[:place]]
+    before = [
+        (record.timestamp, record.value) for record in stream.records(default_ledger(own.data_source))[:place]
+    ]
     subprocess.run(
-        [sys.executable, "-c", program[1], own.kafka, own.ledger, str(place)],
+        [sys.executable, "-c", program[1], own.kafka, default_ledger(own.data_source), str(place)],
         check=True,
         timeout=GIVE_UP_SECONDS,
     )
-    assert [(record.timestamp, record.value) for record in stream.records(own.ledger)] == before
+    assert [
+        (record.timestamp, record.value) for record in stream.records(default_ledger(own.data_source))
+    ] == before
     stream.feed(some_events(20, seed=3))
     run_until(stream, 3, 5)
     assert check_epochs(stream) == [15, 15, 15]

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from stream_dp.config.events_section import EventsSection
+from stream_dp.epochs.registry import default_ledger
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.releases.release import decode_release
@@ -111,7 +112,7 @@ def reasons_in_letters(stream: Stream) -> dict[tuple[int, int], str]:
 def check_public_topics(stream: Stream) -> None:
     """Nothing that a broken record held is in a topic that others may read, nor is the number of broken ones."""
     own = stream.settings
-    public = own.releases, own.epochs, own.barriers, own.ledger
+    public = own.releases, own.epochs, own.barriers, default_ledger(own.data_source)
     texts = {
         topic: b"".join(
             (record.key or b"") + (record.value or b"")

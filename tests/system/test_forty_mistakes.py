@@ -56,6 +56,10 @@ COMMANDS = [
     ("worker --stream s --without-labels", "give --new-epoch with it"),
     ("worker --stream s --new-epoch --standby", "give one of them"),
     ("budget set --source {topic} --epsilon -1 --delta 1e-6", "epsilon"),
+    (
+        "budget set --source {topic} --epsilon 1 --delta 1e-6 --ledger {topic}",
+        "a topic of its own with --ledger",
+    ),
     ("mapping compare --stream {missing}", "start the stream's worker first, or name another stream"),
     ("erase --stream s --to t", "--user NAME or --where PATH"),
     ("tail --stream s --kafka 127.0.0.1:1", "start it, or change the setting kafka or --kafka"),

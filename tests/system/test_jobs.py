@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from stream_dp.config.times import iso_second
-from stream_dp.epochs.journal import journal_topic
 from stream_dp.epochs.journaled_ledger import JournaledLedger, look
+from stream_dp.epochs.registry import default_ledger
 from stream_dp.jobs import runner
 from stream_dp.jobs.request import JobRequest, decode_request
 from stream_dp.jobs.result import JobResult, whole
@@ -334,7 +334,7 @@ def test_no_record_of_a_job_tells_how_long_it_took(place: Place) -> None:
         place.ask(at=at, id=name, **PAID_BY_MARKS)
     with place.worker():
         assert [each.status for each in place.results(2)] == ["done"] * 2
-    for topic in (f"{place.settings.stream}.results", journal_topic(place.settings.data_source)):
+    for topic in (f"{place.settings.stream}.results", default_ledger(place.settings.data_source)):
         held = log.offsets(place.settings.kafka, topic)
         records = list(log.read(place.settings.kafka, topic, 0, held.end))
         assert {record.timestamp for record in records} == set(asked.values()), topic

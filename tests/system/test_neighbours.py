@@ -25,8 +25,9 @@ from stream_dp.cli import app
 from stream_dp.config.days import days_of
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.times import iso_second, milliseconds
-from stream_dp.epochs.journal import EpochJournal, journal_topic
+from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.registry import TOPIC as REGISTRY
+from stream_dp.epochs.registry import default_ledger
 from stream_dp.events.record import Record
 from stream_dp.events.user_partitions import partition_rule
 from stream_dp.jobs.worker import JobWorker
@@ -98,7 +99,7 @@ def everything_public(stream: Stream, starts: int = 1) -> dict[str, Any]:
         settings.releases: 1,
         settings.shard_releases: settings.shards,
         settings.epochs: 1,
-        journal_topic(settings.data_source): 1,
+        default_ledger(settings.data_source): 1,
     }
     if settings.data_source == settings.events:  # of a copy by users they are as private as its offsets
         topics[settings.barriers] = 1

@@ -19,7 +19,7 @@ import pytest
 from stream_dp.barriers.topic import prepare_barriers
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
-from stream_dp.epochs.registry import Registry
+from stream_dp.epochs.registry import Registry, default_ledger
 from stream_dp.events.record import Record
 from stream_dp.jobs.request import JOBS, JobRequest
 from stream_dp.jobs.result import decode_result
@@ -85,7 +85,14 @@ class Site:
     @staticmethod
     def _create_topics(own: Settings) -> None:
         """What an administrator does who lets no process make topics."""
-        topics = [own.releases, own.epochs, own.ledger, own.dead_letters, own.jobs, own.results]
+        topics = [
+            own.releases,
+            own.epochs,
+            default_ledger(own.events),
+            own.dead_letters,
+            own.jobs,
+            own.results,
+        ]
         log.create_topics(own.kafka, *topics, own.windows_topic)
         if own.shards:
             log.create_topics(own.kafka, own.frames, own.shard_releases, partitions=own.shards)
@@ -262,19 +269,31 @@ def some_parts(site: Site) -> None:
     write_until_more(site, site.settings.shard_releases, "worker", "shard")
 
 
+def worker_needs(settings: Settings) -> list[Right]:
+    return roles.worker(settings, default_ledger(settings.events))
+
+
+def jobs_need(settings: Settings) -> list[Right]:
+    return roles.jobs_worker(settings, default_ledger(settings.events), JOBS)
+
+
+def one_shot_needs(settings: Settings) -> list[Right]:
+    return roles.one_shot(settings, default_ledger(settings.events))
+
+
 ONE_SHOT = ("histogram", "--unit", "event", "--epsilon", "9", "--items-per-user", "1", "--publish", "--json")
 SHARDS = {"shards": 2}
 ROLES = {
-    "worker": Role(("worker",), roles.worker, worker_works, feed),
+    "worker": Role(("worker",), worker_needs, worker_works, feed),
     "barriers": Role(("barriers",), roles.barriers_writer, barriers_work, open_epoch),
     "table": Role(("table",), roles.table_writer, table_works, some_release),
     "windows": Role(("windows", "--window", "4"), roles.windows_writer, windows_work, some_releases),
     "dashboard": Role(("dashboard", "--port", str(PORT)), roles.dashboard, page_works, some_release),
-    "sequencer": Role(("worker",), roles.worker, sequencer_works, feed, SHARDS),
+    "sequencer": Role(("worker",), worker_needs, sequencer_works, feed, SHARDS),
     "shard": Role(("shard",), roles.shard, shard_works, some_frames, SHARDS),
     "merge": Role(("merge",), roles.merge, merge_works, some_parts, SHARDS),
-    "jobs": Role(("jobs", "worker"), lambda settings: roles.jobs_worker(settings, JOBS), jobs_work, ask),
-    "one-shot": Role(ONE_SHOT, roles.one_shot, jobs_work, feed, listed_as="one-shot"),
+    "jobs": Role(("jobs", "worker"), jobs_need, jobs_work, ask),
+    "one-shot": Role(ONE_SHOT, one_shot_needs, jobs_work, feed, listed_as="one-shot"),
 }
 
 

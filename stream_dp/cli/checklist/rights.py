@@ -9,6 +9,7 @@ from kafka.errors import KafkaError
 from stream_dp.barriers.topic import needs_barriers
 from stream_dp.cli.checklist.finding import Finding
 from stream_dp.config.settings import Settings, SettingsError
+from stream_dp.epochs.registry import ledger_as_far_as_known
 from stream_dp.jobs.request import JOBS
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import admin_client, borrowed
@@ -18,7 +19,9 @@ from stream_dp.kafka.rights import Right, missing_rights, told
 def permitted(settings: Settings) -> Iterator[Finding]:
     """Whether this user may do what the worker needs; nothing where Kafka does not answer, which others tell."""
     try:
-        missing = missing_rights(settings.kafka_address, roles.worker(settings, partitions_or_one(settings)))
+        ledger = ledger_as_far_as_known(settings.kafka_address, settings.data_source)
+        needed = roles.worker(settings, ledger, partitions_or_one(settings))
+        missing = missing_rights(settings.kafka_address, needed)
         letters = missing_rights(settings.kafka_address, roles.dead_letters(settings))
     except (KafkaError, SettingsError):
         return
@@ -48,11 +51,12 @@ def partitions_or_one(settings: Settings) -> int:
 def _roles(settings: Settings) -> dict[str, list[Right]]:
     """What each process of this stream needs, by its name as docs/operations has it."""
     partitions = partitions_or_one(settings)
+    ledger = ledger_as_far_as_known(settings.kafka_address, settings.data_source)
     barriers = {"barriers": roles.barriers_writer(settings)} if needs_barriers(settings, partitions) else {}
     divided = {"shard": roles.shard(settings), "merge": roles.merge(settings)}
     grouped = {"intake": roles.intake(settings) + roles.dead_letters(settings)}
     return {
-        "worker": roles.worker(settings, partitions) + roles.dead_letters(settings),
+        "worker": roles.worker(settings, ledger, partitions) + roles.dead_letters(settings),
         **barriers,
         **(divided if settings.shards else {}),
         **(grouped if settings.is_divided else {}),
@@ -62,8 +66,8 @@ def _roles(settings: Settings) -> dict[str, list[Right]]:
         "windows": roles.windows_writer(settings),
         "dashboard": [*roles.dashboard(settings), Right("topic", settings.results, "READ")],
         "subscriber": roles.subscriber(settings),
-        "jobs": roles.jobs_worker(settings, JOBS),
-        "one-shot": roles.one_shot(settings),
+        "jobs": roles.jobs_worker(settings, ledger, JOBS),
+        "one-shot": roles.one_shot(settings, ledger),
     }
 
 

@@ -11,7 +11,8 @@ from stream_dp.cli.checklist.rights import partitions_or_one
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import require_kafka
 from stream_dp.config.settings import Settings, SettingsError
-from stream_dp.epochs.journal import check_journal, journal_topic
+from stream_dp.epochs.journal import check_journal
+from stream_dp.epochs.registry import ledger_as_far_as_known
 from stream_dp.kafka import log
 from stream_dp.kafka.rights import rights_on
 from stream_dp.kafka.time_limits import time_warnings
@@ -33,15 +34,9 @@ def topics(settings: Settings) -> Iterator[Finding]:
         yield not_passed("kafka", error)
         return
     yield Finding("kafka", "ok", f"answers at {settings.kafka}")
+    ledger = ledger_as_far_as_known(settings.kafka_address, settings.data_source)
     needed = dict.fromkeys(
-        (
-            settings.events,
-            settings.releases,
-            settings.dead_letters,
-            settings.epochs,
-            journal_topic(settings.data_source),
-        ),
-        1,
+        (settings.events, settings.releases, settings.dead_letters, settings.epochs, ledger), 1
     )
     if needs_barriers(settings, partitions_or_one(settings)):
         needed[settings.barriers] = 1
@@ -51,7 +46,7 @@ def topics(settings: Settings) -> Iterator[Finding]:
         needed[settings.table] = 1
     for topic, partitions in needed.items():
         if topic in existing:
-            yield _topic(settings, topic, partitions)
+            yield _topic(settings, topic, partitions, topic in (settings.epochs, ledger))
             if topic == settings.releases:
                 yield from _growth(settings)
                 yield from _labels(settings)
@@ -71,14 +66,14 @@ def topics(settings: Settings) -> Iterator[Finding]:
             )
 
 
-def _topic(settings: Settings, topic: str, partitions: int) -> Finding:
+def _topic(settings: Settings, topic: str, partitions: int, is_journal: bool) -> Finding:
     """Whether a topic that is there can serve."""
     batched = settings.releases, settings.frames, settings.shard_releases
     warnings: list[str] = []
     try:
         if topic == settings.dead_letters:
             return _dead_letters(settings)
-        if topic in (settings.epochs, journal_topic(settings.data_source)):
+        if is_journal:
             check_journal(settings.kafka_address, topic)
             warnings = time_warnings(settings, topic)
         elif topic == settings.barriers:
