@@ -16,6 +16,8 @@ from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.registry import Registry
 from stream_dp.events.mapping.mapping import Mapping
+from stream_dp.kafka import roles
+from stream_dp.kafka.rights import require_rights
 from stream_dp.replay.erasure import copy_without, delete_topic, of_condition, of_user
 from stream_dp.store.lease import Lease
 
@@ -49,6 +51,7 @@ def erase(
     settings = servers.load()
     require_kafka(settings.kafka)
     require_redis(settings.redis)
+    require_rights(settings.kafka_address, roles.erase(settings, to))
     with (
         decoding(settings.mapping, _reading(settings, where)) as decode,
         redis_client(settings.redis_address) as redis,

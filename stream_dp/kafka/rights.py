@@ -19,7 +19,7 @@ from stream_dp.config.connections import Kafka
 from stream_dp.errors import Refused
 from stream_dp.kafka.clients import admin_client, borrowed
 
-Operation = Literal["READ", "WRITE", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS"]
+Operation = Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS"]
 _NO_PRODUCER = "ClusterAuthorizationFailedError"
 """What a producer of kafka-python is told, in the text of a plain KafkaError, if its user may write to no topic."""
 

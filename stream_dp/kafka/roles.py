@@ -184,3 +184,13 @@ def one_shot(settings: Settings, ledger: str) -> list[Right]:
         + _topic(settings.results, "READ", "WRITE")
         + _made(settings, ledger, settings.results)
     )
+
+
+def erase(settings: Settings, copy: str) -> list[Right]:
+    """What `stream-dp erase` needs to copy the events topic into another one, which it makes."""
+    return (
+        _topic(settings.events, "READ", "DESCRIBE_CONFIGS")
+        + _topic(copy, "CREATE", "WRITE")
+        + _topic(SOURCES, *_LOG)
+        + _topic(settings.dead_letters, "DELETE")
+    )

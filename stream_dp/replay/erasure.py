@@ -99,7 +99,7 @@ def delete_topic(kafka: Kafka, topic: str) -> bool:
     """Delete a topic with all that it holds; false where there is none.  Raises KafkaError."""
     if not log.existing(kafka, topic):
         return False
-    with borrowed(admin_client, kafka) as admin:
+    with naming("DELETE", topic), borrowed(admin_client, kafka) as admin:
         admin.delete_topics([topic])
     until = time.monotonic() + _GONE_SECONDS
     while log.existing(kafka, topic):

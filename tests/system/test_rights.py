@@ -27,6 +27,7 @@ from stream_dp.kafka import log, roles
 from stream_dp.kafka.rights import Right
 from stream_dp.releases.release import decode_release
 from stream_dp.releases.table_topic import Table, prepare_table
+from stream_dp.replay.erasure import delete_topic
 from tests.apache_kafka.authorized import PASSWORD, USER, AuthorizedKafka, authorized_kafka
 from tests.apache_kafka.server import free_ports
 from tests.example_releases import release
@@ -425,6 +426,29 @@ def test_the_page_names_what_it_may_not_read_and_goes_on_once_it_may(
         site.broker.grant([right])
         site.await_(lambda: role.works(site), page)
     assert "Traceback" not in site.logged()
+
+
+def test_a_person_is_erased_with_exactly_the_rights_that_are_listed(make_site: Callable[..., Site]) -> None:
+    site = make_site()
+    own, copy, output = site.settings, f"{site.settings.events}-2", site.folder / "erased.txt"
+    feed(site)
+    values = as_values(own) | {"mapping": None, "events": SECTION % own.stream}
+    words = "erase", "--where", "customer == 'c7'", "--to", copy
+    rights = listed(site, "erase")
+    for right in sorted(rights, key=lambda each: (each.name == copy, each.operation)):
+        site.broker.grant(each for each in rights if each != right)
+        site.broker.withdraw(*right)
+        assert ended(start(values, output, *words, **{SECRET: PASSWORD})) == 2, output.read_text()
+        told = " ".join(output.read_text().split())
+        assert f"the right {right.operation} on the topic '{right.name}'" in told, told
+    kafka = site.stream.settings.kafka
+    assert log.topics(kafka) >= {own.dead_letters, copy}, (
+        "nothing was deleted, and the last one made the copy"
+    )
+    delete_topic(kafka, copy)
+    site.broker.grant(rights)
+    assert ended(start(values, output, *words, **{SECRET: PASSWORD})) == 0, output.read_text()
+    assert records_in(site, copy) == records_in(site, own.events)
 
 
 def test_a_source_is_copied_with_exactly_the_rights_that_are_listed(

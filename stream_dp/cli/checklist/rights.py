@@ -68,6 +68,7 @@ def _roles(settings: Settings) -> dict[str, list[Right]]:
         "subscriber": roles.subscriber(settings),
         "jobs": roles.jobs_worker(settings, ledger, JOBS),
         "one-shot": roles.one_shot(settings, ledger),
+        "erase": roles.erase(settings, f"{settings.events}-2"),
     }
 
 
