@@ -15,6 +15,7 @@ import msgspec
 from kafka.errors import KafkaError
 
 from stream_dp.config.connections import Kafka
+from stream_dp.config.secret import SettingsError
 from stream_dp.config.times import clock, iso_second
 from stream_dp.config.topic_names import SOURCES
 from stream_dp.epochs.journal import append, check_journal
@@ -243,7 +244,7 @@ def ledger_as_far_as_known(kafka: Kafka, source: str) -> str:
     """The topic of the source's charges for those who list rights: the default if this user cannot ask."""
     try:
         return ledger_topic(kafka, source)
-    except (KafkaError, LedgerRefused):
+    except (KafkaError, LedgerRefused, SettingsError):
         return default_ledger(source)
 
 
