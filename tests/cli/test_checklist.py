@@ -42,5 +42,8 @@ def test_the_rights_of_the_worker_are_for_its_user(monkeypatch: pytest.MonkeyPat
     users = {each.split("--allow-principal ")[1].split(" --op")[0] for each in told if each[0] != "#"}
     assert users == {
         "'User:an app'",
-        *(f"User:{name}" for name in ("table", "dashboard", "subscriber", "jobs", "one-shot", "erase")),
+        *(
+            f"User:{name}"
+            for name in ("table", "windows", "dashboard", "subscriber", "jobs", "one-shot", "erase")
+        ),
     }
