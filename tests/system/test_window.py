@@ -9,10 +9,9 @@ import pytest
 from stream_dp.events.barrier_chain import decode_barrier, ends_of
 from stream_dp.privacy.vector import Vector
 from stream_dp.releases.release import decode_release
-from stream_dp.verification.rebuild import rebuild, verify_epoch
+from stream_dp.verification.rebuild import verify_epoch
 from stream_dp.verification.verify import Verdict
-from tests.system.sharded import sharded_stream
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream, small_stream
 from tests.system.ticking import open_epoch
 from tests.system.worker_process import Kill
 
@@ -61,35 +60,6 @@ def test_redis_forgets_what_cannot_be_seen_any_more(stream: Stream) -> None:
     assert stream.run(until_round=600) == 0
     stream.check_everything()
     assert sum(len(value) for value in stream.redis_keys().values()) < 1.2 * before
-
-
-def test_lost_state_is_rebuilt(stream: Stream) -> None:
-    stream.feed(drifting(0, 100))
-    assert stream.run(until_round=100) == 0
-    before = stream.checkpoint()
-    with stream.redis() as redis:
-        rebuild(stream.settings, redis, replace=True)
-    stream.check_everything()
-    assert before.position == stream.checkpoint().position
-    stream.feed(drifting(100, 150))
-    assert stream.run(until_round=150) == 0
-    stream.check_everything()
-
-
-def test_shards_release_what_one_worker_releases(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    own = {"mechanism": "window", "window": WINDOW, "epsilon": 8.0, "delta": 0.2, "items_per_event": 2}
-    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2, **own) as stream:
-        stream.feed(drifting(0, 100))
-        processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
-        stream.wait_until_round(100)
-        stream.wait_until_saved(100)
-        for process in processes:
-            process.terminate()
-            assert ended(process) == 0, stream.logged()
-        stream.check_everything()
-        assert any(decode_release(record.value or b"").labels for record in stream.releases())
 
 
 def test_chains_of_several_partitions_begin_anew_with_each_block(
