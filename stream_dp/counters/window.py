@@ -175,11 +175,6 @@ class Showing:
         """Whether a passed test still keeps it in the next round."""
         return self._left > 0
 
-    @property
-    def is_tested(self) -> bool:
-        """Whether the block has had an event of this label, or has shown it."""
-        return self._tested
-
     def begin_block(self) -> None:
         """Tests begin anew with every block."""
         self._tested = False

@@ -26,7 +26,6 @@ from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 _NONE = np.empty(0, np.int64)
 _NO_HITS = Hits(_NONE, _NONE)
 _ROUNDS_AT_ONCE = 1 << 10  # of noise that is computed again
-_HEAD_WORDS = len(EMPTY_HISTORY) // 8
 
 
 @dataclass

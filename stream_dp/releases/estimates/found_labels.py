@@ -87,17 +87,6 @@ def noise_quantiles(
     return low, high
 
 
-def noise_of_test(release: Release, showing: Showing, test: int) -> tuple[float, float]:
-    """Mean and standard deviation of the noise of a test in the count of a label that it found."""
-    if not test:
-        return 0.0, 0.0
-    record = _record(release, test)
-    least = (record.tau - 0.5 - (release.at_least or 1)) / record.sd
-    cells, masses = _law(least, _excess(showing, record))
-    mean = float(cells @ masses)
-    return record.sd * mean, record.sd * float(np.sqrt(masses @ (cells - mean) ** 2))
-
-
 def _record(release: Release, test: int) -> TestRecord:
     """The test of this number; a label that was known before the epoch counts from its first round on, without one.
 
