@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli import options
+from stream_dp.cli.asked_delay import asked_delay, delays_table
 from stream_dp.cli.connect_options import Access, Records, Registry, Wishes
 from stream_dp.cli.found_topic import Found, listed, look
 from stream_dp.cli.key import write_key
@@ -26,7 +27,8 @@ from stream_dp.counters import DISCOVERY
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.mapping import Mapping
-from stream_dp.planning.comparison import Visibility, delays, name_of, seen_with_each
+from stream_dp.planning.comparison import Visibility, name_of, seen_with_each
+from stream_dp.planning.delays import Delay, delays
 from stream_dp.planning.proposal import DAYS, as_toml, rounds_for, section_of
 from stream_dp.planning.public_records import distinct_items
 from stream_dp.planning.record_fields import chosen, missing
@@ -74,6 +76,8 @@ def connect(
       stream-dp connect --topic orders --items sku --kafka broker:9093 --kafka-security SASL_SSL
       --kafka-sasl-mechanism SCRAM-SHA-512 --kafka-username reader --kafka-password env:KAFKA_PASSWORD
 
+      stream-dp connect --topic orders --items "lines[*].sku" --discover every-10m
+
       stream-dp connect --topic orders --unit user --user customer.id --items "lines[*].sku" --yes --json
     """
     file = servers.settings or _FILE
@@ -85,10 +89,16 @@ def connect(
     asking = not yes and not as_json and is_terminal()
     wanted = _chosen(wishes, found, asking)
     settings = _settings(base, found, wanted, public)
+    waits = delays(settings)
+    if asking and wanted.discover is None and len(waits) > 1:
+        answer = asked_delay(settings, waits)
+        known = replace(wanted, discover=answer, items_per_unit=settings.items_per_unit)
+        settings = _settings(base, found, known, public)
     text = as_toml(settings, _told(settings))
     compared = seen_with_each(settings)
     if not as_json:
-        _show(found, settings, compared, text)
+        _show(found, settings, compared, [] if asking else waits)
+        typer.echo(text)
     if asking and not typer.confirm(f"Write {file}?", default=True):
         raise typer.Exit(1)
     file.write_text(text)
@@ -96,7 +106,7 @@ def connect(
     if settings.noise_key.startswith("file:") and not key.exists():
         write_key(key, new_key())
     if as_json:
-        typer.echo(json.dumps(_as_dict(found, settings, compared, file)))
+        typer.echo(json.dumps(_as_dict(found, settings, compared, waits, file)))
     else:
         kept = f" and the noise key, {key}: keep a copy of it" if key.exists() else ""
         typer.echo(
@@ -189,7 +199,7 @@ def _settings(base: Settings, found: Found, wanted: Wishes, public: bool) -> Set
         "stream": base.stream,
         "unit": wanted.unit,
         "mechanism": "blt",
-        "discover": "default",
+        "discover": wanted.discover or "default",
         "epsilon": wanted.epsilon,
         "delta": wanted.delta,
         "events": {name: each for name, each in events.items() if each is not None},
@@ -199,9 +209,10 @@ def _settings(base: Settings, found: Found, wanted: Wishes, public: bool) -> Set
     decoder_of(Mapping.of(settings.mapping))
     if wanted.items_per_unit is None and wanted.unit == "event":
         settings = msgspec.structs.replace(settings, items_per_event=_items_of(settings, found, public))
-    seen = {each.mechanism: each.seen_mostly for each in seen_with_each(settings)}
-    if seen.get(DISCOVERY, 0) > seen.get("blt", 0):  # of few rounds, tests come too late
-        settings = msgspec.structs.replace(settings, discover="every-round")
+    if wanted.discover is None:
+        seen = {each.mechanism: each.seen_mostly for each in seen_with_each(settings)}
+        if seen.get(DISCOVERY, 0) > seen.get("blt", 0):  # of few rounds, tests come too late
+            settings = msgspec.structs.replace(settings, discover="every-round")
     Epoch.open(settings, 1, 0)
     return settings
 
@@ -254,7 +265,9 @@ def _next(settings: Settings, file: Path) -> list[str]:
     ]
 
 
-def _as_dict(found: Found, settings: Settings, compared: list[Visibility], file: Path) -> dict[str, Any]:
+def _as_dict(
+    found: Found, settings: Settings, compared: list[Visibility], waits: list[Delay], file: Path
+) -> dict[str, Any]:
     told = {name: each for name, each in msgspec.to_builtins(settings).items() if name in _told(settings)}
     return {
         "topic": asdict(found.survey),
@@ -263,20 +276,16 @@ def _as_dict(found: Found, settings: Settings, compared: list[Visibility], file:
         "costs": [
             {"mechanism": each.mechanism, "sd": each.sd.mean, "seen": each.seen_mostly} for each in compared
         ],
+        "delays": [
+            {"discover": each.discover, "rounds": each.rounds, "seen": each.seen_mostly} for each in waits
+        ],
         "written": str(file),
         "next": _next(settings, file),
     }
 
 
-def _wait(rounds: int, settings: Settings) -> str:
-    """So many rounds, and how long that is where ticks end them."""
-    if settings.rounds != "ticks":
-        return f"{rounds:,} rounds"
-    return f"{rounds:,} ticks, {rounds * settings.tick_seconds / 3600:,.1f} hours"
-
-
-def _show(found: Found, settings: Settings, compared: list[Visibility], text: str) -> None:
-    """The preview: what was found, what is proposed, and what it costs."""
+def _show(found: Found, settings: Settings, compared: list[Visibility], waits: list[Delay]) -> None:
+    """The preview: what was found, what is proposed, and what it costs; `waits` unless they were shown already."""
     survey, console = found.survey, output()
     facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     facts.add_column()
@@ -297,23 +306,15 @@ def _show(found: Found, settings: Settings, compared: list[Visibility], text: st
         table.add_row(f"{each.mechanism}{mark}", f"{each.sd.mean:,.0f}", f"{each.seen_mostly:,}")
     console.print(f"\nThe same guarantee with each mechanism, over {settings.horizon:,} rounds:\n")
     console.print(table)
-    if settings.finds_at_tests:
-        waits = Table(
-            "discover",
-            "a new label stays unseen for at most",
-            "shown from a count of",
-            box=None,
-            padding=(0, 2, 0, 0),
+    if waits:
+        console.print(
+            "\nHow long may a new label stay unseen?  Set discover, or --discover, to what suits you:\n"
         )
-        for wait in delays(settings):
-            waits.add_row(wait.discover, _wait(wait.rounds, settings), f"{wait.seen_mostly:,}")
-        console.print("\nHow long may a new label stay unseen?  Set discover to what suits you:\n")
-        console.print(waits)
+        console.print(delays_table(settings, waits))
     console.print(
         f"\nAn epoch of about {DAYS} days is epsilon {settings.epsilon:g}, delta {settings.delta:g} for every "
         f"{settings.unit}.  Proposed:\n"
     )
-    typer.echo(text)
 
 
 def _retention(survey: TopicSurvey) -> str:

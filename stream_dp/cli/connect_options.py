@@ -26,6 +26,13 @@ class Wishes:
     unit: Annotated[str | None, typer.Option(help="Who is protected: event, or user.")] = None
     epsilon: Annotated[float, typer.Option(help="Epsilon of the guarantee.")] = 1.0
     delta: Annotated[float, typer.Option(help="Delta of the guarantee.")] = 1e-6
+    discover: Annotated[
+        str | None,
+        typer.Option(
+            metavar="every-1h|every-2048|default|every-round",
+            help="How long a new label may stay unseen, in time of ticks or in rounds.",
+        ),
+    ] = None
     items_per_unit: Annotated[
         int | None, typer.Option(min=1, help="How many items of an event, or of a user, are counted.")
     ] = None

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log, sqrt
 from statistics import NormalDist
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from msgspec.structs import replace as replace_setting
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
@@ -81,16 +80,19 @@ def visibility(mechanism: CalibratedCounter, guarantee: Guarantee) -> Visibility
         later = over_rounds(lambda places: mechanism.sds(window + places), window)
         return replace(of_block, sd=later)
     if isinstance(mechanism, DiscoveryMechanism):
-        rounds = _Tests(mechanism)
-        tests = np.array(mechanism.tests)
-        found = _visibility(
-            DISCOVERY, mechanism.horizon, mechanism.rho, guarantee.conversion, rounds, kept=True, tests=tests
-        )
+        found = seen_at_tests(mechanism, guarantee)
         return replace(found, sd=over_rounds(mechanism.sds, mechanism.horizon))
     kept = mechanism.shown == "kept"
     return _visibility(
         mechanism.name, mechanism.horizon, mechanism.rho, guarantee.conversion, mechanism, kept
     )
+
+
+def seen_at_tests(mechanism: DiscoveryMechanism, guarantee: Guarantee) -> Visibility:
+    """What tests let people see; `sd` is that of the tests."""
+    tests = np.array(mechanism.tests)
+    of_tests = DISCOVERY, mechanism.horizon, mechanism.rho, guarantee.conversion, _Tests(mechanism)
+    return _visibility(*of_tests, kept=True, tests=tests)
 
 
 def survey(epsilon: float, delta: float, horizon: int, items_per_event: int) -> Visibility:
@@ -183,30 +185,6 @@ def counter_name(mechanism: CalibratedCounter) -> str:
 def name_of(settings: Settings) -> str:
     """What comparisons call the counter of these settings."""
     return DISCOVERY if settings.finds_at_tests else settings.mechanism
-
-
-class Delay(NamedTuple):
-    """How many rounds a new label may stay unseen under this `discover`, and the count that is then seen at 95%."""
-
-    discover: str
-    rounds: int
-    seen_mostly: int
-
-
-def delays(settings: Settings) -> list[Delay]:
-    """What it costs to look for labels more often, least often first: as the default does, 8 and 64 times as often."""
-    found = []
-    for factor in (1, 8, 64):
-        step = settings.horizon // (16 * factor)
-        if step < 1:
-            break
-        told = replace_setting(settings, discover="default" if factor == 1 else f"every-{step}")
-        tests = told.tests(told.horizon)
-        asked = told.epsilon, told.delta, told.horizon, told.items_per_unit, "blt", told.unit, told.shown
-        seen = visibility(*calibrate(*asked, tests, told.at_least)).seen_mostly
-        longest = int(np.diff([0, *tests]).max())
-        found.append(Delay(told.discover, longest, seen))
-    return found
 
 
 def over_rounds(

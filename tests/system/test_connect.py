@@ -250,6 +250,14 @@ def test_several_partitions_end_rounds_by_a_clock(kafka: str, redis_url: str, or
     seen = {each["mechanism"]: each["seen"] for each in told["costs"]}
     assert seen["discovery"] < seen["blt"] < seen["binary"]
     assert told["settings"]["discover"] == "default"
+    waits = {each["discover"]: each["rounds"] for each in told["delays"]}
+    assert waits == {"every-1d": 8_640, "default": 360, "every-10m": 60, "every-round": 1}
+    costs = [each["seen"] for each in told["delays"]]
+    assert costs[0] == min(costs)
+    assert costs == sorted(costs)
+    assert costs[-1] == seen["blt"]
+    often = ["--items", "sku", "--tick-seconds", "10", "--discover", "every-10m", "--force", "--json"]
+    assert proposed(run(kafka, redis_url, topic, *often))["settings"]["discover"] == "every-10m"
 
 
 def test_a_compacted_topic_and_one_that_is_not_there_are_refused(
@@ -269,6 +277,8 @@ def test_a_compacted_topic_and_one_that_is_not_there_are_refused(
         (["--items", "sku", "--unit", "household"], "unit"),
         (["--items", "sku", "--unit", "user"], "give --user"),
         (["--items", "sku", "--epsilon", "0"], "epsilon"),
+        (["--items", "sku", "--discover", "hourly"], "discover"),
+        (["--items", "sku", "--discover", "every-1h"], "only ticks take a known time"),
         (["--items", "sku", "--tick-seconds", "0"], "--tick-seconds"),
         (["--items", "sku", "--format", "xml"], "json or avro or protobuf"),
         (["--items", "sku", "--format", "csv", "--delimiter", ";;"], "delimiter"),
@@ -289,11 +299,13 @@ def test_on_a_terminal_it_asks(
     kafka: str, redis_url: str, orders: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect, "is_terminal", lambda: True)
-    refused = run(kafka, redis_url, orders, input="lines[*].sku\nevent\n2\nn\n")
+    refused = run(kafka, redis_url, orders, input="lines[*].sku\nevent\n2\n\nn\n")
     assert (refused.exit_code, Path("stream.toml").exists()) == (1, False)
-    done = run(kafka, redis_url, orders, input="lines[*].sku\nuser\n\n2\n\n")
+    done = run(kafka, redis_url, orders, input="lines[*].sku\nuser\n\n2\n2\n\n")
     assert done.exit_code == 0, done.output
     settings = load_settings(Path("stream.toml"), {})
     assert settings.mapping is not None
     assert (settings.mapping.items, settings.mapping.user) == ("lines[*].sku", "$key")
     assert (settings.unit, settings.epsilon) == ("user", 2.0)
+    assert settings.discover == "every-512"  # the second row: eight times as often as by default
+    assert "a new label stays unseen for at most" in done.output
