@@ -12,6 +12,7 @@ from stream_dp.batch.histogram import (
     laplace_histogram,
 )
 from stream_dp.batch.known_domain import SparseVector, sparse_vector
+from stream_dp.batch.two_stage import TwoStage, two_stage
 from stream_dp.jobs.calibrated import (
     Calibrated,
     Outcome,
@@ -62,6 +63,21 @@ def calibrate_gaussian_histogram(
 
     cost = replace(parameters.cost, alone=(epsilon, delta))
     return Calibrated(cost, delta, True, run, needed=parameters.needed)
+
+
+@one_shot("histogram", "two-stage", "counts")
+def calibrate_two_stage(
+    epsilon: float, delta: float, items_per_user: int = GAUSSIAN_COUNT_ITEMS
+) -> Calibrated:
+    """Counts of the items_per_user labels of each user that a first stage shows to be frequent."""
+    check_guarantee(epsilon, delta)
+    check_sizes(items_per_user=items_per_user)
+    parameters = TwoStage(epsilon, delta, items_per_user)
+
+    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
+        return outcome(two_stage(rows.baskets(), parameters, noise))
+
+    return Calibrated(parameters.cost, delta, True, run, divides=False, needed=parameters.needed)
 
 
 @one_shot(

@@ -21,7 +21,7 @@ from tests.batch.plain_set_union import chained_users, posters_greedy
 
 PACKAGE = Path(stream_dp.__file__).parent
 SEED = b"tests"
-ENUMERATED = {"gaussian-known-histogram", "two-rounds"}
+ENUMERATED = {"gaussian-known-histogram", "two-rounds", "two-stage"}
 """Mechanisms of which `audit --exact` goes through every outcome instead."""
 
 FEW = 4_000

@@ -1,0 +1,138 @@
+"""Histogram in two stages: the first finds out which labels are frequent, so that users count with those they share.
+
+A histogram bounds how many labels a user counts with.  A uniform sample spends most of that bound on labels which
+nobody will see, and lowers the counts of the others.  Write V for the mu^2 of both stages, s for the first share.
+
+1. Every user gives 1 / sqrt(n) to each of all n labels held, unsampled.  y = weight + N(0, sigma1^2) for every label
+   that anybody holds, sigma1^2 = 1 / (s V).
+2. Every user keeps the D0 labels held of largest y, ties by label bytes.  Labels that anybody keeps are counted, with
+   noise N_Z(0, s2), s2 = 4 + D0 / ((1 - s) V), and shown from tau on.
+
+Guarantee, for adding or removing one user u: (epsilon, d0 + delta / 2), where d0 is the delta of a Gaussian of mu^2 =
+V.  Proof.  Let both stages have noise on the labels of both neighbours, absent ones at 0.  Stage 1 shifts by at most 1
+in l2.  What another user keeps depends on y at labels which that user holds; these are there without u, too, and have
+noise.  So given y, all others keep the same on both neighbours, and stage 2 shifts by 1 at the at most D0 labels that u
+keeps.  Its noise is a function of continuous noise of variance s2 - 4 (docs/budget.md, "Discrete Gaussians"), so both
+are an adaptive composition of Gaussians of mu^2 = s V and D0 / (s2 - 4) (Dong, Roth and Su 2022), V together.  What is
+shown is a function of that unless a label passes that only u keeps.  There are at most D0, each of count 1, and tau
+lets one pass with chance delta / (2 D0).  The restriction lemma adds delta / 2.
+
+Three things look alike and break this: counts of a sample in stage 1, by which a label that somebody holds may have
+no noise; keeping by true weights; and all of V for stage 2.  `audit --exact` catches each.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.batch.baskets import Baskets, each_once, sample, spread_weights
+from stream_dp.batch.cost import NORMAL_95, Cost, require_count, require_delta, require_positive
+from stream_dp.batch.result import BatchResult
+from stream_dp.batch.set_union import UNIT, square_root_share
+from stream_dp.privacy import loss
+from stream_dp.privacy.accounting import gaussian_rho
+from stream_dp.privacy.discrete_gaussian import variance
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+from stream_dp.privacy.thresholds import sum_tail_threshold
+
+SHARE = 0.1
+"""s: what the first stage takes of V."""
+
+_ROUNDED_VARIANCE = 4.0
+"""What a discrete Gaussian's variance is above that of continuous noise of which it is a function."""
+
+_DOWN = 1 - 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class TwoStage:
+    """(epsilon, delta) for both stages; a user counts with at most `items_per_user` labels."""
+
+    epsilon: float
+    delta: float
+    items_per_user: int
+
+    def __post_init__(self) -> None:
+        require_positive("epsilon", self.epsilon)
+        require_delta("delta", self.delta)
+        require_count("items_per_user", self.items_per_user)
+
+    @property
+    def mu_squared(self) -> float:
+        """V: the most that is (epsilon, delta / 2)-DP."""
+        return 2 * gaussian_rho(self.epsilon, self.delta / 2) * _DOWN
+
+    @property
+    def first_sigma(self) -> float:
+        return 1 / math.sqrt(SHARE * self.mu_squared)
+
+    @property
+    def sigma_squared(self) -> float:
+        """Of the noise of counts."""
+        return max(
+            2 * _ROUNDED_VARIANCE, _ROUNDED_VARIANCE + self.items_per_user / ((1 - SHARE) * self.mu_squared)
+        )
+
+    @property
+    def cost(self) -> Cost:
+        rho = SHARE * self.mu_squared / 2 + self.items_per_user / (2 * self.sigma_squared)
+        return Cost(rho, self.delta / 2, (self.epsilon, self.delta), loss.gaussian(self.mu_squared))
+
+    @property
+    def sd(self) -> float:
+        return math.sqrt(variance(self.sigma_squared))
+
+    @property
+    def tau(self) -> int:
+        """The least noisy count that is shown."""
+        return sum_tail_threshold(self.sigma_squared, 1, self.delta / 2 / self.items_per_user)
+
+    @property
+    def needed(self) -> float:
+        """The count that is shown in 95% of cases."""
+        return self.tau + NORMAL_95 * self.sd
+
+
+def two_stage(all_baskets: Baskets, parameters: TwoStage, noise: OneShotNoise) -> BatchResult:
+    """Labels and noisy counts, by falling count."""
+    first = noise.gaussian(parameters.first_sigma, all_baskets.item_count)
+    return _counted(kept_by(all_baskets, weights_of(all_baskets) + first, parameters), parameters, noise)
+
+
+def weights_of(all_baskets: Baskets) -> NDArray[np.float64]:
+    """What the first stage adds up; it is above 0 for every label that anybody holds, and only these are looked at."""
+    return spread_weights(all_baskets, square_root_share) / UNIT
+
+
+def kept_by(all_baskets: Baskets, noisy: NDArray[np.float64], parameters: TwoStage) -> Baskets:
+    """What users keep: of what each holds the labels of largest noisy weight."""
+    first_bits = np.uint64(64 - max(1, len(noisy)).bit_length())  # by which samples compare marks first
+    ranks = np.empty(len(noisy), np.uint64)
+    ranks[np.argsort(-noisy, kind="stable")] = np.arange(len(noisy), dtype=np.uint64) << first_bits
+    return sample(replace(all_baskets, known_by=None), parameters.items_per_user, _Ranks(ranks))
+
+
+def _counted(kept: Baskets, parameters: TwoStage, noise: OneShotNoise) -> BatchResult:
+    """The second stage."""
+    counts = spread_weights(kept, each_once)
+    held = np.flatnonzero(counts)
+    noisy = counts[held] + noise.discrete_gaussian(parameters.sigma_squared, len(held))
+    passed = noisy >= parameters.tau
+    items, noisy = held[passed], noisy[passed]
+    order = np.lexsort((items, -noisy))
+    return BatchResult(items[order], parameters.cost, noisy[order], parameters.sd)
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    """Marks by which a sample takes the items that come first."""
+
+    of_item: NDArray[np.uint64]
+
+    def sample_marks(
+        self, stage: int, users: NDArray[np.int64], items: NDArray[np.int64]
+    ) -> NDArray[np.uint64]:
+        """See `Marks.sample_marks`."""
+        return self.of_item[items]
