@@ -8,21 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import grown
+from stream_dp.engine.front_coding import CHUNK, MOST_BESIDE, encode, measure, measure_all, spell, spell_all
 
 AT_ONCE = 10_000
 """So many labels at a time are made objects of, where all of them are needed in turn."""
 
 
 class LabelTexts(Sequence[str]):
-    """A growing sequence of labels: their UTF-8 one after the other, and where each of them ends.
+    """A growing sequence of labels in UTF-8, each without what it begins with as the one before (front_coding.py).
 
-    It takes 8 bytes a label beside the text.  Reading a label makes a new str.
+    It takes at most 3 bytes a label beside the text, and much less than the text of labels such as addresses of pages.
+    Reading a label makes a new str.
     """
 
     def __init__(self, labels: Iterable[str] = ()) -> None:
-        self._text = bytearray()
-        self._ends = np.zeros(1, np.int64)  # of label i in place i + 1, so that it begins in place i
-        self._size = 0
+        self._coded = np.empty(0, np.uint8)
+        self._used = 0
+        self._starts = np.empty(0, np.int64)
+        self._size, self._longest = 0, 0
+        self._last = np.empty(0, np.uint8)
         self.extend([label.encode() for label in labels])
 
     @classmethod
@@ -44,7 +48,7 @@ class LabelTexts(Sequence[str]):
         row = place + self._size if place < 0 else place
         if not 0 <= row < self._size:
             raise IndexError(f"there is no label {place} among {self._size}")
-        return self._text[self._ends[row] : self._ends[row + 1]].decode()
+        return self.take(np.array([row]))[0].decode()
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(map(self.__getitem__, _parts(0, self._size)))
@@ -55,58 +59,78 @@ class LabelTexts(Sequence[str]):
         return isinstance(other, Sequence) and list(self) == list(other)
 
     def begins(self, labels: "LabelTexts") -> bool:
-        """Whether these are the first ones of `labels`."""
-        size, length = self._size, self._ends[self._size]
-        same_ends = size <= len(labels) and np.array_equal(
-            self._ends[1 : size + 1], labels._ends[1 : size + 1]
-        )
-        return same_ends and memoryview(self._text) == memoryview(labels._text)[:length]
+        """Whether these are the first ones of `labels`: equal labels have equal codes."""
+        code = self._coded[: self._used]
+        return self._size <= len(labels) and np.array_equal(code, labels._coded[: labels._used][: self._used])
 
     def extend(self, texts: Sequence[bytes]) -> None:
         """Append labels, each given as UTF-8."""
-        size = self._size + len(texts)
-        self._ends = grown(self._ends, size + 1)
-        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-        np.cumsum(lengths, out=self._ends[self._size + 1 : size + 1])
-        self._ends[self._size + 1 : size + 1] += self._ends[self._size]
-        self._text += b"".join(texts)
+        ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+        self.extend_packed(np.frombuffer(b"".join(texts), np.uint8), ends)
+
+    def extend_packed(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        """Append labels whose UTF-8 stands one after the other in `text`, and ends at `ends`."""
+        if not len(ends):
+            return
+        size = self._size + len(ends)
+        self._coded = grown(self._coded, self._used + len(text) + MOST_BESIDE * len(ends))
+        self._starts = grown(self._starts, size // CHUNK + 1)
+        self._used = encode(text, ends, self._last, self._size, self._coded, self._used, self._starts)
+        last = int(ends[-2]) if len(ends) > 1 else 0
+        self._last = text[last : ends[-1]].copy()
+        self._longest = max(self._longest, int(np.diff(ends, prepend=0).max()))
         self._size = size
 
-    def extend_by(self, labels: "LabelTexts", start: int = 0) -> None:
-        """Append those of `labels` from place `start` on."""
-        size = self._size + len(labels) - start
-        moved = self._ends[self._size] - labels._ends[start]
-        self._ends = grown(self._ends, size + 1)
-        self._ends[self._size + 1 : size + 1] = labels._ends[start + 1 : len(labels) + 1] + moved
-        self._text += labels.text(start, len(labels))
-        self._size = size
+    def copy(self) -> "LabelTexts":
+        """The same labels, which grow by themselves."""
+        found = LabelTexts()
+        found._coded, found._starts = self._coded[: self._used].copy(), self._starts.copy()
+        found._used, found._size, found._longest = self._used, self._size, self._longest
+        found._last = self._last
+        return found
 
     def since(self, start: int) -> "LabelTexts":
         """A copy of those from place `start` on."""
+        if not start:
+            return self.copy()
         rest = LabelTexts()
-        rest.extend_by(self, start)
+        for text, ends in self.packed(start, self._size):
+            rest.extend_packed(text, ends)
         return rest
 
     def take(self, rows: NDArray[Any]) -> list[bytes]:
         """The UTF-8 of the labels in `rows`, integers."""
-        starts, ends = self._ends[rows].tolist(), self._ends[rows + 1].tolist()
-        with memoryview(self._text) as text:
-            return [bytes(text[start:end]) for start, end in zip(starts, ends, strict=True)]
-
-    def text(self, start: int, end: int) -> bytes:
-        """The UTF-8 of the labels from `start` up to `end`, one after the other."""
-        return bytes(memoryview(self._text)[self._ends[start] : self._ends[end]])
+        rows = rows.astype(np.int64)
+        lengths, spelt = np.empty(len(rows), np.int64), np.empty(self._longest, np.uint8)
+        measure(self._coded, self._starts, rows, lengths)
+        text = np.empty(int(lengths.sum()), np.uint8)
+        spell(self._coded, self._starts, rows, text, spelt)
+        return _cut(text, np.cumsum(lengths))
 
     def lengths(self, start: int, end: int) -> NDArray[np.int64]:
-        """How many bytes each of these labels takes."""
-        return np.diff(self._ends[start : end + 1])
+        """How many bytes each of the labels from `start` up to `end` takes."""
+        found = np.empty(end - start, np.int64)
+        if len(found):
+            measure_all(self._coded, self._starts, start, found)
+        return found
+
+    def packed(self, start: int, end: int) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+        """The labels from `start` up to `end`, some at a time: their UTF-8 one after the other, and where each ends."""
+        for part in _parts(start, end):
+            lengths = self.lengths(part.start, part.stop)
+            text, spelt = np.empty(int(lengths.sum()), np.uint8), np.empty(self._longest, np.uint8)
+            spell_all(self._coded, self._starts, part.start, len(lengths), text, spelt)
+            yield text, np.cumsum(lengths)
 
     def encoded(self, start: int, end: int) -> Iterator[list[bytes]]:
         """The labels from `start` up to `end` as UTF-8, `AT_ONCE` at a time."""
-        for part in _parts(start, end):
-            text, first = self.text(part.start, part.stop), self._ends[part.start]
-            ends = (self._ends[part.start : part.stop + 1] - first).tolist()
-            yield [text[begin:end] for begin, end in pairwise(ends)]
+        for text, ends in self.packed(start, end):
+            yield _cut(text, ends)
+
+
+def _cut(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[bytes]:
+    whole = text.tobytes()
+    return [whole[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
 
 
 def _parts(start: int, end: int) -> Iterator[slice]:

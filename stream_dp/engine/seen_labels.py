@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import grown
 from stream_dp.engine.label_texts import LabelTexts
+from stream_dp.privacy.double_double import compiled
 from stream_dp.privacy.keyed_noise import KeyedNoise
 
 MOST_RECENT = 1 << 18
@@ -24,7 +25,6 @@ MOST_CHARACTERS = 1 << 24
 
 _FULLEST = 0.75  # of the slots: beyond it the chains become long
 _FEWEST_SLOTS = 1 << 6
-_ROWS_AT_ONCE = 1 << 16
 _EMPTY = -1
 
 
@@ -67,12 +67,14 @@ class SeenLabels:
 
     def extend(self, labels: Sequence[str], start: int = 0) -> None:
         """Add those from place `start` on, which were never seen and differ.  Raises ValueError for any others."""
-        texts = LabelTexts.of(labels)
-        for part in texts.encoded(start, len(texts)):
-            ids = self._noise.label_ids(part)
-            if np.any(self._find(ids, part) != _EMPTY) or len({*part}) < len(part):
-                raise ValueError("a label is there twice")
-            self._add(part, ids)
+        texts, known = LabelTexts.of(labels), len(self)
+        if is_all := not known and not start:
+            self.texts = texts.copy()
+        for text, ends in texts.packed(start, len(texts)):
+            if not is_all:
+                self.texts.extend_packed(text, ends)
+            self._add_ids(self._noise.packed_label_ids(text, ends), known)
+            known += len(ends)
 
     def only(self, rows: NDArray[np.int64]) -> "SeenLabels":
         """Those in `rows` alone."""
@@ -111,26 +113,46 @@ class SeenLabels:
 
     def _add(self, texts: Sequence[bytes], ids: NDArray[np.uint64]) -> None:
         """Append labels that are not there."""
-        known, size = len(self), len(self) + len(texts)
+        known = len(self)
         self.texts.extend(texts)
+        self._add_ids(ids, known)
+
+    def _add_ids(self, ids: NDArray[np.uint64], known: int) -> None:
+        """Append the identities of labels from row `known` on.  Raises ValueError for a label that is there twice."""
+        size = known + len(ids)
         self._ids = grown(self._ids, size)
         self._ids[known:size] = ids
+        first = known
         if size > _FULLEST * len(self._slots):
             slots = len(self._slots)
             while size > _FULLEST * slots:
                 slots *= 2
-            self._slots, known = np.full(slots, _EMPTY, np.int32), 0
-        for start in range(known, size, _ROWS_AT_ONCE):
-            self._place(np.arange(start, min(start + _ROWS_AT_ONCE, size)))
-
-    def _place(self, rows: NDArray[np.int64]) -> None:
-        """Put rows into the first empty slots from their homes on: of several that meet in one, one stays."""
-        slots = self._homes(self._ids[rows])
-        while len(rows):
-            empty = self._slots[slots] == _EMPTY
-            self._slots[slots[empty]] = rows[empty]
-            left = self._slots[slots] != rows
-            rows, slots = rows[left], slots[left] + 1 & len(self._slots) - 1
+            self._slots, first = np.full(slots, _EMPTY, np.int32), 0
+        alike = np.zeros(size - first, np.bool_)
+        _place(self._slots, self._ids, first, alike)
+        for row in (first + np.flatnonzero(alike)).tolist():
+            same = np.flatnonzero(np.all(self._ids[: row + 1] == self._ids[row], axis=1))
+            *others, own = self.texts.take(same)
+            if own in others:
+                raise ValueError("a label is there twice")
 
     def _homes(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
         return (ids[:, 1] & np.uint64(len(self._slots) - 1)).astype(np.int64)
+
+
+@compiled
+def _place(slots, ids, first, alike):  # type: ignore[no-untyped-def]
+    """Put the rows from `first` on into the first empty slots from their homes on.
+
+    `alike` gets for each of them whether another row has the same identity already.
+    """
+    last = len(slots) - 1
+    for i in range(len(alike)):
+        row = first + i
+        slot = np.int64(ids[row, 1] & np.uint64(last))
+        while slots[slot] != _EMPTY:
+            other = slots[slot]
+            if ids[other, 0] == ids[row, 0] and ids[other, 1] == ids[row, 1]:
+                alike[i] = True
+            slot = slot + 1 & last
+        slots[slot] = row

@@ -24,10 +24,11 @@ from stream_dp.store.checkpoint_records import (
 from stream_dp.store.seals import Seal, Seals
 
 
-def label_pieces(labels: LabelTexts, start: int = 0) -> Iterator[tuple[str, bytes]]:
+def label_pieces(labels: LabelTexts, start: int = 0) -> Iterator[tuple[str, Iterator[bytes]]]:
     """What labels from `start` on are sealed as: their text one after the other, and how long each of them is."""
-    yield "labels", labels.text(start, len(labels))
-    yield "lengths of labels", labels.lengths(start, len(labels)).astype("<u4").tobytes()
+    parts = labels.packed(start, len(labels))
+    yield "labels", (text.tobytes() for text, _ in parts)
+    yield "lengths of labels", iter([labels.lengths(start, len(labels)).astype("<u4").tobytes()])
 
 
 def first_seal(seals: Seals, nonce: bytes, column: ColumnMeta) -> Seal:
@@ -38,8 +39,7 @@ def first_seal(seals: Seals, nonce: bytes, column: ColumnMeta) -> Seal:
 def add_labels(labels: LabelTexts, texts: list[bytes]) -> None:
     """Append what should be UTF-8.  Raises `StateDamaged`."""
     try:
-        for text in texts:
-            text.decode()
+        b"\n".join(texts).decode()  # no character goes on over a line's end
     except UnicodeDecodeError:
         raise damaged("labels") from None
     labels.extend(texts)

@@ -132,8 +132,8 @@ class PreparedCheckpoint:
             if not (self.forgets_pairs if name == "pairs" else self.forgets_labels)
         }
         seals = {
-            name: begun.get(name, self.seals.of(name, nonce)).followed_by(piece)
-            for name, piece in (*label_pieces(self.new_labels), ("pairs", self.new_pairs))
+            name: begun.get(name, self.seals.of(name, nonce)).followed_by_all(pieces)
+            for name, pieces in (*label_pieces(self.new_labels), ("pairs", [self.new_pairs]))
         } | {write.name: write.seal.followed_by(write.cells) for write in self.writes}
         digests = {name: seal.digest for name, seal in seals.items()}
         return _Held(pack("meta", self.packed_meta, self.seals, digests), self.meta, seals)
@@ -232,8 +232,8 @@ class CheckpointStore:
         assert self._seals is not None
         labels = LabelTexts()
         self._read_labels(labels, len(known.labels))
-        for name, piece in label_pieces(labels):
-            if self._seals.of(name, known.nonce).followed_by(piece).digest != known.seals[name].digest:
+        for name, pieces in label_pieces(labels):
+            if self._seals.of(name, known.nonce).followed_by_all(pieces).digest != known.seals[name].digest:
                 raise damaged("labels")
 
     def _read_labels(self, labels: LabelTexts, end: int) -> None:
@@ -281,8 +281,8 @@ class CheckpointStore:
         nonce = meta.epoch.nonce
         before = known.seals if known else {}
         held = {
-            name: before.get(name, seals.of(name, nonce)).followed_by(piece)
-            for name, piece in (*label_pieces(labels, there), ("pairs", pairs))
+            name: before.get(name, seals.of(name, nonce)).followed_by_all(pieces)
+            for name, pieces in (*label_pieces(labels, there), ("pairs", [pairs]))
         } | {
             name: first_seal(seals, nonce, column).followed_by(found[name])
             for name, column in columns.items()

@@ -6,6 +6,7 @@ checkpoints a column or a list grows at its end, or is replaced.  The digest of 
 that a checkpoint hashes what it writes and nothing else.
 """
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
@@ -24,8 +25,13 @@ class Seal:
 
     def followed_by(self, piece: bytes | bytearray) -> "Seal":
         """The digest of the same with `piece` after it."""
+        return self.followed_by_all([piece])
+
+    def followed_by_all(self, pieces: Iterable[bytes | bytearray]) -> "Seal":
+        """The same for pieces of which not all are there at once."""
         longer = self._so_far.copy()
-        longer.update(piece)
+        for piece in pieces:
+            longer.update(piece)
         return Seal(longer)
 
     @property

@@ -29,6 +29,9 @@ class AllAlike(KeyedNoise):
     def label_ids(self, labels: Iterable[bytes]) -> NDArray[np.uint64]:
         return np.ones((len([*labels]), 2), np.uint64)
 
+    def packed_label_ids(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+        return np.ones((len(ends), 2), np.uint64)
+
 
 class FewHomes(KeyedNoise):
     """Identities differ, but all labels are looked for from one of two slots."""
@@ -37,6 +40,9 @@ class FewHomes(KeyedNoise):
         ids = super().label_ids(labels).copy()
         ids[:, 1] &= np.uint64(1)
         return ids
+
+    def packed_label_ids(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+        return super().packed_label_ids(text, ends) & np.array([2**64 - 1, 1], np.uint64)
 
 
 NOISES = {
@@ -110,8 +116,8 @@ def test_chains_stay_short_in_every_shard() -> None:
 
 
 def test_a_label_takes_few_bytes_beside_its_text() -> None:
-    """16 of identity, 8 for where the text ends, up to 11 in the index, and an eighth of room to grow."""
-    labels = [f"{'x' * 20}{i:010d}" for i in range(49_000)]
+    """16 of identity, 2 of code, up to 11 in the index, and an eighth of room to grow."""
+    labels = [f"{i * 7919 % 10**10:010d}{'x' * 20}" for i in range(49_000)]
     for held in (49_000, 33_000):  # just before the index doubles, and some time after
         part, own_noise = labels[:held], noise()
         tracemalloc.start()
@@ -122,8 +128,23 @@ def test_a_label_takes_few_bytes_beside_its_text() -> None:
             beside = tracemalloc.get_traced_memory()[0] - len("".join(part))
         finally:
             tracemalloc.stop()
-        assert beside < 40 * held
+        assert beside < 36 * held
         assert len(seen) == held
+
+
+@given(st.lists(st.binary(max_size=300).map(lambda some: b"page/" * 60 + some) | st.binary(max_size=600)))
+def test_packed_texts_and_their_identities_are_those_of_each_text(texts: list[bytes]) -> None:
+    """Also of texts that have much, or nothing, in common with the one before, or fill blocks of a hash exactly."""
+    packed = LabelTexts()
+    for start in range(0, len(texts), 7):
+        packed.extend(texts[start : start + 7])
+    rows = np.arange(len(texts))[::-1]
+    assert packed.take(rows) == texts[::-1]
+    for start in (0, 5):
+        assert [each for part in packed.encoded(start, len(packed)) for each in part] == texts[start:]
+        [*parts] = packed.packed(min(start, len(texts)), len(packed))
+        ids = [noise().packed_label_ids(text, ends) for text, ends in parts]
+        assert np.array_equal(np.concatenate([*ids, np.empty((0, 2))]), noise().label_ids(texts[start:]))
 
 
 def test_packed_texts_are_a_sequence_like_any_other() -> None:
