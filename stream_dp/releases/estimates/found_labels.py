@@ -44,7 +44,7 @@ def combination_sds(release: Release, found: Sequence[int], weights: Mapping[int
     rounds, factors = np.array(list(weights)), np.array(list(weights.values()))
     by_test = {}
     for test in {*found}:
-        record = _record(release, test)
+        record = test_record(release, test)
         ages = rounds - record.round
         later = ages > 0
         ages, rest = ages[later], factors[later]
@@ -75,7 +75,7 @@ def noise_quantiles(
             plain = _normal_quantiles(levels)
             low[here], high[here] = plain[0] * sds[here], plain[1] * sds[here]
             continue
-        record = _record(release, test)
+        record = test_record(release, test)
         later = np.sqrt(max(0.0, float(sds[here[0]]) ** 2 - record.sd**2))
         excess = np.array([_excess(shown[place], record) for place in here.tolist()])
         least = (record.tau - 0.5 - (release.at_least or 1)) / record.sd
@@ -87,7 +87,23 @@ def noise_quantiles(
     return low, high
 
 
-def _record(release: Release, test: int) -> TestRecord:
+def noise_of_test(counts: Floats, sd: float, least: int) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of the noise of a test in what it measured of labels of at least `least` events.
+
+    By Bayes' rule, where all true counts x have the prior 1 / x: of labels that are twice as large there are half as
+    many.  What was measured is therefore too high on average, and more so of small counts.
+    """
+    if not sd:
+        return np.zeros(len(counts)), np.zeros(len(counts))
+    noise = np.linspace(-_FURTHEST, _FURTHEST, _CELLS) * sd
+    true = counts[:, None] - noise
+    masses = np.where(true >= least, np.exp(-((noise / sd) ** 2) / 2) / np.maximum(true, least), 1e-300)
+    masses /= masses.sum(axis=1, keepdims=True)
+    means = masses @ noise
+    return means, np.sqrt(np.sum(masses * (noise - means[:, None]) ** 2, axis=1))
+
+
+def test_record(release: Release, test: int) -> TestRecord:
     """The test of this number; a label that was known before the epoch counts from its first round on, without one.
 
     Raises ValueError where the release does not tell it.

@@ -7,16 +7,23 @@ the rate is taken to change by twice its own size, so that the filter goes along
 down.  The count varies around its rate as that of independent events does.  A label begins with the noise that labels
 have when they are first shown (first_showing.py), and with the rate at which it would have grown evenly until then.
 
+Where labels are found at tests, the counter that a label entered at its test began with zeros there.  The noise of the
+test stays in its count for good, with the law that is known of it (found_labels.py): one more hidden number, which
+nothing changes.  So what a test has lifted is taken off, and more of it if the label then grows more slowly than its
+count makes one expect.
+
 What comes out leans towards an even growth: after a sudden jump it is late for a while.  The released counts have no
 such lean, and their intervals do not hold around smoothed counts.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.noise_shape import NoiseState
+from stream_dp.releases.estimates.found_labels import noise_of_test, test_record
 from stream_dp.releases.estimates.intervals import noise_since
 from stream_dp.releases.estimates.noise_shapes import noise_state
 from stream_dp.releases.whole_release import WholeRelease
@@ -56,36 +63,68 @@ class Smoother:
                 'counts can be smoothed where labels are kept (shown = "kept"); this epoch shows a label only in the '
                 "rounds in which it reaches its threshold"
             )
-        if release.tests is not None:
-            raise ValueError(
-                "counts of labels that tests find cannot be smoothed: the noise of its test stays in a label's count"
-            )
         if self._filter is None or release.nonce != self._nonce:
             self._nonce, self._rows = release.nonce, {}
             self._filter = _Filter(noise_state(release.mechanism, release.horizon))
         counts = np.array(release.counts, np.float64)
         new = [place for place, label in enumerate(release.labels) if label not in self._rows]
         known = [place for place, label in enumerate(release.labels) if label in self._rows]
-        self._filter.predict(release.round, release.sd)
+        self._filter.predict(release.round, release.sd, release.draw_sd)
         self._filter.update(
             np.array([self._rows[release.labels[place]] for place in known], int), counts[known]
         )
-        if new:
-            means, sds = noise_since([release.showings[release.labels[place]] for place in new], release)
-            self._filter.begin(counts[new], release.sd * means, release.sd * sds)
-            names = [release.labels[place] for place in new]
+        for noise in _noise_at_first(release, new):
+            self._filter.begin(counts[noise.places], noise)
+            names = [release.labels[place] for place in noise.places]
             self._rows.update(zip(names, range(len(self._rows), len(self._rows) + len(names)), strict=True))
         rows = np.array([self._rows[label] for label in release.labels], int)
         return Smoothed(release, self._filter.counts(rows))
 
 
+class _NoiseAtFirst(NamedTuple):
+    """What is known of the noise of new labels, in these places of a release, whose counters are of this age.
+
+    `means` and `sds` are of the counter's noise, `test_means` and `test_sds` of what a test has added; all of shape
+    (labels,).
+    """
+
+    places: list[int]
+    age: int
+    means: NDArray[np.float64]
+    sds: NDArray[np.float64]
+    test_means: NDArray[np.float64]
+    test_sds: NDArray[np.float64]
+
+
+def _noise_at_first(release: WholeRelease, new: list[int]) -> Iterator[_NoiseAtFirst]:
+    """Of labels in these places, which the release shows first: those of one age at a time."""
+    shown = [release.showings[release.labels[place]] for place in new]
+    if release.found is None:
+        means, sds = noise_since(shown, release)
+        none = np.zeros(len(new))
+        if new:
+            yield _NoiseAtFirst(new, release.round, release.sd * means, release.sd * sds, none, none)
+        return
+    found, all_sds = np.array(release.found, int)[new], np.array(release.label_sds)[new]
+    for test in sorted({*found.tolist()}):
+        own = np.flatnonzero(found == test)
+        record = test_record(release, test)
+        counts = [
+            shown[each].count if shown[each].first else release.counts[new[each]] for each in own.tolist()
+        ]
+        of_test = noise_of_test(np.array(counts, np.float64), record.sd, release.at_least or 1)
+        sds = np.sqrt(np.maximum(0.0, all_sds[own] ** 2 - record.sd**2))
+        places, age = [new[each] for each in own.tolist()], release.round - record.round
+        yield _NoiseAtFirst(places, age, np.zeros(len(own)), sds, *of_test)
+
+
 class _Filter:
-    """One Kalman filter a label, all in step: the noise's numbers, then the true count and its rate a round."""
+    """One Kalman filter a label, all in step: the noise's numbers, the true count, its rate a round, a test's noise."""
 
     def __init__(self, noise: NoiseState) -> None:
         self._noise = noise
         self._size = len(noise.weights)
-        self._seen = np.array([*noise.weights, 1.0, 0.0])  # what the released count is made of
+        self._seen = np.array([*noise.weights, 1.0, 0.0, 1.0])  # what the released count is made of
         self._round, self._scale = 0, 0.0
         width = len(self._seen)
         self._mean = np.empty((0, width))
@@ -94,17 +133,18 @@ class _Filter:
     def counts(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.maximum(0.0, self._mean[rows, self._size])
 
-    def predict(self, round_number: int, sd: float) -> None:
-        """Go to a later round, whose noise has this standard deviation."""
+    def predict(self, round_number: int, sd: float, draw_sd: float | None) -> None:
+        """Go to a later round, whose noise has this standard deviation; or whose draws have, if that is given."""
         unit = self._noise.step(0, round_number).fresh
         self._scale = sd**2 / float(self._noise.weights @ unit @ self._noise.weights)
-        self._first = unit * self._scale
+        if draw_sd is not None:
+            self._scale = draw_sd**2
         size, rounds = self._size, round_number - self._round
         step = self._noise.step(self._round, round_number)
         self._round = round_number
         if not len(self._mean):
             return
-        move = np.eye(size + 2)
+        move = np.eye(size + 3)
         move[:size, :size] = step.kept
         move[size, size + 1] = rounds
         self._mean = self._mean @ move.T
@@ -128,19 +168,18 @@ class _Filter:
         self._mean[rows] += shared * surprise[:, None]
         self._covariance[rows] = covariance - shared[:, :, None] * (shared / variance[:, None])[:, None, :]
 
-    def begin(
-        self, released: NDArray[np.float64], means: NDArray[np.float64], sds: NDArray[np.float64]
-    ) -> None:
-        """Add labels that are seen for the first time, whose noise has these means and standard deviations."""
-        weights, first = self._noise.weights, self._first
+    def begin(self, released: NDArray[np.float64], noise: _NoiseAtFirst) -> None:
+        """Add labels that are seen for the first time, whose noise is this."""
+        weights, first = self._noise.weights, self._scale * self._noise.step(0, noise.age).fresh
         spread = first @ weights
-        total = spread @ weights
-        parts = spread / total  # what each number has of the noise, on average
-        true, size = released - means, self._size
+        parts = spread / max(float(spread @ weights), 1e-300)  # what each number has of the noise, on average
+        true, size = released - noise.means - noise.test_means, self._size
         rate = np.maximum(true, 1.0) / self._round
-        mean = np.column_stack([means[:, None] * parts, true, true / self._round])
-        follows = np.array([*parts, -1.0, -1.0 / self._round])  # how all move with the noise
-        covariance = sds[:, None, None] ** 2 * np.outer(follows, follows)
+        mean = np.column_stack([noise.means[:, None] * parts, true, true / self._round, noise.test_means])
+        follows = np.array([*parts, -1.0, -1.0 / self._round, 0.0])  # how all move with the noise
+        covariance = noise.sds[:, None, None] ** 2 * np.outer(follows, follows)
+        of_test = np.array([*(0 * parts), -1.0, -1.0 / self._round, 1.0])
+        covariance += noise.test_sds[:, None, None] ** 2 * np.outer(of_test, of_test)
         covariance[:, :size, :size] += first - np.outer(parts, spread)
         covariance[:, size + 1, size + 1] += (_RATE_AT_FIRST * rate) ** 2
         self._mean = np.concatenate([self._mean, mean])

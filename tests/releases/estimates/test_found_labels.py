@@ -12,6 +12,7 @@ from stream_dp.engine.epoch import Epoch
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.releases.encoder import ReleaseEncoder
 from stream_dp.releases.estimates.showings import Showings
+from stream_dp.releases.estimates.smoothing import Smoother
 from stream_dp.releases.whole_release import WholeRelease, decode_whole_release
 from stream_dp.releases.windows import window_between
 
@@ -102,3 +103,19 @@ def test_who_begins_to_read_later_has_wider_intervals(releases: list[WholeReleas
     own = release.__dict__["ends"]
     assert (low <= own[0] + 1e-9).mean() > 0.95
     assert held(alone, low, high).mean() >= held(release, *own).mean()
+
+
+def test_smoothed_counts_are_nearer_and_have_lost_some_of_what_tests_lift(
+    releases: list[WholeRelease],
+) -> None:
+    smoother = Smoother()
+    raw, near = [], []
+    for release in releases[::5]:
+        smoothed = smoother.add(release)
+        if release.labels:
+            true = TRUE[release.round - 1, [int(label) for label in release.labels]]
+            raw.append(np.array(release.counts) - true)
+            near.append(smoothed.counts - true)
+    released, smooth = np.concatenate(raw), np.concatenate(near)
+    assert np.sqrt(np.mean(smooth**2)) < 0.85 * np.sqrt(np.mean(released**2))
+    assert 0 < smooth.mean() < 0.8 * released.mean()
