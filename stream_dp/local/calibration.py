@@ -12,11 +12,12 @@ from stream_dp.counters.calibration import calibrate as calibrated
 from stream_dp.counters.registry import Mechanism
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.errors import Refused
+from stream_dp.frames import Framed
 from stream_dp.local.settings import Source, local_settings
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Framed):
     """The noise and the thresholds that some settings lead to.
 
     `mechanism` is the name of the counter, and `guarantee.sentence` says in words what all releases guarantee together.
@@ -42,6 +43,16 @@ class Calibration:
     def threshold(self, round: int | None = None) -> int:
         """The noisy count from which on a round, by default the last, shows a new label.  Raises ValueError."""
         return int(self.counter.taus(self._rounds(round))[0])
+
+    def _columns(self) -> dict[str, Any]:
+        """A row for each power of two and for the last round."""
+        powers = 2 ** np.arange(self._last.bit_length(), dtype=np.int64)
+        rounds = np.unique(np.append(powers, self._last))
+        return {"round": rounds, "sd": self.counter.sds(rounds), "threshold": self.counter.taus(rounds)}
+
+    def _caption(self) -> str:
+        """What it guarantees, for a notebook."""
+        return f"{self.mechanism}: {self.guarantee.sentence}"
 
     @property
     def _last(self) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from stream_dp.frames import Framed
 from stream_dp.jobs.column_rows import add_batch, check_columns
 from stream_dp.jobs.defaults import default_mechanism
 from stream_dp.jobs.mechanisms import calibrate, takes
@@ -18,13 +19,9 @@ from stream_dp.jobs.votes import columns_of
 from stream_dp.local.columns import table_of
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
-if TYPE_CHECKING:
-    import pandas
-    import polars
-
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Framed):
     """What a one-shot job released; everything in it may be published.
 
     `labels` are in the order that the mechanism gives a meaning.  `counts` beside them are noisy, and `sd` is the
@@ -43,23 +40,15 @@ class Answer:
     guarantee: str
     queries: list[str] | None = None
 
-    def to_arrow(self) -> pa.Table:
-        """A table of Arrow with a row a label: `label`, and `query` or `count` where there are such."""
-        columns = {} if self.queries is None else {"query": pa.array(self.queries, pa.string())}
-        columns["label"] = pa.array(self.labels, pa.string())
-        if self.counts is not None:
-            columns["count"] = pa.array(self.counts, pa.int64())
-        return pa.table(columns)
+    def _columns(self) -> dict[str, Any]:
+        """`label`, and `query` or `count` if there are such."""
+        columns: dict[str, Any] = {} if self.queries is None else {"query": self.queries}
+        columns["label"] = self.labels
+        return columns if self.counts is None else columns | {"count": self.counts}
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """The table of `to_arrow` as a DataFrame of pandas, which must be installed."""
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> polars.DataFrame:
-        """The table of `to_arrow` as a DataFrame of Polars, which must be installed."""
-        import polars
-
-        return polars.DataFrame(self.to_arrow())
+    def _caption(self) -> str:
+        """What was spent, for a notebook."""
+        return self.guarantee
 
 
 def top_k(

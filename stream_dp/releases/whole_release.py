@@ -1,26 +1,25 @@
 """A release with all its parts, as subscribers get it."""
 
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from stream_dp.errors import needs_extra
+from stream_dp.frames import Framed
+from stream_dp.privacy.wording import counted
 from stream_dp.releases.estimates.showings import Showing, Showings
 from stream_dp.releases.release import Release
 from stream_dp.releases.totals import Total, totals_of
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas
-    import polars
-    import pyarrow
     from numpy.typing import NDArray
 
     from stream_dp.releases.windows import Window
 
 
-class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
+class WholeRelease(Release, Framed, frozen=True, kw_only=True, dict=True):
     """A release with all its parts: `part` and `parts` are 1, `labels` and `counts` are complete.
 
     One that comes from a subscription knows since when its labels are shown, as far as the subscription has seen it.
@@ -115,33 +114,16 @@ class WholeRelease(Release, frozen=True, kw_only=True, dict=True):
 
         return window_between(self, since)
 
-    def to_arrow(self, confidence: float = 0.95) -> "pyarrow.Table":
-        """A table of Arrow with a row a label, largest count first: `label`, `count`, `low` and `high`.
-
-        `low` and `high` are the ends of its interval; see `intervals`.  Raises `ExtraMissing` without pyarrow.
-        """
-        with needs_extra("to_arrow", "local"):
-            import pyarrow
+    def _columns(self, confidence: float = 0.95) -> dict[str, Any]:
+        """Largest count first; `low` and `high` are the ends of each label's interval, see `intervals`."""
         ranked = self.largest_first()
         low, high = ranked.intervals(confidence)
-        return pyarrow.table(
-            {
-                "label": pyarrow.array(ranked.labels, pyarrow.string()),
-                "count": pyarrow.array(ranked.counts, pyarrow.int64()),
-                "low": low,
-                "high": high,
-            }
-        )
+        return {"label": ranked.labels, "count": ranked.counts, "low": low, "high": high}
 
-    def to_pandas(self, confidence: float = 0.95) -> "pandas.DataFrame":
-        """The table of `to_arrow` as a DataFrame of pandas, which must be installed."""
-        return self.to_arrow(confidence).to_pandas()
-
-    def to_polars(self, confidence: float = 0.95) -> "polars.DataFrame":
-        """The table of `to_arrow` as a DataFrame of Polars, which must be installed."""
-        import polars
-
-        return polars.DataFrame(self.to_arrow(confidence))
+    def _caption(self) -> str:
+        """What its counts count, for a notebook."""
+        items = self.items_per_user or self.items_per_event
+        return f"{self.stream}, round {self.round:,}, {self.ts}. {counted(self.unit, items)}"
 
 
 decode_whole_release = msgspec.json.Decoder(WholeRelease).decode

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from stream_dp.config.times import milliseconds, parse_time
 from stream_dp.errors import Refused
+from stream_dp.frames import Framed
 from stream_dp.releases.estimates.differences import (
     changes_between,
     intervals_across,
@@ -94,7 +95,7 @@ class Move(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(Framed):
     """How often each label occurred since an older release, with noise; largest count first.
 
     `counts`, `low` and `high`, the 95% interval, are of shape (labels,), and `sd` is that of the noise in every count
@@ -121,6 +122,22 @@ class Window:
     def histogram(self) -> dict[str, int]:
         """The noisy count of each label in the window, largest first."""
         return dict(zip(self.labels, self.counts.tolist(), strict=True))
+
+    def _columns(self) -> dict[str, Any]:
+        """Largest count first; the counts of labels that are `new` are lower bounds."""
+        new = {each.label for each in self.new}
+        return {
+            "label": self.labels,
+            "count": self.counts,
+            "low": self.low,
+            "high": self.high,
+            "new": [label in new for label in self.labels],
+        }
+
+    def _caption(self) -> str:
+        """Which rounds it counts, for a notebook."""
+        first = 1 if self.since is None else self.since.round + 1
+        return f"{self.release.stream}, rounds {first:,} to {self.release.round:,}, until {self.release.ts}."
 
     @property
     def rising(self) -> list[str]:

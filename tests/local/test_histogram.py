@@ -201,7 +201,7 @@ def test_a_release_becomes_a_table(key: Path) -> None:
         assert (row["low"], row["high"]) == pytest.approx(release.interval(row["label"]))
     assert release.to_pandas()["label"].tolist() == release.labels
     assert release.to_polars()["label"].to_list() == release.labels
-    narrow = release.to_arrow(0.5).to_pylist()
+    narrow = release.to_arrow(confidence=0.5).to_pylist()
     assert all(mine["high"] < wide["high"] for mine, wide in zip(narrow, table.to_pylist(), strict=True))
 
 
