@@ -40,16 +40,12 @@ from stream_dp.sinks.dead_letters import DeadLetters, prepare_dead_letters
 from stream_dp.sinks.seals import HEADS_OF_MEMBERS
 from stream_dp.sinks.sending import Addressed, InFlight, batches, producer, stop_client, stop_producer
 from stream_dp.store.noise_key import noise_key
+from stream_dp.workers import stream_topics
 from stream_dp.workers.barrier_feed import BarrierFeed
 from stream_dp.workers.group import ends_of, membership
 from stream_dp.workers.holdings import Holdings
 from stream_dp.workers.owned_partition import OwnedPartition, take_over
 from stream_dp.workers.schemas import SchemaSettler, settler_of
-from stream_dp.workers.stream_topics import (
-    prepare_counts_topic,
-    prepare_topics_of_group,
-    prepare_topics_of_shards,
-)
 from stream_dp.workers.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
@@ -127,10 +123,10 @@ class IntakeWorker:
             await member.save()
 
     def _prepare_topics(self) -> None:
-        prepare_topics_of_shards(self.settings)
-        prepare_topics_of_group(self.settings)
+        stream_topics.prepare_topics_of_shards(self.settings)
+        stream_topics.prepare_topics_of_group(self.settings)
         if self.settings.intake == "counts":
-            prepare_counts_topic(self.settings)
+            stream_topics.prepare_counts_topic(self.settings)
         prepare_dead_letters(self.settings)
 
 
