@@ -53,11 +53,9 @@ logger = logging.getLogger(__name__)
 ROUNDS_AHEAD = 16
 """So many rounds a member may be before the last one that is sealed."""
 
-_POLL_MILLISECONDS = 50
-_BARRIERS_AHEAD = 1_000
+_POLL_MILLISECONDS, _BARRIERS_AHEAD = 50, 1_000
 _REDIS_SECONDS = 30.0
-_OFFSET_SECONDS = 5.0
-_CONFIRM_SECONDS = 2.0
+_OFFSET_SECONDS, _CONFIRM_SECONDS = 5.0, 2.0
 
 
 class IntakeWorker:
@@ -112,9 +110,8 @@ class IntakeWorker:
     async def _work(self, topics: TopicWatch) -> None:
         await asyncio.to_thread(self._prepare_topics)
         await asyncio.to_thread(topics.look)
-        async with _Member(
-            self.settings, self._redis, self._letters, self.watch, topics, self._stopping
-        ) as member:
+        beside = self._letters, self.watch, topics, self._stopping
+        async with _Member(self.settings, self._redis, *beside) as member:
             try:
                 while not self._stopping.is_set():
                     await member.step()
@@ -142,9 +139,8 @@ class _Member(ConsumerRebalanceListener):
         topics: TopicWatch,
         stopping: asyncio.Event,
     ) -> None:
-        self._stopping = stopping
         self._settings, self._redis, self._watch, self._topics = settings, redis, watch, topics
-        self._letters = letters
+        self._letters, self._stopping = letters, stopping
         self._epoch: EpochOpened | None = None  # the one that is counted; None while none is open
         self._journal: EpochJournal | None = None
         self._key = b""

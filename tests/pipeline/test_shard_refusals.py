@@ -202,7 +202,9 @@ def test_a_round_that_only_some_shards_released_is_noticed(forged: bool) -> None
     for shard in (0, 1):
         for value in released_by(topics, shard):
             rounds.add(decode_shard_release(value), shard, len(value))
-    with pytest.raises(ShardsRefused, match="round 11 is missing .* or another producer wrote to this topic"):
+    with pytest.raises(
+        ShardsRefused, match=r"round 11 is missing .* or another producer wrote to this topic"
+    ):
         list(rounds.take())
 
 
