@@ -97,8 +97,9 @@ def create_topics(
                     f"right to create and describe topics, or create them with {partitions_text(partitions)} each"
                 )
             try:
-                with naming("CREATE", min(missing)):
-                    admin.create_topics(dict.fromkeys(missing, options), wait_for_metadata=True)
+                for topic in sorted(missing):  # one at a time, so that a refusal is about this one
+                    with naming("CREATE", topic):
+                        admin.create_topics({topic: options}, wait_for_metadata=True)
             except TopicAlreadyExistsError:  # somebody else makes them too: look again for what is left
                 time.sleep(_LOOK_AGAIN_SECONDS)
 

@@ -4,6 +4,7 @@ Kafka tells with each topic what the user who asks may do there.  A topic that t
 its clients then find no partitions, wait, or say nothing at all.  So whoever fails asks here which rights are missing.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal, NamedTuple
@@ -22,6 +23,8 @@ from stream_dp.kafka.clients import admin_client, borrowed
 Operation = Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS"]
 _NO_PRODUCER = "ClusterAuthorizationFailedError"
 """What a producer of kafka-python is told, in the text of a plain KafkaError, if its user may write to no topic."""
+
+_A_NAME = re.compile(r"[A-Za-z0-9._+-]{1,249}")
 
 _REFUSED = (TopicAuthorizationFailedError.errno, GroupAuthorizationFailedError.errno)
 
@@ -176,4 +179,6 @@ def _refused_names(failure: Exception) -> set[str]:
             names.add(argument)
         elif isinstance(argument, set | frozenset | list | tuple):
             names.update(map(str, argument))
-    return names
+    return {
+        each for each in names if _A_NAME.fullmatch(each)
+    }  # an admin client gives the request and the answer

@@ -74,6 +74,9 @@ def test_a_right_that_is_back_is_no_reason_to_end(monkeypatch: pytest.MonkeyPatc
     "failure",
     [
         TopicAuthorizationFailedError("orders"),
+        TopicAuthorizationFailedError(
+            "Request 'CreateTopicsRequest(version=7)' failed with response 'denied'."
+        ),
         ClusterAuthorizationFailedError("x"),
         KafkaError("Unexpected error in InitProducerIdResponse: [Error 31] ClusterAuthorizationFailedError"),
     ],
