@@ -30,16 +30,6 @@ def test_compressed_events_count_like_others(
         stream.check_everything()
 
 
-def test_compressed_releases_are_read_like_others(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        for number, codec in enumerate(CODECS, 1):
-            stream.feed(some_events(60, seed=number))
-            assert stream.run(until_round=60 * number, compression=codec) == 0
-        stream.check_everything()
-
-
 async def test_the_setting_reaches_the_producer(kafka: str) -> None:
     for codec, bits in (("none", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)):
         sender = producer(kafka, codec)
