@@ -202,20 +202,8 @@ class Worker:
                 break
             if writes_barriers:
                 self._barriers.run(resumed.barrier_key)
-            entries = await session.read()
-            if entries or await session.ends_batch():
-                with self.watch.batch():
-                    await session.count(entries)
-            elif self._stopping.is_set():
+            if not await self._step(session):
                 break
-            self.rounds = pipeline.round
-            self.watch.counted(pipeline.round, session.lag)
-            self.watch.operator.lag_barriers.set(session.barrier_lag)
-            self.watch.open_round(session.open_records)
-            if session.checkpoint_due:
-                await session.begin_checkpoint()
-            await session.check_checkpoint()
-            await session.confirm()
             if self.watch.budget_due and self.settings.metrics_address:
                 await asyncio.to_thread(self.watch.read_budget, self._redis, pipeline.position.offsets)
         if pipeline.finished or (closing and await session.caught_up()):
@@ -231,3 +219,33 @@ class Worker:
                 "which is charged",
                 pipeline.round,
             )
+
+    async def _step(self, session: Session) -> bool:
+        """Take what comes next in the log; False if nothing does, and the worker was asked to stop.
+
+        1. Read what comes next in the log.
+        2. Count it, while Redis says whether this worker still has the stream; if not, nothing of it is sent.
+        3. Hand batches of releases that have ended to the producer, in their order, and set dead letters aside.
+        4. If a checkpoint is due, wait until the broker has all that was sent, copy the state, and go on while dead
+           letters, then the state, then the group's offsets are written.
+        5. Stop if the checkpoint before could not be written: another worker has taken over, or the log has changed.
+        6. If nothing was sent for a while, ask Redis and Kafka whether this worker may go on.
+
+        Wherever it dies, the next one begins with the last checkpoint, counts the same again, compares that with what
+        is published, and sends what is missing.
+        """
+        entries = await session.read()
+        if entries or await session.ends_batch():
+            with self.watch.batch():
+                await session.count(entries)  # steps 2 and 3
+        elif self._stopping.is_set():
+            return False
+        self.rounds = session.pipeline.round
+        self.watch.counted(self.rounds, session.lag)
+        self.watch.operator.lag_barriers.set(session.barrier_lag)
+        self.watch.open_round(session.open_records)
+        if session.checkpoint_due:
+            await session.begin_checkpoint()
+        await session.check_checkpoint()
+        await session.confirm()
+        return True
