@@ -87,7 +87,7 @@ def settings_of(values: Mapping[str, Any], origins: Mapping[str, str] = _NOWHERE
     raise SettingsError(_in_words(wrong, origins))
 
 
-_SECRET = ("password", "key", "redis", "kafka")
+_SECRET = ("password", "key", "redis", "kafka", "registry")
 
 
 def _in_words(wrong: Wrong, origins: Mapping[str, str]) -> str:

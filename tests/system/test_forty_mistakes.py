@@ -86,6 +86,7 @@ def test_a_mistake_in_the_settings_is_a_sentence_with_its_remedy(
     assert said, ran.output
     assert all(line.startswith("failed") for line in said)
     assert "Traceback" not in ran.output
+    assert not [each for each in ("hunter2", "me:pw") if each in ran.output], "a password is repeated"
 
 
 @pytest.mark.same_on_any_broker("what is said")
