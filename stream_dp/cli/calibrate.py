@@ -14,7 +14,7 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.options import DEFAULTS
 from stream_dp.cli.output import output
 from stream_dp.cli.pictures import check_picture
-from stream_dp.counters import WINDOW
+from stream_dp.counters import DISCOVERY, WINDOW
 from stream_dp.counters.calibration import Guarantee, guarantee_of
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.registry import DISCRETE
@@ -213,6 +213,11 @@ _NOTES = {
     ),
     "each-round": "the least count that a round picked at random shows with this probability",
 }
+_SETTINGS_OF = {
+    "binary": 'mechanism = "binary"',
+    "blt": 'mechanism = "blt" and discover = "every-round"',
+    DISCOVERY: 'mechanism = "blt" and discover = "default"',
+}
 _SEEN = {
     "kept": "of a label whose events are spread evenly, at least so often",
     "each-round": "in a round picked at random",
@@ -230,6 +235,7 @@ def _comparison(reports: list[dict[str, Any]], refused: dict[str, str]) -> dict[
     }
     return {name: reports[0][name] for name in _SHARED if name in reports[0]} | {
         "mechanisms": own,
+        "best": min(own, key=lambda name: own[name]["seen_mostly"]),
         "refused": refused,
     }
 
@@ -302,6 +308,7 @@ def _print_comparison(told: dict[str, Any], guarantee: "Guarantee") -> None:
     console.print(table)
     for reason in told["refused"].values():
         console.print(reason)
+    console.print(f"\nThe most labels are shown with {_SETTINGS_OF[told['best']]}.")
     console.print(
         "\nsd of a count and threshold tau: mean over the rounds, and the highest.\n"
         f"half, 95%: {_NOTES[told['shown']]}.\n"

@@ -312,3 +312,13 @@ def test_what_many_days_have_together_never_overflows(epsilon: float, delta: flo
     total, lost = of_units(epsilon, delta, 30)
     assert total == 30 * epsilon
     assert lost == (0.0 if not delta else 1.0 if epsilon == 100.0 else pytest.approx(30.44e-9, rel=1e-3))
+
+
+@pytest.mark.parametrize(
+    ("horizon", "best", "sentence"),
+    [("65535", "discovery", 'discover = "default"'), ("15", "blt", 'discover = "every-round"')],
+)
+def test_it_says_which_settings_show_the_most_labels(horizon: str, best: str, sentence: str) -> None:
+    words = ("--horizon", horizon)
+    assert told(*words, mechanism=None)["best"] == best
+    assert f'shown with mechanism = "blt" and {sentence}.' in run(*words).stdout
