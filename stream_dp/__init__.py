@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stream_dp.local.calibration import Calibration, calibrate
     from stream_dp.local.histogram import Histogram, run
     from stream_dp.local.key_file import KeyFileRefused
+    from stream_dp.local.ledger import Ledger
     from stream_dp.local.one_shot import Answer, histogram, label_votes, set_union, top_k
     from stream_dp.notebook.live import watch
     from stream_dp.notebook.what_if import what_if
@@ -44,6 +45,7 @@ __all__ = [
     "HorizonReached",
     "KafkaAddress",
     "KeyFileRefused",
+    "Ledger",
     "LogRefused",
     "Refused",
     "SettingsError",
@@ -80,6 +82,7 @@ _HOMES = {
     "local.calibration": ("Calibration", "calibrate"),
     "local.histogram": ("Histogram", "run"),
     "local.key_file": ("KeyFileRefused",),
+    "local.ledger": ("Ledger",),
     "local.one_shot": ("Answer", "histogram", "label_votes", "set_union", "top_k"),
     "notebook.live": ("watch",),
     "notebook.what_if": ("what_if",),

@@ -145,6 +145,7 @@ for name in stream_dp.__all__:
 assert missing == {
     ("Smoother", "estimates]'"), ("Window", "estimates]'"),
     *((name, "local]'") for name in ("Answer", "Calibration", "Histogram", "HorizonReached", "KeyFileRefused")),
+    ("Ledger", "local]'"),
     ("watch", "notebook]'"), ("what_if", "notebook]'"),
     *((name, "local]'") for name in ("calibrate", "histogram", "history", "label_votes", "run", "set_union", "top_k")),
 }, missing

@@ -9,7 +9,8 @@ from stream_dp.jobs.result import ResultCost, cost_of
 from stream_dp.jobs.steps import Prepared, Site, budget_id, charge_of
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget
-from stream_dp.store.ledger import LedgerRefused, require_room
+from stream_dp.store.ledger import LedgerRefused
+from stream_dp.store.ledger_room import require_room
 
 _NO_KEY = bytes(32)  # a forecast draws no noise, and its charge is not made
 

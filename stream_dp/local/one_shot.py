@@ -17,7 +17,10 @@ from stream_dp.jobs.result import guarantee
 from stream_dp.jobs.rows import RowCollector, Rows
 from stream_dp.jobs.votes import columns_of
 from stream_dp.local.columns import table_of
+from stream_dp.local.ledger import Ledger, charge_of
 from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,9 @@ def top_k(
     item: str = "item",
     user: str | None = "user",
     epsilon: float = 1.0,
-    delta: float = 1e-6,
+    delta: float | None = None,
     mechanism: str | None = None,
+    ledger: Ledger | None = None,
     **parameters: Any,
 ) -> Answer:
     """The `k` labels that most users hold, in noisy order.
@@ -70,9 +74,11 @@ def top_k(
     labels; `user` that of the people whom the guarantee protects, None where each row is to be protected by itself.
     `mechanism` and `parameters` are those of docs/jobs.md.
 
-    The noise is drawn anew: each call spends epsilon and delta once more.  Raises `BadRequest`.
+    The noise is drawn anew: each call spends epsilon and delta once more.  A `ledger` adds that up, and refuses what
+    does not fit any more.  Without `delta` a call takes 1e-6, or a tenth of the ledger's.  Raises `BadRequest`, and
+    `Refused` if the ledger has no room.
     """
-    return _run("top-k", data, item, user, mechanism, epsilon, delta, k=k, **parameters)
+    return _run("top-k", data, item, user, mechanism, epsilon, delta, ledger=ledger, k=k, **parameters)
 
 
 def set_union(
@@ -81,12 +87,13 @@ def set_union(
     item: str = "item",
     user: str | None = "user",
     epsilon: float = 1.0,
-    delta: float = 1e-6,
+    delta: float | None = None,
     mechanism: str | None = None,
+    ledger: Ledger | None = None,
     **parameters: Any,
 ) -> Answer:
     """As many of all labels as the guarantee allows; the arguments are those of `top_k`."""
-    return _run("set-union", data, item, user, mechanism, epsilon, delta, **parameters)
+    return _run("set-union", data, item, user, mechanism, epsilon, delta, ledger=ledger, **parameters)
 
 
 def histogram(
@@ -95,12 +102,13 @@ def histogram(
     item: str = "item",
     user: str | None = "user",
     epsilon: float = 1.0,
-    delta: float = 1e-6,
+    delta: float | None = None,
     mechanism: str | None = None,
+    ledger: Ledger | None = None,
     **parameters: Any,
 ) -> Answer:
     """How many users hold each label, of those that enough users hold; everything else is as for `top_k`."""
-    return _run("histogram", data, item, user, mechanism, epsilon, delta, **parameters)
+    return _run("histogram", data, item, user, mechanism, epsilon, delta, ledger=ledger, **parameters)
 
 
 def label_votes(
@@ -114,7 +122,8 @@ def label_votes(
     k: int = 1,
     protect: Protects = "record",
     epsilon: float = 1.0,
-    delta: float = 1e-6,
+    delta: float | None = None,
+    ledger: Ledger | None = None,
 ) -> Answer:
     """Labels for the public `examples`, by the votes of teachers (PATE).
 
@@ -137,6 +146,7 @@ def label_votes(
         epsilon,
         delta,
         query,
+        ledger=ledger,
         protect=protect,
         examples=[str(each) for each in examples],
         **chosen,
@@ -150,11 +160,13 @@ def _run(
     user: str | None,
     mechanism: str | None,
     epsilon: float,
-    delta: float,
+    delta: float | None,
     query: str = "",
+    ledger: Ledger | None = None,
     **parameters: Any,
 ) -> Answer:
     unit: Unit = "event" if user is None else "user"
+    delta = delta or (_DELTA if ledger is None else ledger.delta_of_a_job)
     mechanism = mechanism or default_mechanism(job, {"epsilon": epsilon, "delta": delta, **parameters})
     asked = {"id": "local", "job": job, "mechanism": mechanism, "unit": unit, "epsilon": epsilon} | parameters
     if takes(job, mechanism, "delta"):
@@ -166,7 +178,11 @@ def _run(
         raise BadRequest(
             f"the mechanism {mechanism} draws from a budget that a ledger keeps: run it as a job"
         )
-    rows = _rows(table_of(data, item, *filter(None, (user, query))), item, user, query)
+    table = table_of(data, item, *filter(None, (user, query)))
+    check_columns(table.schema, user, item, query)
+    if ledger is not None:
+        ledger.charge(charge_of(request, calibrated))
+    rows = _rows(table, item, user, query)
     found = calibrated.run(rows, OneShotNoise.fresh())
     bins = calibrated.bins or []
     names = [bins[place] for place in found.items] if bins else rows.names(found.items)
@@ -185,7 +201,6 @@ def _run(
 
 
 def _rows(table: pa.Table, item: str, user: str | None, query: str) -> Rows:
-    check_columns(table.schema, user, item, query)
     collector = RowCollector()
     for batch in table.to_batches():
         add_batch(batch, user, item, collector, query)

@@ -20,6 +20,7 @@ def test_the_examples_run(
         "customers.key",
         "orders.key",
         "shop.key",
+        "visits.ledger",
     ]
     told = capsys.readouterr().out
     assert "'tea'" in told

@@ -1,5 +1,6 @@
 """One-shot jobs in one's own program: the mechanisms of the command line, on tables of every kind."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -170,3 +171,33 @@ def test_what_is_no_table_is_told(data: Any) -> None:
 def test_a_shared_budget_needs_a_ledger() -> None:
     with pytest.raises(stream_dp.BadRequest, match="ledger"):
         stream_dp.top_k(COLUMNS, 3, mechanism="pay-what-you-get", budget="anna", marks=20, queries=2)
+
+
+def test_a_ledger_adds_up_and_refuses_once_it_is_empty(tmp_path: Path) -> None:
+    file = tmp_path / "shop.ledger"
+
+    def opened(**other: Any) -> stream_dp.Ledger:
+        settings: dict[str, Any] = {"epsilon": 2, "delta": 1e-6, "unit": "user", "file": file}
+        return stream_dp.Ledger(**(settings | other))
+
+    ledger = opened()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert ledger.left == pytest.approx(2)
+    stream_dp.top_k(COLUMNS, 2, ledger=ledger)
+    assert [ledger.spent, ledger.left] == pytest.approx([1, 1])
+    with pytest.raises(stream_dp.BadRequest, match="no column"):
+        stream_dp.histogram(COLUMNS, item="sku", ledger=ledger)
+    again = opened()  # what another program finds
+    assert again.left == pytest.approx(1)
+    with pytest.raises(stream_dp.Refused, match="count"):
+        stream_dp.histogram(COLUMNS, user=None, ledger=again)
+    stream_dp.histogram(COLUMNS, ledger=again)
+    with pytest.raises(stream_dp.Refused, match="budget"):
+        stream_dp.set_union(COLUMNS, epsilon=0.1, ledger=ledger)
+    with pytest.raises(stream_dp.Refused, match="epsilon 2"):
+        opened(epsilon=3)
+    with pytest.raises(stream_dp.Refused, match="count"):
+        opened(unit="event")
+    alone = stream_dp.Ledger(1, unit="event")
+    stream_dp.histogram(COLUMNS, user=None, ledger=alone)
+    assert alone.left == pytest.approx(0, abs=1e-6)

@@ -6,8 +6,8 @@ from stream_dp.jobs.request import Source
 from stream_dp.jobs.steps import Site
 from stream_dp.privacy.composition import Budget, Charge
 from stream_dp.store.journal_fold import JournalFold
-from stream_dp.store.ledger import require_room
 from stream_dp.store.ledger_records import State
+from stream_dp.store.ledger_room import require_room
 
 
 def believed(source: Source, site: Site, _redis: object) -> Registered:

@@ -18,7 +18,8 @@ from stream_dp.epochs.journaled_ledger import look
 from stream_dp.kafka import log
 from stream_dp.privacy import composition
 from stream_dp.privacy.vector import Vector, larger
-from stream_dp.store.ledger import Ledger, LedgerRefused, require_room
+from stream_dp.store.ledger import Ledger, LedgerRefused
+from stream_dp.store.ledger_room import require_room
 
 
 def next_charge(settings: Settings, redis: Redis, new_epoch: bool, recount: bool) -> Iterator[Finding]:
