@@ -23,7 +23,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from stream_dp.errors import Refused
-from stream_dp.privacy import packed_ids
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
 
 NOISE_VERSION = 1
@@ -76,7 +75,7 @@ class KeyedNoise:
         context = b"%d %d " % (NOISE_VERSION, len(name)) + name + nonce
         # Copied for every label and round: a hash that has taken its key already is half as long.
         self._id_hash = blake2b(key=subkey(key, b"label id"), digest_size=_BLOCK_BYTES)
-        self._id_state = packed_ids.begun(subkey(key, b"label id"))
+        self._id_key = subkey(key, b"label id")
         self._tweak_hash = blake2b(context, key=subkey(key, b"tweak"), digest_size=_BLOCK_BYTES)
         size = len(EMPTY_HISTORY)
         self._history_hash = blake2b(key=subkey(key, b"history"), digest_size=size)
@@ -93,7 +92,12 @@ class KeyedNoise:
 
     def packed_label_ids(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The same of many labels that stand one after the other in `text` and end at `ends`."""
-        return packed_ids.digests(self._id_state, text, ends)
+        from stream_dp.privacy.packed_ids import (
+            begun,
+            digests,
+        )  # needs numba, which only those who count have
+
+        return digests(begun(self._id_key), text, ends)
 
     def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
         """The 16 bytes that `round_number` and `lane` mix into every label's draw; `history` is H_round."""
