@@ -92,10 +92,8 @@ class KeyedNoise:
 
     def packed_label_ids(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The same of many labels that stand one after the other in `text` and end at `ends`."""
-        from stream_dp.privacy.packed_ids import (
-            begun,
-            digests,
-        )  # needs numba, which only those who count have
+        # It needs numba, which only those who count have.
+        from stream_dp.privacy.packed_ids import begun, digests  # noqa: PLC0415
 
         return digests(begun(self._id_key), text, ends)
 
