@@ -37,6 +37,7 @@ MAY_BE_MISSING = {
     "noise_version",
     "first_round",  # of certificates from before windows could be verified in part
     "exact",
+    "ledger of a source",
     "loss",
     "pure",
     "gaussian",
