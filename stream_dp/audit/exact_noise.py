@@ -41,6 +41,11 @@ class EnumeratedNoise:
         numbers = np.array([int(label) for label in labels], np.uint64)
         return np.stack([numbers, numbers], axis=1)
 
+    def packed_label_ids(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """See `KeyedNoise.packed_label_ids`."""
+        starts = [0, *ends[:-1].tolist()]
+        return self.label_ids([text[start:end].tobytes() for start, end in zip(starts, ends, strict=True)])
+
     def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
         """Where the draw stands in an outcome; the last place for one that does not matter."""
         return self._places.get((round_number, lane), self.outcomes.shape[1] - 1).to_bytes(16, "big")

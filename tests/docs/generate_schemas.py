@@ -77,7 +77,7 @@ def generated(name: str) -> Node:
     if shapes:
         schema["$defs"] = {part: noted(shapes[part], of_parts[part], part) for part in shapes}
     if name == "job":
-        schema["$defs"]["mechanisms"] = {job: {"enum": list(known)} for job, known in MECHANISMS.items()}
+        schema["$defs"]["mechanisms"] = {job: {"enum": sorted(known)} for job, known in MECHANISMS.items()}
     if "examples" in schema:
         schema["examples"] = schema.pop("examples")  # at the end
     return schema

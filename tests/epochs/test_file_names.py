@@ -38,7 +38,7 @@ def test_there_is_one_key_and_one_that_is_lost_is_not_replaced_unasked() -> None
 
 def test_a_file_that_is_named_without_a_key_is_refused() -> None:
     books = Registry.__new__(Registry)
-    books._found, books._sources, books.file_key = {}, {}, None
+    books._found, books._sources, books._ledgers, books.file_key = {}, {}, {}, None
     record = b'{"v":1,"kind":"file","name":"9f","source":"x","unit":"event","by":"b","at":"a"%b}'
     with pytest.raises(LedgerDamaged, match="confirms guesses of its rows: delete the topic"):
         books.take(record % b"")

