@@ -118,7 +118,7 @@ def sharded_stream(
         "horizon": 4095,
         "items_per_event": 3,
         "batch_rounds": 8,
-        "checkpoint_every": "20",
+        "checkpoint_every": "200ms",
         "shards": shards,
     }
     partitions = changed.pop("partitions", 1)
