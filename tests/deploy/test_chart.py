@@ -231,8 +231,13 @@ def test_disruptions_and_autoscaling_follow_the_replicas() -> None:
 def running(pod: dict[str, Any], folder: Path, reachable: dict[str, str]) -> Iterator[str | None]:
     """The pod's container as a process; gives the address of its readiness probe, if it has one."""
     only = container(pod)
-    port, _ = free_ports()
-    here = {"9464": str(port), "8080": str(port), "9465": "0", "0.0.0.0": "127.0.0.1"}
+    port, operators = free_ports()
+    here = {
+        "8080": str(port),
+        "0.0.0.0": "127.0.0.1",
+        "0.0.0.0:9464": f"127.0.0.1:{port}",
+        "0.0.0.0:9465": f"127.0.0.1:{operators}",
+    }
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
     given = {name: here.get(value, value) for name, value in environment(pod).items()}
     given |= {name: value for name, value in reachable.items() if name in given or name == "NOISE_KEY"}
