@@ -166,7 +166,8 @@ def _run(
     **parameters: Any,
 ) -> Answer:
     unit: Unit = "event" if user is None else "user"
-    delta = delta or (_DELTA if ledger is None else ledger.delta_of_a_job)
+    if delta is None:
+        delta = _DELTA if ledger is None else ledger.delta_of_a_job
     mechanism = mechanism or default_mechanism(job, {"epsilon": epsilon, "delta": delta, **parameters})
     asked = {"id": "local", "job": job, "mechanism": mechanism, "unit": unit, "epsilon": epsilon} | parameters
     if takes(job, mechanism, "delta"):

@@ -144,6 +144,7 @@ def test_each_call_draws_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
         ({"delta": 1}, "delta must lie between"),
         ({"items_per_usr": 3}, "items_per_user"),
         ({"mechanism": "known"}, "needs bins"),
+        ({"delta": 0.0}, "delta"),  # and not the usual one in its place
     ],
 )
 def test_mistakes_are_told(options: dict[str, Any], message: str) -> None:
