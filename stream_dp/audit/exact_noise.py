@@ -18,6 +18,7 @@ from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.blt_parameters import output_weights
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.protocol import CalibratedCounter, CounterState, Hits
+from stream_dp.engine.label_texts import cut
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
 
 REACH = 7.0
@@ -43,8 +44,7 @@ class EnumeratedNoise:
 
     def packed_label_ids(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
         """See `KeyedNoise.packed_label_ids`."""
-        starts = [0, *ends[:-1].tolist()]
-        return self.label_ids([text[start:end].tobytes() for start, end in zip(starts, ends, strict=True)])
+        return self.label_ids(cut(text, ends))
 
     def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
         """Where the draw stands in an outcome; the last place for one that does not matter."""

@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Self
 
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+from stream_dp.config.times import SECONDS
+
+_SECONDS = SECONDS | {"ms": 0.001}
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,11 @@ from stream_dp.config.setting_values import (
     Rounds,
     Shards,
 )
+from stream_dp.config.times import SECONDS
 from stream_dp.config.topic_names import TopicNames
 from stream_dp.counters.discovery_schedule import FEWEST_ROUNDS, FEWEST_TICKS, PARTS, rounds_of_tests
 
 __all__ = ["PRIVACY", "Settings", "SettingsError"]
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -235,7 +234,7 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
         """How many rounds a span takes: a number of them, or a time of ticks."""
         if span.isdecimal():
             return int(span)
-        return max(1, int(int(span[:-1]) * _SECONDS[span[-1]] / self.tick_seconds))
+        return max(1, int(int(span[:-1]) * SECONDS[span[-1]] / self.tick_seconds))
 
     @property
     def checkpoint_pace(self) -> CheckpointPace:

@@ -3,6 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+"""What the units of spans such as 90s, 5m, 1h and 7d stand for."""
+
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_TIMESTAMP = 253_402_300_799_999  # the last millisecond of the year 9999
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.discovery_matrix import rounded_coefficients
+from stream_dp.counters.protocol import grown
 from stream_dp.privacy.double_double import compiled
 
 _FARTHEST = 5.0
@@ -45,10 +46,7 @@ class Reach:
 
     def make_room(self, labels: int) -> None:
         """For so many labels."""
-        if labels > len(self._sums):
-            larger = np.zeros((labels + labels // 8, len(self._powers)), np.int16)
-            larger[: self.labels] = self._sums[: self.labels]
-            self._sums = larger
+        self._sums = grown(self._sums, labels)
 
     def follow(self, first: int, draws: NDArray[np.float64]) -> None:
         """Draws of the labels from place `first` on, float64 of shape (tests, labels): the next ones of each."""

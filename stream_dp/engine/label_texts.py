@@ -105,7 +105,7 @@ class LabelTexts(Sequence[str]):
         measure(self._coded, self._starts, rows, lengths)
         text = np.empty(int(lengths.sum()), np.uint8)
         spell(self._coded, self._starts, rows, text, spelt)
-        return _cut(text, np.cumsum(lengths))
+        return cut(text, np.cumsum(lengths))
 
     def lengths(self, start: int, end: int) -> NDArray[np.int64]:
         """How many bytes each of the labels from `start` up to `end` takes."""
@@ -125,10 +125,11 @@ class LabelTexts(Sequence[str]):
     def encoded(self, start: int, end: int) -> Iterator[list[bytes]]:
         """The labels from `start` up to `end` as UTF-8, `AT_ONCE` at a time."""
         for text, ends in self.packed(start, end):
-            yield _cut(text, ends)
+            yield cut(text, ends)
 
 
-def _cut(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[bytes]:
+def cut(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[bytes]:
+    """The texts that stand one after the other in `text` and end at `ends`."""
     whole = text.tobytes()
     return [whole[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
 

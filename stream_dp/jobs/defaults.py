@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stream_dp.batch.histogram import GaussianHistogram, LaplaceHistogram
+from stream_dp.batch.set_union_thresholds import tokens_at_no_cost
 from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK
 from stream_dp.jobs.calibrated import MOST_ITEMS
 from stream_dp.jobs.request import JobName
@@ -30,11 +31,18 @@ A smaller value finds more labels among many users and far fewer among few; nobo
 """
 
 _RANKS_PER_LABEL, _LEAST_RANKS = 50, 5_000
+_TOKENS_UP_TO = 4.0
+"""More tokens than at this epsilon would only make a job slower."""
 
 
 def kbar(k: int) -> int:
     """How many ranks a top-k of k labels looks at: its threshold lies just above the count of the next rank."""
     return max(k, _LEAST_RANKS, min(_RANKS_PER_LABEL * k, MOST_ITEMS))
+
+
+def tokens(epsilon: float) -> int:
+    """The tokens of a greedy union: as many as cost nothing."""
+    return tokens_at_no_cost(min(epsilon, _TOKENS_UP_TO))
 
 
 DEFAULT_K: dict[JobName, int] = {"top-k": 10, "label-votes": 1}
@@ -86,18 +94,13 @@ def default_mechanism(job: JobName, given: Mapping[str, Any], beside_a_stream: b
 
 def _of_bound(job: JobName, epsilon: float, delta: float, k: int, bound: int) -> str:
     """The noise under which a label needs fewer users to be found, of users who count with so many."""
-    each, d = laplace_share(epsilon, delta, bound)
-    gaussian_each, gaussian_d = gaussian_share(epsilon, delta, bound), delta / 2
-    needed = {
-        "gaussian": GaussianHistogram(gaussian_each, gaussian_d, bound).needed,
-        "laplace": LaplaceHistogram(each, d, bound).needed,
-    }
+    laplace = *laplace_share(epsilon, delta, bound), bound
+    gaussian = gaussian_share(epsilon, delta, bound), delta / 2, bound
     if job == "top-k":
-        needed = {
-            "gaussian": GaussianTopK(gaussian_each, gaussian_d, bound, kbar(k)).needed,
-            "laplace": LaplaceTopK(each, d, bound, kbar(k)).needed,
-        }
-    return min(needed, key=lambda name: needed[name])
+        needed = GaussianTopK(*gaussian, kbar(k)).needed, LaplaceTopK(*laplace, kbar(k)).needed
+    else:
+        needed = GaussianHistogram(*gaussian).needed, LaplaceHistogram(*laplace).needed
+    return "gaussian" if needed[0] <= needed[1] else "laplace"
 
 
 def _of_bins(job: JobName, epsilon: float, delta: float, k: int, bins: int, bound: int | None) -> str:

@@ -23,11 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.batch.cost import Cost
-from stream_dp.batch.set_union_thresholds import tokens_at_no_cost
 from stream_dp.jobs.calibrated import Calibrated, Outcome, check_guarantee, check_sizes
 from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.declared import MECHANISMS, one_shot
-from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, GAUSSIAN_TOP_ITEMS, GAUSSIAN_UNION_ITEMS
+from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, GAUSSIAN_TOP_ITEMS, GAUSSIAN_UNION_ITEMS, tokens
 from stream_dp.jobs.request import JobName
 from stream_dp.jobs.shares import DOWN
 from stream_dp.privacy import loss
@@ -58,9 +57,6 @@ _BONUS = 0.05
 
 _FILLED = 0.85
 """The part of a user's weight that comes to labels which two rounds release."""
-
-_TOKENS_UP_TO = 4.0
-"""More tokens than at this epsilon would only be slower."""
 
 _SAMPLED = 1.5
 """A threshold of counts that sampled may lie so much lower than that of whole baskets before sampling is worth it."""
@@ -168,7 +164,10 @@ def _branch(
 
 
 def _sampled(job: JobName, fixed: dict[str, Any], pure: bool) -> list[Branch]:
-    """Counts of samples of several sizes."""
+    """Counts of samples of several sizes.
+
+    At a large epsilon small bounds are refused, and all of them at a tiny one: then this raises ValueError.
+    """
 
     def kept(most: int) -> Callable[[Reals], Reals]:
         return lambda held: np.minimum(held, most)
@@ -180,9 +179,7 @@ def _sampled(job: JobName, fixed: dict[str, Any], pure: bool) -> list[Branch]:
     ]:
         try:
             found.append(_branch(job, name, kept(most), fixed, items_per_user=most))
-        except (
-            ValueError
-        ) as error:  # at a large epsilon small bounds are refused, and all of them at a tiny one
+        except ValueError as error:
             refused = error
     if not found:
         raise refused
@@ -249,6 +246,5 @@ def calibrate_fitted_union(epsilon: float, delta: float) -> Calibrated:
         return _FILLED * np.sqrt(np.minimum(held, GAUSSIAN_UNION_ITEMS))
 
     rounds = _branch("set-union", "two-rounds", spread, fixed, items_per_user=GAUSSIAN_UNION_ITEMS)
-    tokens = tokens_at_no_cost(min(rest, _TOKENS_UP_TO))
-    few = _branch("set-union", "greedy", np.ones_like, fixed, tokens=tokens)
+    few = _branch("set-union", "greedy", np.ones_like, fixed, tokens=tokens(rest))
     return Fitted(first, [rounds, few], rounds).calibrated(epsilon, delta)

@@ -9,10 +9,9 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from stream_dp.batch.set_union_thresholds import tokens_at_no_cost
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.declared import MECHANISMS, REQUIRED, Declared
-from stream_dp.jobs.defaults import kbar
+from stream_dp.jobs.defaults import kbar, tokens
 from stream_dp.jobs.request import BadRequest, JobName, JobRequest, nearest
 
 __all__ = ["CHOSEN", "MECHANISMS", "calibrate", "needs", "takes"]
@@ -22,12 +21,9 @@ for _file in ("top_k", "set_union", "histogram", "known", "votes", "fitted"):
 
 CHOSEN: dict[str, tuple[Callable[[dict[str, Any]], int], str]] = {
     "kbar": (lambda given: kbar(given["k"]), "50 k, at least 5000"),
-    "tokens": (lambda given: tokens_at_no_cost(min(given["epsilon"], 4.0)), "as many as cost nothing"),
+    "tokens": (lambda given: tokens(given["epsilon"]), "as many as cost nothing"),
 }
-"""How a parameter that a request leaves out is computed from the others, and that in words.
-
-More tokens than at epsilon 4 would only make it slower.
-"""
+"""How a parameter that a request leaves out is computed from the others, and that in words."""
 
 
 def takes(job: JobName, mechanism: str, parameter: str) -> bool:

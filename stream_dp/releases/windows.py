@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.config.times import milliseconds, parse_time
+from stream_dp.config.times import SECONDS, milliseconds, parse_time
 from stream_dp.errors import Refused
 from stream_dp.frames import Framed
 from stream_dp.releases.estimates.differences import (
@@ -37,7 +37,6 @@ FALSE_DISCOVERIES = 0.05
 """The share of labels named as rising or falling that may be wrong, on average; if none moved, the probability that any
 is named."""
 
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _SPAN = re.compile(r"([1-9][0-9]{0,8})([smhd]?)")
 
 
@@ -62,15 +61,15 @@ class Span:
                 f"a window is a time such as 90s, 5m, 1h or 7d, or a number of rounds, not {span!r}"
             )
         number, unit = int(found[1]), found[2]
-        return cls(milliseconds=number * _UNITS[unit] * 1000) if unit else cls(rounds=number)
+        return cls(milliseconds=number * SECONDS[unit] * 1000) if unit else cls(rounds=number)
 
     def __str__(self) -> str:
         """The span as people write it, in the largest unit that fits: 5m, and not 300s."""
         seconds, rest = divmod(self.milliseconds, 1000)
         if self.rounds or rest:
             return f"{self.rounds}" if self.rounds else f"{self.milliseconds}ms"
-        unit = next(unit for unit in reversed(_UNITS) if seconds % _UNITS[unit] == 0)
-        return f"{seconds // _UNITS[unit]}{unit}"
+        unit = next(unit for unit in reversed(SECONDS) if seconds % SECONDS[unit] == 0)
+        return f"{seconds // SECONDS[unit]}{unit}"
 
     def twice(self) -> Span:
         """Two such windows, one after the other."""
