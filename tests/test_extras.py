@@ -181,7 +181,10 @@ def test_commands_load_with_what_their_extra_installs(extra: str) -> None:
 
 def test_what_the_demo_starts_loads_with_what_its_extra_installs() -> None:
     hidden = tuple(sorted(installed_by("all") - installed_by("demo")))
-    run("from stream_dp.cli.catalogue import loaded\nfor name in ('worker', 'dashboard'): loaded(name)", hidden)
+    run(
+        "from stream_dp.cli.catalogue import loaded\nfor name in ('worker', 'dashboard'): loaded(name)",
+        hidden,
+    )
 
 
 def test_a_program_of_its_own_runs_with_what_its_extra_installs() -> None:
