@@ -35,7 +35,7 @@ from stream_dp.privacy.vector import Vector, at
 
 _POLL_MILLISECONDS = 500
 _RECORDS_AT_ONCE = 500
-_GIVE_UP_SECONDS = 30.0
+_GIVE_UP_SECONDS, _STALLED_SECONDS = 30.0, 5.0
 _POSITION_MILLISECONDS = 5_000
 _CREATE_SECONDS, _LOOK_AGAIN_SECONDS = 30.0, 0.05
 _NOT_THERE = tuple(
@@ -56,6 +56,14 @@ class LogRefused(Refused):
 
 class NoLeader(KafkaError):
     """No broker that is up leads a partition, which goes on when one does; the message names it."""
+
+
+class _Stalled(Exception):
+    """A client reads nothing where there are records.
+
+    One of kafka-python 3.0.12 sometimes never asks who leads a topic that it has just been given, and waits for ever.
+    A new one finds it at once.
+    """
 
 
 @dataclass(frozen=True)
@@ -327,11 +335,20 @@ def read_batches(
     if start >= end:
         return
     place = TopicPartition(topic, partition)
-    with naming("READ", topic), borrowed(_range_reader, kafka) as consumer:
+    reached, since = start, time.monotonic()
+    while reached < end:
         try:
-            yield from _batches(consumer, place, start, end)
-        finally:
-            consumer.unsubscribe()
+            with naming("READ", topic), borrowed(_range_reader, kafka) as consumer:
+                try:
+                    for now, found in _batches(consumer, place, reached, end):
+                        reached = now
+                        yield now, found
+                        since = time.monotonic()  # whoever reads may take as long as they like
+                finally:
+                    consumer.unsubscribe()
+        except _Stalled:
+            if time.monotonic() - since > _GIVE_UP_SECONDS:
+                raise KafkaTimeoutError(f"no records of {topic!r} from offset {reached} on") from None
 
 
 def position(consumer: KafkaConsumer, place: TopicPartition) -> int:
@@ -342,6 +359,7 @@ def position(consumer: KafkaConsumer, place: TopicPartition) -> int:
 def _batches(
     consumer: KafkaConsumer, place: TopicPartition, start: int, end: int
 ) -> Iterator[tuple[int, list[Any]]]:
+    """Raises `_Stalled`, and a client for which that is too early is no worse off with a new one."""
     consumer.assign([place])
     consumer.seek(place, start)
     reached, since = start, time.monotonic()
@@ -350,9 +368,9 @@ def _batches(
         if (now := position(consumer, place)) > reached:
             reached = now
             yield min(reached, end), [record for record in found if record.offset < end]
-            since = time.monotonic()  # whoever reads may take as long as they like
-        elif time.monotonic() - since > _GIVE_UP_SECONDS:
-            raise KafkaTimeoutError(f"no records of {place.topic!r} from offset {now} on")
+            since = time.monotonic()
+        elif time.monotonic() - since > _STALLED_SECONDS:
+            raise _Stalled
 
 
 def _range_reader(kafka: Kafka) -> KafkaConsumer:
