@@ -119,13 +119,16 @@ def refuse_without_rights(kafka: Kafka, needed: Iterable[Right], failure: Except
     """Raise `RightMissing` where `failure` comes from a right that this user lacks; else it is something else."""
     if not _is_of_kafka(failure):
         return
-    needed = [*needed, *([failure.right] if isinstance(failure, NotPermitted) else [])]
+    refused = [failure.right] if isinstance(failure, NotPermitted) else []
+    needed = [*needed, *refused]
     try:
         missing = missing_rights(kafka, needed)
     except KafkaError:
         missing = None
     if missing is None:  # nobody tells, so the failure itself has to
         missing = [each for each in needed if each.name in _refused_names(failure)]
+    # Nobody ever tells of a topic that does not exist whether it may be made, so a refusal to make it is believed.
+    missing += [each for each in refused if each.operation == "CREATE" and each not in missing]
     if missing:
         raise RightMissing(told(missing)) from failure
 

@@ -70,6 +70,15 @@ def test_a_right_that_is_back_is_no_reason_to_end(monkeypatch: pytest.MonkeyPatc
     assert taken_for(monkeypatch, [], TopicRefused("orders")) == ""
 
 
+@pytest.mark.parametrize("missing", [[], None])
+def test_a_refusal_to_make_a_topic_is_believed(
+    missing: list[Right] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No broker tells of a topic that does not exist whether it may be made."""
+    made = NotPermitted(Right("topic", "shop.table", "CREATE"))
+    assert "CREATE on the topic 'shop.table'" in taken_for(monkeypatch, missing, made)
+
+
 @pytest.mark.parametrize(
     "failure",
     [
