@@ -95,6 +95,7 @@ def redis_with_tls(folder: Path, authority: Authority) -> Iterator[str]:
         "tls-auth-clients": "yes",
         "dir": folder,
         "appendonly": "yes",
+        "appendfsync": "always",
         "save": "",
     }
     words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
