@@ -52,6 +52,7 @@ _SETTINGS = Settings(
     rounds="ticks",
     intake="group",
     shards=SHARDS,
+    mechanism="binary",
 )
 
 

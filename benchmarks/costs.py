@@ -146,7 +146,7 @@ def _seconds_per_round(
 def _seconds_per_event(shards: int, events_per_round: int) -> float:
     """Processor seconds of an event in the sequencer, from its record to its frames' bytes."""
     rounds = "per-event" if events_per_round == 1 else f"every-{events_per_round}"
-    epoch = Epoch.open(Settings(stream="plan", rounds=rounds), 1, 0)
+    epoch = Epoch.open(Settings(stream="plan", rounds=rounds, mechanism="binary"), 1, 0)
     records = [
         Record(i, 1, None, b'{"items":["label %010d","label %010d","label %010d"]}' % (i, i + 7, i * i))
         for i in range(_MEASURED_EVENTS)

@@ -77,6 +77,7 @@ def _turns(table: Table, broker: str, kafka: str, redis_url: str) -> None:
                 delta=0.01,
                 horizon=2**16 - 1,
                 release=case.release,
+                mechanism="binary",
             )
             _write_events(settings, case)
             worker = asyncio.run(_worker_rate(settings, case))

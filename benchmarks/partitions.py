@@ -158,6 +158,7 @@ def _settings(kafka: str, redis_url: str, stream: str) -> Settings:
         items_per_event=2,
         rounds="ticks",
         write_barriers=False,
+        mechanism="binary",
     )
 
 

@@ -29,7 +29,9 @@ LABELS = 1_000_000
 READY_SECONDS = 15.0
 _PER_EVENT = 1_000
 _KEY = bytes(range(32))
-_SETTINGS = Settings(stream="recovery", epsilon=30.0, horizon=65_535, items_per_event=_PER_EVENT)
+_SETTINGS = Settings(
+    stream="recovery", epsilon=30.0, horizon=65_535, items_per_event=_PER_EVENT, mechanism="binary"
+)
 
 
 def main(console: Console) -> None:

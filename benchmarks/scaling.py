@@ -22,7 +22,7 @@ BLOCK_ROUNDS = 256
 BLOCKS = 6  # of which the first warms up and the least counts, as in the model's measurements
 WORK = Workload(labels=640_000, visible=64_000, events_per_second=1.0, items_per_event=4, horizon=2**20 - 1)
 _KEY = bytes(KEY_BYTES)
-_SETTINGS = Settings(stream="scaling", horizon=WORK.horizon, shards=SHARDS)
+_SETTINGS = Settings(stream="scaling", horizon=WORK.horizon, shards=SHARDS, mechanism="binary")
 
 
 def main(console: Console) -> None:

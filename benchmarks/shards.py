@@ -92,7 +92,9 @@ def _work(number: int, shards: int, end: Connection) -> None:
 
 def _epoch() -> Epoch:
     """An epoch that releases every label in every round."""
-    epoch = Epoch.open(Settings(stream="bench", horizon=2**16 - 1, shown="each-round"), 1, 0)
+    epoch = Epoch.open(
+        Settings(stream="bench", horizon=2**16 - 1, shown="each-round", mechanism="binary"), 1, 0
+    )
     assert isinstance(epoch.mechanism, BinaryMechanism)
     thresholds = tuple(-(10**6) for _ in epoch.mechanism.thresholds)
     return replace(epoch, nonce=bytes(16), mechanism=changed(epoch.mechanism, thresholds=thresholds))

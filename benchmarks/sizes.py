@@ -59,6 +59,7 @@ def main(console: Console) -> None:
                 redis=servers.redis_url,
                 horizon=2**18 - 1,
                 compression=case.compression,
+                mechanism="binary",
             )
             asyncio.run(_run(settings, case))
             [stored] = [file for file in Path(folder).rglob("0.log") if file.parent.name == settings.releases]

@@ -62,6 +62,7 @@ def epoch(items_per_user: int, rounds: str) -> Epoch:
     settings = Settings(
         stream="audit",
         unit="user",
+        mechanism="binary",
         items_per_user=items_per_user,
         rounds=rounds,
         horizon=15,

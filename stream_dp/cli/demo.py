@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from os import environ
 from pathlib import Path
@@ -28,8 +28,6 @@ from stream_dp.cli.window_view import WindowView, span_of
 from stream_dp.config.connections import redis_client
 from stream_dp.config.reading import ENVIRONMENT_PREFIX
 from stream_dp.config.settings import Settings
-from stream_dp.counters.binary import BinaryMechanism
-from stream_dp.counters.calibration import calibrate
 from stream_dp.dev.child_process import free_port, is_free, spawn, stop_owned
 from stream_dp.dev.flights import ITEMS_PER_EVENT, flight_events
 from stream_dp.dev.servers import Servers, embedded
@@ -301,7 +299,6 @@ class Tally:
     started: float
     releases: int = 0
     last: WholeRelease | None = None
-    taus: set[int] = field(default_factory=set)
     first_at: float = 0.0
     last_at: float = 0.0
 
@@ -310,7 +307,6 @@ class Tally:
         self.last_at = time.monotonic()
         self.first_at = self.first_at or self.last_at
         self.releases += len(releases)
-        self.taus.update(release.tau for release in releases if release.tau is not None)
         self.last = releases[-1]
 
     @property
@@ -324,11 +320,7 @@ class Tally:
         """What was released at the end, and under which guarantee."""
         assert self.last is not None
         last = self.last
-        assert last.horizon is not None
-        mechanism, _ = calibrate(
-            last.epsilon, last.delta, last.horizon, last.items_per_event, shown=last.shown
-        )
-        assert isinstance(mechanism, BinaryMechanism)
+        ranked = last.largest_first()
         return {
             "stream": last.stream,
             "kafka": settings.kafka,
@@ -338,13 +330,11 @@ class Tally:
             "items_per_event": last.items_per_event,
             "epsilon": last.epsilon,
             "delta": last.delta,
-            "sigma_squared": mechanism.sigma_squared,
             "sd": last.sd,
-            "tau": {"min": min(self.taus), "max": max(self.taus)},
             "events_per_second": round(self.events_per_second, 1),
             "labels": [
-                {"label": label, "count": count, "sd": last.sd}
-                for label, count in last.top(len(last.labels)).items()
+                {"label": label, "count": count, "sd": sd}
+                for label, count, sd in zip(ranked.labels, ranked.counts, ranked.label_sds, strict=True)
             ],
         }
 

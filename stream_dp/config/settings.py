@@ -50,7 +50,7 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
     unmetered: bool = False
     unit: Literal["event", "user", "user-day"] = "event"
     time_zone: str = "UTC"
-    mechanism: Mechanism = "binary"
+    mechanism: Mechanism = "blt"
     epsilon: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     delta: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 1e-6
     horizon: Positive = 65_535
@@ -62,7 +62,7 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
     write_barriers: bool = True
     release: Release = "every-round"
     shown: Literal["kept", "each-round"] = "kept"
-    discover: Discover = "every-round"
+    discover: Discover = "default"
     at_least: Positive = 1
     known_labels: File | None = None
     at_horizon: Literal["stop", "roll", "double"] = "stop"
@@ -158,8 +158,8 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
                 )
             if self.at_least > 1:
                 raise SettingsError(
-                    'at_least needs labels that are found at tests: leave it out, or set mechanism = "blt" and '
-                    'discover = "default"'
+                    'at_least needs labels that are found at tests: leave it out, or set mechanism = "blt", '
+                    'shown = "kept" and discover = "default", without shards'
                 )
             return
         if self.shown != "kept":
@@ -169,7 +169,8 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
             )
         if self.shards:
             raise SettingsError(
-                'one worker finds labels at tests: leave shards out, or set discover = "every-round"'
+                f'shards look for new labels in every round: leave discover = "{self.discover}" out, or leave '
+                "shards out"
             )
         if self.discover[-1] in "smhd" and self.rounds != "ticks":
             raise SettingsError(
@@ -179,7 +180,7 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
         if not self.tests(self.horizon):
             raise SettingsError(
                 f'discover = "{self.discover}" makes no test within the horizon of {self.horizon:,} rounds: test more '
-                "often"
+                'often, or set discover = "every-round"'
             )
 
     def _check_window(self) -> None:
@@ -216,8 +217,13 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def finds_at_tests(self) -> bool:
-        """Whether new labels are looked for in a few rounds, the tests, and not in every one."""
-        return self.mechanism == "blt" and self.discover != "every-round"
+        """Whether new labels are looked for in a few rounds, the tests, and not in every one.
+
+        By default they are, if one worker counts and labels stay.
+        """
+        if self.mechanism != "blt" or self.discover == "every-round":
+            return False
+        return self.discover != "default" or (not self.shards and self.shown == "kept")
 
     def tests(self, horizon: int) -> tuple[int, ...]:
         """The test rounds of an epoch of so many rounds; none where each round looks for new labels."""
@@ -261,8 +267,9 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def privacy(self) -> dict[str, Any]:
-        """The settings that an epoch freezes, by name."""
-        return {name: getattr(self, name) for name in PRIVACY}
+        """The settings that an epoch freezes, by name; `discover` as it works out with the others."""
+        discover = self.discover if self.finds_at_tests else "every-round"
+        return {name: getattr(self, name) for name in PRIVACY} | {"discover": discover}
 
 
 PRIVACY = (

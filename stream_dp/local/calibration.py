@@ -41,7 +41,12 @@ class Calibration(Framed):
         return float(self.counter.sds(self._rounds(round))[0])
 
     def threshold(self, round: int | None = None) -> int:
-        """The noisy count from which on a round, by default the last, shows a new label.  Raises ValueError."""
+        """The noisy count from which on a round, by default the last, shows a new label.
+
+        Where labels are found at tests, it is that of the next test, and at the end of the last.
+
+        Raises ValueError.
+        """
         return int(self.counter.taus(self._rounds(round))[0])
 
     def _columns(self) -> dict[str, Any]:
@@ -69,7 +74,7 @@ class Calibration(Framed):
 def calibrate(settings: Source = None, **overrides: Any) -> Calibration:
     """The noise that `settings` lead to; they are given as to `Histogram`.
 
-        stream_dp.calibrate(epsilon=1, mechanism="blt").threshold()
+        stream_dp.calibrate(epsilon=1).threshold()
 
     Raises `SettingsError`, or `Refused` where they guarantee nothing.
     """

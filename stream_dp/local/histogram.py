@@ -32,7 +32,7 @@ _AT_ONCE = 500
 class Histogram:
     """A differentially private running histogram over labels that nobody listed in advance.
 
-        with stream_dp.Histogram(epsilon=1, mechanism="blt", key_file="shop.key") as histogram:
+        with stream_dp.Histogram(epsilon=1, key_file="shop.key") as histogram:
             for items in events:
                 release = histogram.observe(items)
 
@@ -240,7 +240,7 @@ def run(
 ) -> Iterator[WholeRelease] | AsyncIterator[WholeRelease]:
     """The releases of a running histogram over `events`: any iterable, asynchronous one, or table of rows.
 
-        for release in stream_dp.run(purchases, epsilon=1, mechanism="blt", key_file="shop.key"):
+        for release in stream_dp.run(purchases, epsilon=1, key_file="shop.key"):
             print(release.histogram)
 
     Everything else is as for `Histogram`.  Settings and key file are looked at when `run` is called.

@@ -110,10 +110,12 @@ def test_the_readme_has_its_numbers_from_this_page() -> None:
     for name, *contestant in (
         ("the Binary Mechanism as the literature states it", "survey", "each-round"),
         ('`mechanism = "binary"`', "binary", "kept"),
-        ('`mechanism = "blt"`', "blt", "kept"),
+        ('`mechanism = "blt"` with `discover = "every-round"`', "blt", "kept"),
     ):
         labels = " | ".join(f"{last[epsilon, *contestant]:.0f}" for epsilon in "124")
         assert f"| {name} | {labels} |" in readme
+    found = [float(row[7]) for row in rows("first fifth") if row[0] == "invoices"]
+    assert f"| the default | {' | '.join(f'{labels:.0f}' for labels in found)} |" in readme
 
 
 def test_other_libraries_agree() -> None:

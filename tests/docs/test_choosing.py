@@ -66,8 +66,8 @@ def test_the_comparison_is_what_the_command_beside_it_says() -> None:
             *map(str, (tau["max"], *seen)),
         ]
         assert cells.split(" | ") == shown
-    assert PAGE.count(f"that is {rows['blt']['seen_mostly']}, which is ") == 1
-    assert f"which is {rows['blt']['seen_mostly'] / 65_535:.1%} of 65,535 events" in PAGE
+    assert PAGE.count(f"that is {rows['discovery']['seen_mostly']}, which is ") == 1
+    assert f"which is {rows['discovery']['seen_mostly'] / 65_535:.1%} of 65,535 events" in PAGE
     assert f"with `binary` it is {rows['binary']['seen_mostly']}." in PAGE
     assert rows["blt"]["tau"]["max"] < min(
         row["tau"]["mean"] for name, row in rows.items() if name not in ("blt", "discovery")

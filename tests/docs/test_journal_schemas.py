@@ -147,7 +147,8 @@ def test_epochs_are_written_as_their_schema_says(mechanism: Any, changes: dict[s
     assert list(part) == list(described["KnownLabelsPart"]["properties"])
     assert list(part["known"]) == list(described["KnownLabels"]["properties"])
     whole = written(
-        "epoch", EpochOpened(Epoch.open(Settings(stream="shop"), 2, 17, known=known), "0" * 16, 3)
+        "epoch",
+        EpochOpened(Epoch.open(Settings(stream="shop", mechanism="binary"), 2, 17, known=known), "0" * 16, 3),
     )
     assert whole["epoch"]["known"] == known.digest
     assert list(written("epoch", EpochClosed(2, 17))) == list(described["EpochClosed"]["properties"])

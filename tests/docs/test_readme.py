@@ -97,12 +97,12 @@ def test_what_the_better_counter_needs_is_what_calibrate_says() -> None:
     result = CliRunner().invoke(app, ["calibrate", *names])
     assert result.exit_code == 0, result.output
     seen = {name: told["seen_mostly"] for name, told in json.loads(result.stdout)["mechanisms"].items()}
-    assert f"if it has {seen['binary']} of them at the horizon" in README
-    better = f'{seen["blt"]} are enough with `mechanism = "blt"`'
-    assert better in README
+    assert f"if it has {seen['discovery']} of them at the horizon" in README
+    assert f"the Binary Mechanism of the literature needs {seen['binary']} at the same guarantee" in README
     example = (ROOT / "stream.example.toml").read_text()
-    assert f'# mechanism = "binary" # needs a count of {seen["binary"]} at the defaults below' in example
-    assert f'"blt" {seen["blt"]}' in example
+    assert f'# mechanism = "blt" # needs a count of {seen["discovery"]} at the defaults below' in example
+    assert f"and {seen['blt']} with discover =" in example
+    assert f'"binary", {seen["binary"]}, with twice the noise' in example
 
 
 def test_the_remarks_on_the_settings_are_what_calibrate_says() -> None:
@@ -137,7 +137,7 @@ def test_the_page_on_releases_knows_which_noise_two_rounds_share() -> None:
 def test_the_charges_for_imperfect_noise_are_as_small_as_the_guarantee_page_says() -> None:
     page = (ROOT / "docs" / "guarantee.md").read_text()
     assert "add up to less than a millionth of delta" in page
-    default = Settings(stream="shop")
+    default = Settings(stream="shop", mechanism="binary")
     assert (
         coupling_delta(default.horizon, default.items_per_event) + MOST_CELLS**2 / 2**128 * default.delta / 2
         < 1e-6 * default.delta

@@ -15,14 +15,14 @@ from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.mapping.mapping import Mapping
 from stream_dp.events.user_partitions import UserPartitions
 
-OPENED = Epoch.open(Settings(stream="s"), 1, 0)
+OPENED = Epoch.open(Settings(stream="s", mechanism="binary"), 1, 0)
 
 
 @pytest.mark.parametrize("mechanism", ["binary", "blt"])
 def test_however_rounds_end_an_epoch_costs_the_same(mechanism: Literal["binary", "blt"]) -> None:
     """Its cells may coincide with all that its key ever serves, however many events bring their labels."""
     one, million, ticks = (
-        Epoch.open(Settings(stream="s", mechanism=mechanism, rounds=rounds), 1, 0)
+        Epoch.open(Settings(stream="s", mechanism=mechanism, rounds=rounds, discover="every-round"), 1, 0)
         for rounds in ("per-event", "every-1000000", "ticks")
     )
     assert charge_of(one).delta == charge_of(million).delta == charge_of(ticks).delta
@@ -30,12 +30,12 @@ def test_however_rounds_end_an_epoch_costs_the_same(mechanism: Literal["binary",
 
 
 def test_an_epoch_that_named_the_rule_is_held_to_it() -> None:
-    settings = Settings(stream="s")
+    settings = Settings(stream="s", mechanism="binary")
     opened = Epoch.open(settings, 1, 0)
     assert (opened.privacy["shown"], opened.mechanism.shown) == ("kept", "kept")
     opened.check_settings(settings)
     with pytest.raises(EpochRefused, match="shown is kept in the epoch and each-round in the settings"):
-        opened.check_settings(Settings(stream="s", shown="each-round"))
+        opened.check_settings(Settings(stream="s", shown="each-round", mechanism="binary"))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ ROUNDS = 110
 
 def epoch_of(**changed: Any) -> Epoch:
     settings = {"epsilon": 40.0, "delta": 0.4, "horizon": 1023, "items_per_event": 3, **changed}
-    return replace(Epoch.open(Settings(stream="s", **settings), 1, 0), nonce=bytes(16))
+    return replace(
+        Epoch.open(Settings(stream="s", **{"mechanism": "binary", **settings}), 1, 0), nonce=bytes(16)
+    )
 
 
 def records() -> list[Record]:
@@ -38,7 +40,7 @@ def restored(pipeline: Pipeline) -> Pipeline:
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_a_restored_state_gives_the_release_of_its_own_round(name: str) -> None:
     """In every round, so also if a label has just come."""
-    pipeline = Pipeline(epoch_of(mechanism=name), KEY, "s.events")
+    pipeline = Pipeline(epoch_of(mechanism=name, discover="every-round"), KEY, "s.events")
     shown = rounds_with_labels = noticed = 0
     for record in records():
         values = [part.value for part in pipeline.process([record]).releases]

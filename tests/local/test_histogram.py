@@ -186,7 +186,7 @@ def test_a_table_is_read_by_row_and_mapped(key: Path, table: Any) -> None:
         warnings.simplefilter("error")
         found = list(stream_dp.run(table, users, events=mapping, key_file=key))
         assert len(found) == 3
-    with KeyFile.open(key, Epoch.open(Settings(stream="histogram"), 1, 0)) as file:
+    with KeyFile.open(key, Epoch.open(Settings(stream="histogram", mechanism="binary"), 1, 0)) as file:
         worker = Pipeline(replace(file.epoch, mapping=None), file.key, "histogram.events")
     worker.process([Record(place, 0, None, msgspec.json.encode(row)) for place, row in enumerate(plain)])
     assert worker.histogram.history[:16] == key.read_bytes()[-16:]
@@ -207,14 +207,14 @@ def test_a_release_becomes_a_table(key: Path) -> None:
 
 
 def test_a_window_is_what_happened_after_an_earlier_release(key: Path) -> None:
-    releases = released(EVENTS, key)
+    releases = released(EVENTS, key, discover="every-16")
     older, newest = releases[39], releases[-1]
     window = newest.window(older)
     both = [label for label in newest.labels if label in older.histogram]
     assert window.histogram == {label: newest.histogram[label] - older.histogram[label] for label in both}
     assert window.histogram["tea"] == pytest.approx(40, abs=6 * window.sd)
     assert (window.since, window.release, window.complete) == (older, newest, True)
-    assert window.sd == pytest.approx(window_sd(newest, older.round))
+    assert window.sd == pytest.approx(window_sd(newest, older.round, both))
     assert all(
         low < count < high for low, count, high in zip(window.low, window.counts, window.high, strict=True)
     )
@@ -256,11 +256,16 @@ def test_settings_come_from_a_file_too(key: Path, tmp_path: Path) -> None:
         assert "factor of e^30" in histogram.guarantee.sentence
 
 
-def test_calibration_tells_the_noise_that_releases_tell(key: Path) -> None:
-    calibration = stream_dp.calibrate(LOOSE, mechanism="blt")
-    for release in released(EVENTS, key, mechanism="blt"):
+@pytest.mark.parametrize("discover", ["default", "every-round"])
+def test_calibration_tells_the_noise_that_releases_tell(key: Path, discover: str) -> None:
+    calibration = stream_dp.calibrate(LOOSE, discover=discover)
+    thresholds = 0
+    for release in released(EVENTS, key, discover=discover):
         assert release.sd == pytest.approx(calibration.sd(release.round))
-        assert release.tau == calibration.threshold(release.round)
+        if release.tau is not None:
+            assert release.tau == calibration.threshold(release.round)
+            thresholds += 1
+    assert thresholds == (len(EVENTS) if discover == "every-round" else 1)
     assert calibration.sd() == calibration.sd(1023)
     with pytest.raises(ValueError, match="round 1024"):
         calibration.sd(1024)

@@ -22,7 +22,14 @@ TOPIC = "s.events"
 
 def epoch(number: int = 1, **changed: Any) -> Epoch:
     """An epoch in which much is released after few events; `changed` are settings."""
-    settings = Settings(stream="s", epsilon=30.0, delta=1e-2, horizon=1023, items_per_event=3, **changed)
+    settings = Settings(
+        stream="s",
+        epsilon=30.0,
+        delta=1e-2,
+        horizon=1023,
+        items_per_event=3,
+        **{"mechanism": "binary", **changed},
+    )
     return replace(Epoch.open(settings, number, 0), nonce=bytes([number]) * 16)
 
 

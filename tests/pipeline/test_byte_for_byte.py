@@ -89,7 +89,7 @@ def test_rounds_that_are_not_released_are_left_out_by_all_shards(release: str) -
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_any_counter(mechanism: str) -> None:
-    records, of = log_of(many_values(300, seed=5)), epoch(mechanism=mechanism)
+    records, of = log_of(many_values(300, seed=5)), epoch(mechanism=mechanism, discover="every-round")
     assert one_worker(records, of) == in_shards(records, 4, range(0, 300, 37), of).merged()
 
 

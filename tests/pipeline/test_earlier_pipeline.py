@@ -31,7 +31,7 @@ def epoch(name: str, **changed: object) -> Epoch:
         "horizon": 127,
         "items_per_event": 3,
     }
-    return Epoch.open(Settings(**{**fixed, **KINDS[name], **changed}), 1, 0)
+    return Epoch.open(Settings(**{"mechanism": "binary", **{**fixed, **KINDS[name], **changed}}), 1, 0)
 
 
 def records(seed: int) -> list[Record]:

@@ -51,6 +51,7 @@ def epoch_of_users(partitions: int) -> Epoch:
         items_per_user=3,
         rounds="ticks",
         mapping=EventsSection(partitioner="murmur2"),
+        mechanism="binary",
     )
     further = (0,) * (partitions - 1)
     opened = Epoch.open(settings, 1, 0, further_offsets=further)

@@ -31,14 +31,16 @@ CARRIED = LISTED.carried_on(1, ["tea", "rice", "carrot"], [41, 17, -3], [2.5] * 
 
 def epoch(known: KnownLabels, number: int = 3, **changed: Any) -> Epoch:
     promise = {"epsilon": 30.0, "delta": 1e-2, "horizon": 127, "items_per_event": 3}
-    opened = Epoch.open(Settings(stream="s", **promise | changed), number, 0, known=known)
+    opened = Epoch.open(
+        Settings(stream="s", **{"mechanism": "binary", **(promise | changed)}), number, 0, known=known
+    )
     return replace(opened, nonce=bytes([number]) * 16)
 
 
 KINDS: list[dict[str, Any]] = [
     {},
     {"shown": "each-round"},
-    {"mechanism": "blt"},
+    {"mechanism": "blt", "discover": "every-round"},
     {"unit": "user", "items_per_user": 5, "release": "every-3"},
 ]
 FOUND = {"mechanism": "blt", "discover": "every-9"}

@@ -37,7 +37,7 @@ def epoch(horizon: int = HORIZON, unit: Unit = "event", rounds: str = "per-event
     """An epoch with a fixed nonce."""
     mechanism, guarantee = calibrate(20.0, 1e-6, horizon, ITEMS_PER_EVENT, unit=unit)
     after = beginning(NONCE.hex(), 0, 0) if rounds == "ticks" else None
-    privacy = Settings(stream="s", rounds=rounds).privacy
+    privacy = Settings(stream="s", rounds=rounds, mechanism="binary").privacy
     return Epoch(1, NONCE, 0, privacy, mechanism, guarantee, after_barrier=after)
 
 

@@ -47,7 +47,7 @@ def epoch(items: int = 1, first_day: int = 0, horizon: int = 1023, **changed: An
         epsilon=30.0,
         horizon=horizon,
         time_zone="Europe/Berlin",
-        **changed,
+        **{"mechanism": "binary", **changed},
     )
     opened = Epoch.open(settings, 1, 0, first_day=first_day)
     return replace(opened, nonce=bytes(16), after_barrier=beginning(CHAIN, 0, 0))

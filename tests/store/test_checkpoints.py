@@ -32,7 +32,7 @@ from tests import redis_contents
 from tests.nodes import live_nodes
 from tests.system.example_events import some_events
 
-SETTINGS = Settings(stream="s", epsilon=30.0, horizon=1023, items_per_event=3)
+SETTINGS = Settings(stream="s", epsilon=30.0, horizon=1023, items_per_event=3, mechanism="binary")
 KEY = bytes(range(32))
 EPOCH = replace(Epoch.open(SETTINGS, 1, 0), nonce=bytes(16))
 RECORDS = [

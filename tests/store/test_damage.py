@@ -27,7 +27,7 @@ from tests.system.example_events import some_events
 
 PREFIX = "stream_dp:{s}:"
 KINDS: dict[str, dict[str, Any]] = {
-    **{name: {"mechanism": name} for name in MECHANISMS},
+    **{name: {"mechanism": name, "discover": "every-round"} for name in MECHANISMS},
     "found at tests": {"mechanism": "blt", "discover": "every-9"},
     "users": {"unit": "user", "items_per_user": 6},
 }
@@ -37,7 +37,13 @@ WAYS_OUT = r"`stream-dp rebuild --replace`|--new-epoch"
 @cache
 def epoch_of(kind: str) -> Epoch:
     return replace(
-        Epoch.open(Settings(stream="s", epsilon=30.0, delta=1e-2, horizon=1023, **KINDS[kind]), 1, 0),
+        Epoch.open(
+            Settings(
+                stream="s", epsilon=30.0, delta=1e-2, horizon=1023, **{"mechanism": "binary", **KINDS[kind]}
+            ),
+            1,
+            0,
+        ),
         nonce=KEY[:16],
     )
 

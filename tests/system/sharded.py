@@ -123,7 +123,10 @@ def sharded_stream(
     }
     partitions = changed.pop("partitions", 1)
     stream = ShardedStream(
-        Settings(stream=name, kafka=kafka, redis=redis_url, **{**settings, **changed}), folder
+        Settings(
+            stream=name, kafka=kafka, redis=redis_url, **{"mechanism": "binary", **{**settings, **changed}}
+        ),
+        folder,
     )
     stream.create_topics(partitions)
     try:

@@ -356,7 +356,12 @@ def small_stream(kafka: str, redis_url: str, name: str, folder: Path, **changed:
         "batch_rounds": 8,
         "checkpoint_every": "20",
     }
-    stream = Stream(Settings(stream=name, kafka=kafka, redis=redis_url, **{**settings, **changed}), folder)
+    stream = Stream(
+        Settings(
+            stream=name, kafka=kafka, redis=redis_url, **{"mechanism": "binary", **{**settings, **changed}}
+        ),
+        folder,
+    )
     stream.create_topics(partitions)
     try:
         yield stream

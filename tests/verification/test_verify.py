@@ -17,9 +17,14 @@ from stream_dp.verification.verify import Outcome, Verdict, verify
 KEY = bytes(range(32))
 NONCE = bytes(range(16))
 EPOCH = replace(
-    Epoch.open(Settings(stream="shop", epsilon=20.0, horizon=255, items_per_event=2), 1, 0), nonce=NONCE
+    Epoch.open(
+        Settings(stream="shop", epsilon=20.0, horizon=255, items_per_event=2, mechanism="binary"), 1, 0
+    ),
+    nonce=NONCE,
 )
-SETTINGS_OF_SEVEN = Settings(stream="shop", epsilon=20.0, horizon=63, items_per_event=2, rounds="every-7")
+SETTINGS_OF_SEVEN = Settings(
+    stream="shop", epsilon=20.0, horizon=63, items_per_event=2, rounds="every-7", mechanism="binary"
+)
 MUTATED_LOGS = 1_000
 
 

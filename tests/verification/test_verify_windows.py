@@ -172,6 +172,6 @@ def test_a_missing_release_of_any_of_these_blocks_is_counted() -> None:
 
 
 def test_only_windows_can_begin_with_a_block() -> None:
-    running = Epoch.open(Settings(stream="shop", horizon=63), 1, 0)
+    running = Epoch.open(Settings(stream="shop", horizon=63, mechanism="binary"), 1, 0)
     with pytest.raises(ValueError, match="only windows"):
         Pipeline(running, KEY, TOPIC).begin_block(1, [])
