@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 from starlette.concurrency import run_in_threadpool
 
-from stream_dp.counters import COMPARED
+from stream_dp.counters import COMPARED, DISCOVERY
 from stream_dp.errors import Refused
 from stream_dp.local.events import Event, each_event, record_value
 from stream_dp.notebook.page import OWN, document
@@ -96,7 +96,7 @@ class WhatIf(PageWidget):
         return [(self._least_horizon + 1) * 4**step - 1 for step in range(4)]
 
     def tried(
-        self, epsilon: float = 1.0, *, horizon: int | None = None, items: int = 1, mechanism: str = "blt"
+        self, epsilon: float = 1.0, *, horizon: int | None = None, items: int = 1, mechanism: str = DISCOVERY
     ) -> Tried:
         """Run the settings once, with a noise key that is thrown away.  Raises `Refused` for those that cannot be."""
         log, rounds = self._log, len(self._log.events)
@@ -121,7 +121,7 @@ class WhatIf(PageWidget):
         )
 
     async def answer(self, question: str) -> tuple[int, str]:
-        """`try?epsilon=1&horizon=65535&items=3&mechanism=blt`."""
+        """`try?epsilon=1&horizon=65535&items=3&mechanism=discovery`."""
         try:
             asked = {name: values[0] for name, values in parse_qs(urlsplit(question).query).items()}
             found = await run_in_threadpool(
@@ -142,7 +142,7 @@ class WhatIf(PageWidget):
             return None
         found = self.tried()
         told = (
-            f"<p>With epsilon 1 and mechanism blt, {found.labels:,} of {found.all_labels:,} labels are shown after "
+            f"<p>With epsilon 1, {found.labels:,} of {found.all_labels:,} labels are shown after "
             f"{len(self._log.events):,} events, each within ± {found.margin:,} of its true count 95% of the time.</p>"
         )
         data, metadata = bundle

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from stream_dp.cli import app
 from stream_dp.config.reading import load_settings
-from stream_dp.counters.calibration import calibrate
 from stream_dp.dev.servers import embedded
 from stream_dp.events.event import decode_event
 from tests.docs.commands import parse_line
@@ -24,7 +23,7 @@ PART = PAGE[PAGE.index("## Without a topic of your own") :]
 LINES = [line for block in blocks(PAGE, "sh") for line in block.splitlines() if line.startswith("stream-dp")]
 TALK = [line for line in re.findall(r"`(stream-dp[^`]*)`", PAGE) if line not in LINES]
 INTERACTIVE = ("stream-dp dev", "stream-dp worker", "stream-dp dashboard")
-EVENTS = 2_048  # a round of one node, whose threshold is 112: the largest carrier has 386 flights by then
+EVENTS = 2_048  # the largest carrier has 386 flights by then, and the threshold of tests is 48
 
 
 @pytest.mark.parametrize("line", [*LINES, *TALK])
@@ -71,7 +70,7 @@ def test_the_event_shown_is_one() -> None:
 def test_the_costs_are_those_of_the_settings() -> None:
     for line, sentence in (
         ("--items-per-event 3", "The threshold is {mean:.1f} on average and at most {max}"),
-        ("--items-per-event 20", "The threshold is {mean:.1f} on average, and {max:,} in the worst round"),
+        ("--items-per-event 20", "The threshold is {mean:.1f} on average, and {max:,} in the test where it is highest"),
     ):
         [words] = [shlex.split(each) for each in LINES if "calibrate" in each and line in each]
         words = words[1 : words.index("--plot")] if "--plot" in words else words[1:]
@@ -80,15 +79,14 @@ def test_the_costs_are_those_of_the_settings() -> None:
         assert sentence.format(**json.loads(result.stdout)["tau"]) in PAGE
 
 
-def test_the_thresholds_shown_are_those_of_their_rounds() -> None:
+def test_the_tests_shown_are_those_of_the_settings() -> None:
     for block, shown in zip(blocks(PAGE, "toml"), ("20,000 of 65,535", "20,480 of 32,767"), strict=True):
-        values = tomllib.loads(block)
-        del values["stream"]
-        noise, _ = calibrate(**values)
+        settings = load_settings(environment={}, **tomllib.loads(block))
         number = int(shown.split()[0].replace(",", ""))
-        [tau, margin] = re.findall(rf"round {shown}  tau ([\d,]+)  [^±]*±(\d+)", PAGE)[0]
-        assert (int(tau), int(margin)) == (noise.tau(number), round(1.96 * noise.sd(number)))
-        assert noise.tau(19_999) > noise.tau(20_000)
+        [due] = re.findall(rf"round {shown}  next test in round ([\d,]+)  ", PAGE)
+        tests = settings.tests(settings.horizon)
+        assert int(due.replace(",", "")) == min(each for each in tests if each > number)
+        assert settings.stream != "flights" or f"`stream-dp tail --at {due.replace(',', '')}` too: it is a test" in PAGE
 
 
 def test_the_steps_lead_where_the_tutorial_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

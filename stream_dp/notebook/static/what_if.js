@@ -67,7 +67,7 @@ function line([label, count, shown], margin, scale) {
 for (const name of ["horizon", "mechanism"]) {
   $(name).replaceChildren(...asked(name).map((each) => new Option(name === "horizon" ? `${whole(Number(each))} rounds` : each, each)));
 }
-$("mechanism").value = "blt";
+$("mechanism").value = "discovery";
 put($("items-title"), asked("unit")[0] === "user" ? "Items of one user" : "Items of one event");
 for (const name of ["epsilon", "horizon", "items", "mechanism"]) $(name).addEventListener("input", look);
 $("form").addEventListener("submit", (event) => event.preventDefault());
