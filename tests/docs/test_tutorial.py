@@ -70,7 +70,10 @@ def test_the_event_shown_is_one() -> None:
 def test_the_costs_are_those_of_the_settings() -> None:
     for line, sentence in (
         ("--items-per-event 3", "The threshold is {mean:.1f} on average and at most {max}"),
-        ("--items-per-event 20", "The threshold is {mean:.1f} on average, and {max:,} in the test where it is highest"),
+        (
+            "--items-per-event 20",
+            "The threshold is {mean:.1f} on average, and {max:,} in the test where it is highest",
+        ),
     ):
         [words] = [shlex.split(each) for each in LINES if "calibrate" in each and line in each]
         words = words[1 : words.index("--plot")] if "--plot" in words else words[1:]
@@ -86,7 +89,10 @@ def test_the_tests_shown_are_those_of_the_settings() -> None:
         [due] = re.findall(rf"round {shown}  next test in round ([\d,]+)  ", PAGE)
         tests = settings.tests(settings.horizon)
         assert int(due.replace(",", "")) == min(each for each in tests if each > number)
-        assert settings.stream != "flights" or f"`stream-dp tail --at {due.replace(',', '')}` too: it is a test" in PAGE
+        assert (
+            settings.stream != "flights"
+            or f"`stream-dp tail --at {due.replace(',', '')}` too: it is a test" in PAGE
+        )
 
 
 def test_the_steps_lead_where_the_tutorial_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

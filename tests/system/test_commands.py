@@ -303,7 +303,7 @@ def test_check_fails_for_a_redis_that_forgets(
 def test_check_compares_settings_and_key_with_the_running_epoch(
     kafka: str, redis_url: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = Settings(stream=topic_prefix, kafka=kafka, redis=redis_url, mechanism="binary")
+    settings = Settings(stream=topic_prefix, kafka=kafka, redis=redis_url)
     words = ("--stream", topic_prefix, "--kafka", kafka, "--redis", redis_url)
     with Redis.from_url(redis_url) as redis:
         store = CheckpointStore(redis, topic_prefix)

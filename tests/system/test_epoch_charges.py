@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from stream_dp.counters import MECHANISMS, WINDOW
+from stream_dp.counters import DISCOVERY, MECHANISMS, WINDOW
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
+from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.registry import DISCRETE
 from stream_dp.counters.window import WindowMechanism
@@ -42,19 +43,24 @@ def test_a_recount_is_charged_on_top(stream: Stream) -> None:
 
 
 @pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")
-@pytest.mark.parametrize("name", [*MECHANISMS, WINDOW])
+@pytest.mark.parametrize("name", [*MECHANISMS, DISCOVERY, WINDOW])
 def test_the_ledger_is_charged_all_of_delta_that_the_conversion_of_rho_leaves(
     stream: Stream, name: str
 ) -> None:
     """The ledger converts rho itself: the rest must be in the charge, what computing the noise of blt may cost too."""
-    own = replace(stream.settings, mechanism=name, window=60 if name == WINDOW else None, epsilon=1.0)
+    changed = (
+        {"mechanism": "blt", "discover": "default"}
+        if name == DISCOVERY
+        else {"mechanism": name, "discover": "every-round"}
+    )
+    own = replace(stream.settings, **changed, window=60 if name == WINDOW else None, epsilon=1.0)
     with stream.redis() as client:
         epochs = take_over(own, CheckpointStore(client, own.stream), client)
         key = noise_key("redis", client, own.stream, may_create=True)
         epoch = epochs.open_next((0,), key_check(key)).epoch
     [charge] = charges(stream)
     assert charge.exact == (own.epsilon, own.delta)
-    if isinstance(epoch.mechanism, BltMechanism | WindowMechanism):
+    if isinstance(epoch.mechanism, BltMechanism | DiscoveryMechanism | WindowMechanism):
         assert charge.delta >= own.delta * (1 / 2 + NUMERICAL_SHARE)
         converted = gaussian_delta(epoch.guarantee.rho, own.epsilon)
     else:
