@@ -36,7 +36,7 @@ with shown(chart) as url:
 def main(console: Console) -> None:
     """Measure, and print the medians."""
     with tempfile.TemporaryDirectory() as name, embedded(Path(name) / "servers") as servers:
-        stream = Stream(Settings(stream="shop", kafka=servers.kafka, mechanism="binary"), Path(name))
+        stream = Stream(Settings(stream="shop", kafka=servers.kafka), Path(name))
         stream.create_topics()
         stream.write("shop.releases", an_hour("shop", time.time_ns() // 1_000_000))
         with chromium(Path(name) / "profile") as browser:

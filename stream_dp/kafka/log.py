@@ -359,7 +359,7 @@ def position(consumer: KafkaConsumer, place: TopicPartition) -> int:
 def _batches(
     consumer: KafkaConsumer, place: TopicPartition, start: int, end: int
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Raises `_Stalled`, and a client for which that is too early is no worse off with a new one."""
+    """See `read_batches`.  Raises `_Stalled` if nothing comes for some seconds, so that a new client can go on."""
     consumer.assign([place])
     consumer.seek(place, start)
     reached, since = start, time.monotonic()

@@ -26,18 +26,18 @@ def test_the_best_counter_has_none_beside_it() -> None:
 
 
 def test_settings_that_no_noise_can_keep_fail() -> None:
-    assert guarantee(Settings(stream="s", epsilon=1e-300, mechanism="binary")).state == "failed"
+    assert guarantee(Settings(stream="s", epsilon=1e-300)).state == "failed"
 
 
 @pytest.mark.parametrize("shown", ["kept", "each-round"])
 def test_each_rule_has_its_sentence(shown: str) -> None:
-    told = guarantee(Settings(stream="s", horizon=255, shown=shown, mechanism="binary")).detail  # type: ignore[arg-type]
+    told = guarantee(Settings(stream="s", horizon=255, shown=shown)).detail  # type: ignore[arg-type]
     assert ("by the last round" in told) == (shown == "kept")
 
 
 def test_the_rights_of_the_worker_are_for_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rights, "partitions_or_one", lambda settings: 12)
-    settings = Settings(stream="s", rounds="ticks", kafka_username="an app", mechanism="binary")
+    settings = Settings(stream="s", rounds="ticks", kafka_username="an app")
     told = list(rights.commands(settings))
     users = {each.split("--allow-principal ")[1].split(" --op")[0] for each in told if each[0] != "#"}
     assert users == {

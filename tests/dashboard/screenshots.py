@@ -59,9 +59,7 @@ def main(folder: Path = FOLDER) -> None:
 
 def _publish(kafka: str, place: Path) -> None:
     """An hour of a shop, and one release of flights; the stream of news has none."""
-    shop, flights = (
-        Stream(Settings(stream=name, kafka=kafka, mechanism="binary"), place) for name in ("shop", "flights")
-    )
+    shop, flights = (Stream(Settings(stream=name, kafka=kafka), place) for name in ("shop", "flights"))
     for each in (shop, flights):
         each.create_topics()
     shop.write("shop.releases", an_hour("shop", time.time_ns() // 1_000_000))

@@ -36,7 +36,7 @@ class Consumer:
 @pytest.mark.parametrize("unmetered", [True, False])
 def test_an_epoch_without_a_budget_is_said_beside_its_guarantee(unmetered: bool) -> None:
     reader = Reader("fake:1", "flights.releases", "flights.results", Board())
-    epoch = Epoch.open(Settings(stream="flights", mechanism="binary"), 1, 0)
+    epoch = Epoch.open(Settings(stream="flights"), 1, 0)
     opened = EpochOpened(epoch, key_check(bytes(32)), 0, unmetered)
     shown = msgspec.structs.replace(release(7, {"a": 300}), nonce=epoch.nonce.hex())
     reader.board.take(shown, 0.0, 0.0, 0, time.monotonic(), live=True)

@@ -48,7 +48,7 @@ def main() -> None:
     """Run all of them and keep what they show."""
     with tempfile.TemporaryDirectory() as name, embedded(Path(name) / "servers") as servers:
         place = Path(name)
-        stream = Stream(Settings(stream="shop", kafka=servers.kafka, mechanism="binary"), place)
+        stream = Stream(Settings(stream="shop", kafka=servers.kafka), place)
         stream.create_topics()
         stream.write("shop.releases", an_hour("shop", time.time_ns() // 1_000_000))
         for each in track(NAMES, "Notebooks", console=Console()):

@@ -65,12 +65,8 @@ def test_a_command_line_that_does_not_exist_would_be_noticed(words: list[str]) -
 @pytest.mark.parametrize("name", list(OWN))
 def test_environment_variables_are_settings(name: str) -> None:
     settings = load_settings(ROOT / "stream.example.toml", environment(name))
-    redis = (
-        Settings(stream="shop", mechanism="binary").redis
-        if name in PUBLIC
-        else f"redis://:{PASSWORD}@redis:6379/0"
-    )
-    redis = Settings(stream="shop", mechanism="binary").redis if name == ONCE else redis
+    redis = Settings(stream="shop").redis if name in PUBLIC else f"redis://:{PASSWORD}@redis:6379/0"
+    redis = Settings(stream="shop").redis if name == ONCE else redis
     assert (settings.kafka, settings.redis) == ("kafka:19092", redis)
     assert settings.kafka_username == (name if name in PUBLIC else "operator")
 

@@ -187,8 +187,14 @@ def test_schema_and_decoder_agree_on_any_barrier(name: str, content: Any) -> Non
 
 def worked_off(*values: bytes | None, **changed: Any) -> tuple[list[bytes], list[DeadLetter]]:
     """What the pipeline writes for records of these values, at settings under which labels show at once."""
-    promise = {"epsilon": 20.0, "delta": 0.5, "horizon": max(1, len(values)), "items_per_event": 2}
-    settings = Settings(stream="shop", **{"mechanism": "binary", **(promise | changed)})
+    promise: dict[str, Any] = {
+        "mechanism": "binary",
+        "epsilon": 20.0,
+        "delta": 0.5,
+        "horizon": max(1, len(values)),
+        "items_per_event": 2,
+    }
+    settings = Settings(stream="shop", **promise | changed)
     pipeline = Pipeline(Epoch.open(settings, 1, 0), bytes(32), "shop.events")
     records = [Record(offset, 1_769_860_800_123, None, value) for offset, value in enumerate(values)]
     output = pipeline.process(records)

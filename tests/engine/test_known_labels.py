@@ -153,7 +153,7 @@ def test_a_list_that_is_not_there_is_refused_in_a_sentence(tmp_path: Path) -> No
 
 
 def test_the_labels_of_a_list_are_frozen_and_not_its_name(tmp_path: Path) -> None:
-    own = Settings(stream="s", known_labels=listed(tmp_path, b"tea\nmilk"), mechanism="binary")
+    own = Settings(stream="s", known_labels=listed(tmp_path, b"tea\nmilk"))
     epoch = Epoch.open(own, 1, 0, known=read_list(own.known_labels))
     listed(tmp_path, b"milk\r\ntea\r\n")
     epoch.check_settings(own)

@@ -22,10 +22,14 @@ ROUNDS = 110
 
 
 def epoch_of(**changed: Any) -> Epoch:
-    settings = {"epsilon": 40.0, "delta": 0.4, "horizon": 1023, "items_per_event": 3, **changed}
-    return replace(
-        Epoch.open(Settings(stream="s", **{"mechanism": "binary", **settings}), 1, 0), nonce=bytes(16)
-    )
+    settings: dict[str, Any] = {
+        "mechanism": "binary",
+        "epsilon": 40.0,
+        "delta": 0.4,
+        "horizon": 1023,
+        "items_per_event": 3,
+    } | changed
+    return replace(Epoch.open(Settings(stream="s", **settings), 1, 0), nonce=bytes(16))
 
 
 def records() -> list[Record]:

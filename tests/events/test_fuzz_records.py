@@ -17,7 +17,7 @@ from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.releases.release import decode_release
 
 MECHANISM, GUARANTEE = calibrate(20.0, 1e-6, 1023, 4)
-EPOCH = Epoch(1, bytes(16), 0, Settings(stream="s", mechanism="binary").privacy, MECHANISM, GUARANTEE)
+EPOCH = Epoch(1, bytes(16), 0, Settings(stream="s").privacy, MECHANISM, GUARANTEE)
 KEY = bytes(32)
 
 scalars = (

@@ -116,7 +116,7 @@ def test_a_large_release_is_split_and_its_parts_are_the_whole() -> None:
     """Labels that need several times their length in JSON; parts stay below the limit and repeat nothing."""
     labels = [f"{number:04d}" + "\u0001" * 1020 for number in range(160)]
     mechanism, guarantee = calibrate(20.0, 1e-2, 255, 160)
-    privacy = Settings(stream="s", release="every-50", mechanism="binary").privacy
+    privacy = Settings(stream="s", release="every-50").privacy
     epoch = Epoch(1, bytes(16), 0, privacy, mechanism, guarantee)
     pipeline = Pipeline(epoch, KEY, "s.events")
     value = json.dumps({"items": labels}).encode()

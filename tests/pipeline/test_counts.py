@@ -219,6 +219,6 @@ def test_what_waits_is_bounded() -> None:
 )
 def test_settings_that_counts_do_not_fit_are_refused(wrong: Parsed, said: str) -> None:
     fitting: Parsed = {"stream": "s", "rounds": "ticks", "shards": 1, "intake": "counts"}
-    Settings(**{"mechanism": "binary", **fitting})
+    Settings(**fitting)
     with pytest.raises(SettingsError, match=said):
-        Settings(**{"mechanism": "binary", **{**fitting, **wrong}})
+        Settings(**{**fitting, **wrong})

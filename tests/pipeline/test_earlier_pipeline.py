@@ -29,9 +29,10 @@ def epoch(name: str, **changed: object) -> Epoch:
         "epsilon": 30.0,
         "delta": 0.1,
         "horizon": 127,
+        "mechanism": "binary",
         "items_per_event": 3,
     }
-    return Epoch.open(Settings(**{"mechanism": "binary", **{**fixed, **KINDS[name], **changed}}), 1, 0)
+    return Epoch.open(Settings(**{**fixed, **KINDS[name], **changed}), 1, 0)
 
 
 def records(seed: int) -> list[Record]:

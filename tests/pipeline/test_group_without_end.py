@@ -28,16 +28,16 @@ FIRST = days_of(ZONE).at(milliseconds(datetime(2026, 3, 28, 12, tzinfo=UTC)))
 
 
 def epoch(partitions: int = PARTITIONS, **changed: Any) -> Epoch:
-    own: dict[str, Any] = {"stream": "s", "epsilon": 30.0, "delta": 1e-2, "rounds": "ticks"}
+    own: dict[str, Any] = {
+        "stream": "s",
+        "epsilon": 30.0,
+        "delta": 1e-2,
+        "rounds": "ticks",
+        "mechanism": "binary",
+    }
     further = (0,) * (partitions - 1)
     first_day = changed.pop("first_day", 0)
-    opened = Epoch.open(
-        Settings(**{"mechanism": "binary", **{**own, **changed}}),
-        1,
-        0,
-        further_offsets=further,
-        first_day=first_day,
-    )
+    opened = Epoch.open(Settings(**{**own, **changed}), 1, 0, further_offsets=further, first_day=first_day)
     return replace(opened, nonce=bytes(16), after_barrier=beginning("c", 0, 0, *further))
 
 

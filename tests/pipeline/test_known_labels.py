@@ -30,10 +30,14 @@ CARRIED = LISTED.carried_on(1, ["tea", "rice", "carrot"], [41, 17, -3], [2.5] * 
 
 
 def epoch(known: KnownLabels, number: int = 3, **changed: Any) -> Epoch:
-    promise = {"epsilon": 30.0, "delta": 1e-2, "horizon": 127, "items_per_event": 3}
-    opened = Epoch.open(
-        Settings(stream="s", **{"mechanism": "binary", **(promise | changed)}), number, 0, known=known
-    )
+    promise: dict[str, Any] = {
+        "mechanism": "binary",
+        "epsilon": 30.0,
+        "delta": 1e-2,
+        "horizon": 127,
+        "items_per_event": 3,
+    }
+    opened = Epoch.open(Settings(stream="s", **promise | changed), number, 0, known=known)
     return replace(opened, nonce=bytes([number]) * 16)
 
 

@@ -49,7 +49,7 @@ def _value(partition: int, offset: int) -> bytes:
 def epoch(rounds: str, unit: str = "event", partitions: int = 2) -> Epoch:
     more: Any = {"unit": "user", "items_per_user": 3} if unit == "user" else {"items_per_event": 3}
     settings = Settings(
-        stream="s", epsilon=30.0, delta=1e-2, horizon=1023, rounds=rounds, **{"mechanism": "binary", **more}
+        stream="s", epsilon=30.0, delta=1e-2, horizon=1023, rounds=rounds, mechanism="binary", **more
     )
     starts = (0,) * partitions
     opened = Epoch.open(settings, 1, 0, further_offsets=starts[1:])

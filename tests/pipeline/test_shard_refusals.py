@@ -274,10 +274,7 @@ def test_a_merge_passes_over_what_is_no_release_of_its_stream(caplog: pytest.Log
     topics = topics_of(TEA)
     another = topics.released[0][3].replace(b'"stream":"s"', b'"stream":"t"')
     opened: Any = SimpleNamespace(opened=[SimpleNamespace(epoch=EPOCH)], read_on=lambda: None)
-    rounds, merged = (
-        _Rounds(Settings(stream="s", shards=2, mechanism="binary"), 2, None, opened),
-        list[bytes](),
-    )
+    rounds, merged = _Rounds(Settings(stream="s", shards=2), 2, None, opened), list[bytes]()
     for shard, values in enumerate(topics.released):
         for offset, value in enumerate(values):
             for each in (b"", None, b"\xff", another, value):

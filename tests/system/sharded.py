@@ -120,13 +120,11 @@ def sharded_stream(
         "batch_rounds": 8,
         "checkpoint_every": "200ms",
         "shards": shards,
+        "mechanism": "binary",
     }
     partitions = changed.pop("partitions", 1)
     stream = ShardedStream(
-        Settings(
-            stream=name, kafka=kafka, redis=redis_url, **{"mechanism": "binary", **{**settings, **changed}}
-        ),
-        folder,
+        Settings(stream=name, kafka=kafka, redis=redis_url, **{**settings, **changed}), folder
     )
     stream.create_topics(partitions)
     try:

@@ -355,13 +355,9 @@ def small_stream(kafka: str, redis_url: str, name: str, folder: Path, **changed:
         "items_per_event": 3,
         "batch_rounds": 8,
         "checkpoint_every": "20",
+        "mechanism": "binary",
     }
-    stream = Stream(
-        Settings(
-            stream=name, kafka=kafka, redis=redis_url, **{"mechanism": "binary", **{**settings, **changed}}
-        ),
-        folder,
-    )
+    stream = Stream(Settings(stream=name, kafka=kafka, redis=redis_url, **{**settings, **changed}), folder)
     stream.create_topics(partitions)
     try:
         yield stream

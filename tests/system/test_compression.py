@@ -44,7 +44,7 @@ async def test_the_setting_reaches_the_producer(kafka: str) -> None:
 
 async def test_what_is_written_by_default_is_read_by_every_client(kafka: str, topic_prefix: str) -> None:
     """Those that docs/clients.md names for Python."""
-    settings = Settings(stream=topic_prefix, kafka=kafka, mechanism="binary")
+    settings = Settings(stream=topic_prefix, kafka=kafka)
     assert settings.compression == "zstd"
     log.create_topics(kafka, settings.releases)
     values = [b'{"round":%d}' % number * 50 for number in range(100)]

@@ -30,7 +30,7 @@ def position(places: dict[int, Record]) -> Position:
 @pytest.fixture
 def written(kafka: str, topic_prefix: str) -> dict[int, list[Record]]:
     """Records of each partition, in batches of which many are larger than what is asked of a partition."""
-    events = Settings(stream=topic_prefix, kafka=kafka, mechanism="binary").events
+    events = Settings(stream=topic_prefix, kafka=kafka).events
     log.create_topics(kafka, events, partitions=PARTITIONS)
     with KafkaProducer(bootstrap_servers=kafka, batch_size=1 << 18, linger_ms=50) as producer:
         for number in range(PARTITIONS):
@@ -50,7 +50,7 @@ async def counted(
     kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[CountedLog]:
     monkeypatch.setattr(counted_log, "_ANSWER_SECONDS", GIVE_UP_SECONDS)
-    made = CountedLog(Settings(stream=topic_prefix, kafka=kafka, mechanism="binary"), DIGESTER)
+    made = CountedLog(Settings(stream=topic_prefix, kafka=kafka), DIGESTER)
     await made.reader.start()
     made.begin()
     yield made

@@ -39,7 +39,7 @@ VIEWERS = 100
 
 @pytest.fixture
 def stream(kafka: str, topic_prefix: str, tmp_path: Path) -> Stream:
-    found = Stream(Settings(stream=topic_prefix, kafka=kafka, mechanism="binary"), tmp_path)
+    found = Stream(Settings(stream=topic_prefix, kafka=kafka), tmp_path)
     found.create_topics()
     return found
 
@@ -296,7 +296,7 @@ def test_an_epoch_without_a_budget_is_said_once_the_epochs_are_there(
 def test_it_waits_for_the_topic_and_outlives_the_broker(
     own_kafka: KafkaOfOneTest, topic_prefix: str, tmp_path: Path
 ) -> None:
-    stream = Stream(Settings(stream=topic_prefix, kafka=own_kafka.address, mechanism="binary"), tmp_path)
+    stream = Stream(Settings(stream=topic_prefix, kafka=own_kafka.address), tmp_path)
     with running(own_kafka.address, topic_prefix, tmp_path, as_program=True) as dashboard:
         text = dashboard.log.read_text
         wait_until(lambda: f"waiting for the topic '{topic_prefix}.releases'" in text(), text)

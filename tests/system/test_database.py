@@ -127,9 +127,7 @@ def test_rows_equal_the_newest_release_when_labels_come_change_and_leave(
 def test_no_label_stops_the_sink_and_a_writer_that_died_leaves_no_row_behind(
     sink: Sink, kafka: str, tmp_path: Path
 ) -> None:
-    settings = Settings(
-        stream=sink.streams[1], kafka=kafka, redis="redis://127.0.0.1:1/0", mechanism="binary"
-    )
+    settings = Settings(stream=sink.streams[1], kafka=kafka, redis="redis://127.0.0.1:1/0")
     stream = Stream(settings, tmp_path)
     log.create_topics(kafka, settings.releases)
 

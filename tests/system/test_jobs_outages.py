@@ -42,7 +42,7 @@ def nowhere() -> Iterator[str]:
 def test_an_outage_of_redis_costs_no_thread_for_each_attempt(
     kafka: str, nowhere: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = JobWorker(Settings(stream=topic_prefix, kafka=kafka, redis=nowhere, mechanism="binary"))
+    running = JobWorker(Settings(stream=topic_prefix, kafka=kafka, redis=nowhere))
     asked, before = 0, set(threading.enumerate())
     next_request = running.store.next_request
 

@@ -64,14 +64,11 @@ class Site:
             "rounds": "ticks",
             "create_topics": False,
             "checkpoint_every": "200ms",
+            "mechanism": "binary",
             **changed,
         }
         all_powerful = Settings(
-            stream=name,
-            kafka=broker.administrator,
-            redis=redis_url,
-            mapping=mapping,
-            **{"mechanism": "binary", **values},
+            stream=name, kafka=broker.administrator, redis=redis_url, mapping=mapping, **values
         )
         self.broker, self.folder = broker, folder
         self.stream = ShardedStream(all_powerful, folder)
@@ -390,7 +387,6 @@ def cases() -> Iterator[tuple[str, str]]:
         rounds="ticks",
         create_topics=False,
         mapping=EventsSection(topic="S-orders"),
-        mechanism="binary",
     )
     known: set[tuple[str, Right]] = set()
     for name, role in ROLES.items():
@@ -415,7 +411,7 @@ def test_without_any_one_of_them_it_ends_and_names_it(
     assert "Traceback" not in log
 
 
-@pytest.mark.parametrize("taken", roles.dashboard(Settings(stream="S", mechanism="binary")), ids=" ".join)
+@pytest.mark.parametrize("taken", roles.dashboard(Settings(stream="S")), ids=" ".join)
 def test_the_page_names_what_it_may_not_read_and_goes_on_once_it_may(
     taken: Right, make_site: Callable[..., Site]
 ) -> None:

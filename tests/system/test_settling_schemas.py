@@ -83,9 +83,7 @@ def place(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch) -> Ite
     clock = Clock()
     monkeypatch.setattr(schemas, "time", clock)
     monkeypatch.setattr(schemas, "_ASK_AGAIN_SECONDS", 0.0)
-    settings = Settings(
-        stream=topic_prefix, kafka=kafka, mapping=EventsSection(items="a"), mechanism="binary"
-    )
+    settings = Settings(stream=topic_prefix, kafka=kafka, mapping=EventsSection(items="a"))
     log.create_topics(kafka, settings.schemas)
     found = Place(settings, clock)
     with found.stack:

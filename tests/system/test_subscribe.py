@@ -28,7 +28,7 @@ _BLOCK = re.compile(r"^```(?:python|py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def publish(kafka: str, topic: str, parts: list[Release], first_second: int = 0) -> None:
     """Each part a second after the one before, in as many batches as the producer likes, compressed by default."""
-    codec = Settings(stream=topic, mechanism="binary").compression
+    codec = Settings(stream=topic).compression
     with KafkaProducer(bootstrap_servers=kafka, acks="all", compression_type=codec) as producer:
         for second, part in enumerate(parts, first_second):
             published = int((NOON + timedelta(seconds=second)).timestamp() * 1000)

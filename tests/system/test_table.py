@@ -36,7 +36,7 @@ TIME = 1_769_860_800_000
 @pytest.fixture
 def stream(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
     """A stream without a worker: the tests write its releases.  It has no Redis."""
-    settings = Settings(stream=topic_prefix, kafka=kafka, redis="redis://127.0.0.1:1/0", mechanism="binary")
+    settings = Settings(stream=topic_prefix, kafka=kafka, redis="redis://127.0.0.1:1/0")
     made = Stream(settings, tmp_path)
     log.create_topics(kafka, settings.releases)
     try:

@@ -49,7 +49,7 @@ def shown(name: str, number: int) -> Release:
 
 def made(kafka: str, name: str, folder: Path, rounds: int = ROUNDS) -> Stream:
     """A stream without a worker, whose releases are there.  It has no Redis."""
-    settings = Settings(stream=name, kafka=kafka, redis="redis://127.0.0.1:1/0", mechanism="binary")
+    settings = Settings(stream=name, kafka=kafka, redis="redis://127.0.0.1:1/0")
     stream = Stream(settings, folder)
     log.create_topics(kafka, settings.releases)
     publish(stream, range(1, rounds + 1))

@@ -24,9 +24,7 @@ PARTITIONS = 3
 def orders(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Stream:
     """A stream whose events are the orders of a topic with several partitions."""
     section = EventsSection(topic=f"{topic_prefix}.orders", items="lines[*].sku", where="paid")
-    settings = Settings(
-        stream=topic_prefix, kafka=kafka, redis=redis_url, mapping=section, mechanism="binary"
-    )
+    settings = Settings(stream=topic_prefix, kafka=kafka, redis=redis_url, mapping=section)
     log.create_topics(kafka, settings.events, partitions=PARTITIONS)
     return Stream(settings, tmp_path)
 
@@ -71,7 +69,7 @@ def test_a_sample_of_records_that_name_schemas_asks_the_registry(
     answers = scripted({"/schemas/ids/7": {"schema": json.dumps(schema)}, "/schemas/types": []})
     topic = f"{topic_prefix}.orders"
     log.create_topics(kafka, topic)
-    stream = Stream(Settings(stream=topic_prefix, kafka=kafka, redis=redis_url, mechanism="binary"), Path())
+    stream = Stream(Settings(stream=topic_prefix, kafka=kafka, redis=redis_url), Path())
     named = [b"\0" + number.to_bytes(4) + b"\x06tea" for number in (7, 7, 9)]
     stream.write(topic, [Record(0, TIME, None, value) for value in named])
     words = ["check", "--stream", topic_prefix, "--kafka", kafka, "--redis", redis_url, "--sample", "9"]

@@ -213,7 +213,6 @@ def test_a_rekey_that_starts_wrongly_never_fences_the_right_one(
         rounds="ticks",
         mapping=EventsSection(partitioner="murmur2"),
         source=changed.get("source", f"{topic_prefix}-orders"),
-        mechanism="binary",
     )
     if not changed:
         log.create_topics(kafka, settings.data_source)

@@ -39,9 +39,7 @@ async def test_a_rehearsal_that_fails_is_told_once_and_tried_again(
     monkeypatch.setattr(standby, "_REHEARSE_AGAIN_SECONDS", 0.0)
     nobody: Any = None
     someone: Any = lease
-    waiting = Standby(
-        Settings(stream="shop", mechanism="binary"), nobody, someone, Watch("shop", "shop.events")
-    )
+    waiting = Standby(Settings(stream="shop"), nobody, someone, Watch("shop", "shop.events"))
     with caplog.at_level(logging.ERROR):
         assert await asyncio.wait_for(waiting.await_turn(asyncio.Event()), 120) is None
     assert tried[0] >= 3

@@ -36,7 +36,7 @@ def browser(one_browser: Chrome) -> Iterator[Chrome]:
 
 @pytest.fixture
 def stream(kafka: str, topic_prefix: str, tmp_path: Path) -> Stream:
-    found = Stream(Settings(stream=topic_prefix, kafka=kafka, mechanism="binary"), tmp_path)
+    found = Stream(Settings(stream=topic_prefix, kafka=kafka), tmp_path)
     found.create_topics()
     return found
 

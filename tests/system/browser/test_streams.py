@@ -60,11 +60,7 @@ def two(kafka: str, topic_prefix: str, tmp_path: Path, ports: tuple[int, int]) -
     made = []
     for name in ("drinks", "places"):
         (tmp_path / name).mkdir()
-        made.append(
-            Stream(
-                Settings(stream=f"{topic_prefix}.{name}", kafka=kafka, mechanism="binary"), tmp_path / name
-            )
-        )
+        made.append(Stream(Settings(stream=f"{topic_prefix}.{name}", kafka=kafka), tmp_path / name))
         made[-1].create_topics()
     drinks, places = made
     more = ["--stream", places.settings.stream, "--embed-in", f"http://127.0.0.1:{ports[0]}"]
