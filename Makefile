@@ -9,8 +9,6 @@ PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check
 add = $(UV) pip install --quiet --python .venv/bin/python $(1) || \
 	{ $(PIP) --upgrade 'pip>=25.1' && PYTHONWARNINGS='ignore:Editable installation' $(PIP) --no-compile $(1); }
 
-FLINK := 'apache-flink==2.2.1' 'confluent-kafka>=2.6'
-
 # What one process has compiled is there for the next.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -20,11 +18,11 @@ PYTEST := .venv/bin/python -m pytest --numprocesses 8 --dist loadfile --no-loads
 	--reruns 1 $(if $(STRICT),--fail-on-flaky)
 
 # What needs more than Python has a target of its own.
-ELSEWHERE := $(addprefix --ignore ,tests/system/browser tests/deploy tests/spark tests/quix tests/flink)
+ELSEWHERE := $(addprefix --ignore ,tests/system/browser tests/deploy tests/spark)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-browser test-kafka deployment spark quix flink coverage lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies lock pins clean
+.PHONY: help install demo test test-browser test-kafka deployment spark coverage lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies lock pins clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,14 +50,8 @@ test-browser: install ## run the tests of the dashboard and of the notebook's wi
 deployment: install .venv/.installed-deployment ## load the chart and the Compose file as Helm and Compose load them (needs Go), and run what the chart runs
 	$(PYTEST) tests/deploy
 
-spark: install .venv/.installed-spark ## run jobs on Apache Spark, and let it count a stream, with the same results as here (needs Java 17 and Maven)
+spark: install .venv/.installed-spark ## run jobs on Apache Spark, with the same results as here (needs Java 17 and Maven)
 	$(PYTEST) tests/spark
-
-quix: install .venv/.quix ## let Quix Streams count a stream, with the same results as here (needs Java 17 and Maven)
-	$(PYTEST) tests/quix
-
-flink: install .venv/.flink ## let Flink SQL count a stream, with the same results as here (needs Java 17, Maven and Python 3.11 or 3.12)
-	$(PYTEST) tests/flink
 
 coverage: install ## measure how much of the package the tests in one process run
 	$(PYTEST) --ignore tests/system --cov --cov-report term-missing
@@ -131,20 +123,6 @@ clean: ## remove what make and the tools made; .stream-dp (state and privacy led
 	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info >= (3, 12))'; then \
 		.venv/bin/python -m venv .venv/tensorflow && .venv/tensorflow/bin/python -m pip --quiet \
 		--disable-pip-version-check install 'tensorflow-privacy==0.9.0' 'tensorflow<2.16'; fi
-	@touch $@
-
-# Quix Streams holds confluent-kafka and pydantic at older versions, so it has an environment of its own.
-.venv/.quix: | .venv/.created
-	@.venv/bin/python -m venv .venv/quix && .venv/quix/bin/python -m pip --quiet \
-		--disable-pip-version-check install 'quixstreams==3.28.1'
-	@touch $@
-
-# Flink holds numpy, pandas and protobuf at older versions, so it has an environment of its own; it ends with Python 3.12.
-.venv/.flink: | .venv/.created
-	@if .venv/bin/python -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then \
-		.venv/bin/python -m venv .venv/flink && { \
-		$(UV) pip install --quiet --python .venv/flink/bin/python $(FLINK) || \
-		.venv/flink/bin/python -m pip --quiet --disable-pip-version-check install $(FLINK); }; fi
 	@touch $@
 
 .venv/.created:

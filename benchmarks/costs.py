@@ -20,16 +20,9 @@ from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.engine.counting import histogram_of
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.histogram import HistogramState
+from stream_dp.engine.round_chain import RoundChain
 from stream_dp.events.record import Record
-from stream_dp.pipeline.frames import SEAL_VERSION, Frame, encode_frame
-from stream_dp.pipeline.partition_frames import (
-    FRAME_VERSION,
-    FramesOfPartitions,
-    PartitionFrame,
-    decode_of_shard,
-    encode,
-)
-from stream_dp.pipeline.sequencer import Sequencer
+from stream_dp.pipeline.intake import Intake
 from stream_dp.planning.costs import COUNTERS, Costs, OfCounter
 from stream_dp.planning.release_sizes import CODECS, far_along, sample_releases, stored_bytes
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
@@ -46,7 +39,6 @@ _ITEMS = 33
 _APART = 7919  # labels of one round lie so far apart in memory
 _ROUNDS = 256
 _FOUND_AT_ONCE = 1_000_000  # the first test finds a label with so many events
-_LABELS_OF_A_FRAME, _FRAMES_OF_A_ROUND = 128, 64
 _REPEATS = 7  # the least of so many is taken: whatever else the machine does can only add to it
 
 
@@ -75,12 +67,10 @@ def measure_costs(mechanism: str = "binary", compression: str = "zstd") -> Costs
     """What the work of a stream with this counter takes here and now; windows are of `WINDOW_ROUNDS`."""
     is_window = mechanism == "window"
     of_rounds = measure_window_costs(WINDOW_ROUNDS)._asdict() if is_window else _measure_running(mechanism)
-    decode, one_shard, many_shards = (_seconds_per_event(*each) for each in ((1, 100), (1, 1), (33, 1)))
+    decode, of_own_round = map(_seconds_per_event, (100, 1))
     return Costs(
         decode=decode,
-        sequence=max(0.0, one_shard - decode),
-        frame=max(0.0, many_shards - one_shard) / 32,
-        unpack=_seconds_per_label_of_a_frame(),
+        sequence=max(0.0, of_own_round - decode),
         compress=_seconds_per_byte(compression),
         **of_rounds,
     )
@@ -143,8 +133,8 @@ def _seconds_per_round(
     return min(taken[1:]) / _ROUNDS
 
 
-def _seconds_per_event(shards: int, events_per_round: int) -> float:
-    """Processor seconds of an event in the sequencer, from its record to its frames' bytes."""
+def _seconds_per_event(events_per_round: int) -> float:
+    """Processor seconds of an event before it is counted, from its record to the head of its round."""
     rounds = "per-event" if events_per_round == 1 else f"every-{events_per_round}"
     epoch = Epoch.open(Settings(stream="plan", rounds=rounds, mechanism="binary"), 1, 0)
     records = [
@@ -153,11 +143,12 @@ def _seconds_per_event(shards: int, events_per_round: int) -> float:
     ]
     taken = []
     for _ in range(_REPEATS):
-        sequencer = Sequencer(epoch, _KEY, "plan.events", shards)
+        intake, done = Intake(epoch, _KEY, "plan.events"), 0
+        chain = RoundChain(epoch.noise(_KEY), epoch.mechanism.chain_rounds)
         started = process_time()
         for start in range(0, len(records), 500):
-            for frame in sequencer.process(records[start : start + 500]).frames:
-                encode_frame(frame)
+            closed = intake.process(records[start : start + 500], epoch.mechanism.horizon - done, done)
+            done += len(chain.extend(done + 1, closed.parts))
         taken.append(process_time() - started)
     return min(taken) / len(records)
 
@@ -171,27 +162,3 @@ def _seconds_per_byte(compression: str) -> float:
         stored_bytes(values, compression, len(values))
         taken.append(process_time() - started)
     return min(taken) / sum(map(len, values))
-
-
-def _seconds_per_label_of_a_frame() -> float:
-    """Processor seconds of reading a label out of a frame of a partition, and joining it with those of the others."""
-    noise, before, partitions = KeyedNoise(_KEY, "plan", _NONCE), bytes(32), range(_FRAMES_OF_A_ROUND)
-    values = []
-    for number in partitions:
-        labels = [f"label {number:05d} {i:04d}" for i in range(_LABELS_OF_A_FRAME)]
-        counts = [1] * len(labels)
-        frame = PartitionFrame(FRAME_VERSION, 1, _NONCE, 0, 1, number, 1, 1, 1, before, labels, counts)
-        values.append(encode(frame))
-    head = noise.join_history(before, 1, [(number, before) for number in partitions])
-    seal = Frame(SEAL_VERSION, 1, _NONCE, 0, 1, 1, 1, 1, before, head, bytes(8), [], [], [])
-    taken = []
-    for _ in range(_REPEATS):
-        waiting = FramesOfPartitions(noise, 1)
-        started = process_time()
-        for offset, value in enumerate(values):
-            read = decode_of_shard(value)
-            assert isinstance(read, PartitionFrame)
-            waiting.add(offset, read)
-        waiting.joined(seal).admitted()
-        taken.append(process_time() - started)
-    return min(taken) / (_LABELS_OF_A_FRAME * _FRAMES_OF_A_ROUND)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from stream_dp.releases.estimates.smoothing import Smoother
     from stream_dp.releases.history import history
     from stream_dp.releases.lookup import release_at
-    from stream_dp.releases.merge import ShardsRefused
     from stream_dp.releases.subscribe import read_table, subscribe
     from stream_dp.releases.subscription import Subscription
     from stream_dp.releases.table_topic import Table
@@ -49,7 +48,6 @@ __all__ = [
     "LogRefused",
     "Refused",
     "SettingsError",
-    "ShardsRefused",
     "Smoother",
     "StreamDpError",
     "Subscription",
@@ -89,7 +87,6 @@ _HOMES = {
     "releases.estimates.smoothing": ("Smoother",),
     "releases.history": ("history",),
     "releases.lookup": ("release_at",),
-    "releases.merge": ("ShardsRefused",),
     "releases.subscribe": ("read_table", "subscribe"),
     "releases.subscription": ("Subscription",),
     "releases.table_topic": ("Table",),

@@ -125,7 +125,6 @@ def run(program: str, hidden: tuple[str, ...] = ()) -> str:
         ("import stream_dp", set()),
         ("import stream_dp; stream_dp.subscribe, stream_dp.read_table, stream_dp.release_at", CLIENT),
         ("from stream_dp.events.event import decode_event", {"msgspec", "numpy"}),
-        ("from stream_dp.releases.merge import RoundMerger, WholeRounds", {"msgspec", "numpy"}),
     ],
 )
 def test_each_part_loads_what_it_needs_and_no_more(program: str, expected: set[str]) -> None:

@@ -16,13 +16,6 @@ def test_each_role_is_one_app_however_often_faust_asks(name: str, monkeypatch: p
     """A second worker would find the port taken by the first."""
     settings = {
         "STREAM": f"of-{name}",
-        "SOURCE": "orders",
-        "INTAKE": "group",
-        "ROUNDS": "ticks",
-        "SHARDS": "2",
-        "EVENTS": '{ items = "lines[*].sku", user = "customer", partitioner = "murmur2" }',
-        "UNIT": "user",
-        "ITEMS_PER_USER": "3",
         "METRICS_ADDRESS": f"127.0.0.1:{free_ports()[0]}",
     }
     for setting, value in settings.items():

@@ -3,9 +3,9 @@
     STREAM_DP_STREAM=shop faust -A topologies.roles:running_histogram worker
     STREAM_DP_STREAM=shop faust -A topologies.roles:top_k worker
 
-`stream-dp worker`, `jobs worker`, `intake`, `shard`, `merge` and `rekey` host the same workers.  Faust keeps the
-lifecycle, the supervision and the signals.  Records are not read through an agent: the state in Redis, a transaction
-or the topic of results says where work resumes, not the group's offset, and no request may be passed over.
+`stream-dp worker` and `jobs worker` host the same workers.  Faust keeps the lifecycle, the supervision and the signals.
+Records are not read through an agent: the state in Redis or the topic of results says where work resumes, not the
+group's offset, and no request may be passed over.
 """
 
 from collections.abc import Callable
@@ -17,19 +17,11 @@ from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.workers.histogram import Worker
-from stream_dp.workers.intake import IntakeWorker
-from stream_dp.workers.merge import MergeWorker
-from stream_dp.workers.rekey import Rekeyer
-from stream_dp.workers.shard import ShardWorker
 from topologies.host import Runs, WorkerService, hosted
 from topologies.jobs import Jobs
 
 ROLES: dict[str, Callable[[Settings], Runs]] = {
-    "running_histogram": Worker,  # events in, releases out, or frames for the shards
-    "intake": IntakeWorker,  # some partitions of the events in, frames out
-    "shard": ShardWorker,  # some frames in, releases of these shards out
-    "merge": MergeWorker,  # releases of all shards in, whole rounds out
-    "rekey": Rekeyer,  # the data source in, a copy by user out
+    "running_histogram": Worker,  # events in, releases out
     "top_k": lambda settings: Jobs(JobWorker(settings, ("top-k", "histogram"))),  # requests in, results out
     "set_union": lambda settings: Jobs(JobWorker(settings, ("set-union",))),
 }

@@ -36,21 +36,6 @@ COMMANDS = {
         "Read a stream's events and release its histogram after each, until stopped with Ctrl-C or SIGTERM.",
         "worker",
     ),
-    "intake": Entry(
-        "shards:intake",
-        "Read a share of a stream's partitions, as Kafka divides them, until stopped with Ctrl-C or SIGTERM.",
-        "worker",
-    ),
-    "shard": Entry(
-        "shards:shard",
-        "Run the shards of a stream that Kafka assigns to this process, until stopped with Ctrl-C or SIGTERM.",
-        "worker",
-    ),
-    "merge": Entry(
-        "shards:merge",
-        "Merge the releases of a stream's shards into whole rounds, until stopped with Ctrl-C or SIGTERM.",
-        "worker",
-    ),
     "barriers": Entry(
         "barriers:barriers",
         "Write the barriers of a stream, until stopped with Ctrl-C or SIGTERM.",
@@ -74,11 +59,6 @@ COMMANDS = {
     "windows": Entry(
         "windows:windows",
         "Write how often each label occurred lately, and what rises and falls, into `<stream>.windows`, until stopped.",
-        "worker",
-    ),
-    "rekey": Entry(
-        "shards:rekey",
-        "Copy a topic into one where each user has one partition, so that a group can read it by user.",
         "worker",
     ),
     "replay": Entry(
@@ -180,18 +160,7 @@ COMMANDS = {
 
 PANELS = {
     "Begin": ("demo", "connect", "calibrate", "preview", "plan", "check", "dev"),
-    "Run a stream": (
-        "worker",
-        "intake",
-        "barriers",
-        "shard",
-        "merge",
-        "changes",
-        "table",
-        "windows",
-        "rekey",
-        "replay",
-    ),
+    "Run a stream": ("worker", "barriers", "changes", "table", "windows", "replay"),
     "See what it shows": ("tail", "dashboard"),
     "Ask once": ("top-k", "set-union", "histogram", "label-votes", "advise", "jobs"),
     "Budget and key": ("budget", "source", "key"),

@@ -1,4 +1,4 @@
-"""`stream-dp plan`: shards, memory, Redis and bandwidth that a stream of a given size needs."""
+"""`stream-dp plan`: processor, memory, Redis and bandwidth that a stream of a given size needs."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -45,9 +45,6 @@ def plan(
         str, typer.Option(metavar="CODEC", help="Of the releases: zstd, gzip, snappy, lz4 or none.")
     ] = "zstd",
     replicas: Annotated[int, typer.Option(min=1, help="Brokers that keep each release.")] = 3,
-    partitions: Annotated[
-        int, typer.Option(min=1, help="Partitions of the events topic, for a group that reads them.")
-    ] = 12,
     window: options.Window = None,
     as_json: options.Json = False,
 ) -> None:
@@ -89,7 +86,6 @@ def plan(
         label_bytes,
         compression,
         replicas,
-        partitions,
         window or 0,
         active,
         at_tests=name == DISCOVERY,
@@ -106,8 +102,7 @@ def plan(
 def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
     console = Console(highlight=False, soft_wrap=True)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    rows = [("shards", "no number is enough" if found.shards is None else f"{found.shards:,}")]
-    rows += [(name, _value(name, value)) for name, value in found.needs.items() if " a day" not in name]
+    rows = [(name, _value(name, value)) for name, value in found.needs.items() if " a day" not in name]
     rows += [
         ("releases on disk", str(found.releases_a_day)),
         ("table, if written", str(found.table_a_day)),
@@ -124,8 +119,7 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
     for name, formula in work.formulas.items():
         console.print(f"[bold]{name:<24}[/] {formula}")
     console.print(
-        f"\nHere S = {found.shards or work.most_shards:,} shards, P = {work.partitions:,} partitions, "
-        f"E = {work.events_per_second:,.10g} events and "
+        f"\nHere E = {work.events_per_second:,.10g} events and "
         f"R = {work.rounds_per_second:,.10g} rounds a second, i = {work.items_per_event:,} items an event and "
         f"k = {work.items_per_event * work.events_per_round:,} a round, N = {work.labels:,} labels of "
         f"L = {work.label_bytes:,} bytes, V = {work.visible:,} of them visible, {_window(work)}"
@@ -142,10 +136,9 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
 def _value(name: str, value: float) -> str:
     if name.startswith("Kafka"):
         return f"{value / 1e6:,.2f} MB/s"
-    if name == "Redis" or name.startswith("memory"):
+    if name in ("Redis", "memory"):
         return f"{value / 1e6:,.0f} MB"
-    of_all = ", shared by its members" if name == "a group" else ""
-    return f"{value:.0%} of a processor{of_all}"
+    return f"{value:.0%} of a processor"
 
 
 def _window(work: Workload) -> str:

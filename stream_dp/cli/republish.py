@@ -36,13 +36,10 @@ def republish(
 
     Into the releases topic itself, only what comes after all that it holds can be written: nothing, if its oldest
     releases are lost; everything, if it was deleted and re-created. A worker that still runs is fenced off; start it
-    again afterwards, and stop a merge first. Into another topic, the whole epoch is written while the worker runs.
+    again afterwards. Into another topic, the whole epoch is written while the worker runs.
 
     Of a stream with `mechanism = "window"`, the log of the last three blocks is enough to write again what was lost at
     the end; with --whole, or into another topic, all of it is compared.
-
-    Of a stream in shards, the topics before the merge are written again by the shards themselves, after
-    stream-dp rebuild --replace.
 
     [bold]Examples[/]
 

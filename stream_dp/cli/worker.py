@@ -66,9 +66,6 @@ def worker(
     """Read a stream's events and release its histogram after each, until stopped with Ctrl-C or SIGTERM.
 
     It also stops at the horizon, unless the setting at_horizon is roll or double: then the next epoch begins.
-    If the setting shards is not 0, it only closes the rounds and hands them to the shards: see stream-dp shard and
-    stream-dp merge. If intake is group, it reads no events, and seals the rounds that others have read: see
-    stream-dp intake.
 
     [bold]Examples[/]
 

@@ -12,13 +12,6 @@ Format = Literal["json", "avro", "protobuf", "json-schema", "csv", "text"]
 ChangeDataCapture = Literal["inserts"]
 """Which changes of a table are events, where records are changes as Debezium writes them."""
 
-Partitioner = Literal["murmur2", "crc32", "fnv1a"]
-"""How a key gives the partition, by default: `murmur2` in Kafka's own clients, kafka-python and aiokafka; `crc32` in
-librdkafka, and so in Confluent's clients for other languages than Java; `fnv1a` in Sarama."""
-
-KeyEncoding = Literal["utf-8", "int32", "int64"]
-"""How the key is written: as text, or as a number of four or eight bytes, highest first, as by Java's serializers."""
-
 _Topic = Annotated[
     str,
     msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}\Z"),
@@ -50,8 +43,6 @@ class EventsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     change_data_capture: ChangeDataCapture | None = None
     delimiter: _Delimiter = ","
     header: _Header | None = None
-    partitioner: Partitioner | None = None
-    key_encoding: KeyEncoding = "utf-8"
     schema: str | None = None
     message: str | None = None
     schema_registry: _Url | None = None
@@ -71,11 +62,6 @@ class EventsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise SettingsError(
                 '[events] does not say what the items of a record are: set items, such as items = "lines[*].sku", or '
                 "families"
-            )
-        if self.key_encoding != "utf-8" and self.partitioner is None:
-            raise SettingsError(
-                "[events] says how keys are written, which only a partitioner needs: set partitioner, or leave "
-                "key_encoding out"
             )
         if self.format in ("avro", "protobuf") and not (self.schema or self.schema_registry):
             raise SettingsError(

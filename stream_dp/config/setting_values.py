@@ -12,7 +12,6 @@ LARGEST_BATCH_ROUNDS = 500
 send again after it slept, and no more than `releases_topic.LONGEST_REPETITION`."""
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-Shards = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 BatchRounds = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_BATCH_ROUNDS)]
 CheckpointEvery = Annotated[
     str,

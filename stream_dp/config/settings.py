@@ -20,7 +20,6 @@ from stream_dp.config.setting_values import (
     Positive,
     Release,
     Rounds,
-    Shards,
 )
 from stream_dp.config.times import SECONDS
 from stream_dp.config.topic_names import TopicNames
@@ -67,8 +66,6 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
     known_labels: File | None = None
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
-    shards: Shards = 0
-
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
     releases_retention_days: Annotated[int, msgspec.Meta(ge=-1, le=36_500)] = -1
     batch_rounds: BatchRounds = LARGEST_BATCH_ROUNDS
@@ -96,13 +93,6 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
         self._check_days()
         self._check_window()
         self._check_tests()
-        if self.unit == "event" and self.mapping is not None and self.mapping.partitioner is not None:
-            raise SettingsError(
-                "[events] says in which partition a user's events stand, which decides nothing where the privacy unit "
-                'is the event: leave partitioner out, or set unit = "user"'
-            )
-        if self.is_divided:
-            self._check_group()
 
     def _check_days(self) -> None:
         """Raise `SettingsError` for days that nothing tells, or that nothing needs."""
@@ -124,30 +114,6 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
                 f'barriers tell when a day ends: unit = "user-day" takes rounds = "ticks", not "{self.rounds}"'
             )
 
-    def _check_group(self) -> None:
-        """Raise `SettingsError` for what a group cannot read."""
-        if self.rounds != "ticks":
-            raise SettingsError(
-                f'a group reads partitions apart, and barriers say where their rounds end: set rounds = "ticks" '
-                f'instead of "{self.rounds}", or leave intake = "{self.intake}" out'
-            )
-        if not self.shards:
-            raise SettingsError(
-                "a group hands on what it reads to shards: set shards to their number, 1 or more, or leave "
-                f'intake = "{self.intake}" out'
-            )
-        if self.intake == "counts" and self.unit != "event":
-            raise SettingsError(
-                f'nobody can tell from counts whose events they are: intake = "counts" takes unit = "event", not '
-                f'"{self.unit}"'
-            )
-        if self.unit != "event" and (self.mapping is None or self.mapping.partitioner is None):
-            raise SettingsError(
-                "a group reads partitions apart, so all events of a user must stand in one: if producers send them by "
-                "the user's name, say by which rule, in [events]: partitioner = \"murmur2\" (Kafka's own clients), "
-                '"crc32" (librdkafka) or "fnv1a" (Sarama); else leave intake = "group" out, or set unit = "event"'
-            )
-
     def _check_tests(self) -> None:
         """Raise `SettingsError` for tests that the mechanism does not make, or that nothing times."""
         if not self.finds_at_tests:
@@ -159,18 +125,13 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
             if self.at_least > 1:
                 raise SettingsError(
                     'at_least needs labels that are found at tests: leave it out, or set mechanism = "blt", '
-                    'shown = "kept" and discover = "default", without shards'
+                    'shown = "kept" and discover = "default"'
                 )
             return
         if self.shown != "kept":
             raise SettingsError(
                 f'a label that a test has found stays: leave shown = "{self.shown}" out, or set discover = '
                 '"every-round"'
-            )
-        if self.shards:
-            raise SettingsError(
-                f'shards look for new labels in every round: leave discover = "{self.discover}" out, or leave '
-                "shards out"
             )
         if self.discover[-1] in "smhd" and self.rounds != "ticks":
             raise SettingsError(
@@ -219,11 +180,11 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
     def finds_at_tests(self) -> bool:
         """Whether new labels are looked for in a few rounds, the tests, and not in every one.
 
-        By default they are, if one worker counts and labels stay.
+        By default they are, if labels stay.
         """
         if self.mechanism != "blt" or self.discover == "every-round":
             return False
-        return self.discover != "default" or (not self.shards and self.shown == "kept")
+        return self.discover != "default" or self.shown == "kept"
 
     def tests(self, horizon: int) -> tuple[int, ...]:
         """The test rounds of an epoch of so many rounds; none where each round looks for new labels."""

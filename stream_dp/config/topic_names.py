@@ -1,7 +1,5 @@
 """The names of a stream's topics."""
 
-from typing import Literal
-
 import msgspec
 
 from stream_dp.config.events_section import EventsSection
@@ -16,7 +14,6 @@ class TopicNames(msgspec.Struct, frozen=True, kw_only=True):
 
     stream: Name
     source: str | None = None
-    intake: Literal["worker", "group", "counts"] = "worker"
     mapping: EventsSection | None = msgspec.field(default=None, name="events")
 
     @property
@@ -51,36 +48,6 @@ class TopicNames(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.stream}.windows"
 
     @property
-    def frames(self) -> str:
-        """The topic that hands rounds to the shards, a partition each.  Holds labels: inside the trust boundary."""
-        return f"{self.stream}.frames"
-
-    @property
-    def heads(self) -> str:
-        """The topic in which members of the intake say how far their partitions are.  Inside the trust boundary."""
-        return f"{self.stream}.heads"
-
-    @property
-    def shard_releases(self) -> str:
-        """The topic of what each shard releases, a partition each; merged, it makes up `releases`."""
-        return f"{self.stream}.shards"
-
-    @property
-    def is_divided(self) -> bool:
-        """Whether members of a group hand partitions on, which the worker only seals."""
-        return self.intake != "worker"
-
-    @property
-    def counts(self) -> str:
-        """The topic into which another engine writes what it has counted.  Holds labels: inside the trust boundary."""
-        return f"{self.stream}.counts"
-
-    @property
-    def read_by_members(self) -> str:
-        """The topic whose partitions members of the intake divide among themselves."""
-        return self.counts if self.intake == "counts" else self.events
-
-    @property
     def epochs(self) -> str:
         """The topic that remembers when epochs were opened and closed."""
         return f"{self.stream}.epochs"
@@ -89,11 +56,6 @@ class TopicNames(msgspec.Struct, frozen=True, kw_only=True):
     def barriers(self) -> str:
         """The topic that says when rounds end, where they end by ticks."""
         return f"{self.stream}.barriers"
-
-    @property
-    def rekeyed(self) -> str:
-        """The topic that tells how far `stream-dp rekey` has copied the data source into the events topic.  PRIVATE."""
-        return f"{self.stream}.rekeyed"
 
     @property
     def data_source(self) -> str:

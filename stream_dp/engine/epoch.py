@@ -21,7 +21,6 @@ from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.golden import check_golden_mapping
 from stream_dp.events.mapping.mapping import MAPPING_VERSION, Mapping
-from stream_dp.events.user_partitions import UserPartitions
 from stream_dp.privacy.keyed_noise import NOISE_VERSION, KeyedNoise, new_nonce
 from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.privacy.vector import Vector
@@ -42,7 +41,6 @@ class Epoch:
     can change them.  `privacy` holds the settings by name; `nonce` is public and never used again.
     `mapping` says what an event is in a record; None: an event of our own format, in `<stream>.events`.
     `known` is the digest of the labels that it shows from its first round on, None where there are none.
-    `user_partitions` says in which partition each user's events stand, None where they may stand in any.
     Where the unit is a user's day, `first_day` is the first one whose rounds are counted: see `days`.
     `log_rounds`: after how many rounds the commitment to its log begins anew, 0 if never.  Of windows it covers their
     last block alone, so that it can be computed from there.
@@ -59,7 +57,6 @@ class Epoch:
     further_offsets: Vector = ()
     mapping: Mapping | None = None
     known: str | None = None
-    user_partitions: UserPartitions | None = None
     first_day: int = 0
     log_rounds: int = 0
 
@@ -108,7 +105,6 @@ class Epoch:
             further_offsets=further_offsets,
             mapping=mapping,
             known=known.digest,
-            user_partitions=UserPartitions.of(settings.mapping, 1 + len(further_offsets)),
             first_day=first_day,
             log_rounds=mechanism.chain_rounds if counts_blocks else 0,
         )
@@ -174,10 +170,6 @@ class Epoch:
         ]
         if self.mapping != (wanted := Mapping.of(settings.mapping)):
             changed += (wanted or Mapping()).changes_from(self.mapping)
-        ours = self.user_partitions
-        theirs = UserPartitions.of(settings.mapping, ours.partitions if ours is not None else 0)
-        if ours != theirs:
-            changed.append("the partitioner of [events], or key_encoding, is different")
         if changed:
             raise EpochRefused(
                 f"epoch {self.number} of stream {settings.stream!r} was opened with other settings: "

@@ -2,8 +2,8 @@
 
 The index is a table of rows with open addressing.  A label is looked for from the slot that the second word of its
 identity names, slot by slot up to an empty one.  Identities are keyed, so nobody without the noise key can choose
-labels that come near each other there.  (The first word says which shard a label belongs to: the labels of a shard have
-much of it in common.)  Two labels are the same if their text is: a collision costs a step more and merges nothing.
+labels that come near each other there.  Two labels are the same if their text is: a collision costs a step more and
+merges nothing.
 """
 
 from collections.abc import Sequence

@@ -5,10 +5,10 @@ what everybody has seen.
 """
 
 import logging
-from typing import Protocol
 
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.published import Published, begin_after, published
+from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.store.checkpoints import Checkpoint, StateDamaged
 
 logger = logging.getLogger(__name__)
@@ -16,18 +16,8 @@ logger = logging.getLogger(__name__)
 _FIRST_LOOK, _LAST_LOOK = 16, 4096  # records
 
 
-class Restored(Protocol):
-    """What was made of a checkpoint: a `Pipeline` or a `Shard`."""
-
-    def last_release(self, previous: int | None) -> list[bytes]:
-        """What the last round releases, from the state alone."""
-        ...
-
-
-def check_last_release(
-    settings: Settings, checkpoint: Checkpoint, restored: Restored, topic: str, partition: int = 0
-) -> None:
-    """Compare what `restored` gives for the round of its checkpoint with what the topic holds of it.
+def check_last_release(settings: Settings, checkpoint: Checkpoint, restored: Pipeline) -> None:
+    """Compare what `restored` gives for the round of its checkpoint with what the releases topic holds of it.
 
     Where that round was not released, or its release is not there any more, only the labels of the last release before
     it can be compared: the state must know them.  Raises `StateDamaged`, and `LogRefused` as `published` does.
@@ -35,7 +25,7 @@ def check_last_release(
     round_number, labels = checkpoint.state.round, checkpoint.state.labels
     if not round_number:
         return
-    found = _last_published(settings, checkpoint, topic, partition)
+    found = _last_published(settings, checkpoint)
     if found and found[0].release.round == round_number:
         values = restored.last_release(found[0].release.previous)
         if any(
@@ -49,7 +39,7 @@ def check_last_release(
         logger.warning(
             "the state of round %d was not compared with a release: the topic %r no longer holds it",
             round_number,
-            topic,
+            settings.releases,
         )
 
 
@@ -62,19 +52,17 @@ def other_than_published(round_number: int) -> StateDamaged:
     )
 
 
-def _last_published(
-    settings: Settings, checkpoint: Checkpoint, topic: str, partition: int
-) -> list[Published]:
+def _last_published(settings: Settings, checkpoint: Checkpoint) -> list[Published]:
     """The parts of the last release up to the checkpoint's round, as far as they are there.
 
     They stand before the releases that follow the checkpoint, and again after those that a worker sent once more.
     """
     nonce, look = checkpoint.epoch.nonce.hex(), _FIRST_LOOK
-    end = begin_after(settings, checkpoint, topic, partition)
+    end = begin_after(settings, checkpoint)
     while True:
         found = [
             each
-            for each in published(settings, max(0, end - look), topic, partition)
+            for each in published(settings, max(0, end - look))
             if each.release.nonce == nonce and each.release.round <= checkpoint.state.round
         ]
         last = max((each.release.round for each in found), default=0)

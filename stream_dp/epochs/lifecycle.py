@@ -32,7 +32,6 @@ from stream_dp.epochs.charges import (
 )
 from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, check_key
 from stream_dp.epochs.journaled_ledger import JournaledLedger, look
-from stream_dp.epochs.published import sharding_now
 from stream_dp.epochs.registry import Registry
 from stream_dp.epochs.room import require_room
 from stream_dp.events.barrier_chain import Barrier, beginning
@@ -298,15 +297,12 @@ class Epochs:
             raise EpochRefused(
                 f"epoch {epoch.number} of stream {self._settings.stream!r}: {refusal}"
             ) from None
-        known = NOTHING_KNOWN if self._settings.shards else self.journal.known_labels(epoch)
+        known = self.journal.known_labels(epoch)
         state = HistogramState.before_any_round(known.labels, shown=True)
         position = Position.at_start_of(epoch)
         if counted is not None:
             position = replace(position, log=_where_it_goes_on(counted, epoch))
-        sharding = sharding_now(self._settings) if self._settings.shards else None
-        checkpoint = Checkpoint(
-            epoch, state, position, opened.releases_offset, opened.key_check, sharding=sharding
-        )
+        checkpoint = Checkpoint(epoch, state, position, opened.releases_offset, opened.key_check)
         self._store.start_over(key)
         self._store.commit(self._store.prepare(checkpoint))
         self.note_started(epoch.number)

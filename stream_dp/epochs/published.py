@@ -14,7 +14,7 @@ from stream_dp.releases.foreign import release_or_none
 from stream_dp.releases.lookup import newest_before
 from stream_dp.releases.release import Release, decode_release
 from stream_dp.releases.topic import Place, ReleasesTopic
-from stream_dp.store.checkpoints import Checkpoint, Sharding
+from stream_dp.store.checkpoints import Checkpoint
 
 
 class Published(NamedTuple):
@@ -25,39 +25,35 @@ class Published(NamedTuple):
     value: bytes
 
 
-def published(
-    settings: Settings, start: int = 0, topic: str | None = None, partition: int = 0
-) -> Iterator[Published]:
+def published(settings: Settings, start: int = 0, topic: str | None = None) -> Iterator[Published]:
     """The stream's releases from offset `start` on, as far as the topic goes now; all else there is passed over.
 
     `topic`: another than the releases topic.
     """
     topic = topic or settings.releases
-    held = log.offsets(settings.kafka_address, topic, partition)
-    for record in log.read(settings.kafka_address, topic, max(held.first, start), held.end, partition):
-        release = _decoded(settings, topic, partition, record)
+    held = log.offsets(settings.kafka_address, topic)
+    for record in log.read(settings.kafka_address, topic, max(held.first, start), held.end):
+        release = _decoded(settings, topic, record)
         if release is not None:
             yield Published(record.offset, release, record.value or b"")
 
 
-def start_of(
-    settings: Settings, place: Place, expected: int, topic: str | None = None, partition: int = 0
-) -> int:
+def start_of(settings: Settings, place: Place, expected: int) -> int:
     """The offset from which on the releases at or past `place`, an (epoch, round), stand.
 
     That is `expected`, where it was noted when the releases before it were written, unless the topic was made anew
     since: then they are searched for.
     """
-    topic, kafka = topic or settings.releases, settings.kafka_address
-    held = log.offsets(kafka, topic, partition)
+    topic, kafka = settings.releases, settings.kafka_address
+    held = log.offsets(kafka, topic)
     if expected <= held.first:
         return held.first
     if expected <= held.end:
-        for record in log.read(kafka, topic, expected - 1, expected, partition):
-            before = _decoded(settings, topic, partition, record)
+        for record in log.read(kafka, topic, expected - 1, expected):
+            before = _decoded(settings, topic, record)
             if before is not None and (before.epoch, before.round) < place:
                 return expected
-    with closing(ReleasesTopic(kafka, topic, partition, stream=settings.stream)) as releases:
+    with closing(ReleasesTopic(kafka, topic, stream=settings.stream)) as releases:
         return releases.offset_of(place)
 
 
@@ -68,29 +64,23 @@ def published_of(settings: Settings, opened: EpochOpened, topic: str | None = No
     return (each for each in published(settings, start, topic) if each.release.nonce == epoch.nonce.hex())
 
 
-def begin_after(
-    settings: Settings, checkpoint: Checkpoint, topic: str | None = None, partition: int = 0
-) -> int:
+def begin_after(settings: Settings, checkpoint: Checkpoint) -> int:
     """Where the releases after a checkpoint begin, or would begin.
 
     Raises `LogRefused` where the topic was made anew since, or cut off, and does not hold the ones before it.
     """
     epoch, expected = checkpoint.epoch, checkpoint.releases_offset
-    topic, kafka = topic or settings.releases, settings.kafka_address
-    begin = start_of(settings, (epoch.number, checkpoint.state.round + 1), expected, topic, partition)
-    if expected > log.offsets(kafka, topic, partition).end or topic in checkpoint.made_anew:
-        with closing(ReleasesTopic(kafka, topic, partition, stream=settings.stream)) as releases:
+    topic, kafka = settings.releases, settings.kafka_address
+    begin = start_of(settings, (epoch.number, checkpoint.state.round + 1), expected)
+    if expected > log.offsets(kafka, topic).end or topic in checkpoint.made_anew:
+        with closing(ReleasesTopic(kafka, topic, stream=settings.stream)) as releases:
             last = newest_before(releases, begin)
         released = checkpoint.position.released
         if released and (last is None or last.nonce != epoch.nonce.hex() or last.round < released):
-            again = (
-                "`stream-dp rebuild --replace`, after which the shards compute all of them again"
-                if topic == settings.shard_releases
-                else "`stream-dp republish`"
-            )
             raise log.LogRefused(
                 f"the topic {topic!r} has lost releases that were sent: it was truncated or re-created; write them "
-                f"again with {again}, or restore the topic, or open a new epoch, which is charged, with --new-epoch"
+                "again with `stream-dp republish`, or restore the topic, or open a new epoch, which is charged, with "
+                "--new-epoch"
             )
     return begin
 
@@ -106,14 +96,6 @@ def value_digest(value: bytes) -> bytes:
     return blake2b(value, digest_size=16).digest()
 
 
-def _decoded(settings: Settings, topic: str, partition: int, record: Record) -> Release | None:
-    place = RecordPlace(topic, partition, record.offset)
+def _decoded(settings: Settings, topic: str, record: Record) -> Release | None:
+    place = RecordPlace(topic, 0, record.offset)
     return release_or_none(decode_release, settings.stream, place, record.value)
-
-
-def sharding_now(settings: Settings) -> Sharding:
-    """The number of shards, and where the partitions of the frames topic and, if it is used, the heads topic end."""
-    kafka = settings.kafka_address
-    ends = [log.offsets(kafka, settings.frames, shard).end for shard in range(settings.shards)]
-    heads = log.offsets(kafka, settings.heads).end if settings.is_divided else None
-    return Sharding(settings.shards, ends, heads)

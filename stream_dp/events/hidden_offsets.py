@@ -1,7 +1,7 @@
 """Offsets of a derived topic in a record that everybody may read: encrypted, and as long whatever they are.
 
-`stream-dp rekey` puts a record into the partition of its user, so how many records each partition of the copy holds
-depends on what is in them.  Who has the key of the barriers, which name the same offsets, may know them.
+Whoever derives a topic may leave records out, or choose their partitions by what is in them, so how many records each
+partition holds depends on that.  Who has the key of the barriers, which name the same offsets, may know them.
 """
 
 import os

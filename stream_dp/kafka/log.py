@@ -192,10 +192,9 @@ def check_topic(
     if partitions is not None and (
         found.partitions < partitions or (partitions == 1 and found.partitions > 1)
     ):
-        why = "so its records have no single order" if partitions == 1 else "one for each shard is needed"
         raise LogRefused(
-            f"the topic {topic!r} has {partitions_text(found.partitions)}, {why}: "
-            f"use a topic with {partitions_text(partitions)}"
+            f"the topic {topic!r} has {partitions_text(found.partitions)}, so its records have no single order: use a "
+            "topic with 1 partition"
         )
     values = found.settings
     if values.get("cleanup.policy", "delete") != "delete":

@@ -32,7 +32,7 @@ _REFUSED = (TopicAuthorizationFailedError.errno, GroupAuthorizationFailedError.e
 class Right(NamedTuple):
     """A right as Kafka's ACLs have it.  READ and WRITE imply DESCRIBE."""
 
-    kind: Literal["topic", "group", "transactional-id"]
+    kind: Literal["topic", "group"]
     name: str
     operation: Operation
 
@@ -91,8 +91,8 @@ def _rights_on(kafka: Kafka, topics: list[str]) -> dict[str, set[str] | None]:
 def missing_rights(kafka: Kafka, needed: Iterable[Right]) -> list[Right] | None:
     """Which of the `needed` rights this user lacks; None if the broker tells nothing of rights.  Raises KafkaError.
 
-    Whether a topic that does not exist could be made it does not tell, of a group that does not exist only whether it
-    may be described, and nothing of a transactional id.
+    Whether a topic that does not exist could be made it does not tell, and of a group that does not exist only whether
+    it may be described.
     """
     needed = list(needed)
     given = _rights_on(kafka, list(dict.fromkeys(each.name for each in needed if each.kind == "topic")))
@@ -104,7 +104,7 @@ def missing_rights(kafka: Kafka, needed: Iterable[Right]) -> list[Right] | None:
 def _is_missing(kafka: Kafka, right: Right, given: set[str] | None) -> bool:
     if right.kind == "group":
         return not _may_read_group(kafka, right.name)
-    if right.kind != "topic" or given is None:
+    if given is None:
         return False
     return right.operation not in given and (right.operation != "CREATE" or not given)
 

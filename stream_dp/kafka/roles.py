@@ -32,19 +32,10 @@ def worker(settings: Settings, ledger: str, partitions: int = 1) -> list[Right]:
     `ledger` is the topic of the source's charges.  The data source is registered before, by an operator:
     `stream-dp budget set` does it.
     """
-    topics = [settings.epochs, ledger]
+    topics = [settings.epochs, ledger, settings.releases]
     needed = _topic(settings.events, "READ", "DESCRIBE_CONFIGS") + _topic(SOURCES, "READ")
     needed += _topic(settings.epochs, *_LOG) + _topic(ledger, *_LOG)
-    if settings.shards:
-        topics += [settings.frames, settings.shard_releases, settings.releases]
-        needed += _topic(settings.frames, *_LOG) + _topic(settings.releases, "READ", "DESCRIBE_CONFIGS")
-        needed += _topic(settings.shard_releases, "DESCRIBE", "DESCRIBE_CONFIGS")
-    else:
-        topics += [settings.releases]
-        needed += _topic(settings.releases, *_LOG)
-    if settings.is_divided:
-        topics += [settings.heads]
-        needed += _topic(settings.heads, *_LOG)
+    needed += _topic(settings.releases, *_LOG)
     if settings.rounds == TICKS or partitions > 1:
         topics += [settings.barriers]
         needed += _topic(
@@ -68,73 +59,6 @@ def barriers_writer(settings: Settings) -> list[Right]:
         _topic(settings.events, "DESCRIBE")
         + _topic(settings.epochs, "READ")
         + _topic(settings.barriers, "READ", "WRITE")
-    )
-
-
-def intake(settings: Settings) -> list[Right]:
-    """What `stream-dp intake` needs, but for dead letters."""
-    names_schemas = settings.mapping is not None and settings.mapping.names_schemas
-    reads = _topic(settings.events, "READ", "DESCRIBE_CONFIGS")
-    if settings.intake == "counts":
-        names_schemas = False
-        reads = _topic(settings.events, "DESCRIBE", "DESCRIBE_CONFIGS")
-        reads += _topic(settings.counts, "READ", "DESCRIBE_CONFIGS") + _made(settings, settings.counts)
-    return (
-        reads
-        + _topic(settings.barriers, "READ", "DESCRIBE_CONFIGS")
-        + _topic(settings.epochs, "READ")
-        + _topic(settings.frames, "WRITE", "DESCRIBE_CONFIGS")
-        + _topic(settings.heads, *_LOG)
-        + (_topic(settings.schemas, *_LOG) if names_schemas else [])
-        + _topic(settings.shard_releases, "DESCRIBE", "DESCRIBE_CONFIGS")
-        + _group(settings, "intake")
-        + _made(settings, settings.frames, settings.shard_releases, settings.heads)
-    )
-
-
-def engine(settings: Settings) -> list[Right]:
-    """What another engine needs that counts in place of the intake."""
-    return (
-        _topic(settings.events, "READ") + _topic(settings.barriers, "READ") + _topic(settings.counts, "WRITE")
-    )
-
-
-def rekey_id(settings: Settings) -> str:
-    """The transactional id of `stream-dp rekey`: Kafka lets only the last process that took it write."""
-    return f"{settings.stream}.rekey"
-
-
-def rekey(settings: Settings) -> list[Right]:
-    """What `stream-dp rekey` needs."""
-    return (
-        _topic(settings.data_source, "READ")
-        + _topic(settings.events, "READ", "WRITE")
-        + _topic(settings.rekeyed, "READ", "WRITE")
-        + [Right("transactional-id", rekey_id(settings), "WRITE")]
-        + _made(settings, settings.events, settings.rekeyed)
-    )
-
-
-def shard(settings: Settings) -> list[Right]:
-    """What `stream-dp shard` needs."""
-    return (
-        _topic(settings.frames, "READ", "DESCRIBE_CONFIGS")
-        + _topic(settings.shard_releases, *_LOG)
-        + _topic(settings.epochs, "READ")
-        + _group(settings, "shards")
-        + _made(settings, settings.frames, settings.shard_releases)
-    )
-
-
-def merge(settings: Settings) -> list[Right]:
-    """What `stream-dp merge` needs."""
-    return (
-        _topic(settings.frames, "DESCRIBE", "DESCRIBE_CONFIGS")
-        + _topic(settings.shard_releases, "READ", "DESCRIBE_CONFIGS")
-        + _topic(settings.epochs, "READ")
-        + _topic(settings.releases, *_LOG)
-        + _group(settings, "merge")
-        + _made(settings, settings.frames, settings.shard_releases, settings.releases)
     )
 
 

@@ -27,12 +27,6 @@ class OperatorMetrics:
             "Barriers that are written and not counted yet, where rounds end by ticks.",
             stream,
         )
-        self.partition_lag = Gauge(
-            "stream_dp_operator_partition_lag_records",
-            "Records of a partition that a member of the intake owns and has not counted yet.",
-            ["stream", "partition"],
-            registry=self.registry,
-        )
         self.labels = self._gauge("labels_seen", "Labels in the state, released or not.", stream)
         self.unsaved = self._gauge("unsaved_rounds", "Rounds closed since the last checkpoint.", stream)
         self.checkpointed = self._gauge(

@@ -1,1 +1,1 @@
-"""One batch through all of it, alone or divided among shards.  No input or output."""
+"""One batch through all of it.  No input or output."""

@@ -38,8 +38,6 @@ class Admission:
         self._bound = _bound(epoch, key, pairs)
         self.schemas = schemas if schemas is not None else SchemaBook(key, epoch.nonce)
         self._decode = decoder_of(epoch.mapping, self.schemas.schema)
-        if epoch.user_partitions is not None:
-            self._decode = epoch.user_partitions.checked(self._decode)
         self._topic = topic
         self._days = days
 

@@ -6,7 +6,7 @@ the epoch and the records alone.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from stream_dp.engine.admitted import Admitted
 from stream_dp.engine.counting import Histogram, histogram_of
@@ -20,9 +20,6 @@ from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.merged_log import LogPart
 from stream_dp.pipeline.intake import Intake, Position
 from stream_dp.releases.encoder import ReleaseEncoder
-
-if TYPE_CHECKING:
-    from stream_dp.pipeline.frames import Frame
 
 __all__ = ["Output", "Pipeline", "Position", "ReleasedPart"]
 
@@ -45,13 +42,12 @@ class ReleasedPart(NamedTuple):
 class Output:
     """What one batch gives: the releases of the rounds that it closed, and their records that were no events.
 
-    A stream in shards releases elsewhere: its worker gives the rounds themselves, in frames.  `records` is how many
-    records the rounds held, events or not, and `heads` the heads of the hash chain after each round; both are private.
+    `records` is how many records the rounds held, events or not, and `heads` the heads of the hash chain after each
+    round; both are private.
     """
 
     releases: list[ReleasedPart] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
-    frames: "list[Frame]" = field(default_factory=list)
     records: int = 0
     heads: list[bytes] = field(default_factory=list)
 
@@ -134,8 +130,8 @@ class Pipeline:
 class Releaser:
     """Closes rounds in a histogram and encodes what the epoch releases of them.
 
-    `released` is the last round that was released, 0 before any; `shard` which one of how many releases here.
-    `known` are the labels that the epoch shows from its first round on, of all shards.
+    `released` is the last round that was released, 0 before any.
+    `known` are the labels that the epoch shows from its first round on.
     """
 
     def __init__(
@@ -143,8 +139,7 @@ class Releaser:
         epoch: Epoch,
         key: bytes,
         released: int,
-        known: KnownLabels = NOTHING_KNOWN,
-        shard: tuple[int, int] | None = None,
+        known: KnownLabels,
     ) -> None:
         if known.digest != epoch.known:
             raise ValueError(
@@ -161,7 +156,6 @@ class Releaser:
             epoch.mechanism,
             epoch.guarantee,
             epoch.release_tags(key),
-            shard,
             known,
         )
 
@@ -171,7 +165,7 @@ class Releaser:
         admitted: Sequence[Admitted],
         timestamps: Sequence[int],
         before: int,
-        heads: Sequence[bytes] | None = None,
+        heads: Sequence[bytes],
     ) -> Iterator[list[ReleasedPart]]:
         """The messages of the rounds that admitted these labels, a block of rounds at a time.
 

@@ -25,9 +25,7 @@ class Costs(OfCounter):
     compress: float
     decode: float = 5.4e-6
     sequence: float = 3.9e-6
-    frame: float = 1.1e-8
     unmet: float = 1.15e-6
-    unpack: float = 1.2e-7
     process_bytes: float = 150e6
     memory_per_hidden: float = 80.0
     memory_per_drawn: float = 240.0

@@ -4,8 +4,8 @@
 
 `id(label)` and `tweak(round, lane)` are 128 bits of keyed BLAKE2b; the tweak binds the noise version, the stream,
 the epoch's public nonce, the round, the lane and the hash chain over everything that entered the histogram up to
-that round.  So the noise of a cell is the same after a crash, in any order of arrival, in any block and in any
-shard, and differs as soon as the history differs.  The sub-keys come from one 32-byte key.
+that round.  So the noise of a cell is the same after a crash, in any order of arrival and in any block, and
+differs as soon as the history differs.  The sub-keys come from one 32-byte key.
 
 The guarantee built on it is computational: it holds as long as AES-256 and BLAKE2b look random to whoever
 reads the releases.  Chance that two cells that matter share their bits: see `collision_probability`.

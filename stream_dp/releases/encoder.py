@@ -17,7 +17,7 @@ from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.privacy.release_tags import ReleaseTags
 from stream_dp.releases.noise_fields import fields, known_sds, noise_fields
 from stream_dp.releases.part_encoder import PartEncoder
-from stream_dp.releases.release import SHARD_FIELD, VERSION
+from stream_dp.releases.release import VERSION
 
 _DIGITS = 3  # of the standard deviations of totals, after the point
 
@@ -33,13 +33,9 @@ class ReleaseEncoder:
         mechanism: CalibratedCounter,
         guarantee: Guarantee,
         tags: ReleaseTags,
-        shard: tuple[int, int] | None = None,
         known: KnownLabels = NOTHING_KNOWN,
     ) -> None:
-        """`shard`: which one of how many writes these releases; None for a worker that has the stream alone.
-
-        `known`: what the epoch knew of labels when it began, those of all shards.
-        """
+        """`known`: what the epoch knew of labels when it began."""
         self._totals = _Totals(epoch, known)
         self._tags = tags
         self._mechanism = mechanism
@@ -68,7 +64,6 @@ class ReleaseEncoder:
             else {"horizon": mechanism.horizon}
         )
         self._promise = fields(frozen)
-        self._shard = "" if shard is None else f'{SHARD_FIELD.decode()}{shard[0]},"shards":{shard[1]}'
 
     def encode(self, block: ReleasedBlock, timestamps: Sequence[int], previous: int = 0) -> list[list[bytes]]:
         """The parts of each round's release; its round `rounds[i]` was closed at `timestamps[i]`.
@@ -79,7 +74,7 @@ class ReleaseEncoder:
         noise = noise_fields(self._mechanism, block)
         openings = [
             f'{{{self._epoch},"round":{number},{self._length},"ts":"{iso_timestamp(timestamp)}",{proof}'
-            f"{self._promise},{noise_fields}{total_sds}{self._shard}".encode()
+            f"{self._promise},{noise_fields}{total_sds}".encode()
             for number, timestamp, proof, noise_fields, total_sds in zip(
                 rounds.tolist(),
                 timestamps,
@@ -92,8 +87,6 @@ class ReleaseEncoder:
         of_labels, of_counts = self._totals.columns(block)
         if block.found is not None:
             of_labels = {"found": block.found, **of_labels}
-        if self._shard:
-            of_labels["first_shown"] = block.first_shown
         return self._parts.encode(block, openings, of_labels, of_counts)
 
     def _proofs(self, block: ReleasedBlock, previous: int) -> list[str]:

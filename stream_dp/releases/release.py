@@ -12,9 +12,6 @@ VERSION: Literal[1] = 1
 LARGEST_PART = 900_000
 """A release of more bytes than this is split into parts, to stay below Kafka's default limit of a message."""
 
-SHARD_FIELD = b',"shard":'
-"""Begins what the release of a shard says between the opening that all shards of its round share and its own part."""
-
 
 _TIME_FIELD = b',"ts":"'
 _LONGEST_TIME = len("9999-12-31T23:59:59.999Z")

@@ -3,7 +3,6 @@
 from datetime import datetime
 
 from stream_dp.config.connections import Kafka
-from stream_dp.releases.sharded_subscription import ShardsSubscription
 from stream_dp.releases.subscription import Subscription
 from stream_dp.releases.table_topic import Table
 
@@ -16,7 +15,6 @@ def subscribe(
     epoch: int | None = None,
     position: str | None = None,
     until: str | datetime | None = None,
-    shards: bool = False,
 ) -> Subscription:
     """The releases of `stream`, whole, in order and each once, from the brokers `kafka`: "host:port,host:port",
     or a `stream_dp.config.connections.KafkaAddress` for TLS and credentials.
@@ -26,7 +24,6 @@ def subscribe(
     out all others.
     `position`, of a release that was handled, goes on after it instead.
     `until` ends the iteration: with the "latest" release that there is now, or with what was newest at a moment.
-    `shards` reads what the shards of a stream release and puts the rounds together here; nobody needs to merge them.
 
         for release in stream_dp.subscribe("localhost:9092", "shop"):
             print(release.round, release.histogram)
@@ -34,10 +31,6 @@ def subscribe(
     Raises `BadPosition`, `LogRefused` for a topic that is not there, ValueError or KafkaError.  Records that are no
     releases of the stream are passed over with a warning.
     """
-    if shards and until is not None:
-        raise ValueError("until does not work with shards: stop the iteration yourself")
-    if shards:
-        return ShardsSubscription(kafka, f"{stream}.shards", start, epoch, position)
     return Subscription(kafka, f"{stream}.releases", start, epoch, position, until)
 
 

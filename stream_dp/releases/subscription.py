@@ -71,7 +71,7 @@ class Subscription:
     def poll(self, seconds: float) -> list[WholeRelease]:
         """The whole releases that have come, or none if none come in this time.
 
-        Raises `LogRefused`, or `ShardsRefused` where those of shards do not make up rounds.
+        Raises `LogRefused`.
         """
         with self._using:
             if self._closed:

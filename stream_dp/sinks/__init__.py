@@ -1,1 +1,1 @@
-"""Where releases, frames and dead letters are handed to the broker."""
+"""Where releases and dead letters are handed to the broker."""

@@ -1,12 +1,7 @@
-"""Where a worker's output goes, and what is there already: the releases of a stream that one worker has alone.
-
-`shards/sink.py` is the other one, for a worker that hands its rounds on to shards.
-"""
+"""Where a worker's output goes, the releases topic, and what is there already."""
 
 from collections.abc import Iterator
-from typing import Literal, Protocol
 
-import msgspec
 from aiokafka import AIOKafkaProducer
 
 from stream_dp.config.settings import Settings
@@ -14,71 +9,14 @@ from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.journal import EpochOpened, known_labels_of
 from stream_dp.epochs.last_release import check_last_release
 from stream_dp.epochs.published import anything_published, begin_after, published, published_of, value_digest
-from stream_dp.pipeline.coordinator import AnyPipeline
 from stream_dp.pipeline.pipeline import Output, Pipeline
-from stream_dp.sinks.frames import FramesSink
 from stream_dp.sinks.framing import Framing, rounds_per_batch
-from stream_dp.sinks.seals import SealsSink
 from stream_dp.sinks.sending import Addressed, InFlight, packed
 from stream_dp.store.checkpoints import Checkpoint
 
 
-class Sink(Protocol):
-    """What a worker asks of it, in this order, from its start on."""
-
-    def holds_anything(self) -> bool:
-        """Whether anything was ever written for this stream."""
-        ...
-
-    def holds(self, opened: EpochOpened) -> bool:
-        """Whether anything was written under this epoch."""
-        ...
-
-    def published_since(self, checkpoint: Checkpoint) -> int:
-        """Read what was written after the checkpoint; returns the last round of it, 0 if there is none.
-
-        Raises `EpochRefused` where it contradicts itself.
-        """
-        ...
-
-    def pipeline(self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None) -> AnyPipeline:
-        """What makes the output, as it was at the checkpoint; `earlier`: see `Pipeline`."""
-        ...
-
-    def check_state(self, checkpoint: Checkpoint, pipeline: AnyPipeline) -> None:
-        """Raise `StateDamaged` unless `pipeline`, as it was at the checkpoint, fits what was published by then."""
-        ...
-
-    @property
-    def not_given_again(self) -> int:
-        """The last round that is published and was not computed again yet; 0 if there is none."""
-        ...
-
-    def missing(self, output: Output) -> Output:
-        """What of `output` is not published yet.  Raises `EpochRefused` at a difference from what is."""
-        ...
-
-    @property
-    def holds_back(self) -> bool:
-        """Whether some output waits for the rest of its batch."""
-        ...
-
-    def addressed(
-        self, output: Output, reached: int, ends: bool, producer: AIOKafkaProducer
-    ) -> Iterator[Addressed]:
-        """The batches that have ended with this output, packed for the producer; the rest is held back.
-
-        `reached`: the last round of the output.  `ends`: the log ended there.
-        """
-        ...
-
-    def checkpoint(self, pipeline: AnyPipeline, key_check: str, sent: InFlight) -> Checkpoint:
-        """What to go on from later; everything `sent` must be settled."""
-        ...
-
-
 class ReleasesSink:
-    """The releases topic.  See `Sink`."""
+    """The releases topic, of which a worker asks this, in this order, from its start on."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -90,15 +28,18 @@ class ReleasesSink:
         self._framing = Framing(1, len(settings.stream))
 
     def holds_anything(self) -> bool:
-        """See `Sink.holds_anything`."""
+        """Whether anything was ever written for this stream."""
         return anything_published(self._settings)
 
     def holds(self, opened: EpochOpened) -> bool:
-        """See `Sink.holds`."""
+        """Whether anything was written under this epoch."""
         return any(True for _ in published_of(self._settings, opened))
 
     def published_since(self, checkpoint: Checkpoint) -> int:
-        """See `Sink.published_since`."""
+        """Read what was written after the checkpoint; returns the last round of it, 0 if there is none.
+
+        Raises `EpochRefused` where it contradicts itself.
+        """
         number, nonce = checkpoint.epoch.number, checkpoint.epoch.nonce.hex()
         self._published, self._begin = {}, begin_after(self._settings, checkpoint)
         for _, release, value in published(self._settings, self._begin):
@@ -114,7 +55,7 @@ class ReleasesSink:
         return self.not_given_again
 
     def pipeline(self, checkpoint: Checkpoint, key: bytes, earlier: Pipeline | None = None) -> Pipeline:
-        """See `Sink.pipeline`."""
+        """What makes the output, as it was at the checkpoint; `earlier`: see `Pipeline`."""
         self._end = checkpoint.releases_offset if self._begin is None else self._begin
         rounds = rounds_per_batch(checkpoint.epoch.privacy["rounds"], self._settings.batch_rounds)
         self._framing = Framing(rounds, len(self._settings.stream))
@@ -122,18 +63,17 @@ class ReleasesSink:
         known = known_labels_of(self._settings, checkpoint.epoch)
         return Pipeline(checkpoint.epoch, key, self._settings.events, *place, earlier, known)
 
-    def check_state(self, checkpoint: Checkpoint, pipeline: AnyPipeline) -> None:
-        """See `Sink.check_state`."""
-        assert isinstance(pipeline, Pipeline)
-        check_last_release(self._settings, checkpoint, pipeline, self._settings.releases)
+    def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline) -> None:
+        """Raise `StateDamaged` unless `pipeline`, as it was at the checkpoint, fits what was published by then."""
+        check_last_release(self._settings, checkpoint, pipeline)
 
     @property
     def not_given_again(self) -> int:
-        """See `Sink.not_given_again`."""
+        """The last round that is published and was not computed again yet; 0 if there is none."""
         return max((round_number for round_number, _ in self._published), default=0)
 
     def missing(self, output: Output) -> Output:
-        """See `Sink.missing`."""
+        """What of `output` is not published yet.  Raises `EpochRefused` at a difference from what is."""
         missing = Output(dead_letters=output.dead_letters, records=output.records)
         for release in output.releases:
             digest = self._published.pop((release.round, release.part), None)
@@ -148,34 +88,21 @@ class ReleasesSink:
 
     @property
     def holds_back(self) -> bool:
-        """See `Sink.holds_back`."""
+        """Whether some output waits for the rest of its batch."""
         return self._framing.is_open
 
     def addressed(
         self, output: Output, reached: int, ends: bool, producer: AIOKafkaProducer
     ) -> Iterator[Addressed]:
-        """See `Sink.addressed`."""
+        """The batches that have ended with this output, packed for the producer; the rest is held back.
+
+        `reached`: the last round of the output.  `ends`: the log ended there.
+        """
         key = self._settings.stream.encode()
         for parts in self._framing.cut(output.releases, reached, [reached] if ends else []):
             yield Addressed(self._settings.releases, 0, packed(producer, key, parts))
 
-    def checkpoint(self, pipeline: AnyPipeline, key_check: str, sent: InFlight) -> Checkpoint:
-        """See `Sink.checkpoint`."""
+    def checkpoint(self, pipeline: Pipeline, key_check: str, sent: InFlight) -> Checkpoint:
+        """What to go on from later; everything `sent` must be settled."""
         place = pipeline.state(), pipeline.position, sent.end(self._settings.releases, 0, self._end)
         return Checkpoint(pipeline.epoch, *place, key_check, pipeline.intake.pairs)
-
-
-def sink_of(settings: Settings) -> Sink:
-    """Where a worker writes with these settings; see `divided_as` for an epoch that was opened with others."""
-    if settings.is_divided:
-        return SealsSink(settings)
-    return FramesSink(settings) if settings.shards else ReleasesSink(settings)
-
-
-def divided_as(settings: Settings, checkpoint: Checkpoint) -> Settings:
-    """The settings with the shards and the intake that the checkpoint's epoch runs with."""
-    sharding = checkpoint.sharding
-    grouped = sharding is not None and sharding.heads is not None
-    shards = sharding.shards if sharding is not None else 0
-    divided: Literal["group", "counts"] = "counts" if settings.intake == "counts" else "group"
-    return msgspec.structs.replace(settings, shards=shards, intake=divided if grouped else "worker")

@@ -61,7 +61,6 @@ def meta_of(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int, topi
         checkpoint.position,
         checkpoint.releases_offset,
         checkpoint.key_check,
-        checkpoint.sharding,
         topics,
         state.labels_version,
     )

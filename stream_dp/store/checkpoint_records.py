@@ -65,18 +65,6 @@ def counts_meta(labels: int) -> ColumnMeta:
     return ColumnMeta("counts", 0, "<i4", labels)
 
 
-class Sharding(msgspec.Struct, frozen=True):
-    """Into how many shards the labels of an epoch are divided.
-
-    `frames` is the sequencer's: in each partition of the frames topic, where the frames after its checkpoint begin.
-    `heads` is there where a group reads the events: from where on the heads topic has to be read.
-    """
-
-    shards: _Count
-    frames: list[_Count] = []
-    heads: _Count | None = None
-
-
 class Closing(msgspec.Struct, frozen=True):
     """The epoch of this nonce ends: whoever holds the stream counts nothing at or after `end_offset` under it.
 
@@ -111,7 +99,6 @@ class Meta(msgspec.Struct):
     position: Position
     releases_offset: _Count
     key_check: str
-    sharding: Sharding | None = None
     topics: dict[str, str] = {}
     labels_version: _Count = 0
 
@@ -137,9 +124,9 @@ class Checkpoint:
     """All that a worker needs to go on exactly where another one stopped.
 
     `pairs` is what the bound on users' items remembers: bytes that only grow (bounding.py), where the unit is a user's
-    day until the next one.  `sharding` is None where one worker does everything.  `topics` are the identities of the
-    topics that it was made with, by name, as far as the broker told them; `made_anew` names those in whose place a
-    start has found others, and `unchanged` those that it has found again.
+    day until the next one.  `topics` are the identities of the topics that it was made with, by name, as far as the
+    broker told them; `made_anew` names those in whose place a start has found others, and `unchanged` those that it has
+    found again.
     """
 
     epoch: Epoch
@@ -148,7 +135,6 @@ class Checkpoint:
     releases_offset: int
     key_check: str
     pairs: bytes | bytearray = b""
-    sharding: Sharding | None = None
     topics: dict[str, str] = field(default_factory=dict)
     made_anew: frozenset[str] = frozenset()
     unchanged: frozenset[str] = frozenset()

@@ -48,7 +48,6 @@ from stream_dp.store.checkpoint_records import (
     Checkpoint,
     Closing,
     Meta,
-    Sharding,
     StateDamaged,
     counts_meta,
     damaged,
@@ -67,7 +66,6 @@ __all__ = [
     "Closing",
     "KnownLabels",
     "PreparedCheckpoint",
-    "Sharding",
     "StateDamaged",
 ]
 
@@ -304,7 +302,6 @@ class CheckpointStore:
             meta.releases_offset,
             meta.key_check,
             pairs,
-            meta.sharding,
             meta.topics,
         )
 

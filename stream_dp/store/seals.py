@@ -41,7 +41,7 @@ class Seal:
 
 
 class Seals:
-    """The digests of one stream, or of one shard of it, under its noise key."""
+    """The digests of one stream under its noise key."""
 
     def __init__(self, key: bytes, stream: str) -> None:
         self._keyed = blake2b(key=subkey(key, b"state"), digest_size=SEAL_BYTES)

@@ -14,14 +14,11 @@ from stream_dp.barriers.topic import read_barriers
 from stream_dp.config.settings import Settings
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.epoch import Epoch
-from stream_dp.engine.histogram import HistogramState
 from stream_dp.epochs.journal import EpochOpened
 from stream_dp.events.barrier_chain import Barrier, BarrierChain
 from stream_dp.events.rounds import events_of
 from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Pipeline, Position
-from stream_dp.pipeline.sequencer import Sequencer
-from stream_dp.pipeline.shard import Shard
 from stream_dp.privacy.vector import Vector
 from stream_dp.releases.lookup import newest_before, release_near
 from stream_dp.releases.release import Release
@@ -61,26 +58,11 @@ class BlockStart:
 
     def pipeline(self, epoch: Epoch, key: bytes) -> Pipeline:
         """One that goes on from here."""
-        pipeline = Pipeline(epoch, key, epoch.topic, self._position)
+        first, *further = self.offsets
+        position = Position(first, released=self.previous, barrier=self.barrier, further=tuple(further))
+        pipeline = Pipeline(epoch, key, epoch.topic, position)
         pipeline.begin_block(self.number, self.carried)
         return pipeline
-
-    def sequencer(self, epoch: Epoch, key: bytes, shards: int) -> Sequencer:
-        """The same for a stream in shards, of whose labels `shard` counts those of one."""
-        state = HistogramState.before_any_round()
-        state.counter.round = self.first_round - 1
-        return Sequencer(epoch, key, epoch.topic, shards, self._position, state)
-
-    def shard(self, epoch: Epoch, key: bytes, number: int, shards: int) -> Shard:
-        """See `sequencer`."""
-        shard = Shard(epoch, key, number, shards, Position(0, released=self.previous))
-        shard.begin_block(self.number, self.carried)
-        return shard
-
-    @property
-    def _position(self) -> Position:
-        first, *further = self.offsets
-        return Position(first, released=self.previous, barrier=self.barrier, further=tuple(further))
 
 
 def block_start(

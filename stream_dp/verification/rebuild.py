@@ -13,10 +13,9 @@ from stream_dp.events.log_digest import NOTHING
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.pipeline.pipeline import ReleasedPart
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.sinks.releases import sink_of
+from stream_dp.sinks.releases import ReleasesSink
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
 from stream_dp.verification.block_start import BlockStart
-from stream_dp.verification.divided import Divided, ReleasesLost, at_the_beginning, computed_from
 from stream_dp.verification.recorded import (
     Progress,
     RecordedEpoch,
@@ -50,7 +49,7 @@ def verify_epoch(
     recorded = recorded_epoch(settings, redis, number)
     checkpoint = checkpoint_of(settings, redis, recorded)
     start = None if whole else start_of_epoch(settings, recorded, checkpoint)
-    released = last_released(settings, recorded, checkpoint)
+    released = last_released(recorded, checkpoint)
     parts = (part for _, part in published_parts(settings, recorded, start))
     return compared(settings, recorded, parts, checkpoint, released, start, progress)
 
@@ -118,12 +117,8 @@ def rebuild(
         raise EpochRefused(f"epoch {recorded.epoch.number} is closed: there is nothing to rebuild")
     begin = start_of(settings, (recorded.epoch.number, 0), recorded.opened.releases_offset)
     start = None
-    if recorded.epoch.log_rounds and not settings.is_divided and not whole:
+    if recorded.epoch.log_rounds and not whole:
         start = start_of_epoch(settings, recorded, _checkpoint_left(settings, redis, recorded))
-    if settings.shards:
-        divided = _divided(settings, recorded, begin, progress, start, trust_log)
-        divided.put_shards(settings, redis, recorded.key)
-        return _put_back(divided.worker, recorded.key, epochs, store)
     if start is None:
         _require_proof(settings, recorded, trust_log)
     try:
@@ -137,30 +132,12 @@ def rebuild(
 
 def _require_proof(settings: Settings, recorded: RecordedEpoch, trust_log: bool) -> None:
     """Raise `EpochRefused` where nothing shows that the log is the one that was counted, and nobody vouches for it."""
-    if not trust_log and not sink_of(settings).holds(recorded.opened):
+    if not trust_log and not ReleasesSink(settings).holds(recorded.opened):
         raise EpochRefused(
             f"no release of epoch {recorded.epoch.number} is there to compare a rebuilt state with: restore their "
             "topic; or, if you know that the events topic is the log that was counted, give --trust-log, and the "
             "worker releases the same again; or open a new epoch, which is charged, with --new-epoch"
         )
-
-
-def _divided(
-    settings: Settings,
-    recorded: RecordedEpoch,
-    begin: int,
-    progress: Progress,
-    start: BlockStart | None,
-    trust_log: bool,
-) -> Divided:
-    """The state of a stream in shards, from `start` on, or from the beginning where that is not possible."""
-    if start is not None:
-        try:
-            return computed_from(settings, recorded, start, begin, progress)
-        except ReleasesLost:
-            pass  # they come again where the shards compute everything again
-    _require_proof(settings, recorded, trust_log)
-    return at_the_beginning(settings, recorded, begin)
 
 
 def _checkpoint_left(settings: Settings, redis: Redis, recorded: RecordedEpoch) -> Checkpoint | None:

@@ -99,13 +99,8 @@ def checkpoint_of(settings: Settings, redis: Redis, recorded: RecordedEpoch) -> 
     return checkpoint if checkpoint is not None and checkpoint.epoch.nonce == recorded.epoch.nonce else None
 
 
-def last_released(settings: Settings, recorded: RecordedEpoch, checkpoint: Checkpoint | None) -> int:
-    """A round up to which all releases of an epoch were sent, as far as that is known without looking at them.
-
-    Of a stream in shards it is not: checkpoints of its worker tell what was handed to the shards.
-    """
-    if settings.shards:
-        return 0
+def last_released(recorded: RecordedEpoch, checkpoint: Checkpoint | None) -> int:
+    """A round up to which all releases of an epoch were sent, as far as that is known without looking at them."""
     if recorded.closed is not None and not recorded.closed.end_unknown:
         return recorded.epoch.mechanism.horizon
     return checkpoint.position.released if checkpoint is not None else 0

@@ -98,8 +98,7 @@ def republish(
     if lacking and topic in there:
         _require_order(settings, topic, lacking[0])
     if lacking and not dry_run:
-        by_worker = topic == settings.releases and not settings.shards
-        store = CheckpointStore(redis, settings.stream) if by_worker else None
+        store = CheckpointStore(redis, settings.stream) if topic == settings.releases else None
         if store is not None:
             store.take_over()
         asyncio.run(_write(settings, topic, lacking, store, progress))
@@ -134,7 +133,7 @@ def _missing(
             )
         return outcome
 
-    left = compared_with(settings.releases, last_released(settings, recorded, checkpoint))
+    left = compared_with(settings.releases, last_released(recorded, checkpoint))
     if checkpoint is None and recorded.closed is None and not left.last:
         raise EpochRefused(
             f"it is not known how far epoch {epoch.number} was released: Redis has no state of it, and the topic "

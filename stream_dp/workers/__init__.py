@@ -1,1 +1,1 @@
-"""The processes that run forever: worker, shard, merge and standby."""
+"""The processes that run forever: worker, standby, table and windows."""

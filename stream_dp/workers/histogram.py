@@ -120,8 +120,6 @@ class Worker:
             self.settings,
             *_TOPICS,
             *schemas,
-            *(("frames",) if self.settings.shards else ()),
-            *(("heads",) if self.settings.is_divided else ()),
             ledger=await asyncio.to_thread(
                 ledger_topic, self.settings.kafka_address, self.settings.data_source
             ),

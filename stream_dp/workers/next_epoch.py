@@ -13,11 +13,10 @@ from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.lifecycle import Epochs
 from stream_dp.events.log_digest import LogDigester
 from stream_dp.kafka import log
-from stream_dp.pipeline.coordinator import AnyPipeline
-from stream_dp.pipeline.pipeline import Position
+from stream_dp.pipeline.pipeline import Pipeline, Position
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.privacy.vector import Vector
-from stream_dp.sinks.releases import Sink, sink_of
+from stream_dp.sinks.releases import ReleasesSink
 from stream_dp.store.checkpoints import Checkpoint
 from stream_dp.workers.events_reader import LogEnds, ends_of
 
@@ -32,10 +31,10 @@ class Resumed:
     `closing`: count up to there, then the epoch is to be closed.  `barrier_key` is what it takes to write barriers.
     """
 
-    pipeline: AnyPipeline
+    pipeline: Pipeline
     key_check: str
     digester: LogDigester
-    sink: Sink
+    sink: ReleasesSink
     ends: LogEnds
     epochs: Epochs
     barrier_key: bytes
@@ -46,9 +45,9 @@ class Resumed:
         cls,
         settings: Settings,
         checkpoint: Checkpoint,
-        pipeline: AnyPipeline,
+        pipeline: Pipeline,
         key: bytes,
-        sink: Sink,
+        sink: ReleasesSink,
         epochs: Epochs,
         closing: bool = False,
     ) -> "Resumed":
@@ -111,7 +110,7 @@ def open_next(settings: Settings, epochs: Epochs, wish: NewEpoch, counted: Posit
     # A log that was made anew may end before what was counted of the old one.
     offsets = firsts if wish.recount else log.within(ended, events)
     checkpoint = epochs.open_next(offsets, key_check(key), counted, wish.recount, carried)
-    sink = sink_of(settings)
+    sink = ReleasesSink(settings)
     return Resumed.of(settings, checkpoint, sink.pipeline(checkpoint, key), key, sink, epochs)
 
 

@@ -19,12 +19,10 @@ from stream_dp.errors import Refused
 from stream_dp.events.log_digest import LogDigester
 from stream_dp.kafka import log
 from stream_dp.kafka.rights import require_rights
-from stream_dp.pipeline.coordinator import AnyPipeline
-from stream_dp.pipeline.frames import FrameRefused
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.privacy.vector import offsets_text
-from stream_dp.sinks.releases import ReleasesSink, divided_as, sink_of
+from stream_dp.sinks.releases import ReleasesSink
 from stream_dp.store.checkpoint_records import damaged
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, KnownLabels, StateDamaged
 from stream_dp.store.exposure import exposed
@@ -33,7 +31,7 @@ from stream_dp.store.noise_key import IN_REDIS, NoKey, noise_key
 from stream_dp.workers.counted_log import check_log
 from stream_dp.workers.events_reader import ends_of
 from stream_dp.workers.next_epoch import NewEpoch, Resumed, open_next
-from stream_dp.workers.start_checks import check_epoch, check_key, check_partitions, check_sharding
+from stream_dp.workers.start_checks import check_epoch, check_key, check_partitions
 from stream_dp.workers.stream_topics import prepare_topics, worker_rights
 from stream_dp.workers.topic_watch import TopicWatch
 
@@ -54,7 +52,7 @@ class WarmState:
     @classmethod
     def of(cls, store: CheckpointStore, found: Resumed | None) -> "WarmState | None":
         """What a look leaves: the pipeline that it `found` from what `store` has loaded."""
-        if found is None or not isinstance(found.pipeline, Pipeline):
+        if found is None:
             return None
         labels = found.pipeline.state().labels
         return cls(store.known_labels(found.pipeline.epoch.nonce, labels), found.pipeline)
@@ -116,13 +114,7 @@ def resume(
 def _is_outdated(settings: Settings, store: CheckpointStore, found: Resumed, sent: int) -> bool:
     """Whether another worker may have written since the look that `found` this, when `sent` releases were there."""
     releases = log.offsets(settings.kafka_address, settings.releases).end
-    return (
-        not isinstance(found.sink, ReleasesSink)
-        or releases != sent
-        or store.has_changed()
-        or store.is_closing()
-        or found.epochs.journal.has_changed()
-    )
+    return releases != sent or store.has_changed() or store.is_closing() or found.epochs.journal.has_changed()
 
 
 def look(
@@ -166,7 +158,7 @@ class _Start:
         self._warm = warm
         self._granted = wish is not None and wish.granted(epochs.journal)
         self._wish = None if self._granted else wish
-        self._sink = sink_of(settings)
+        self._sink = ReleasesSink(settings)
 
     def resumed(self) -> Resumed:
         """See `resume`."""
@@ -174,10 +166,9 @@ class _Start:
             if self._store.is_taken:
                 self._epochs.finish_closing()
             checkpoint, key = self._checked(self._checkpoint())
-            self._sink = sink_of(divided_as(self._settings, checkpoint))
             self._sink.published_since(checkpoint)
             pipeline = self._restored(checkpoint, key)
-        except (EpochRefused, FrameRefused, NoKey, StateDamaged, log.LogRefused) as lost:
+        except (EpochRefused, NoKey, StateDamaged, log.LogRefused) as lost:
             if self._wish is None:
                 raise
             logger.warning("the old epoch cannot be counted to its end: %s", lost)
@@ -235,13 +226,12 @@ class _Start:
         check_epoch(checkpoint, self._epochs.journal)
         checkpoint.epoch.check_noise()
         if self._wish is None:
-            check_sharding(self._settings, checkpoint)
             check_partitions(self._settings, checkpoint)
             checkpoint.epoch.check_settings(self._settings)
         check_log(self._settings, checkpoint, LogDigester(key, checkpoint.epoch.reads_headers))
         return checkpoint, key
 
-    def _restored(self, checkpoint: Checkpoint, key: bytes) -> AnyPipeline:
+    def _restored(self, checkpoint: Checkpoint, key: bytes) -> Pipeline:
         """The pipeline as it was at the checkpoint.  Raises `StateDamaged` where it does not fit what was published."""
         try:
             warm = self._warm.pipeline if self._warm else None
@@ -294,7 +284,6 @@ class _Start:
         settings, key = self._settings, self._key()
         check_key(ended, key)
         ended.epoch.check_settings(settings)
-        check_sharding(settings, ended)
         check_partitions(settings, ended)
         check_log(settings, ended, LogDigester(key, ended.epoch.reads_headers))
         past_the_end = self._sink.published_since(ended)

@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import Protocol
 
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
@@ -52,38 +51,12 @@ def settler_of(
     return SchemaSettler(SchemasTopic(settings, book), section, book, watch, stopping)
 
 
-class SchemasOnRecord(Protocol):
-    """Where answers go, and from there into a book."""
-
-    def read_on(self) -> None:
-        """Take what others have put there."""
-        ...
-
-    def settle(self, found: Iterable[tuple[int, Schema | None, float]]) -> None:
-        """Put there what these numbers stand for, and how many seconds it was asked for."""
-        ...
-
-
-class SchemasInMemory:
-    """Where no topic keeps them, because what was read by them is never read again."""
-
-    def __init__(self, book: SchemaBook) -> None:
-        self._book = book
-
-    def read_on(self) -> None:
-        """There is nobody else."""
-
-    def settle(self, found: Iterable[tuple[int, Schema | None, float]]) -> None:
-        """See `SchemasOnRecord.settle`."""
-        self._book.take(*(self._book.encode(*each) for each in found))
-
-
 class SchemaSettler:
-    """Asks the registry and puts its answers on record, for one session of a worker or one epoch of a member."""
+    """Asks the registry and puts its answers on record, for one session of a worker."""
 
     def __init__(
         self,
-        record: SchemasOnRecord,
+        record: SchemasTopic,
         section: EventsSection,
         book: SchemaBook,
         watch: Watch,

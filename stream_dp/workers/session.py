@@ -15,14 +15,12 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.engine.release_schedule import ReleaseSchedule
-from stream_dp.errors import NotReady
 from stream_dp.events.barrier_chain import BarrierChain
 from stream_dp.events.merged_log import LogPart, one_by_one
 from stream_dp.events.record import Record
 from stream_dp.events.rounds import events_of
 from stream_dp.kafka.consuming import batch_consumer
 from stream_dp.operations.watch import Watch
-from stream_dp.pipeline.coordinator import Coordinator
 from stream_dp.pipeline.pipeline import Output
 from stream_dp.privacy.vector import Vector
 from stream_dp.sinks.dead_letters import DeadLetters
@@ -31,9 +29,8 @@ from stream_dp.sinks.sending import InFlight, producer, stop_client, stop_produc
 from stream_dp.store.checkpoints import CheckpointStore, PreparedCheckpoint
 from stream_dp.workers.counted_log import CountedLog
 from stream_dp.workers.events_reader import EventsReader
-from stream_dp.workers.heads_reader import HeadsReader
 from stream_dp.workers.resume import Resumed
-from stream_dp.workers.schemas import SchemaSettler, settler_of
+from stream_dp.workers.schemas import settler_of
 from stream_dp.workers.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
@@ -82,28 +79,20 @@ class Session:
         )
         barrier = self.pipeline.position.barrier
         chain = None if barrier is None else BarrierChain(resumed.barrier_key, settings.stream, barrier)
-        self._reader: EventsReader | HeadsReader
-        if isinstance(self.pipeline, Coordinator):
-            assert chain is not None, "a group reads rounds of barriers"
-            place = settings, self._consumer, self.pipeline, chain, resumed.ends
-            self._reader = HeadsReader(*place, stop_there=resumed.closing)
-        else:
-            self._reader = EventsReader(
-                settings,
-                self._consumer,
-                self.pipeline.position,
-                chain,
-                resumed.ends,
-                stop_there=resumed.closing,
-                by_events=events_of(self.pipeline.epoch.privacy["rounds"]) is not None,
-                headers=self.pipeline.epoch.reads_headers,
-            )
+        self._reader = EventsReader(
+            settings,
+            self._consumer,
+            self.pipeline.position,
+            chain,
+            resumed.ends,
+            stop_there=resumed.closing,
+            by_events=events_of(self.pipeline.epoch.privacy["rounds"]) is not None,
+            headers=self.pipeline.epoch.reads_headers,
+        )
         self._producer = producer(settings.kafka_address, settings.compression)
         self._in_flight = InFlight(self._producer, settings.kafka, watch)
-        self._schemas: SchemaSettler | None = None  # where a group reads the events, its members have them
-        if not isinstance(self.pipeline, Coordinator):
-            schemas = self.pipeline.intake.schemas
-            self._schemas = settler_of(settings, self.pipeline.epoch, schemas, watch, stopping)
+        schemas = self.pipeline.intake.schemas
+        self._schemas = settler_of(settings, self.pipeline.epoch, schemas, watch, stopping)
         self._unread: list[LogPart] = []  # what was read and names a schema that is not settled yet
 
     async def __aenter__(self) -> "Session":
@@ -198,8 +187,6 @@ class Session:
             ends = await asyncio.wait_for(asked, _CONFIRM_ANSWER_SECONDS)
         except (KafkaError, TimeoutError):
             self._watch.answered(False)
-            if late := self._late_heads:  # a partition without a leader tells nobody where it ends
-                self._watch.progress.input(True, late)
         else:
             self._watch.answered(True)
             self._watch.progress.input(
@@ -213,13 +200,7 @@ class Session:
     @property
     def _awaited(self) -> str | None:
         """What a round that does not end waits for, as far as it is known."""
-        return self._late_heads or ("barrier" if self.pipeline.position.barrier is not None else None)
-
-    @property
-    def _late_heads(self) -> str | None:
-        """The first partition whose part of the next round a group has not brought, if it should be there."""
-        late = self._reader.awaited if isinstance(self._reader, HeadsReader) else []
-        return f"intake of partition {late[0]}" if late else None
+        return "barrier" if self.pipeline.position.barrier is not None else None
 
     def _places(self, offsets: Vector) -> dict[TopicPartition, int]:
         """The offset of each partition of the events topic."""
@@ -258,15 +239,10 @@ class Session:
                     return False
                 continue
             self._watch.progress.input(True, self._awaited)
-            if self._reader.silence > _LONGEST_SILENCE_SECONDS and (late := self._late_heads):
-                raise NotReady(
-                    f"the {late} has not been brought: run `stream-dp intake` until the epoch is closed"
-                )
             if self._reader.silence > _LONGEST_SILENCE_SECONDS:
                 raise KafkaTimeoutError(f"no records of {self._settings.events!r}, which holds more")
             output = self._sink.missing(self.pipeline.process(entries))
             missing.releases += output.releases
-            missing.frames += output.frames
             missing.dead_letters += output.dead_letters
         await asyncio.to_thread(self._store.check_hold)
         await self._send(missing, await self._reader.at_segment_end())

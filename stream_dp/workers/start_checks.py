@@ -5,7 +5,6 @@ from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.kafka import log
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.sinks.releases import divided_as
 from stream_dp.store.checkpoint_records import damaged
 from stream_dp.store.checkpoints import Checkpoint
 
@@ -51,21 +50,3 @@ def check_partitions(settings: Settings, checkpoint: Checkpoint) -> None:
             f"the topic {settings.events!r} has {partitions} partitions by now, and epoch {checkpoint.epoch.number} "
             "counts one: open a new epoch, which counts all and is charged, with --new-epoch"
         )
-
-
-def check_sharding(settings: Settings, checkpoint: Checkpoint) -> None:
-    """Raise `EpochRefused` unless the events and labels of the checkpoint's epoch are divided as the settings say.
-
-    A label that changed its owner would be counted from zero there, under the noise that it had before.
-    """
-    divided = divided_as(settings, checkpoint)
-    for name, runs, wanted in (
-        ("shards", divided.shards, settings.shards),
-        ("intake", divided.intake, settings.intake),
-    ):
-        if runs != wanted:
-            raise EpochRefused(
-                f"epoch {checkpoint.epoch.number} of stream {settings.stream!r} runs with {name} = {runs} and the "
-                f"settings say {name} = {wanted}: restore the setting, or open a new epoch, which is charged, with "
-                "--new-epoch"
-            )

@@ -12,9 +12,6 @@ from stream_dp.kafka.rights import Right
 from stream_dp.kafka.time_limits import time_warnings
 from stream_dp.sinks.dead_letters import prepare_dead_letters
 from stream_dp.sinks.framing import LARGEST_BATCH
-from stream_dp.sinks.seals import HEADS_OF_MEMBERS, HEADS_OF_WORKER
-
-_HEADS_PARTITIONS = 1 + max(HEADS_OF_MEMBERS, HEADS_OF_WORKER)
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +38,6 @@ def prepare_topics(settings: Settings) -> None:
             log.create_topics(settings.kafka_address, settings.schemas)
         check_schemas_topic(settings)
     prepare_dead_letters(settings)
-    if settings.shards:
-        prepare_topics_of_shards(settings)
-    if settings.is_divided:
-        prepare_topics_of_group(settings)
 
 
 def worker_rights(settings: Settings) -> list[Right]:
@@ -62,39 +55,4 @@ def prepare_releases_topic(settings: Settings) -> None:
     ):
         logger.warning(warning)
     for warning in time_warnings(settings, settings.releases):
-        logger.warning(warning)
-
-
-def prepare_topics_of_group(settings: Settings) -> None:
-    """Make sure that the heads topic can serve, and that there are partitions to share out."""
-    partitions = log.partitions_of(settings.kafka_address, settings.events)
-    if partitions == 1:
-        raise log.LogRefused(
-            f"the topic {settings.events!r} has one partition, which one process reads: leave intake = "
-            f'"{settings.intake}" out, or give the topic more partitions before the first epoch'
-        )
-    if settings.create_topics:
-        log.create_topics(settings.kafka_address, settings.heads, partitions=_HEADS_PARTITIONS)
-    for warning in log.check_topic(settings.kafka_address, settings.heads, 0, _HEADS_PARTITIONS):
-        logger.warning(warning)
-
-
-def prepare_counts_topic(settings: Settings) -> None:
-    """Make sure that the counts topic can serve: a partition for each of the events topic."""
-    partitions = log.partitions_of(settings.kafka_address, settings.events)
-    if settings.create_topics:
-        log.create_topics(settings.kafka_address, settings.counts, partitions=partitions)
-    for warning in log.check_topic(settings.kafka_address, settings.counts, 0, partitions):
-        logger.warning(warning)
-
-
-def prepare_topics_of_shards(settings: Settings) -> None:
-    """Make sure that the frames topic and that of the shards' releases can serve."""
-    topics = settings.frames, settings.shard_releases
-    if settings.create_topics:
-        log.create_topics(settings.kafka_address, *topics, partitions=settings.shards)
-    for topic in topics:
-        for warning in log.check_topic(settings.kafka_address, topic, LARGEST_BATCH, settings.shards):
-            logger.warning(warning)
-    for warning in time_warnings(settings, settings.shard_releases):
         logger.warning(warning)

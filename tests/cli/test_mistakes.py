@@ -16,9 +16,7 @@ from stream_dp.dev.child_process import ServerFailed
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.kafka.log import LogRefused
 from stream_dp.kafka.record_batches import UnreadableBatch
-from stream_dp.pipeline.frames import FrameRefused
 from stream_dp.privacy.keyed_noise import WrongNoise
-from stream_dp.releases.merge import ShardsRefused
 from stream_dp.store.checkpoint_records import StateDamaged
 from stream_dp.store.fence import Fenced
 from stream_dp.store.ledger import LedgerRefused
@@ -27,11 +25,9 @@ from stream_dp.store.noise_key import NoKey
 REFUSALS = (
     EpochRefused,
     Fenced,
-    FrameRefused,
     LedgerRefused,
     LogRefused,
     NoKey,
-    ShardsRefused,
     StateDamaged,
     UnreadableBatch,
     WrongNoise,
@@ -61,8 +57,8 @@ def test_a_defect_keeps_its_stack_trace(defect: Exception) -> None:
     [
         ("verify --stream x --kafka host:abc", "'host:abc' is not HOST:PORT"),
         ("worker --stream x --kafka host", "'host' is not HOST:PORT"),
-        ("shard --stream x --kafka host:0", "'host:0' is not HOST:PORT"),
-        ("merge --stream x --kafka h:1,host:65536", "'host:65536' is not HOST:PORT"),
+        ("worker --stream x --kafka host:0", "'host:0' is not HOST:PORT"),
+        ("table --stream x --kafka h:1,host:65536", "'host:65536' is not HOST:PORT"),
         ("dashboard --stream x --kafka host:abc", "'host:abc' is not HOST:PORT"),
         ("jobs worker --stream x --kafka host:abc", "'host:abc' is not HOST:PORT"),
         ("tail --stream x --kafka host:abc", "'host:abc' is not HOST:PORT"),
@@ -84,7 +80,7 @@ def test_a_defect_keeps_its_stack_trace(defect: Exception) -> None:
     ],
 )
 def test_what_cannot_be_is_told_in_one_sentence(command: str, told: str) -> None:
-    ran = CliRunner().invoke(app, command.split(), env={"STREAM_DP_SHARDS": "2"})
+    ran = CliRunner().invoke(app, command.split())
     assert ran.exit_code == 2, ran.exception
     assert told in ran.stderr
     assert len(ran.stderr.strip().splitlines()) == 1

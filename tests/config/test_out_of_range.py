@@ -54,7 +54,7 @@ def test_it_is_told_where_it_was_said() -> None:
         ('[events]\nformat = "xml"', "format in [events] is out of range: it has to be json or avro or protobuf or "
          "json-schema or csv or text, not 'xml'"),
         ('[events]\niitems = "sku"', "unknown setting 'iitems' in [events]; did you mean 'items'?"),
-        ("[events]\nshards = 3", "shards is not a setting of [events]: move it above the line [events]"),
+        ("[events]\nhorizon = 3", "horizon is not a setting of [events]: move it above the line [events]"),
     ],
 )  # fmt: skip
 def test_it_is_told_what_it_has_to_be(file: str, told: str) -> None:

@@ -206,19 +206,13 @@ def test_a_window_without_end_refuses_what_it_has_no_use_for(changed: dict[str, 
         ({"discover": "every-round"}, "every-round"),
         ({"mechanism": "binary"}, "every-round"),
         ({"mechanism": "window", "window": 60}, "every-round"),
-        ({"shards": 2}, "every-round"),
         ({"shown": "each-round"}, "every-round"),
     ],
 )
 def test_labels_are_found_at_tests_unless_something_asks_for_every_round(
     changed: dict[str, Any], discover: str
 ) -> None:
-    """What an epoch freezes is what it does, so taking shards under a running epoch is a change of its rule."""
+    """What an epoch freezes is what it does, whatever the settings call it."""
     found = load_settings(environment={}, stream="s", **changed)
     assert found.privacy["discover"] == discover
     assert bool(found.tests(found.horizon)) == found.finds_at_tests == (discover != "every-round")
-
-
-def test_shards_refuse_tests_that_were_asked_for() -> None:
-    with pytest.raises(SettingsError, match='leave discover = "every-2048" out, or leave shards out'):
-        load_settings(environment={}, stream="s", shards=2, discover="every-2048")

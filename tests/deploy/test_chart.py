@@ -25,7 +25,6 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from stream_dp.config.reading import ENVIRONMENT_PREFIX, OPERATOR_TOKEN, load_settings
 from stream_dp.dev import redis_server
 from stream_dp.dev.servers import start_broker
-from stream_dp.operations.operator_metrics import OperatorMetrics
 from stream_dp.releases.subscribe import subscribe
 from tests.apache_kafka.server import free_ports
 from tests.docs.commands import parse
@@ -38,24 +37,17 @@ CHART = Path(__file__).parents[2] / "deploy" / "chart"
 KAFKA, REDIS = ([{"namespaceSelector": {"matchLabels": {"name": name}}}] for name in ("kafka", "redis"))
 ADDRESSES = {"kafka": "kafka.kafka.svc:9092", "redis": "redis://redis.redis.svc:6379/0"}
 SERVERS: dict[str, Any] = {**ADDRESSES, "network": {"kafka": {"peers": KAFKA}, "redis": {"peers": REDIS}}}
-GROUP = """
+TICKS = """
 stream = "shop"
 epsilon = 4.0
 rounds = "ticks"
 tick_seconds = 0.25
-intake = "group"
-shards = 2
 unmetered = true
 """
 WHOLE: dict[str, Any] = {
     **SERVERS,
-    "settings": GROUP,
-    "parts": {
-        "intake": {"replicas": 2, "autoscale": {"enabled": True}},
-        "shard": {"replicas": 2},
-        "merge": {"replicas": 2},
-        "table": {"replicas": 1},
-    },
+    "settings": TICKS,
+    "parts": {"table": {"replicas": 1}},
     "ingress": {"host": "counts.example", "tlsSecret": "counts-tls"},
     "image": {"digest": f"sha256:{'ab' * 32}"},
     "network": {
@@ -67,7 +59,6 @@ WHOLE: dict[str, Any] = {
     "podMonitor": {"enabled": True},
 }
 NOT_OF_KUBERNETES = "PodMonitor"
-SEES_EVENTS = ("worker", "intake", "shard")
 
 
 def manifests(values: dict[str, Any]) -> list[dict[str, Any]]:
@@ -113,8 +104,6 @@ def test_helm_and_kubernetes_accept_it(values: dict[str, Any]) -> None:
         ({}, "set kafka"),
         ({"kafka": "kafka:9092"}, "set redis"),
         ({**SERVERS, "redis": "redis://:secret@redis:6379/0"}, "redis"),
-        ({**SERVERS, "parts": {"shard": {"replicas": 2}}}, "belong together"),
-        ({**SERVERS, "parts": {"intake": {"replicas": 2}}}, "needs parts.shard"),
         ({**SERVERS, "parts": {"workers": {"replicas": 2}}}, "workers"),
         (ADDRESSES, r"set network\.kafka\.peers"),
         ({**SERVERS, "network": {"kafka": {"peers": KAFKA}}}, r"set network\.redis\.peers"),
@@ -139,13 +128,13 @@ def test_every_part_runs_a_command_that_exists_with_settings_that_exist(tmp_path
         assert parse(container(pod)["args"]).startswith("stream-dp ")
         loaded = load_settings(tmp_path / "stream.toml", environment(pod))
         assert (loaded.stream, loaded.kafka) == ("shop", ADDRESSES["kafka"])
-        if name in SEES_EVENTS:
+        if name == "worker":
             assert (loaded.redis, loaded.noise_key) == (ADDRESSES["redis"], "env:NOISE_KEY")
 
 
 def test_what_sees_releases_only_is_given_neither_redis_nor_the_key() -> None:
     for name, pod in pods(WHOLE).items():
-        private = name in SEES_EVENTS
+        private = name == "worker"
         [given] = [source["secretRef"]["name"] for source in container(pod)["envFrom"]]
         assert given == ("stream-dp-private" if private else "stream-dp-public")
         assert ("STREAM_DP_REDIS" in environment(pod)) is private
@@ -172,7 +161,7 @@ def test_network_policies_close_everything_but_what_a_part_needs() -> None:
         return {port["port"] for rule in rules for port in rule["ports"]}
 
     for name, pod in pods(WHOLE).items():
-        known = {53, 9092} | ({6379, 8081} if name in SEES_EVENTS else set())
+        known = {53, 9092} | ({6379, 8081} if name == "worker" else set())
         assert reachable(pod["metadata"]["labels"]) == known, name
     assert {name for name, policy in everywhere.items() if policy.get("ingress")} == {
         "shop-page",
@@ -213,18 +202,10 @@ def test_the_image_is_named_by_its_digest_if_there_is_one() -> None:
     assert {container(pod)["image"] for pod in pods(WHOLE).values()} == {f"{version}@sha256:{'ab' * 32}"}
 
 
-def test_disruptions_and_autoscaling_follow_the_replicas() -> None:
+def test_a_part_of_several_replicas_is_guarded_against_disruptions() -> None:
     made = manifests(WHOLE)
     guarded = {each["metadata"]["name"] for each in made if each["kind"] == "PodDisruptionBudget"}
-    assert guarded == {"shop-worker", "shop-intake", "shop-shard", "shop-merge"}
-    [scaler] = [each["spec"] for each in made if each["kind"] == "HorizontalPodAutoscaler"]
-    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (2, 3)
-    [metric] = [each["pods"]["metric"]["name"] for each in scaler["metrics"]]
-    collected = {family.name for family in OperatorMetrics("shop").registry.collect()}
-    assert metric in collected
-    [scaled] = [each for each in made if each["metadata"]["name"] == scaler["scaleTargetRef"]["name"]
-                and each["kind"] == "Deployment"]  # fmt: skip
-    assert "replicas" not in scaled["spec"], "the autoscaler decides it"
+    assert guarded == {"shop-worker"}
 
 
 @contextmanager
@@ -270,9 +251,9 @@ def is_ready(address: str) -> bool:
 
 
 def test_the_containers_release_what_was_sent(tmp_path: Path) -> None:
-    """Two workers, two members, two shards, two merges, the table and the page, as the chart runs them."""
+    """Two workers, the table and the page, as the chart runs them."""
     broker = start_broker(tmp_path / "kafka")
-    (tmp_path / "stream.toml").write_text(GROUP)
+    (tmp_path / "stream.toml").write_text(TICKS)
     try:
         with redis_server.running(tmp_path / "redis") as redis:
             admin = KafkaAdminClient(bootstrap_servers=broker.address)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.compose import COMPOSE, OF_GROUP, PASSWORD, SECRETS, SERVICES
+from tests.docs.compose import COMPOSE, PASSWORD, SECRETS, SERVICES
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +36,12 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.C
 
 def test_compose_loads_the_file(load: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     whole = dict.fromkeys(SECRETS, PASSWORD)
-    by_profile = {}
-    for profile in ("", "group"):
-        loaded = load(**whole, COMPOSE_PROFILES=profile)
-        assert loaded.returncode == 0, loaded.stderr
-        by_profile[profile] = json.loads(loaded.stdout)["services"]
-    assert by_profile[""].keys() == SERVICES.keys() - set(OF_GROUP)
-    assert by_profile["group"].keys() == SERVICES.keys()
-    assert by_profile["group"]["intake"]["deploy"]["replicas"] == 3
-    assert by_profile[""]["worker"]["environment"]["STREAM_DP_OPERATOR_TOKEN"] == PASSWORD
-    assert by_profile[""]["table"]["environment"]["KAFKA_PASSWORD"] == PASSWORD
+    loaded = load(**whole)
+    assert loaded.returncode == 0, loaded.stderr
+    services = json.loads(loaded.stdout)["services"]
+    assert services.keys() == SERVICES.keys()
+    assert services["worker"]["environment"]["STREAM_DP_OPERATOR_TOKEN"] == PASSWORD
+    assert services["table"]["environment"]["KAFKA_PASSWORD"] == PASSWORD
 
 
 @pytest.mark.parametrize("name", sorted(SECRETS))

@@ -13,8 +13,8 @@ from tests.docs.commands import parse
 FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
 PROGRAM = "/opt/stream-dp/bin/stream-dp"
 PARTS = {
-    "stream-dp-private@": ("worker", "intake", "shard", "barriers"),
-    "stream-dp-public@": ("merge", "table", "windows"),
+    "stream-dp-private@": ("worker", "barriers"),
+    "stream-dp-public@": ("table", "windows"),
     "stream-dp-dashboard": ("",),
 }
 """Each unit, and what it may be started for."""

@@ -25,8 +25,6 @@ PUBLIC = ["dashboard", "table"]
 OWN = {name: service for name, service in SERVICES.items() if "build" in service}
 ONCE = "rights"
 """What ends when it has done its work."""
-OF_GROUP = "intake", "shard", "merge"
-"""What runs beside the worker where a group reads the events."""
 
 VARIABLE = re.compile(r"\$\{([A-Z_]+)(:\?[^}]+)?[^}]*\}|\$([A-Za-z_]\w*)")
 """A variable that Compose fills in: its name, and the complaint where it has to be set."""

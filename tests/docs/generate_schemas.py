@@ -15,13 +15,11 @@ import msgspec
 from stream_dp.epochs.journal import EpochEntry
 from stream_dp.epochs.registry import Registered
 from stream_dp.events.barrier_chain import BarrierRecord
-from stream_dp.events.counts_record import CountsRecord
 from stream_dp.events.event import Event
 from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.jobs.request import Cancel, JobRequest
 from stream_dp.jobs.result import JobResult
 from stream_dp.releases.changes import Change
-from stream_dp.releases.merge import ShardRelease
 from stream_dp.releases.release import Release
 from stream_dp.releases.table_row import Row
 from stream_dp.releases.window_record import WindowRecord
@@ -37,7 +35,6 @@ STRUCTS: dict[str, Any] = {
     "certificate": Certificate,
     "change": Change,
     "charge": Entry,
-    "counts": CountsRecord,
     "epoch": EpochEntry,
     "event": Event,
     "release": Release,
@@ -49,7 +46,6 @@ STRUCTS: dict[str, Any] = {
 }
 """By the name of its schema, the struct that a record is decoded into or encoded from."""
 
-_ONLY_OF_SHARDS = ("shard", "shards", "first_shown")
 _FROM_STRUCTS = {"type", "properties", "items", "anyOf", "prefixItems", "$ref", "discriminator"}
 _WIDTH = 118
 
@@ -64,9 +60,6 @@ def generated(name: str) -> Node:
     """The schema of this name."""
     notes = json.loads((NOTES / f"{name}.json").read_text())
     shape = plain(_schema_of(STRUCTS[name]))
-    if name == "release":
-        shards = plain(msgspec.json.schema(ShardRelease))["$defs"]["ShardRelease"]["properties"]
-        shape["$defs"]["Release"]["properties"] |= {field: shards[field] for field in _ONLY_OF_SHARDS}
     shapes = shape.pop("$defs")
     if "$ref" in shape:
         shape = shapes.pop(shape["$ref"].rpartition("/")[2])

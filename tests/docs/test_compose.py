@@ -21,7 +21,6 @@ from tests.docs.commands import NoSuchCommandLine, parse
 from tests.docs.compose import (
     COMPOSE,
     FILE,
-    OF_GROUP,
     ONCE,
     OWN,
     PASSWORD,
@@ -37,16 +36,7 @@ from tests.docs.compose import (
 
 def test_there_are_servers_and_a_worker() -> None:
     assert {"kafka", "redis", "prometheus", "grafana"} == SERVICES.keys() - OWN.keys()
-    assert {"worker", "top-k", "set-union", "dashboard", "table", ONCE, *OF_GROUP} == OWN.keys()
-    assert {name for name, service in SERVICES.items() if service.get("profiles")} == set(OF_GROUP)
-
-
-def test_three_members_read_where_a_group_does() -> None:
-    replicas = {name: SERVICES[name].get("deploy", {}).get("replicas", 1) for name in OF_GROUP}
-    assert replicas == {"intake": 3, "shard": 2, "merge": 1}
-    page = (ROOT / "docs" / "operations" / "intake.md").read_text()
-    assert "\nshards = 2\n" in page
-    assert "docker compose --profile group up" in page
+    assert {"worker", "top-k", "set-union", "dashboard", "table", ONCE} == OWN.keys()
 
 
 @pytest.mark.parametrize("name", list(OWN))
@@ -91,7 +81,6 @@ def test_private_things_are_out_of_reach_of_what_the_public_sees() -> None:
     for name in ("prometheus", "grafana"):
         assert [other for other in networks if networks[name] & networks[other]] == [
             "worker",
-            *OF_GROUP,
             "prometheus",
             "grafana",
         ]
@@ -115,9 +104,6 @@ def test_prometheus_scrapes_both_ports_and_loads_the_alerts() -> None:
         worker[f"STREAM_DP_{name}_ADDRESS"].replace("0.0.0.0", "worker") for name in ("METRICS", "OPERATOR")
     )
     assert scraped.keys() == {open_port, operators}
-    for target, job in scraped.items():
-        [found] = job["dns_sd_configs"]
-        assert (tuple(found["names"]), str(found["port"])) == (OF_GROUP, target.partition(":")[2])
     assert "authorization" not in scraped[open_port]
     [secret] = SERVICES["prometheus"]["secrets"]
     assert scraped[operators]["authorization"] == {

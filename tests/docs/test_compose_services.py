@@ -21,10 +21,9 @@ from stream_dp.dev.child_process import wait_until as wait_until_ready
 from stream_dp.dev.redis_server import server_binary
 from stream_dp.dev.servers import start_broker
 from stream_dp.epochs.journaled_ledger import JournaledLedger
-from stream_dp.kafka import log
 from stream_dp.releases.release import Release, decode_release
 from tests.apache_kafka import server as apache_kafka
-from tests.docs.compose import OF_GROUP, ONCE, OWN, PASSWORD, ROOT, SERVICES, environment, with_password
+from tests.docs.compose import ONCE, OWN, PASSWORD, ROOT, SERVICES, environment, with_password
 from tests.system import forked_program
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
@@ -89,9 +88,7 @@ def healthy(service: str, ports: dict[str, str], folder: Path, own: dict[str, st
 
 
 @contextmanager
-def started(
-    service: str, folder: Path, reachable: dict[str, str], replica: int = 1
-) -> Iterator[Callable[[], None]]:
+def started(service: str, folder: Path, reachable: dict[str, str]) -> Iterator[Callable[[], None]]:
     """A service on its very command and environment; the addresses are those of this machine.
 
     Gives a function that waits until the service is healthy.
@@ -111,7 +108,7 @@ def started(
     own = environment(service, **{name: with_password(value) for name, value in own.items()})
     for name in LOGIN:
         del own[name]
-    told = folder / f"{service}-{replica}.log"
+    told = folder / f"{service}.log"
     told.touch()
     process = forked_program.start_in(folder, words, own, told)
 
@@ -148,40 +145,12 @@ def test_our_services_run_on_their_own_commands_and_environments(guarded_redis: 
         with Redis.from_url(guarded_redis) as redis:
             JournaledLedger(broker.address, redis, "shop.events").set_budget(2.0, 1e-5, "event")
         with ExitStack() as services:
-            alone = [name for name in OWN if name not in (*OF_GROUP, ONCE)]
+            alone = [name for name in OWN if name != ONCE]
             waits = [services.enter_context(started(name, tmp_path, reachable)) for name in alone]
             for wait in waits:
                 wait()
             with KafkaProducer(bootstrap_servers=broker.address, enable_idempotence=True) as producer:
                 producer.send("shop.events", b'{"items": ["tea"]}').get(GIVE_UP_SECONDS)
-            assert first_release(broker.address).round == 1
-    finally:
-        broker.stop()
-
-
-def test_the_profile_group_reads_on_its_own_commands(guarded_redis: str, tmp_path: Path) -> None:
-    """As many of each as the file says; every health check passes, and events in 12 partitions become releases."""
-    broker = start_broker(tmp_path / "kafka")
-    page = (ROOT / "docs" / "operations" / "intake.md").read_text()
-    settings = re.findall(r"```toml\n(stream = .*?)```", page, flags=re.DOTALL)[0]  # later: of a copied topic
-    (tmp_path / "stream.toml").write_text(settings)
-    reachable = {"STREAM_DP_KAFKA": broker.address, "STREAM_DP_REDIS": guarded_redis}
-    try:
-        with Redis.from_url(guarded_redis) as redis:
-            JournaledLedger(broker.address, redis, "shop.events").set_budget(2.0, 1e-5, "event")
-        log.create_topics(broker.address, "shop.events", partitions=12)
-        with ExitStack() as services:
-            services.enter_context(started("worker", tmp_path, reachable))()
-            waits = [
-                services.enter_context(started(name, tmp_path, reachable, replica))
-                for name in OF_GROUP
-                for replica in range(1, 1 + SERVICES[name].get("deploy", {}).get("replicas", 1))
-            ]
-            for wait in waits:
-                wait()
-            with KafkaProducer(bootstrap_servers=broker.address) as producer:
-                for partition in range(12):
-                    producer.send("shop.events", b'{"items": ["tea"]}', partition=partition)
             assert first_release(broker.address).round == 1
     finally:
         broker.stop()

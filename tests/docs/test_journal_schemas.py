@@ -1,4 +1,4 @@
-"""docs/schemas says about epochs, charges, certificates and shards what is written and what the decoders take."""
+"""docs/schemas says about epochs, charges and certificates what is written and what the decoders take."""
 
 import copy
 import json
@@ -18,7 +18,6 @@ from stream_dp.epochs.journal import EpochClosed, EpochEntry, EpochOpened, Epoch
 from stream_dp.epochs.registry import Registered
 from stream_dp.privacy.composition import Budget, Charge
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.releases.merge import decode_shard_release
 from stream_dp.store.ledger_records import FORMAT, BudgetSet, Entry, Marks, Query
 from stream_dp.store.pay_what_you_get import charge_of
 from stream_dp.verification.verify import Certificate, verify
@@ -186,19 +185,3 @@ def test_certificates_are_written_as_their_schema_says() -> None:
         outcome = verify(pieces.EPOCH, pieces.KEY, pieces.TOPIC, log, releases)
         fields = [*read_schema("certificate")["required"], "first_round"]
         assert list(written("certificate", outcome.certificate)) == fields
-
-
-def test_releases_of_shards_say_which_shard_they_are_of() -> None:
-    log = pieces.log_of([b'{"items": ["tea", "milk", "oat"]}'] * 40)
-    labels = set()
-    for number, values in enumerate(pieces.in_shards(log, 2).released):
-        for value in map(json.loads, values):
-            schema("release").validate(value)
-            fields = list(value)
-            assert fields[fields.index("part") - 2 : fields.index("part")] == ["shard", "shards"]
-            assert (value.pop("shard"), value["shards"]) == (number, 2)
-            labels |= set(value["labels"])
-            assert not schema("release").is_valid(value), "which shard it is of is not said"
-    assert labels == {"tea", "milk", "oat"}
-    [example] = [each for each in read_schema("release")["examples"] if "shard" in each]
-    assert decode_shard_release(msgspec.json.encode(example)).shards == 2

@@ -20,6 +20,6 @@ def test_every_public_name_is_there_and_described() -> None:
 
 
 def test_refusals_can_be_caught_by_one_name() -> None:
-    for name in ("LogRefused", "SettingsError", "ShardsRefused"):
+    for name in ("LogRefused", "SettingsError"):
         assert issubclass(getattr(stream_dp, name), stream_dp.Refused)
     assert issubclass(stream_dp.BadPosition, stream_dp.StreamDpError)

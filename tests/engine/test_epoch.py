@@ -13,7 +13,6 @@ from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.epochs.charges import charge_of
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.mapping.mapping import Mapping
-from stream_dp.events.user_partitions import UserPartitions
 
 OPENED = Epoch.open(Settings(stream="s", mechanism="binary"), 1, 0)
 
@@ -100,7 +99,6 @@ def test_every_field_of_an_epoch_is_in_its_fingerprint() -> None:
         "after_barrier": Barrier("c", 1, 2, 3, 4, {"0": 4}, {}, "00"),
         "mapping": Mapping(),
         "known": "0" * 32,
-        "user_partitions": UserPartitions("crc32", 3),
         "first_day": 7,
         "log_rounds": 5,
     }

@@ -100,21 +100,6 @@ def test_labels_that_are_nearly_alike_are_kept_apart(kind: str) -> None:
     assert list(seen.texts) == labels
 
 
-def test_chains_stay_short_in_every_shard() -> None:
-    """The labels of one of 64 shards have the first word of their identities in common, modulo 64."""
-    labels = [b"%d" % i for i in range(200_000)]
-    ids = noise().label_ids(labels)
-    mine = np.flatnonzero(ids[:, 0] % np.uint64(64) == 7)
-    seen = SeenLabels(noise())
-    seen.extend([labels[row].decode() for row in mine])
-    homes = ids[mine, 1] & np.uint64(len(seen._slots) - 1)
-    places = np.empty(len(mine), np.int64)
-    taken = np.flatnonzero(seen._slots >= 0)
-    places[seen._slots[taken]] = taken
-    steps = (places - homes.astype(np.int64)) % len(seen._slots)
-    assert steps.mean() < 4, "with all homes in a 64th of the table it would be hundreds"
-
-
 def test_a_label_takes_few_bytes_beside_its_text() -> None:
     """16 of identity, 2 of code, up to 11 in the index, and an eighth of room to grow."""
     labels = [f"{i * 7919 % 10**10:010d}{'x' * 20}" for i in range(49_000)]

@@ -4,7 +4,6 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from stream_dp.config.settings import Settings
@@ -12,8 +11,6 @@ from stream_dp.counters import MECHANISMS
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline
-from stream_dp.pipeline.sequencer import Sequencer
-from stream_dp.pipeline.shard import Shard
 from stream_dp.releases.release import decode_release
 from tests.system.example_events import some_events
 
@@ -70,16 +67,3 @@ def test_a_round_that_was_passed_over_gives_what_it_would_have_released() -> Non
         values = [part.value for part in all_rounds.process([record]).releases]
         some.process([record])
         assert restored(some).last_release(some.round - 1) == values
-
-
-def test_a_shard_gives_its_part_of_the_release() -> None:
-    epoch = epoch_of()
-    sequencer = Sequencer(epoch, KEY, "s.events", 2)
-    shards = [Shard(epoch, KEY, number, 2) for number in range(2)]
-    for offset, record in enumerate(records()):
-        for frame in sequencer.process([record]).frames:
-            shard = shards[frame.shard]
-            values = [part.value for block in shard.process([(offset, frame)]) for part in block]
-            again = Shard(epoch, KEY, frame.shard, 2, shard.position, deepcopy(shard.histogram.state()))
-            assert again.last_release(decode_release(values[0]).previous) == values
-    assert all(np.any(shard.histogram.state().counts > 5) for shard in shards)

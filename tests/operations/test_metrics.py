@@ -318,7 +318,6 @@ def known_names() -> set[str]:
         watch.outage(server)
     watch.topic_changed("shop.events")
     watch.operator.waiting.labels("shop", "redis").set(60)
-    watch.operator.partition_lag.labels("shop", "7").set(0)
     return names(watch.open_registry) | {
         name for name in names(watch.operator.registry) if not name.endswith("_created")
     }

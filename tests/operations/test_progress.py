@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry
 
 from stream_dp.operations.progress import STALL_SECONDS, Progress
 from stream_dp.operations.watch import Watch
-from stream_dp.releases.merge import WholeRounds
 
 
 class Clock:
@@ -106,11 +105,3 @@ def test_a_loop_that_stands_still_is_told_by_another_thread(monkeypatch: pytest.
     )
     with progress.watched(), progress.waiting("redis"):
         assert told.wait(120)
-
-
-def test_a_merge_waits_for_the_first_shard_that_is_late() -> None:
-    rounds = WholeRounds(3)
-    assert rounds.awaited() is None
-    rounds._held[0].append((None, 0))  # type: ignore[arg-type]
-    rounds._held[2].append((None, 0))  # type: ignore[arg-type]
-    assert rounds.awaited() == 1

@@ -61,8 +61,6 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     config["global"] = {"scrape_interval": "250ms", "scrape_timeout": "250ms", "evaluation_interval": "250ms"}
     config["rule_files"] = [str(OPERATIONS / "alerts.yml")]
     opened, operators = config["scrape_configs"]
-    for job in config["scrape_configs"]:
-        del job["dns_sd_configs"]  # there is nothing to be found here
     opened["static_configs"] = [{"targets": [f"127.0.0.1:{open_port}"]}]
     operators["static_configs"] = [{"targets": [f"127.0.0.1:{operator_port}"]}]
     operators["authorization"]["credentials_file"] = str(folder / "token")

@@ -1,4 +1,4 @@
-"""Epochs that know labels when they begin: the same bytes from one worker, from shards, and after restarts."""
+"""Epochs that know labels when they begin: the same bytes after restarts."""
 
 import json
 from copy import deepcopy
@@ -12,15 +12,13 @@ from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.known_labels import KnownLabels
 from stream_dp.pipeline.pipeline import Pipeline
-from stream_dp.pipeline.sequencer import Sequencer
-from stream_dp.pipeline.shard import Shard
 from stream_dp.releases import part_encoder
 from stream_dp.releases.release import decode_release
 from stream_dp.releases.totals import Total
 from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import decode_whole_release
 from tests.docs.schemas import schema
-from tests.pipeline.pieces import KEY, TOPIC, Topics, log_of, release
+from tests.pipeline.pieces import KEY, TOPIC, log_of
 
 LOG = log_of([b'{"items": ["tea", "milk"], "user": "u%d"}' % n for n in range(40)])
 LISTED = KnownLabels.of_list(["carrot", "tea"])
@@ -52,7 +50,7 @@ FOUND = {"mechanism": "blt", "discover": "every-9"}
 
 @pytest.mark.parametrize("known", [LISTED, CARRIED])
 @pytest.mark.parametrize("changed", KINDS)
-def test_restarts_and_shards_give_the_same_bytes(changed: dict[str, Any], known: KnownLabels) -> None:
+def test_restarts_give_the_same_bytes(changed: dict[str, Any], known: KnownLabels) -> None:
     of = epoch(known, **changed)
     straight = Pipeline(of, KEY, TOPIC, known=known).process(LOG).releases
     assert set(decode_release(straight[-1].value).labels) >= set(known.labels)
@@ -62,13 +60,7 @@ def test_restarts_and_shards_give_the_same_bytes(changed: dict[str, Any], known:
         place = pipeline.position, deepcopy(pipeline.state()), bytes(pipeline.intake.pairs)
         pipeline = Pipeline(of, KEY, TOPIC, *place, known=known)
     assert found == straight
-    topics, sequencer = Topics(3), Sequencer(of, KEY, TOPIC, 3)
-    topics.write(sequencer.process(LOG).frames)
-    assert sequencer.position.released == straight[-1].round
-    for number in range(3):
-        parts = release(Shard(of, KEY, number, 3, known=known), topics.read(number))
-        topics.released[number] += [part.value for part in parts]
-    assert topics.merged() == straight
+    assert pipeline.position.released == straight[-1].round
 
 
 def test_only_the_labels_that_an_epoch_froze_may_be_known() -> None:
@@ -78,8 +70,6 @@ def test_only_the_labels_that_an_epoch_froze_may_be_known() -> None:
             Pipeline(epoch(known), KEY, TOPIC, known=other)
         with pytest.raises(ValueError, match="not the labels"):
             Pipeline(epoch(known), KEY, TOPIC)
-        with pytest.raises(ValueError, match="not the labels"):
-            Shard(epoch(known), KEY, 0, 2, known=other)
 
 
 @pytest.mark.parametrize("shown", ["kept", "each-round"])

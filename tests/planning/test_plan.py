@@ -31,8 +31,7 @@ from stream_dp.planning.release_sizes import CODECS
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 
 COSTS = Costs(
-    decode=7e-6, sequence=6e-6, frame=2e-8, round=1e-5, visible=4e-8,
-    drawn=3e-8, item=5e-7, unmet=1e-6, unpack=2e-7, compress=3e-9,
+    decode=7e-6, sequence=6e-6, round=1e-5, visible=4e-8, drawn=3e-8, item=5e-7, unmet=1e-6, compress=3e-9,
 )  # fmt: skip
 WORK = Workload(labels=100_000, visible=1_000, events_per_second=1_000.0, horizon=2**23)
 PAGE = (Path(__file__).parents[2] / "docs/scaling.md").read_text()
@@ -40,22 +39,17 @@ PAGE = (Path(__file__).parents[2] / "docs/scaling.md").read_text()
 
 def test_needs_are_those_of_the_model_by_hand() -> None:
     work = Workload(10_000_000, 2_000, 100_000.0, events_per_round=1_000, items_per_event=4)
-    found = needs(work, COSTS, 8, compressed=0.5)
+    found = needs(work, COSTS, compressed=0.5)
     of_shown, of_items = 2_000 * (4e-8 + 3e-9 * (9 + 16)), 4_000 * (5e-7 + 1e-6)
-    of_labels = of_shown + 10_000_000 * 3e-8 + of_items
     release = 400 + 2_000 * 25
     assert found == pytest.approx(
         {
-            "sequencer": 100_000 * 7e-6 + 100 * (6e-6 + 8 * 2e-8),
-            "a shard": 100 * (1e-5 + of_labels / 8),
-            "a group": 100_000 * 7e-6 + 100 * 12 * (6e-6 + 8 * 2e-8),
-            "its shards": 100 * (1e-5 + (of_labels + 4_000 * 2e-7) / 8),
-            "memory of a shard": 150e6 + 10_000_000 / 8 * 256,
+            "reading": 100_000 * 7e-6 + 100 * 6e-6,
+            "counting": 100 * (1e-5 + of_shown + 10_000_000 * 3e-8 + of_items),
+            "memory": 150e6 + 10_000_000 * 256,
             "Redis": 10_000_000 * 96,
             "Kafka, events": 100_000 * (4 * 19 + 80),
-            "Kafka, frames": 100 * 8 * 48 + 400_000 * 20,
-            "Kafka, frames of a group": 100 * 12 * (8 * 72 + 196) + 400_000 * 18,
-            "Kafka, releases": 100 * (8 * 400 + 2_000 * 25),
+            "Kafka, releases": 100 * release,
             "releases a day": 86_400 * 0.5 * 100 * release,
             "table a day": 86_400 * 2_000 * 192,
         }
@@ -66,13 +60,8 @@ def test_labels_that_no_test_has_found_cost_a_worker_their_text_and_a_count() ->
     work = replace(WORK, at_tests=True)
     of_a_round = 1e-5 + 1_000 * (4e-8 + 3e-9 * (9 + 16)) + 4 * 5e-7
     found = plan(work, COSTS)
-    assert found.shards == 1
-    assert found.needs["a shard"] == pytest.approx(1_000 * of_a_round)
-    assert found.needs["memory of a shard"] == 150e6 + 100_000 * (COSTS.memory_per_hidden + 16) + 1_000 * 200
-    assert not any("group" in name or "shards" in name for name in found.needs)
-    crowded = plan(replace(work, events_per_second=200_000.0, events_per_round=100_000), COSTS)
-    assert crowded.shards is None
-    assert any('(discover = "every-round", rounds = "ticks"' in sentence for sentence in crowded.limits)
+    assert found.needs["counting"] == pytest.approx(1_000 * of_a_round)
+    assert found.needs["memory"] == 150e6 + 100_000 * (COSTS.memory_per_hidden + 16) + 1_000 * 200
 
 
 def test_windows_have_no_horizon_and_each_label_costs_what_it_does_there() -> None:
@@ -81,35 +70,31 @@ def test_windows_have_no_horizon_and_each_label_costs_what_it_does_there() -> No
     assert found.epoch_seconds is None
     assert not any("horizon" in sentence for sentence in found.limits)
     of_a_round = 1e-5 + 1_000 * (4e-8 + 3e-9 * (9 + 16)) + 99_000 * 3e-8 + 400 * 5e-7
-    assert found.needs["a shard"] == pytest.approx(10 * of_a_round)
-    assert found.needs["memory of a shard"] == 150e6 + 100_000 * 616 + 1_000 * 200 + 2 * 60 * 400 * 72
+    assert found.needs["counting"] == pytest.approx(10 * of_a_round)
+    assert found.needs["memory"] == 150e6 + 100_000 * 616 + 1_000 * 200 + 2 * 60 * 400 * 72
     assert found.needs["Redis"] == 100_000 * 96 + 2 * 60 * (400 * 24 + 32)
 
 
 @pytest.mark.parametrize(
     ("active", "label_bytes", "unmet"),
-    [(None, 16, True), (2_097_152, 16, False), (2_097_153, 16, True), (0, 16, False), (1_300_000, 100, False),
-     (1_400_000, 100, True)],
+    [(None, 16, True), (262_144, 16, False), (262_145, 16, True), (0, 16, False), (160_000, 100, False),
+     (170_000, 100, True)],
 )  # fmt: skip
-def test_items_cost_more_where_a_shard_meets_more_labels_than_it_keeps_at_hand(
+def test_items_cost_more_where_events_bring_more_labels_than_are_kept_at_hand(
     active: int | None, label_bytes: int, unmet: bool
 ) -> None:
-    """It keeps 2^18 labels at hand, of 2^24 characters together."""
+    """These are 2^18 labels, of 2^24 characters together."""
     work = Workload(10_000_000, 0, 1.0, items_per_event=8, label_bytes=label_bytes, active=active)
-    dear, cheap = (needs(work, costs, 8)["a shard"] for costs in (COSTS, replace(COSTS, unmet=0.0)))
-    assert dear - cheap == pytest.approx(1e-6 if unmet else 0.0)
+    dear, cheap = (needs(work, costs)["counting"] for costs in (COSTS, replace(COSTS, unmet=0.0)))
+    assert dear - cheap == pytest.approx(8e-6 if unmet else 0.0)
 
 
-def test_the_fewest_shards_that_fit_are_taken_and_one_worker_does_both() -> None:
-    work = replace(WORK, events_per_second=4_000.0, visible=20_000, horizon=2**24, replicas=1)
-    found = plan(work, COSTS)
-    assert found.shards is not None
-    assert found.shards > 1
-    assert found.needs["a shard"] <= UTILISATION < needs(work, COSTS, found.shards - 1)["a shard"]
-    assert [sentence for sentence in found.limits if "grow by" not in sentence] == []
-    alone = plan(replace(WORK, labels=10_000), COSTS)
-    assert (alone.shards, alone.needs["Kafka, frames"]) == (1, 0)
-    assert alone.needs["sequencer"] + alone.needs["a shard"] <= UTILISATION
+def test_a_worker_that_fits_meets_no_limit_and_one_that_does_not_is_told() -> None:
+    small = replace(WORK, labels=10_000, visible=100, replicas=1)
+    for work, fits in ((small, True), (replace(small, events_per_second=50_000.0), False)):
+        found = plan(work, COSTS)
+        assert (found.needs["reading"] + found.needs["counting"] <= UTILISATION) == fits
+        assert any("too many for one worker" in sentence for sentence in found.limits) != fits
 
 
 def test_what_every_counter_and_codec_takes_is_known() -> None:
@@ -162,7 +147,6 @@ def test_bytes_a_day_on_the_page_are_the_plan(row: list[str]) -> None:
     ("work", "told"),
     [
         (replace(WORK, events_per_second=200_000.0, events_per_round=1_000), "among several streams"),
-        (replace(WORK, events_per_second=200_000.0, events_per_round=100_000), "let a group of 2 read them"),
         (replace(WORK, events_per_second=90_000.0), 'rounds = "every-N"'),
         (replace(WORK, horizon=65_535), "lasts 66 seconds"),
         (WORK, "The releases grow by"),
@@ -195,7 +179,7 @@ def test_windows_take_at_most_the_memory_of_the_plan(shown: int) -> None:
         tracemalloc.stop()
     items = ceil(len(names) / 60)
     work = Workload(20_000, shown, 1.0 * items, items, 1, label_bytes=16, window=60)
-    planned = needs(work, COSTS, 1)["memory of a shard"] - COSTS.process_bytes
+    planned = needs(work, COSTS)["memory"] - COSTS.process_bytes
     assert planned / 2 < most < planned
 
 
@@ -215,7 +199,7 @@ def test_labels_that_are_not_shown_take_at_most_the_memory_of_the_plan() -> None
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    planned = needs(Workload(20_000, 0, 1.0, label_bytes=16), COSTS, 1)["memory of a shard"]
+    planned = needs(Workload(20_000, 0, 1.0, label_bytes=16), COSTS)["memory"]
     planned -= COSTS.process_bytes
     assert planned / 2 < taken + len(names) * 8 * further_nodes < planned
 

@@ -26,7 +26,7 @@ def test_the_package_offers_subscribe_and_stays_light() -> None:
         "from stream_dp import subscribe; "
         "assert callable(stream_dp.subscribe); "
         "assert not before & {'kafka', 'numpy', 'pyarrow', 'msgspec', 'redis', 'asyncio'}; "
-        "assert {'kafka', 'numpy'} <= set(sys.modules)"
+        "assert 'kafka' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -56,8 +56,6 @@ def test_every_place_to_end(topic: Topic, parts: int) -> None:
     assert rounds(1_000, "latest", until="latest") == both[-1:]
     with pytest.raises(ValueError, match="until is latest or a datetime"):
         rounds(1, until="now")
-    with pytest.raises(ValueError, match="until does not work with shards"):
-        rounds(1, until="latest", shards=True)
 
 
 def test_an_iteration_until_the_latest_of_nothing_ends_at_once(topic: Topic) -> None:

@@ -48,7 +48,6 @@ APACHE_ALONE = {
     "test_compose_kafka": "the embedded broker knows neither logins nor rights",
     "test_database": "Kafka Connect and PostgreSQL are there where Apache Kafka is",
     "test_registry": "so is the schema registry",
-    "test_rekey": "the embedded broker has no transactions",
     "test_rights": "the embedded broker lets everybody do everything",
     "test_ten_minutes": "so are the registry, Kafka Connect and PostgreSQL",
 }

@@ -5,14 +5,12 @@ import gc
 
 import stream_dp.cli.barriers
 import stream_dp.cli.jobs
-import stream_dp.cli.shards
 import stream_dp.cli.worker
 import stream_dp.config.redis_commands
 import stream_dp.dashboard.server
 import tests.dashboard.running
 import tests.jobs.worker_process
 import tests.system.forked_program
-import tests.system.shard_process
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.window_poles import best_window_gaps

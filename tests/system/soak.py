@@ -48,7 +48,7 @@ def main() -> int:
     )
     asked = arguments.parse_args()
     os.environ |= {KILLS: str(asked.kills), BITS: str(asked.bits), RECORDS: str(asked.records)}
-    names = "crashes", "partitions", "group_intake", "flipped_bits", "foreign_shape"
+    names = "crashes", "partitions", "flipped_bits", "foreign_shape"
     files = [f"tests/system/test_{name}.py" for name in names]
     status = 0
     for broker in asked.kafka or ["embedded", "apache"]:

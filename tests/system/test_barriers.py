@@ -1,10 +1,8 @@
 """Barriers on real servers: which rounds they end, what others write among them, and what the topic is like."""
 
 import asyncio
-import signal
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -22,8 +20,7 @@ from stream_dp.verification.rebuild import verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.events_reader import EventsReader, ends_of
 from tests.system.example_events import event, some_events
-from tests.system.sharded import sharded_stream
-from tests.system.streams import Stream, ended
+from tests.system.streams import Stream
 from tests.system.ticking import MakeStream, open_epoch, times
 
 
@@ -81,32 +78,6 @@ def test_a_chain_is_found_from_the_end_of_its_topic(by_hand: MakeStream) -> None
         )
         assert last_of(own, barrier_key(stream.key()), start) == following.last
         assert sum(1 for _ in read_barriers(own, 0, 3_051)) == 3_051
-
-
-def test_shards_take_the_rounds_that_barriers_end(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    """Three shards release what one worker would have, after kills of the sequencer too."""
-    ticks = {"rounds": "ticks", "write_barriers": False}
-    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 3, **ticks) as stream:
-        sequencer, *others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
-        stream.wait_until_logged("epoch 1, round 0")
-        for number in range(1, 11):
-            stream.feed(some_events(12, seed=number))
-            stream.close_rounds(1_000 * number, 1_000 * number + 500)
-        stream.wait_until_round(20)
-        sequencer.kill()
-        assert ended(sequencer) == -signal.SIGKILL
-        stream.feed(some_events(12, seed=11))
-        stream.close_rounds(11_000, 12_000)
-        others.append(stream.run_in_role("worker"))
-        stream.wait_until_round(22)
-        stream.wait_until_saved(22)
-        for process in others:
-            process.terminate()
-            assert ended(process) == 0, stream.logged()
-        assert list(times(stream).values())[-2:] == [iso_timestamp(11_000), iso_timestamp(12_000)]
-        stream.check_everything()
 
 
 def test_aborted_records_and_the_marks_of_transactions_hold_no_round_up(by_hand: MakeStream) -> None:

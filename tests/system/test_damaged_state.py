@@ -3,21 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
 from redis import Redis
 
 from stream_dp.releases.release import decode_release
-from stream_dp.sinks.sending import InFlight
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
 from stream_dp.verification.rebuild import rebuild
-from stream_dp.workers.owned_shard import OwnedShard
 from stream_dp.workers.resume import NewEpoch, resume
-from tests import redis_contents
 from tests.system.example_events import event, some_events
-from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.streams import Stream, small_stream
 
 ROUNDS = 40
@@ -145,38 +140,3 @@ def test_a_damaged_closing_is_refused_until_a_new_epoch_is_opened(stream: Stream
         store = CheckpointStore(redis, settings.stream)
         assert resume(settings, store, redis, NewEpoch()).pipeline.epoch.number == 2
         assert not redis.exists(name)
-
-
-def test_a_shard_and_its_sequencer_believe_nothing_either(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2) as stream, stream.redis() as redis:
-        stream.feed(COMMON)
-        run_shards(stream, ROUNDS)
-        settings, key = stream.settings, stream.key()
-        checkpoints = {number: stream.shard_checkpoint(number) for number in range(2)}
-        number, right = next((n, each) for n, each in checkpoints.items() if each and each.state.labels)
-        own, sends_nothing = f"{settings.stream}/{number}", cast(InFlight, None)
-        before = redis_contents.dump(redis, f"stream_dp:{{{own}}}:counts")
-        redis.setbit(f"stream_dp:{{{own}}}:counts", 10, 1)
-        with pytest.raises(StateDamaged, match=r"\(counts\).*rebuild --replace"):
-            OwnedShard(settings, redis, number, sends_nothing)
-        redis.restore(f"stream_dp:{{{own}}}:counts", 0, before, replace=True)
-        counted = replace(right.state, counts=right.state.counts + 1)
-        rewrite(redis, own, key, replace(right, state=counted))
-        with pytest.raises(StateDamaged, match="what was published in round"):
-            OwnedShard(settings, redis, number, sends_nothing)
-        sequencer = stream.checkpoint()
-        headless = replace(sequencer, state=replace(sequencer.state, history=bytes(32)))
-        rewrite(redis, settings.stream, key, headless)
-        with pytest.raises(StateDamaged, match=f"what was published in round {ROUNDS}"):
-            start(stream, redis)
-        rebuild(settings, redis, replace=True)
-        stream.feed(some_events(20, seed=1))
-        run_shards(stream, ROUNDS + 20)
-
-
-def run_shards(stream: ShardedStream, rounds: int) -> None:
-    """Sequence, count and merge up to a round, and compare."""
-    processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
-    stream.finish(rounds, *processes)

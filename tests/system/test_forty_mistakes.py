@@ -27,7 +27,7 @@ SETTINGS = [
     ('stream = "shop"\nkafka_security = "SASL_SSL"', "needs kafka_sasl_mechanism, kafka_username and kafka_password"),
     ('stream = "shop"\nkafka_username = "me"', "set kafka_security to SASL_SSL"),
     ('stream = "shop"\nkafka_ca_file = "ca.pem"', "set kafka_security to SSL or SASL_SSL"),
-    ('stream = "shop"\n[events]\nitems = "a"\nshards = 2', "move it above the line [events]"),
+    ('stream = "shop"\n[events]\nitems = "a"\nhorizon = 2', "move it above the line [events]"),
     ('stream = "shop"\n[events]\nitem = "a"', "unknown setting 'item' in [events]; did you mean 'items'?"),
     ('stream = "shop"\n[events]\nitems = "a[*"', "[events] cannot use the expression 'a[*'"),
     ('stream = "shop"\n[events]\nuser = "a"', 'set items, such as items = "lines[*].sku", or families'),

@@ -6,8 +6,7 @@ from pathlib import Path
 from stream_dp.events.record import Record
 from tests.system.batch_headers import Batch, batches_of
 from tests.system.example_events import event, some_events
-from tests.system.sharded import sharded_stream
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream, small_stream
 
 BACKLOG, DIFFERING, ROUNDS_AT_ONCE = 3_000, 777, 100
 SETTINGS = {"horizon": 4095, "batch_rounds": ROUNDS_AT_ONCE, "checkpoint_every": "1000"}
@@ -53,27 +52,6 @@ def test_a_workers_batches_are_the_same_for_neighbouring_logs(
             stream.check_everything()
             framed.append(batches_of(kafka, stream.settings.releases))
             check_framed(stream, records, framed[-1])
-    assert framed[0] == framed[1]
-
-
-def test_batches_of_shards_and_merge_are_the_same_for_neighbouring_logs(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    framed: list[list[list[Batch]]] = []
-    for number, records in enumerate(neighbours()):
-        name = f"{topic_prefix}-{number}"
-        with sharded_stream(kafka, redis_url, name, tmp_path, 2, **SETTINGS) as stream:
-            stream.write(stream.settings.events, records)
-            processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
-            stream.wait_until_round(BACKLOG)
-            for process in processes:
-                process.terminate()
-                assert ended(process) == 0, stream.logged()
-            released = stream.settings.shard_releases
-            of_shards = [batches_of(kafka, released, shard) for shard in range(2)]
-            framed.append([*of_shards, batches_of(kafka, stream.settings.releases)])
-            for batches in framed[-1]:
-                check_framed(stream, records, batches)
     assert framed[0] == framed[1]
 
 

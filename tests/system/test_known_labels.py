@@ -1,4 +1,4 @@
-"""Known labels and totals on real servers: killed, divided, rolled, verified, rebuilt, and never another list."""
+"""Known labels and totals on real servers: killed, rolled, verified, rebuilt, and never another list."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,6 @@ from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.republish import republish
 from stream_dp.verification.verify import Verdict
 from tests.system.example_events import some_events
-from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, small_stream
 from tests.system.waiting import wait_until
 from tests.system.worker_process import Kill
@@ -119,22 +118,17 @@ def test_known_labels_and_totals_survive_kills_and_need_no_file_to_be_checked(
     assert [record.value for record in stream.releases()] == expected(stream)
 
 
-def test_shards_know_the_labels_and_the_sequencer_waits_for_the_last_release(
+def test_an_epoch_that_leaves_rounds_out_carries_on_what_its_last_one_has_released(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, listed: Path
 ) -> None:
     options = {"horizon": 31, "at_horizon": "roll", "known_labels": f"file:{listed}", "release": "every-7"}
-    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2, **options) as stream:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **options) as stream:
         stream.feed(some_events(80, seed=3))
-        processes = [stream.run_in_role("worker")]
-        stream.wait_until_logged(
-            "waiting for other processes of the stream: shard 0 has yet to release round 31 of epoch 1"
-        )
-        processes += [stream.run_in_role(role) for role in ("shard", "merge")]
+        worker = stream.start()
         rounds = [7, 14, 21, 28, 31, 7, 14, 21, 28, 31, 7, 14]
-        wait_until(lambda: len(stream.releases()) >= len(rounds), stream.logged)
-        for process in processes:
-            process.terminate()
-            assert ended(process) == 0, stream.logged()
+        stream.wait_until(lambda: len(stream.releases()) >= len(rounds), worker)
+        worker.terminate()
+        assert ended(worker) == 0, stream.logged()
         releases = found(stream)
         assert [release.round for release in releases] == rounds
         check_totals(releases)

@@ -14,6 +14,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from kafka import KafkaAdminClient
@@ -23,22 +24,18 @@ from stream_dp.barriers.key import barrier_key
 from stream_dp.barriers.topic import barrier_before_last_epoch
 from stream_dp.cli import app
 from stream_dp.config.days import days_of
-from stream_dp.config.events_section import EventsSection
 from stream_dp.config.times import iso_second, milliseconds
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.registry import TOPIC as REGISTRY
 from stream_dp.epochs.registry import default_ledger
 from stream_dp.events.record import Record
-from stream_dp.events.user_partitions import partition_rule
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.kafka import log
 from stream_dp.releases.windows import Span
 from stream_dp.workers.resume import NewEpoch
 from stream_dp.workers.windows import WindowsWriter
 from tests.system.batch_headers import batches_of
-from tests.system.counted_elsewhere import PARTITIONS, CountingEngine, counted_stream
 from tests.system.example_events import event, some_events
-from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, small_stream
 from tests.system.ticking import open_epoch
 from tests.system.waiting import wait_until
@@ -97,7 +94,6 @@ def everything_public(stream: Stream, starts: int = 1) -> dict[str, Any]:
     settings = stream.settings
     topics = {
         settings.releases: 1,
-        settings.shard_releases: settings.shards,
         settings.epochs: 1,
         default_ledger(settings.data_source): 1,
     }
@@ -153,18 +149,13 @@ def last_round_is(stream: Stream, number: int) -> Callable[[], bool]:
     return lambda: stream.last_round() == number
 
 
-def check_same(
-    both: list[dict[str, Any]], releases: int = BACKLOG // 3, shards: int = 0, source: str = "s.events"
-) -> None:
+def check_same(both: list[dict[str, Any]], releases: int = BACKLOG // 3, source: str = "s.events") -> None:
     """That there is something to compare, and that it is the same."""
     one, other = both
     assert len(one["s.releases/0"]) == releases
     assert len(one["s.epochs/0"]) >= 2
     assert one[f"{source}.ledger/0"]
     assert len(one["sources"]) == 1
-    assert [name for name in one if name.startswith("s.shards/") and one[name]] == [
-        name for shard in range(shards) for name in (f"s.shards/{shard}", f"s.shards/{shard} framed")
-    ]
     for name in one:
         assert one[name] == other[name], name
 
@@ -285,52 +276,12 @@ def live_days(stream: Stream, days: Sequence[int], values: Sequence[bytes]) -> N
             stream.close_rounds(begins + (hour - 1) * HOUR, begins + hour * HOUR)
 
 
-def test_all_that_shards_and_merge_make_public_is_the_same_for_neighbouring_logs(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    both = []
-    for number, records in enumerate(neighbours("no items, and 780 long ones")):
-        with sharded_stream(kafka, redis_url, f"{topic_prefix}-{number}", tmp_path, 2, **SETTINGS) as stream:
-            stream.write(stream.settings.events, records)
-            processes = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
-            stream.wait_until_round(BACKLOG)
-            for process in processes:
-                process.terminate()
-                assert ended(process) == 0, stream.logged()
-            both.append(everything_public(stream))
-    check_same(both, shards=2)
-
-
-def test_all_that_is_public_is_the_same_where_another_engine_counts(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    both = []
-    for number, records in enumerate(neighbours("no items, and 780 long ones")):
-        with counted_stream(kafka, redis_url, f"{topic_prefix}-{number}", tmp_path) as stream:
-            open_epoch(stream)
-            for start in range(0, BACKLOG, EVENTS_OF_A_BARRIER):
-                round_of = records[start : start + EVENTS_OF_A_BARRIER]
-                spread = [each._replace(partition=each.offset % PARTITIONS) for each in round_of]
-                stream.write(stream.settings.events, spread)
-                stream.close_rounds(1_700_000_000_000 + start)
-            log.create_topics(kafka, stream.settings.counts, partitions=PARTITIONS)
-            CountingEngine(stream).go_on()
-            processes = [stream.run_in_role(role) for role in ("worker", "intake", "shard", "merge")]
-            stream.wait_until_round(BACKLOG // EVENTS_OF_A_BARRIER)
-            for process in processes:
-                process.terminate()
-                assert ended(process) == 0, stream.logged()
-            both.append(everything_public(stream))
-    check_same(both, BACKLOG // EVENTS_OF_A_BARRIER, shards=2)
-
-
 COPIES, ROUNDS, EVENTS_OF_A_ROUND = 3, 8, 20
 BY_USER: dict[str, Any] = {
     "rounds": "ticks",
     "write_barriers": False,
     "unit": "user",
     "items_per_user": 3,
-    "mapping": EventsSection(partitioner="murmur2"),
     "horizon": 3,
     "at_horizon": "roll",
     "release": "every-round",
@@ -347,18 +298,18 @@ JOB = {
 
 
 def copies(with_user: bool) -> Iterator[list[Record]]:
-    """What `stream-dp rekey` makes, round by round, of a log with one user who does or does not have events."""
-    rule, moved = partition_rule("murmur2", COPIES), 0
+    """A copy by user, round by round, of a log with one user who does or does not have events."""
+    moved = 0
     for number in range(ROUNDS):
         found = []
         for place in range(EVENTS_OF_A_ROUND):
             user, source = ("differing" if place < 3 else f"u{place % 9}"), (number + place) % COPIES
             value = json.dumps({"items": ["tea"], "user": user}).encode()
-            partition = rule(user)
+            partition = crc32(user.encode()) % COPIES
             if place < 3 and not with_user:
+                moved += partition != source
                 value, partition = b"{}", source
-                moved += partition != rule(user)
-            found.append(Record(0, 1_700_000_000_000 + number, None, value, partition or 0))
+            found.append(Record(0, 1_700_000_000_000 + number, None, value, partition))
         yield found
     assert with_user or moved, "no record stands elsewhere"
 
@@ -378,27 +329,24 @@ def answer_a_job(stream: Stream) -> None:
         thread.join()
 
 
-@pytest.mark.parametrize("intake", ["worker", "group"])
 def test_all_that_is_public_of_a_copy_by_users_is_the_same_over_rolls_and_jobs(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, intake: str
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     """In which partition a record stands follows from its user, so no topic may tell the offsets of the copy."""
-    both, shards = [], 2 if intake == "group" else 0
+    both = []
     for number, with_user in enumerate((False, True)):
         name = f"{topic_prefix}-{number}"
-        shape = {**BY_USER, "intake": intake, "partitions": COPIES, "source": f"{name}-orders"}
-        with sharded_stream(kafka, redis_url, name, tmp_path, shards, **shape) as stream:
+        shape = {**BY_USER, "partitions": COPIES, "source": f"{name}-orders"}
+        with small_stream(kafka, redis_url, name, tmp_path, **shape) as stream:
             open_epoch(stream)
             for due, records in enumerate(copies(with_user), 1):
                 stream.write(stream.settings.events, records)
                 stream.close_rounds(1_700_000_000_000 + 1_000 * due)
-            roles = ["worker", "shard", "merge", "intake", "intake"] if shards else ["worker"]
-            processes = [stream.run_in_role(role) for role in roles]
+            worker = stream.start()
             stream.wait_until_logged("epoch 3, round 0")
-            wait_until(last_round_is(stream, ROUNDS - 6), stream.logged)
-            for process in processes:
-                process.terminate()
-                assert ended(process) == 0, stream.logged()
+            stream.wait_until(last_round_is(stream, ROUNDS - 6), worker)
+            worker.terminate()
+            assert ended(worker) == 0, stream.logged()
             answer_a_job(stream)
             both.append(everything_public(stream))
             opened = EpochJournal(stream.settings, stream.key).opened
@@ -407,7 +355,7 @@ def test_all_that_is_public_of_a_copy_by_users_is_the_same_over_rolls_and_jobs(
             barrier = barrier_before_last_epoch(stream.settings, barrier_key(stream.key()), end)
             assert barrier == opened[2].epoch.after_barrier
     assert len(both[0]["s.results/0"]) == 1
-    check_same(both, ROUNDS, shards, "s-orders")
+    check_same(both, ROUNDS, "s-orders")
 
 
 def test_what_others_write_follows_from_the_releases_alone(

@@ -22,7 +22,6 @@ from stream_dp.epochs import lifecycle as epochs_module
 from stream_dp.epochs.charges import charge_of
 from stream_dp.epochs.journal import EpochClosed, EpochJournal
 from stream_dp.epochs.lifecycle import Epochs
-from stream_dp.epochs.published import sharding_now
 from stream_dp.kafka import outages
 from stream_dp.kafka.log import LogRefused
 from stream_dp.privacy.composition import Charge
@@ -38,9 +37,8 @@ from stream_dp.workers.histogram import Worker
 from stream_dp.workers.resume import NewEpoch, Resumed, open_next, resume
 from tests import redis_contents
 from tests.system.example_events import some_events
-from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, small_stream
-from tests.system.waiting import GIVE_UP_SECONDS, wait_until
+from tests.system.waiting import GIVE_UP_SECONDS
 from tests.system.worker_process import Kill
 
 REFUSED = 2
@@ -182,31 +180,6 @@ def test_a_new_epoch_goes_on_where_the_log_lost_what_was_released(stream: Stream
     stream.rewrite(stream.settings.events, stream.events()[: released - 1])
     assert f"the releases go up to round {released}" in stream.refusal()
     check_that_a_new_epoch_releases(stream)
-
-
-@pytest.mark.parametrize("harm", ["lost", "foreign"])
-def test_a_new_epoch_goes_on_after_harm_to_the_frames(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, harm: str
-) -> None:
-    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2) as stream:
-        frames = stream.settings.frames
-        stream.feed(some_events(30, seed=8))
-        sequencer = stream.start()
-        stream.wait_until_logged("epoch 1, round")
-        stream.wait_until(lambda: sharding_now(stream.settings).frames[0] > 0, sequencer)
-        sequencer.terminate()
-        assert ended(sequencer) == 0
-        if harm == "foreign":
-            stream.append(frames, 0, b"hello")
-        else:
-            with KafkaAdminClient(bootstrap_servers=kafka) as admin:
-                admin.delete_topics([frames])
-                wait_until(lambda: frames not in admin.list_topics(), lambda: "the topic is not deleted")
-        assert stream.run() == REFUSED
-        worker = stream.start(new_epoch=NewEpoch())
-        stream.wait_until_logged("epoch 2, round")
-        worker.terminate()
-        assert ended(worker) == 0
 
 
 def check_that_a_new_epoch_releases(stream: Stream) -> None:

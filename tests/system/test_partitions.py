@@ -3,7 +3,6 @@
 import random
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from stream_dp.verification.verify import Verdict
 from stream_dp.workers.resume import NewEpoch
 from tests.system.example_events import event, some_events
 from tests.system.partitioned import KINDS, PARTITIONS, feed_segments, rounds
-from tests.system.sharded import sharded_stream
 from tests.system.soak import kills
 from tests.system.streams import ended
 from tests.system.ticking import MakeStream, open_epoch
@@ -155,23 +153,6 @@ def test_the_writer_of_barriers_says_where_each_partition_ends(spread: MakeStrea
         said = [decode_barrier(value) for _, value in stream.barrier_records()]
         assert all(each is not None and set(each.offsets) == {"0", "1", "2"} for each in said)
         assert stream.run(until_round=len(said), write_barriers=False) == 0
-        stream.check_everything()
-
-
-@pytest.mark.parametrize("kind", ["ticks", "every-3"])
-def test_shards_take_the_rounds_of_several_partitions(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, kind: str
-) -> None:
-    wanted = {"rounds": kind, "write_barriers": False, "partitions": PARTITIONS}
-    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2, **wanted) as stream:
-        others = [stream.run_in_role(role) for role in ("worker", "shard", "merge")]
-        stream.wait_until_logged("epoch 1, round 0")
-        feed_segments(stream, 1, 5)
-        stream.wait_until_round(rounds(kind, 5))
-        stream.wait_until_saved(rounds(kind, 5))
-        for process in others:
-            process.terminate()
-        assert [ended(process) for process in others] == [0] * 3, stream.logged()
         stream.check_everything()
 
 

@@ -31,8 +31,7 @@ from tests.apache_kafka.authorized import PASSWORD, USER, AuthorizedKafka, autho
 from tests.apache_kafka.server import free_ports
 from tests.example_releases import release
 from tests.system.forked_program import start
-from tests.system.sharded import ShardedStream, sharded_stream
-from tests.system.streams import as_values, ended, status_of
+from tests.system.streams import Stream, as_values, ended, status_of
 from tests.system.waiting import wait_until
 
 PORT, _ = free_ports()
@@ -71,7 +70,7 @@ class Site:
             stream=name, kafka=broker.administrator, redis=redis_url, mapping=mapping, **values
         )
         self.broker, self.folder = broker, folder
-        self.stream = ShardedStream(all_powerful, folder)
+        self.stream = Stream(all_powerful, folder)
         login = {"kafka_sasl_mechanism": "PLAIN", "kafka_username": USER, "kafka_password": f"env:{SECRET}"}
         self.settings = msgspec.structs.replace(
             all_powerful, kafka=broker.address, kafka_security="SASL_PLAINTEXT", **login
@@ -95,8 +94,6 @@ class Site:
             own.results,
         ]
         log.create_topics(own.kafka, *topics, own.windows_topic)
-        if own.shards:
-            log.create_topics(own.kafka, own.frames, own.shard_releases, partitions=own.shards)
         prepare_barriers(msgspec.structs.replace(own, create_topics=True))
         prepare_table(own.kafka, own.table, create_topics=True)
 
@@ -181,21 +178,6 @@ def records_in(site: Site, topic: str) -> int:
     return sum(partition.end for partition in log.offsets_of_all(site.stream.settings.kafka, topic))
 
 
-def sequencer_works(site: Site) -> bool:
-    """It hands rounds to the shards, and writes dead letters."""
-    return records_in(site, site.settings.frames) > 0 and len(site.stream.dead_letters(at_least=0)) > 0
-
-
-def shard_works(site: Site) -> bool:
-    """Its part of a round is there."""
-    return records_in(site, site.settings.shard_releases) > 0
-
-
-def merge_works(site: Site) -> bool:
-    """A whole round is there."""
-    return records_in(site, site.settings.releases) > 0
-
-
 class Role(NamedTuple):
     """A process: its command, its rights, whether it has done its work, and what has to be there before."""
 
@@ -203,7 +185,6 @@ class Role(NamedTuple):
     needed: Callable[[Settings], list[Right]]
     works: Callable[[Site], bool]
     prepare: Callable[[Site], None]
-    settings: Mapping[str, Any] = {}
     listed_as: str = ""
 
     @property
@@ -244,32 +225,6 @@ def ask(site: Site) -> None:
     site.stream.write(site.settings.jobs, [Record(0, TIME, b"one", request.encode())])
 
 
-def write_until_more(site: Site, topic: str, *names: str) -> None:
-    """Let an administrator run these processes until each partition of a topic has a few more records."""
-    kafka = site.stream.settings.kafka
-    before = [partition.end for partition in log.offsets_of_all(kafka, topic)]
-
-    def more() -> bool:
-        ends = [partition.end for partition in log.offsets_of_all(kafka, topic)]
-        return all(end > old + 1 for end, old in zip(ends, before, strict=True))
-
-    processes = [site.stream.run_in_role(name) for name in names]
-    wait_until(more, site.stream.logged)
-    for process in processes:
-        process.terminate()
-        assert ended(process) == 0, site.stream.logged()
-
-
-def some_frames(site: Site) -> None:
-    feed(site)
-    write_until_more(site, site.settings.frames, "worker")
-
-
-def some_parts(site: Site) -> None:
-    feed(site)
-    write_until_more(site, site.settings.shard_releases, "worker", "shard")
-
-
 def worker_needs(settings: Settings) -> list[Right]:
     return roles.worker(settings, default_ledger(settings.events))
 
@@ -283,16 +238,12 @@ def one_shot_needs(settings: Settings) -> list[Right]:
 
 
 ONE_SHOT = ("histogram", "--unit", "event", "--epsilon", "9", "--items-per-user", "1", "--publish", "--json")
-SHARDS = {"shards": 2}
 ROLES = {
     "worker": Role(("worker",), worker_needs, worker_works, feed),
     "barriers": Role(("barriers",), roles.barriers_writer, barriers_work, open_epoch),
     "table": Role(("table",), roles.table_writer, table_works, some_release),
     "windows": Role(("windows", "--window", "4"), roles.windows_writer, windows_work, some_releases),
     "dashboard": Role(("dashboard", "--port", str(PORT)), roles.dashboard, page_works, some_release),
-    "sequencer": Role(("worker",), worker_needs, sequencer_works, feed, SHARDS),
-    "shard": Role(("shard",), roles.shard, shard_works, some_frames, SHARDS),
-    "merge": Role(("merge",), roles.merge, merge_works, some_parts, SHARDS),
     "jobs": Role(("jobs", "worker"), jobs_need, jobs_work, ask),
     "one-shot": Role(ONE_SHOT, one_shot_needs, jobs_work, feed, listed_as="one-shot"),
 }
@@ -324,7 +275,7 @@ def rights_of(role: str, values: Mapping[str, Any], output: Path) -> list[Right]
 def test_a_process_works_with_exactly_the_rights_that_are_listed(
     name: str, make_site: Callable[..., Site]
 ) -> None:
-    site, role = make_site(**ROLES[name].settings), ROLES[name]
+    site, role = make_site(), ROLES[name]
     role.prepare(site)
     site.broker.grant(listed(site, role.name))
     with site.running(*role.words) as process:
@@ -391,9 +342,8 @@ def cases() -> Iterator[tuple[str, str]]:
     known: set[tuple[str, Right]] = set()
     for name, role in ROLES.items():
         if name != "dashboard":  # it waits for what it may not read, and shows what it has
-            needed = role.needed(msgspec.structs.replace(settings, **role.settings))
+            needed = role.needed(settings)
             yield from ((name, " ".join(right)) for right in needed if (role.name, right) not in known)
-            known |= {(role.name, right) for right in needed}
             if name == "jobs":  # a command reads what the worker of jobs reads
                 known |= {("one-shot", right) for right in needed if right.name != settings.results}
 
@@ -402,7 +352,7 @@ def cases() -> Iterator[tuple[str, str]]:
 def test_without_any_one_of_them_it_ends_and_names_it(
     name: str, taken: str, make_site: Callable[..., Site]
 ) -> None:
-    site, role = make_site(**ROLES[name].settings), ROLES[name]
+    site, role = make_site(), ROLES[name]
     [right] = [each for each in role.needed(site.settings) if site.named(taken) == each]
     log = refused(site, role, right)
     assert re.search(
@@ -447,42 +397,3 @@ def test_a_person_is_erased_with_exactly_the_rights_that_are_listed(make_site: C
     site.broker.grant(rights)
     assert ended(start(values, output, *words, **{SECRET: PASSWORD})) == 0, output.read_text()
     assert records_in(site, copy) == records_in(site, own.events)
-
-
-def test_a_source_is_copied_with_exactly_the_rights_that_are_listed(
-    authorized: AuthorizedKafka, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    by_user: dict[str, Any] = {"rounds": "ticks", "intake": "group", "unit": "user", "items_per_user": 3}
-    mapping = EventsSection(partitioner="murmur2")
-    source, output = f"{topic_prefix}-orders", tmp_path / "check.json"
-    place = authorized.administrator, redis_url, topic_prefix, tmp_path, 2
-    with sharded_stream(*place, source=source, partitions=3, mapping=mapping, **by_user) as stream:
-        kafka = stream.settings.kafka
-        log.create_topics(kafka, source)
-        stream.write(source, [Record(0, TIME, None, b'{"user": "ann", "items": ["tea"]}')])
-        values: dict[str, Any] = as_values(stream.settings) | {
-            "items_per_event": None,
-            "kafka": authorized.address,
-            "kafka_security": "SASL_PLAINTEXT",
-            "kafka_sasl_mechanism": "PLAIN",
-            "kafka_username": USER,
-            "kafka_password": f"env:{SECRET}",
-            "mapping": None,
-            "events": '{ partitioner = "murmur2" }',
-        }
-        rights = rights_of("rekey", values, output)
-        [of_transactions] = [each for each in rights if each.kind == "transactional-id"]
-        authorized.grant(each for each in rights if each != of_transactions)
-        logged = stream.log_file.read_text
-        refused = start(values, stream.log_file, "rekey", **{SECRET: PASSWORD})
-        assert ended(refused) == 2, logged()
-        assert f"{of_transactions.operation} on that transactional id" in logged()
-        authorized.grant([of_transactions])
-        copying = start(values, stream.log_file, "rekey", **{SECRET: PASSWORD})
-        wait_until(
-            lambda: sum(each.end for each in log.offsets_of_all(kafka, stream.settings.events)) > 0, logged
-        )
-        copying.terminate()
-        assert ended(copying) == 0, logged()
-        assert "does not give" not in logged()
-        assert "Traceback" not in logged()

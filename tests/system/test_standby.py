@@ -11,7 +11,6 @@ import pytest
 
 from tests.system.damage import flip
 from tests.system.example_events import some_events
-from tests.system.sharded import sharded_stream
 from tests.system.streams import Stream, ended, small_stream, status_of, wake_up
 from tests.system.ticking import NO_MORE, rounds_of_the_log
 from tests.system.worker_process import Kill, Pause
@@ -245,21 +244,6 @@ def test_it_says_why_it_could_not_take_over_and_does_so_when_that_is_put_right(s
     send(active, signal.SIGKILL)
     takes_over(stream, waiting)
     stop(stream, waiting)
-
-
-def test_the_worker_of_a_stream_in_shards_has_a_standby_too(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, shards=2) as stream:
-        others = [stream.run_in_role("shard"), stream.run_in_role("merge")]
-        active, waiting = pair(stream)
-        send(active, signal.SIGKILL)
-        takes_over(stream, waiting)
-        stream.wait_until_saved(50)
-        for process in (waiting, *others):
-            process.terminate()
-            assert ended(process) == 0, stream.logged()
-        stream.check_everything()
 
 
 def test_the_process_that_writes_barriers_is_there_before_the_turn(

@@ -1,4 +1,4 @@
-"""Topics that change under a running worker, shard or merge: it stops within seconds and says what has changed."""
+"""Topics that change under a running worker: it stops within seconds and says what has changed."""
 
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
@@ -11,7 +11,6 @@ from stream_dp.kafka.clients import admin_client
 from tests.apache_kafka.server import free_ports
 from tests.operations.test_metrics import TOKEN
 from tests.system.example_events import some_events
-from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.streams import Stream, ended, small_stream, wake_up
 from tests.system.test_metrics import get
 from tests.system.test_running_log import asleep
@@ -24,12 +23,6 @@ Change = Callable[[Stream, str], None]
 @pytest.fixture
 def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
     with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        yield stream
-
-
-@pytest.fixture
-def sharded(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[ShardedStream]:
-    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, shards=2) as stream:
         yield stream
 
 
@@ -143,22 +136,3 @@ def test_what_takes_nothing_away_stops_nobody(stream: Stream) -> None:
     assert ended(worker) == 0
     stream.check_everything()
     assert stream.logged().count("may lack dead letters") == 1
-
-
-@pytest.mark.parametrize(
-    ("role", "kind", "change"),
-    [
-        ("shard", "shard_releases", delete),
-        ("shard", "frames", add_a_partition),
-        ("merge", "releases", delete),
-    ],
-)
-def test_shards_and_merge_stop_too(sharded: ShardedStream, role: str, kind: str, change: Change) -> None:
-    sharded.feed(some_events(30, seed=1))
-    processes = {name: sharded.run_in_role(name) for name in ("worker", "shard", "merge")}
-    sharded.wait_until_round(30)
-    change(sharded, getattr(sharded.settings, kind))
-    sharded.feed(some_events(30, seed=2))
-    assert ended(processes[role]) == REFUSED
-    topic = getattr(sharded.settings, kind)
-    assert f"the topic {topic!r} may lack" in sharded.logged()

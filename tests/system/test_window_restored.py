@@ -16,7 +16,6 @@ from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.republish import republish
 from stream_dp.verification.verify import Verdict
 from tests.system.epoch_steps import lose_state, state_keys
-from tests.system.sharded import ShardedStream, sharded_stream
 from tests.system.streams import Stream, small_stream
 from tests.system.test_barriers import fed_in_transactions
 from tests.system.test_window import WINDOW, drifting, ends_after, forget
@@ -260,32 +259,20 @@ def test_windows_of_ticks_are_rebuilt_from_the_barriers_of_the_last_blocks(
         restored(stream)
 
 
-def test_windows_in_shards_are_verified_rebuilt_and_written_again(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    with sharded_stream(kafka, redis_url, topic_prefix, tmp_path, 2, **OWN) as stream:
-        stream.feed(drifting(0, ROUNDS))
-        run_all(stream, ROUNDS)
-        records, events = stream.releases(), stream.events()
-        with stream.redis() as redis:
-            forget(stream, 0, FIRST - 1)
-            found = verify_epoch(stream.settings, redis).certificate
-            assert (found.verdict, found.first_round) == (Verdict.IDENTICAL, FIRST + WINDOW)
-            missing = [*records[: FIRST + 2], *records[FIRST + 3 :]]
-            stream.rewrite(stream.settings.releases, missing)
-            found = verify_epoch(stream.settings, redis).certificate
-            assert (found.verdict, found.missing) == (Verdict.RELEASES_INCOMPLETE, 1)
-            stream.rewrite(stream.settings.events, events)
-            topic = f"{stream.settings.stream}.all"
-            [written] = republish(stream.settings, redis, to=topic)
-            assert written.rounds == [*range(1, ROUNDS + 1)]
-            assert values(stream.records(topic)) == values(records)
-            stream.rewrite(stream.settings.releases, records)
-            rebuild(stream.settings, redis, replace=True)
-        stream.feed(drifting(ROUNDS, ROUNDS + 20))
-        run_all(stream, ROUNDS + 20)
-
-
-def run_all(stream: ShardedStream, rounds: int) -> None:
-    """Start the processes of a stream in shards, wait until its rounds are released, stop them, and compare."""
-    stream.finish(rounds, *(stream.run_in_role(role) for role in ("worker", "shard", "merge")))
+def test_windows_are_verified_from_their_last_blocks_and_written_again_from_all(stream: Stream) -> None:
+    stream.feed(drifting(0, ROUNDS))
+    assert stream.run(until_round=ROUNDS) == 0
+    records, events = stream.releases(), stream.events()
+    with stream.redis() as redis:
+        forget(stream, 0, FIRST - 1)
+        found = verify_epoch(stream.settings, redis).certificate
+        assert (found.verdict, found.first_round) == (Verdict.IDENTICAL, FIRST + WINDOW)
+        missing = [*records[: FIRST + 2], *records[FIRST + 3 :]]
+        stream.rewrite(stream.settings.releases, missing)
+        found = verify_epoch(stream.settings, redis).certificate
+        assert (found.verdict, found.missing) == (Verdict.RELEASES_INCOMPLETE, 1)
+        stream.rewrite(stream.settings.events, events)
+        topic = f"{stream.settings.stream}.all"
+        [written] = republish(stream.settings, redis, to=topic)
+        assert written.rounds == [*range(1, ROUNDS + 1)]
+        assert values(stream.records(topic)) == values(records)

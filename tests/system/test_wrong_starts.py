@@ -11,21 +11,19 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
-from aiokafka import AIOKafkaProducer
 from msgspec.structs import replace
 
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
 from stream_dp.engine import epoch
-from stream_dp.epochs.journal import EpochJournal, append_all
+from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.errors import Refused
-from stream_dp.kafka import log, rights
+from stream_dp.kafka import rights
 from stream_dp.kafka.log import topics
 from stream_dp.privacy import keyed_noise
 from stream_dp.store import checkpoint_records
 from stream_dp.workers.histogram import Worker
-from stream_dp.workers.rekey import Rekeyer
 from stream_dp.workers.resume import NewEpoch
 from tests.system.example_events import some_events
 from tests.system.own_redis import PASSWORD, OwnRedis, own_redis_server
@@ -52,12 +50,9 @@ def another_version(owner: Any, name: str) -> Change:
 
 
 def none_to_release(_: object, topics: list[str]) -> dict[str, set[str]]:
-    """What Kafka would tell a user who may read everything, and write everywhere but to the releases and what tells
-    how far a copy is."""
+    """What Kafka would tell a user who may read everything, and write everywhere but to the releases."""
     read = {"READ", "DESCRIBE", "DESCRIBE_CONFIGS"}
-    return {
-        topic: read if topic.endswith((".releases", ".rekeyed")) else read | {"WRITE"} for topic in topics
-    }
+    return {topic: read if topic.endswith(".releases") else read | {"WRITE"} for topic in topics}
 
 
 FILES = {"labels": ("tea\n", 0o600), "readable.key": (ANOTHER_KEY, 0o644), "short.key": ("abc", 0o600)}
@@ -185,47 +180,6 @@ def test_it_is_refused_and_the_healthy_worker_goes_on(
     healthy.feed(some_events(1, seed=len(told)))
     healthy.wait_until_round(len(healthy.events()), worker)
     assert status_of(worker) is None
-
-
-WRONG_COPIES: dict[str, tuple[str, dict[str, str], dict[str, bytes]]] = {
-    "a source that is not there": ("there is no topic", {"source": "elsewhere"}, {}),
-    "no right to write the copy": (r"the right WRITE on the topic '.*\.rekeyed'", {}, {}),
-    "records that it did not copy": ("does not say how far", {}, {"events": b"{}"}),
-    "another source than before": (
-        "copy into a new topic",
-        {},
-        {"rekeyed": b'{"source": "elsewhere", "offsets": [0], "partitions": 1}'},
-    ),
-    "a record that is not about the copy": ("another producer wrote", {}, {"rekeyed": b"tea"}),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_COPIES)
-def test_a_rekey_that_starts_wrongly_never_fences_the_right_one(
-    kafka: str, topic_prefix: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    says, changed, records = WRONG_COPIES[name]
-    settings = Settings(
-        stream=topic_prefix,
-        kafka=kafka,
-        unit="user",
-        items_per_user=3,
-        rounds="ticks",
-        mapping=EventsSection(partitioner="murmur2"),
-        source=changed.get("source", f"{topic_prefix}-orders"),
-    )
-    if not changed:
-        log.create_topics(kafka, settings.data_source)
-    log.create_topics(kafka, settings.events, settings.rekeyed)
-    for topic, value in records.items():
-        append_all(
-            settings.kafka_address, getattr(settings, topic), [value] * 2, 1
-        )  # one could be an end's mark
-    if "right" in name:
-        monkeypatch.setattr(rights, "_rights_on", none_to_release)
-    monkeypatch.setattr(AIOKafkaProducer, "start", pytest.fail)  # which fences
-    with pytest.raises(Refused, match=says):
-        asyncio.run(Rekeyer(settings).run())
 
 
 async def refused(settings: Settings, wrong: WrongStart, caplog: pytest.LogCaptureFixture) -> str:

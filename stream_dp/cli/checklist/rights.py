@@ -53,15 +53,9 @@ def _roles(settings: Settings) -> dict[str, list[Right]]:
     partitions = partitions_or_one(settings)
     ledger = ledger_as_far_as_known(settings.kafka_address, settings.data_source)
     barriers = {"barriers": roles.barriers_writer(settings)} if needs_barriers(settings, partitions) else {}
-    divided = {"shard": roles.shard(settings), "merge": roles.merge(settings)}
-    grouped = {"intake": roles.intake(settings) + roles.dead_letters(settings)}
     return {
         "worker": roles.worker(settings, ledger, partitions) + roles.dead_letters(settings),
         **barriers,
-        **(divided if settings.shards else {}),
-        **(grouped if settings.is_divided else {}),
-        **({"rekey": roles.rekey(settings)} if _may_be_a_copy(settings) else {}),
-        **({"engine": roles.engine(settings)} if settings.intake == "counts" else {}),
         "table": roles.table_writer(settings),
         "windows": roles.windows_writer(settings),
         "dashboard": [*roles.dashboard(settings), Right("topic", settings.results, "READ")],
@@ -70,12 +64,6 @@ def _roles(settings: Settings) -> dict[str, list[Right]]:
         "one-shot": roles.one_shot(settings, ledger),
         "erase": roles.erase(settings, f"{settings.events}-2"),
     }
-
-
-def _may_be_a_copy(settings: Settings) -> bool:
-    """Whether `stream-dp rekey` may write the events topic."""
-    section = settings.mapping
-    return section is not None and section.partitioner is not None and settings.data_source != settings.events
 
 
 def needed_rights(settings: Settings) -> dict[str, list[dict[str, object]]]:

@@ -40,8 +40,6 @@ def topics(settings: Settings) -> Iterator[Finding]:
     )
     if needs_barriers(settings, partitions_or_one(settings)):
         needed[settings.barriers] = 1
-    if settings.shards:
-        needed |= dict.fromkeys((settings.frames, settings.shard_releases), settings.shards)
     if settings.table in existing:
         needed[settings.table] = 1
     for topic, partitions in needed.items():
@@ -68,7 +66,6 @@ def topics(settings: Settings) -> Iterator[Finding]:
 
 def _topic(settings: Settings, topic: str, partitions: int, is_journal: bool) -> Finding:
     """Whether a topic that is there can serve."""
-    batched = settings.releases, settings.frames, settings.shard_releases
     warnings: list[str] = []
     try:
         if topic == settings.dead_letters:
@@ -84,14 +81,14 @@ def _topic(settings: Settings, topic: str, partitions: int, is_journal: bool) ->
                 return Finding("topic", "warning", "; ".join(warnings))
             return Finding("topic", "ok", f"{topic} has one partition and keeps the newest row of each label")
         else:
-            largest_batch = LARGEST_BATCH if topic in batched else 0
+            largest_batch = LARGEST_BATCH if topic == settings.releases else 0
             days = settings.releases_retention_days if topic == settings.releases else None
             any_number = topic == settings.events
             wanted = None if any_number else partitions
             warnings = log.check_topic(settings.kafka_address, topic, largest_batch, wanted, days)
             if any_number:
                 partitions = log.partitions_of(settings.kafka_address, topic)
-            if topic in (settings.releases, settings.shard_releases):
+            if topic == settings.releases:
                 warnings += time_warnings(settings, topic)
     except (log.LogRefused, KafkaError) as error:
         return not_passed("topic", error)
