@@ -22,7 +22,7 @@ def spoken(error: BaseException) -> str:
 
 
 class NotReady(StreamDpError):
-    """Something that another process of the stream is about to do, and that this one has to wait for."""
+    """Something that does not serve now, and that a worker waits for."""
 
 
 class Refused(StreamDpError):

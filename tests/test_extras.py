@@ -123,7 +123,10 @@ def run(program: str, hidden: tuple[str, ...] = ()) -> str:
     ("program", "expected"),
     [
         ("import stream_dp", set()),
-        ("import stream_dp; stream_dp.subscribe, stream_dp.read_table, stream_dp.release_at", CLIENT - {"numpy"}),
+        (
+            "import stream_dp; stream_dp.subscribe, stream_dp.read_table, stream_dp.release_at",
+            CLIENT - {"numpy"},
+        ),
         ("from stream_dp.events.event import decode_event", {"msgspec", "numpy"}),
     ],
 )

@@ -191,7 +191,7 @@ def _replay(
         log.create_topics(kafka, into, partitions=found.partitions)
     held = Held()
     if not dry_run or log.existing(kafka, into):
-        log.check_topic(kafka, into, partitions=None)
+        log.check_topic(kafka, into, many_partitions=True)
         check_partitions(found, into, log.partitions_of(kafka, into))
         held = held_by(kafka, into, found.digest)
     check_held(held, found, into, counted)

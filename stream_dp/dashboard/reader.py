@@ -19,9 +19,8 @@ from stream_dp.kafka.log import LogRefused, position, read_only_consumer
 from stream_dp.kafka.rights import NotPermitted, naming, require_seen
 from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
-from stream_dp.releases.release import Release
 from stream_dp.releases.whole import WholeReleases
-from stream_dp.releases.whole_release import decode_whole_release
+from stream_dp.releases.whole_release import WholeRelease, decode_whole_release
 
 _POLL_SECONDS = 0.1
 _RETRY_SECONDS = 1.0
@@ -189,7 +188,7 @@ class Reader:
             delay = published - _seconds(release.ts)
             self.board.take(release, published, delay, behind, time.monotonic(), live)
 
-    def _whole_release(self, part: Release) -> Release | None:
+    def _whole_release(self, part: WholeRelease) -> WholeRelease | None:
         """The whole release, if this part completes it.
 
         An epoch of the same number and another nonce means that the topic was made anew.

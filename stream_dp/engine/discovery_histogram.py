@@ -205,9 +205,7 @@ class DiscoveryHistogram:
     ) -> ReleasedBlock:
         """The noisy table of `rounds`, of which all is shown: columns are in the order in which labels were found."""
         sizes, shown = np.full(len(rounds), len(self._rows)), self._visible
-        return ReleasedBlock(
-            rounds, sizes, noisy, shown.labels, shown.first_shown, heads=heads, found=self._found
-        )
+        return ReleasedBlock(rounds, sizes, noisy, shown.labels, heads, found=self._found)
 
     def _by_text(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """In which order to take these rows so that their labels ascend."""

@@ -293,6 +293,6 @@ class RunningHistogram:
         counts = noisy.take(visible.rows, axis=1)
         if self.mechanism.shown == "kept":
             sizes = visible.first_shown.searchsorted(rounds, "right")
-            return ReleasedBlock(rounds, sizes, counts, visible.labels, visible.first_shown, heads=heads)
+            return ReleasedBlock(rounds, sizes, counts, visible.labels, heads)
         shown = (counts >= tau[:, np.newaxis]) | (visible.first_shown == KNOWN)
-        return ReleasedBlock.of_shown(rounds, counts, visible.labels, visible.first_shown, shown, heads)
+        return ReleasedBlock.of_shown(rounds, counts, visible.labels, heads, shown)

@@ -21,20 +21,19 @@ class Snapshot:
 class ReleasedBlock:
     """The snapshots of some rounds: round `rounds[i]` released `sizes[i]` labels, and `counts[i, j]` of label j.
 
-    `labels` (object) are those found so far, in the order of `first_shown`, the rounds (or tests) that found them, then
-    by name.  They are replaced, never changed, when others are found.  A round released the first ones of them if
-    `shown` is None, else those that `shown[i]` marks; other counts tell nothing.  `heads[i]` is the head of the hash
-    chain after the round, if this process knows it.  `found` is there if labels are found at tests: the test that found
-    each of `labels`, 0 for one that was known before.
+    `labels` (object) are those found so far, in the order of the rounds (or tests) that found them, then by name.  They
+    are replaced, never changed, when others are found.  `heads[i]` is the head of the hash chain after the round.  A
+    round released the first ones of the labels if `shown` is None, else those that `shown[i]` marks; other counts tell
+    nothing.  `found` is there if labels are found at tests: the test that found each of `labels`, 0 for one that was
+    known before.
     """
 
     rounds: NDArray[np.int64]
     sizes: NDArray[np.int64]
     counts: NDArray[Any]
     labels: NDArray[np.object_]
-    first_shown: NDArray[Any]
+    heads: Sequence[bytes]
     shown: NDArray[np.bool_] | None = None
-    heads: Sequence[bytes] = ()
     found: NDArray[np.int32] | None = None
 
     @classmethod
@@ -43,16 +42,15 @@ class ReleasedBlock:
         rounds: NDArray[np.int64],
         counts: NDArray[Any],
         labels: NDArray[np.object_],
-        first_shown: NDArray[Any],
-        shown: NDArray[np.bool_],
         heads: Sequence[bytes],
+        shown: NDArray[np.bool_],
     ) -> "ReleasedBlock":
         """One that released what `shown` marks."""
         sizes = np.count_nonzero(shown, axis=1)
         first_ones = sizes.min(initial=len(labels)) == len(labels) or bool(
             np.all(shown == (np.arange(len(labels)) < sizes[:, np.newaxis]))
         )
-        return cls(rounds, sizes, counts, labels, first_shown, None if first_ones else shown, heads)
+        return cls(rounds, sizes, counts, labels, heads, None if first_ones else shown)
 
     def places(self, row: int) -> NDArray[np.int64]:
         """The places in `labels` of what round `rounds[row]` released."""

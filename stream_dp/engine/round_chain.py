@@ -8,11 +8,6 @@ Parts = Sequence[tuple[int, Sequence[str]]]
 """What a round admitted: partitions in order, each with its labels."""
 
 
-def head_before(history: bytes, round_number: int, chain_rounds: int) -> bytes:
-    """What a round's head follows: `history`, that of the round before, unless a chain begins anew with this round."""
-    return EMPTY_HISTORY if (round_number - 1) % chain_rounds == 0 else history
-
-
 def chain_heads(noise: KeyedNoise, history: bytes, first: int, rounds: Sequence[Admitted]) -> list[bytes]:
     """The heads after each of `rounds` of a log with one partition, of which `first` follows `history`."""
     heads = []
@@ -25,8 +20,8 @@ def chain_heads(noise: KeyedNoise, history: bytes, first: int, rounds: Sequence[
 class RoundChain:
     """The hash chain over what rounds admit, whose head is `history`.
 
-    A host that reads one partition alone computes that partition's digest of a round; those of all partitions make the
-    next head.  The chain begins anew after every `chain_rounds` rounds, with the number of the next one.
+    Each partition has a digest of what it brings to a round; those of all partitions make the next head.  The chain
+    begins anew after every `chain_rounds` rounds, with the number of the next one.
     """
 
     def __init__(self, noise: KeyedNoise, chain_rounds: int, history: bytes = EMPTY_HISTORY) -> None:
@@ -37,7 +32,7 @@ class RoundChain:
         """The heads after each of `rounds`, of which `first` is the next one."""
         heads, noise = [], self._noise
         for number, parts in enumerate(rounds, first):
-            before = head_before(self.history, number, self._rounds)
+            before = EMPTY_HISTORY if (number - 1) % self._rounds == 0 else self.history
             digests = [
                 (partition, noise.part_digest(number, partition, labels)) for partition, labels in parts
             ]

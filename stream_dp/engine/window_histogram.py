@@ -355,16 +355,10 @@ class _Shown:
         heads: Sequence[bytes],
     ) -> ReleasedBlock:
         """These windows of these labels, of which `shown` are released."""
-        labels, found = self._visible.labels, self.found
-        if self._order is not None:
-            order = self._order
-            labels, found, windows, shown = (
-                labels[order],
-                found[order],
-                windows.take(order, axis=1),
-                shown[:, order],
-            )
-        return ReleasedBlock.of_shown(rounds, windows, labels, found, shown, heads)
+        labels, order = self._visible.labels, self._order
+        if order is not None:
+            labels, windows, shown = labels[order], windows.take(order, axis=1), shown[:, order]
+        return ReleasedBlock.of_shown(rounds, windows, labels, heads, shown)
 
     def skip_to(self, place: int, last: _Block) -> None:
         """Go there while there are no labels."""

@@ -148,7 +148,7 @@ def _held(kafka: Kafka, topic: str) -> list[log.Offsets]:
     """What each partition holds; raises `BadRequest` for a topic that cannot be a log."""
     try:
         found = log.describe(kafka, topic)
-        log.check_topic(kafka, topic, partitions=1 if found is None else found.partitions)
+        log.check_topic(kafka, topic, many_partitions=True)
     except log.LogRefused as refused:
         raise BadRequest(str(refused)) from None
     return [log.offsets(kafka, topic, number) for number in range(1 if found is None else found.partitions)]

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from bisect import bisect_left
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import aiokafka.consumer.fetcher
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -16,8 +16,6 @@ from stream_dp.events.records import Records
 from stream_dp.kafka.record_batches import read_within_bounds
 from stream_dp.kafka.topic_metadata import METADATA_MILLISECONDS, make_no_topics
 
-_Consumer = TypeVar("_Consumer", bound=AIOKafkaConsumer)
-
 _PATIENT, _IN_A_HURRY = 100, 5
 """How many milliseconds the broker may wait for records of a fetch, all of whose partitions are at their ends.
 
@@ -28,14 +26,20 @@ where records are known to be there, unless none of them came last time: those o
 read_within_bounds(aiokafka.consumer.fetcher)
 
 
-def consumer(kafka: Kafka, **settings: Any) -> AIOKafkaConsumer:
-    """A consumer of committed records that commits no offsets by itself; `settings` are those of aiokafka."""
-    return _made(AIOKafkaConsumer, kafka, settings)
-
-
 def batch_consumer(kafka: Kafka, **settings: Any) -> "BatchConsumer":
-    """A consumer for topics that are read by whole batches."""
-    return _made(BatchConsumer, kafka, settings)
+    """A consumer of committed records, by whole batches, that commits no offsets by itself.
+
+    `settings` are those of aiokafka.
+    """
+    reader = BatchConsumer(
+        **aiokafka_options(kafka),
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        metadata_max_age_ms=METADATA_MILLISECONDS,
+        **settings,
+    )
+    make_no_topics(reader._client)
+    return reader
 
 
 class BatchConsumer(AIOKafkaConsumer):
@@ -62,8 +66,7 @@ class BatchConsumer(AIOKafkaConsumer):
         self._coordinator.check_errors()
         behind = any(self._position(place) < end < sys.maxsize for place, end in ends.items())
         self._fetcher._fetch_max_wait_ms = _IN_A_HURRY if behind and not self._silent else _PATIENT
-        with self._subscription.fetch_context():  # else a group would take this member for dead
-            found = await self._come(ends, timeout_ms / 1000, headers)
+        found = await self._come(ends, timeout_ms / 1000, headers)
         self._silent = bool(ends) and not found
         return found
 
@@ -84,7 +87,7 @@ class BatchConsumer(AIOKafkaConsumer):
                 waiter.result()
 
     def _position(self, place: TopicPartition) -> int:
-        """Where to read on; -1 where that is not known, or a group has given the partition to another member."""
+        """Where to read on; -1 where that is not known."""
         assignment = self._subscription.subscription.assignment
         state = assignment.state_value(place) if assignment is not None else None
         return int(state.position) if state is not None and state.has_valid_position else -1
@@ -110,15 +113,3 @@ class BatchConsumer(AIOKafkaConsumer):
                 records if records.offsets[0] >= before else records[bisect_left(records.offsets, before) :]
             )
         return found
-
-
-def _made(kind: type[_Consumer], kafka: Kafka, settings: dict[str, Any]) -> _Consumer:
-    reader = kind(
-        **aiokafka_options(kafka),
-        enable_auto_commit=False,
-        isolation_level="read_committed",
-        metadata_max_age_ms=METADATA_MILLISECONDS,
-        **settings,
-    )
-    make_no_topics(reader._client)
-    return reader

@@ -175,23 +175,21 @@ def check_topic(
     kafka: Kafka,
     topic: str,
     largest_batch: int = 0,
-    partitions: int | None = 1,
     retention_days: int | None = None,
+    many_partitions: bool = False,
 ) -> list[str]:
     """Raise `LogRefused` unless `topic` can be a log and takes batches of `largest_batch` bytes.
 
-    It may have more than `partitions` partitions, unless that is 1; with None, any number.
+    It has one partition, unless it may have `many_partitions`.
 
     Returns warnings about what it may lose; with `retention_days`, about any other retention than that.
     """
     names = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
     found = describe(kafka, topic, *names)
     if found is None:
-        having = "" if partitions is None else f" with {partitions_text(partitions)}"
+        having = "" if many_partitions else " with 1 partition"
         raise LogRefused(f"the topic {topic!r} does not exist: create it{having}")
-    if partitions is not None and (
-        found.partitions < partitions or (partitions == 1 and found.partitions > 1)
-    ):
+    if found.partitions > 1 and not many_partitions:
         raise LogRefused(
             f"the topic {topic!r} has {partitions_text(found.partitions)}, so its records have no single order: use a "
             "topic with 1 partition"

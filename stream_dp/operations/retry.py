@@ -114,11 +114,7 @@ async def retry_until_done(
                 await attempt()
             except OUTAGES as outage:
                 wait = await asyncio.to_thread(attempts.failed, outage)
-                if isinstance(outage, NotReady):
-                    watch.beat()
-                    watch.progress.input(True, awaited(outage, settings))
-                else:
-                    watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
+                watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
                 await pause(stopping, wait)
 
 
@@ -136,8 +132,6 @@ def awaited(outage: Exception, settings: Settings) -> str:
         return "the object store"
     if isinstance(outage, SparkFailed):
         return "Spark"
-    if isinstance(outage, NotReady):
-        return "other processes of the stream"
     if isinstance(outage, RedisError | NotDurable):
         return f"Redis at {urlsplit(settings.redis).hostname}"
     return f"Kafka at {settings.kafka}"

@@ -5,17 +5,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from redis import Redis
 
-from stream_dp.engine.epoch import Epoch
 from stream_dp.kafka.outages import Outages
 from stream_dp.operations.bad_minutes import BadMinutes
 from stream_dp.operations.open_metrics import BudgetFacts, PublicFacts, open_registry
 from stream_dp.operations.operator_metrics import OperatorMetrics
 from stream_dp.operations.progress import Progress
-from stream_dp.pipeline.pipeline import Output
+from stream_dp.pipeline.pipeline import Output, Pipeline
 from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.vector import Vector
 from stream_dp.store.ledger import Ledger, LedgerRefused
@@ -35,15 +33,6 @@ LAST_WORD_SECONDS = 30.0
 """How long a worker that ends for a reason that operators are told by a metric waits until it is read."""
 
 _BUDGET_SECONDS = 60.0
-
-
-class Counting(Protocol):
-    """Whoever closes rounds: `round` of them so far."""
-
-    @property
-    def round(self) -> int: ...
-
-    epoch: Epoch
 
 
 class Watch:
@@ -86,7 +75,7 @@ class Watch:
         """The worker has taken a step."""
         self._beat = self._clock()
 
-    def began(self, pipeline: Counting) -> None:
+    def began(self, pipeline: Pipeline) -> None:
         """A session has caught up with what is published."""
         facts, guarantee = self.facts, pipeline.epoch.guarantee
         facts.round, facts.horizon = pipeline.round, pipeline.epoch.last_round or 0

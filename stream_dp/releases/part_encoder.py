@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.releases.release import LARGEST_PART
 
-NO_COLUMNS: Mapping[str, NDArray[Any]] = {}
 _COUNT, _FURTHER = 12, 21
 """How many bytes a part keeps free for a count, and for each further number of a label."""
 
@@ -70,8 +69,8 @@ class PartEncoder:
         self,
         block: ReleasedBlock,
         openings: Sequence[bytes],
-        of_labels: Mapping[str, NDArray[Any]] = NO_COLUMNS,
-        of_counts: Mapping[str, NDArray[Any]] = NO_COLUMNS,
+        of_labels: Mapping[str, NDArray[Any]],
+        of_counts: Mapping[str, NDArray[Any]],
     ) -> list[list[bytes]]:
         """The parts of each round's release; an opening is the JSON of a release up to the field `part`.
 

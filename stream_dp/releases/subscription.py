@@ -55,17 +55,14 @@ class Subscription:
         if until is not None:
             self._last = _last_until(kafka, topic, until, epoch)
             self._ended = self._last is None
-        self._begin(kafka, topic, start, position)
-
-    def _begin(self, kafka: Kafka, topic: str, start: str | int | datetime, position: str | None) -> None:
         self._topic = ReleasesTopic(kafka, topic)
         try:
-            after, begin = beginning(self._topic, start, self._epoch, position)
+            after, begin = beginning(self._topic, start, epoch, position)
             self._releases = WholeReleases(after)
             self._ended |= self._last is not None and after >= self._last
             self._topic.seek(begin)
         except BaseException:
-            self._leave()
+            self._topic.close()
             raise
 
     def poll(self, seconds: float) -> list[WholeRelease]:
@@ -76,21 +73,15 @@ class Subscription:
         with self._using:
             if self._closed:
                 raise ValueError("the subscription is closed")
-            return [whole for whole in self._wholes(seconds) if self._epoch in (None, whole.epoch)]
-
-    def _wholes(self, seconds: float) -> list[WholeRelease]:
-        wholes = map(self._releases.add, self._topic.poll(seconds))
-        return [whole for whole in wholes if whole is not None]
-
-    def _leave(self) -> None:
-        self._topic.close()
+            wholes = map(self._releases.add, self._topic.poll(seconds))
+            return [whole for whole in wholes if whole is not None and self._epoch in (None, whole.epoch)]
 
     def close(self) -> None:
         """Leave the broker; waits for a poll that another thread has not finished."""
         with self._using:
             if not self._closed:
                 self._closed = True
-                self._leave()
+                self._topic.close()
 
     def __enter__(self) -> Subscription:
         return self

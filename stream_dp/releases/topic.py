@@ -55,7 +55,6 @@ class ReleasesTopic:
         self,
         kafka: Kafka,
         topic: str,
-        partition: int = 0,
         *,
         stream: str | None = None,
         seconds: float = 30.0,
@@ -66,7 +65,7 @@ class ReleasesTopic:
         `seconds`: how long one look-up may take.  `settings` are those of kafka-python's consumer.
         Raises `LogRefused` if there is no such topic.
         """
-        self._topic = TopicPartition(topic, partition)
+        self._topic = TopicPartition(topic, 0)
         self._stream = topic.rpartition(".")[0] if stream is None else stream
         self._seconds = seconds
         self._known: tuple[int, WholeRelease] | None = None

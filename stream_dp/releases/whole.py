@@ -1,17 +1,14 @@
 """Putting the parts of a release together: the one place where that is done."""
 
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
 from stream_dp.releases.estimates.showings import Showings
-from stream_dp.releases.release import Release
 from stream_dp.releases.whole_release import WholeRelease
 
-_COLUMNS = "labels", "counts", "since", "totals", "found", "first_shown"
-
-AnyRelease = TypeVar("AnyRelease", bound=Release)
+_COLUMNS = "labels", "counts", "since", "totals", "found"
 
 
 class WholeReleases:
@@ -21,10 +18,10 @@ class WholeReleases:
         """`after` is an (epoch, round): releases up to it are dropped too."""
         self._last = after
         self._collecting = after
-        self._parts: dict[int, Release] = {}
+        self._parts: dict[int, WholeRelease] = {}
         self._showings = Showings()
 
-    def add(self, part: AnyRelease) -> AnyRelease | None:
+    def add(self, part: WholeRelease) -> WholeRelease | None:
         """The whole release, as one part, if this part was the last one missing."""
         place = part.epoch, part.round
         if place <= self._last:
@@ -36,15 +33,13 @@ class WholeReleases:
             return None
         self._last = place
         ordered = [self._parts[number] for number in sorted(self._parts)]
-        columns = [name for name in _COLUMNS if name in part.__struct_fields__]
-        joined = {name: joined_column([getattr(each, name) for each in ordered]) for name in columns}
+        joined = {name: _joined([getattr(each, name) for each in ordered]) for name in _COLUMNS}
         whole = replace(part, part=1, parts=1, **joined)
-        if isinstance(whole, WholeRelease):
-            whole.follow(self._showings)
+        whole.follow(self._showings)
         return whole
 
 
-def joined_column(columns: list[list[Any] | None]) -> list[Any] | None:
+def _joined(columns: list[list[Any] | None]) -> list[Any] | None:
     """One after the other; None if the releases have none."""
     found = [column for column in columns if column is not None]
     return list(chain.from_iterable(found)) if len(found) == len(columns) else None

@@ -6,8 +6,7 @@ first batches have 1, 2, 4, ... rounds, so that a backlog shows at once.  It nev
 how many records a fetch holds depends on how large they are, and so on what they hold.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from stream_dp.events.rounds import events_of
 from stream_dp.pipeline.pipeline import ReleasedPart
@@ -87,32 +86,30 @@ class Framing:
         return bool(self._open)
 
     def cut(
-        self, parts: Iterable[ReleasedPart], reached: int, ends: Sequence[int] = ()
+        self, parts: Iterable[ReleasedPart], reached: int, ends: bool = False
     ) -> Iterator[list[ReleasedPart]]:
         """The batches that have ended with `parts`, which go on where the last ones ended; take all of them.
 
-        `reached`: all releases of the rounds up to it are given by now.  `ends`: rounds, in order, after which a batch
-        ends too, because the log ended there.
+        `reached`: all releases of the rounds up to it are given by now.  `ends`: a batch ends there, because the log
+        did.
         """
         for part in parts:
             size = self._beside + len(part.value)
-            if self._open and (self._size + size > self._largest or self._ends_before(part.round, ends)):
+            if self._open and (self._size + size > self._largest or self._ends_before(part.round)):
                 yield self._taken()
             self._open.append(part)
             self._size += size
-        if self._open and self._ends_before(reached + 1, ends):
+        if self._open and (ends or self._ends_before(reached + 1)):
             yield self._taken()
 
     def rest(self) -> list[ReleasedPart]:
         """What it has kept, as a batch: nothing more belongs to it."""
         return self._taken()
 
-    def _ends_before(self, round_number: int, ends: Sequence[int]) -> bool:
+    def _ends_before(self, round_number: int) -> bool:
         """Whether a batch ends between the last release it keeps and this round, which may be of the next epoch."""
         last = self._open[-1].round
-        at = bisect_left(ends, last)
-        at_log_end = at < len(ends) and ends[at] < round_number
-        return round_number < last or last_of_batch(last, self._rounds) < round_number or at_log_end
+        return round_number < last or last_of_batch(last, self._rounds) < round_number
 
     def _taken(self) -> list[ReleasedPart]:
         taken, self._open, self._size = self._open, [], _HEADER

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
@@ -11,7 +12,7 @@ from stream_dp.epochs.last_release import check_last_release
 from stream_dp.epochs.published import anything_published, begin_after, published, published_of, value_digest
 from stream_dp.pipeline.pipeline import Output, Pipeline
 from stream_dp.sinks.framing import Framing, rounds_per_batch
-from stream_dp.sinks.sending import Addressed, InFlight, packed
+from stream_dp.sinks.sending import InFlight, packed
 from stream_dp.store.checkpoints import Checkpoint
 
 
@@ -91,18 +92,18 @@ class ReleasesSink:
         """Whether some output waits for the rest of its batch."""
         return self._framing.is_open
 
-    def addressed(
+    def batches(
         self, output: Output, reached: int, ends: bool, producer: AIOKafkaProducer
-    ) -> Iterator[Addressed]:
+    ) -> Iterator[BatchBuilder]:
         """The batches that have ended with this output, packed for the producer; the rest is held back.
 
         `reached`: the last round of the output.  `ends`: the log ended there.
         """
         key = self._settings.stream.encode()
-        for parts in self._framing.cut(output.releases, reached, [reached] if ends else []):
-            yield Addressed(self._settings.releases, 0, packed(producer, key, parts))
+        for parts in self._framing.cut(output.releases, reached, ends):
+            yield packed(producer, key, parts)
 
     def checkpoint(self, pipeline: Pipeline, key_check: str, sent: InFlight) -> Checkpoint:
         """What to go on from later; everything `sent` must be settled."""
-        place = pipeline.state(), pipeline.position, sent.end(self._settings.releases, 0, self._end)
+        place = pipeline.state(), pipeline.position, sent.end(self._end)
         return Checkpoint(pipeline.epoch, *place, key_check, pipeline.intake.pairs)

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections import defaultdict, deque
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Coroutine, Iterable
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import RecordMetadata
@@ -56,18 +56,6 @@ def letter_producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
     return sender
 
 
-def batches(sender: AIOKafkaProducer, key: bytes, values: Iterable[bytes]) -> Iterator[BatchBuilder]:
-    """Pack values for the producer, which costs a third of handing it one record at a time."""
-    batch = sender.create_batch()
-    for value in values:
-        if batch.append(key=key, value=value, timestamp=None) is None:
-            yield batch
-            batch = sender.create_batch()
-            batch.append(key=key, value=value, timestamp=None)  # the first one always fits
-    if batch.record_count():
-        yield batch
-
-
 def packed(sender: AIOKafkaProducer, key: bytes, parts: Iterable[ReleasedPart]) -> BatchBuilder:
     """These releases as one batch; each record has the time that its release tells, and not that of this clock."""
     batch = sender.create_batch()
@@ -77,56 +65,45 @@ def packed(sender: AIOKafkaProducer, key: bytes, parts: Iterable[ReleasedPart]) 
     return batch
 
 
-class Addressed(NamedTuple):
-    """A batch for a partition of a topic."""
-
-    topic: str
-    partition: int
-    batch: BatchBuilder
-
-
 class InFlight:
-    """The batches that one producer has on their way: at most two of each partition that the broker has not answered.
+    """The batches that one producer has on their way to one topic: at most two that the broker has not answered.
 
     While the broker is silent it says so every half a minute, and that this process still works.
     """
 
-    def __init__(self, sender: AIOKafkaProducer, kafka: str, watch: Watch) -> None:
-        """`kafka` is the brokers' address as it is logged."""
-        self.producer, self._kafka, self._watch = sender, kafka, watch
-        self._unanswered: dict[TopicPartition, deque[asyncio.Future[int]]] = defaultdict(deque)
-        self._ends: dict[TopicPartition, int] = {}
+    def __init__(self, sender: AIOKafkaProducer, topic: str, kafka: str, watch: Watch) -> None:
+        """`topic` has one partition; `kafka` is the brokers' address as it is logged."""
+        self._producer, self._topic, self._kafka, self._watch = sender, topic, kafka, watch
+        self._unanswered = deque[asyncio.Future[int]]()
+        self._end = 0
 
-    async def send(self, batch: Addressed) -> None:
-        """Hand a batch to the producer; waits only while too many others of its partition are unanswered."""
-        place = TopicPartition(batch.topic, batch.partition)
-        await self._answered(place, _UNANSWERED - 1)
-        batch.batch.close()  # the producer waits for no more of it, and adds nothing to it
-        stored = await self.producer.send_batch(batch.batch, batch.topic, partition=batch.partition)
-        end = offset_after(stored, batch.batch.record_count())
-        self._unanswered[place].append(asyncio.ensure_future(end))
+    async def send(self, batch: BatchBuilder) -> None:
+        """Hand a batch to the producer; waits only while too many others are unanswered."""
+        await self._answered(_UNANSWERED - 1)
+        batch.close()  # the producer waits for no more of it, and adds nothing to it
+        stored = await self._producer.send_batch(batch, self._topic, partition=0)
+        self._unanswered.append(asyncio.ensure_future(offset_after(stored, batch.record_count())))
 
     async def settle(self) -> None:
         """Wait until the broker has everything; the producer sends it until it does.  Raises KafkaError."""
-        for place in self._unanswered:
-            await self._answered(place, 0)
+        await self._answered(0)
 
-    def end(self, topic: str, partition: int, least: int) -> int:
+    def end(self, least: int) -> int:
         """The offset after the last batch that the broker has, or `least` where that is more or nothing was sent."""
-        return max(least, self._ends.get(TopicPartition(topic, partition), 0))
+        return max(least, self._end)
 
     def drop(self) -> None:
         """Wait for nothing more."""
-        for unanswered in chain.from_iterable(self._unanswered.values()):
+        for unanswered in self._unanswered:
             if not unanswered.cancel() and not unanswered.cancelled():
                 unanswered.exception()  # else it would be reported as one that nobody has looked at
 
-    async def _answered(self, place: TopicPartition, at_most: int) -> None:
+    async def _answered(self, at_most: int) -> None:
         with self._watch.progress.waiting("kafka-acknowledgement"):
-            await self._until_answered(place, at_most)
+            await self._until_answered(at_most)
 
-    async def _until_answered(self, place: TopicPartition, at_most: int) -> None:
-        unanswered = self._unanswered[place]
+    async def _until_answered(self, at_most: int) -> None:
+        unanswered = self._unanswered
         while len(unanswered) > at_most:
             oldest = unanswered[0]
             while not (await asyncio.wait({oldest}, timeout=_LONGEST_SILENCE_SECONDS))[0]:
@@ -134,7 +111,7 @@ class InFlight:
                 self._watch.outages.waits(f"Kafka at {self._kafka}", why)
                 self._watch.answered(False)
                 self._watch.outage("kafka")
-            self._ends[place] = max(self._ends.get(place, 0), await oldest)
+            self._end = max(self._end, await oldest)
             unanswered.popleft()
 
 
@@ -169,8 +146,7 @@ async def stop_client(stopping: Coroutine[Any, Any, None], connection: AIOKafkaC
     """Stop a client, and close its connection even if that fails or takes too long.
 
     While the broker is away, aiokafka's consumer ends its own tasks in a way that would look here as if this process
-    had been cancelled, and leaves its connections open.  A member of a group first waits for its turn to leave, which
-    may never come.
+    had been cancelled, and leaves its connections open.
     """
     task = asyncio.ensure_future(stopping)
     stopped, _ = await asyncio.wait({task}, timeout=_STOP_SECONDS)

@@ -22,7 +22,7 @@ from stream_dp.pipeline.pipeline import ReleasedPart
 from stream_dp.releases.lookup import newest_release
 from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.sinks.framing import LARGEST_BATCH, Framing, rounds_per_batch
-from stream_dp.sinks.sending import Addressed, InFlight, packed, producer, stop_producer
+from stream_dp.sinks.sending import InFlight, packed, producer, stop_producer
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.verification.block_start import BlockStart
 from stream_dp.verification.rebuild import compared
@@ -207,14 +207,14 @@ async def _write(
     """Write the releases with the times and in the batches of a worker.  Raises `Fenced` where one was started."""
     key = settings.stream.encode()
     sender = producer(settings.kafka_address, settings.compression)
-    in_flight = InFlight(sender, settings.kafka, Watch(settings.stream, settings.data_source))
+    in_flight = InFlight(sender, topic, settings.kafka, Watch(settings.stream, settings.data_source))
     try:
         await sender.start()
         for missing in lacking:
             for parts in _batches(settings, missing, progress):
                 if store is not None:
                     await asyncio.to_thread(store.check_hold)
-                await in_flight.send(Addressed(topic, 0, packed(sender, key, parts)))
+                await in_flight.send(packed(sender, key, parts))
         await in_flight.settle()
     finally:
         in_flight.drop()

@@ -90,7 +90,7 @@ class Session:
             headers=self.pipeline.epoch.reads_headers,
         )
         self._producer = producer(settings.kafka_address, settings.compression)
-        self._in_flight = InFlight(self._producer, settings.kafka, watch)
+        self._in_flight = InFlight(self._producer, settings.releases, settings.kafka, watch)
         schemas = self.pipeline.intake.schemas
         self._schemas = settler_of(settings, self.pipeline.epoch, schemas, watch, stopping)
         self._unread: list[LogPart] = []  # what was read and names a schema that is not settled yet
@@ -265,7 +265,7 @@ class Session:
     async def _send(self, output: Output, ends: bool) -> None:
         """Hand batches to the producer; waits only while too many are unanswered.  `ends`: the open one has ended."""
         ends = ends or self.pipeline.round in self._first_ends
-        for batch in self._sink.addressed(output, self.pipeline.round, ends, self._producer):
+        for batch in self._sink.batches(output, self.pipeline.round, ends, self._producer):
             await self._in_flight.send(batch)
         await self._letters.put(output.dead_letters)
         self._watch.sent(output)

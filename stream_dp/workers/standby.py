@@ -112,7 +112,7 @@ class Standby:
     def _rehearse(self) -> None:
         kafka = self._settings.kafka_address
         for topic in (self._settings.events, self._settings.releases):
-            log.check_topic(kafka, topic, partitions=None if topic == self._settings.events else 1)
+            log.check_topic(kafka, topic, many_partitions=topic == self._settings.events)
             held = log.offsets(kafka, topic)
             deque(log.read(kafka, topic, max(held.first, held.end - 1), held.end), maxlen=0)
         if not self._is_ready:

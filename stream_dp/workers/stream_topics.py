@@ -21,7 +21,7 @@ def prepare_topics(settings: Settings) -> None:
     if settings.create_topics:
         ours = (settings.events, settings.epochs) if settings.owns_events else (settings.epochs,)
         log.create_topics(settings.kafka_address, *ours)
-    for warning in log.check_topic(settings.kafka_address, settings.events, partitions=None):
+    for warning in log.check_topic(settings.kafka_address, settings.events, many_partitions=True):
         logger.warning(warning)
     prepare_releases_topic(settings)
     check_journal(settings.kafka_address, settings.epochs)

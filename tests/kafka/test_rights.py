@@ -17,7 +17,7 @@ from stream_dp.kafka import rights
 from stream_dp.kafka.rights import NotPermitted, Right, RightMissing, naming, refuse_without_rights
 
 READ, WRITE = Right("topic", "orders", "READ"), Right("topic", "shop.releases", "WRITE")
-GROUP = Right("group", "shop.merge", "READ")
+GROUP = Right("group", "shop.running-histogram", "READ")
 NEEDED = [READ, WRITE, GROUP]
 
 
@@ -41,7 +41,7 @@ def taken_for(
 
 def test_all_rights_that_are_missing_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     told = taken_for(monkeypatch, [READ, GROUP], KafkaTimeoutError("no records"))
-    assert "READ on the topic 'orders', READ on the group 'shop.merge'" in told
+    assert "READ on the topic 'orders', READ on the group 'shop.running-histogram'" in told
 
 
 @pytest.mark.parametrize("missing", [[], None, KafkaError("away")])
@@ -57,7 +57,7 @@ def test_an_outage_stays_one(
     [
         (TopicRefused("orders"), "READ on the topic 'orders'"),
         (TopicAuthorizationFailedError({"shop.releases"}), "WRITE on the topic 'shop.releases'"),
-        (GroupRefused("shop.merge"), "READ on the group 'shop.merge'"),
+        (GroupRefused("shop.running-histogram"), "READ on the group 'shop.running-histogram'"),
     ],
 )
 def test_where_the_broker_tells_nothing_of_rights_its_refusal_does(

@@ -11,7 +11,7 @@ from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisIsAway
 
 from stream_dp.config.settings import Settings
-from stream_dp.errors import NotReady, Refused
+from stream_dp.errors import Refused
 from stream_dp.operations import retry
 from stream_dp.operations.retry import Backoff, awaited, pause, retry_until_done
 from stream_dp.operations.watch import Watch
@@ -92,24 +92,12 @@ async def test_outages_of_all_kinds_are_waited_for(no_waiting: list[float]) -> N
         RedisIsAway(),
         OSError(),
         NotDurable("slow disk"),
-        NotReady("no frame yet"),
     ]
     made, watch = await attempts(*outages, None)
     assert made == len(no_waiting) + 1 == len(outages) + 1
     assert all(later > earlier / 2 for earlier, later in pairwise(no_waiting))
     counted = {server: counter._value.get() for server, counter in watch.operator.outages.items()}
-    assert counted == {
-        "kafka": 2,
-        "redis": 2,
-        "schema-registry": 0,
-    }  # a shard that is not there is nobody's outage
-
-
-async def test_what_another_process_is_awaited_for_is_told_on_the_operators_port(
-    no_waiting: list[float],
-) -> None:
-    _, watch = await attempts(NotReady("shard 1 has yet to release round 3"), None)
-    assert watch.progress.cause == "other processes of the stream"
+    assert counted == {"kafka": 2, "redis": 2, "schema-registry": 0}
 
 
 async def test_a_mistake_is_no_outage(no_waiting: list[float]) -> None:
@@ -147,7 +135,6 @@ async def test_who_is_stopped_while_waiting_waits_no_longer() -> None:
         (RedisIsAway(), "Redis at state"),
         (NotDurable(""), "Redis at state"),
         (KafkaTimeoutError(), f"Kafka at {SETTINGS.kafka}"),
-        (NotReady(), "other processes of the stream"),
     ],
 )
 def test_the_server_that_is_waited_for_is_named_without_its_password(outage: Exception, who: str) -> None:

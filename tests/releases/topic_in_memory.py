@@ -10,8 +10,9 @@ import msgspec
 
 import stream_dp
 from stream_dp.releases.lookup import release_at
-from stream_dp.releases.release import Release
+from stream_dp.releases.release import Release, decode_release
 from stream_dp.releases.whole import WholeReleases
+from stream_dp.releases.whole_release import decode_whole_release
 from tests.example_releases import release
 
 
@@ -27,8 +28,10 @@ def parts_of(whole: Release, parts: int) -> list[Release]:
 
 
 def merged(parts: list[Release], after: tuple[int, int] = (0, 0)) -> list[Release]:
+    """What a reader makes of these parts, which it meets as bytes."""
     releases = WholeReleases(after)
-    return [whole for part in parts if (whole := releases.add(part)) is not None]
+    wholes = [releases.add(decode_whole_release(msgspec.json.encode(part))) for part in parts]
+    return [decode_release(msgspec.json.encode(whole)) for whole in wholes if whole is not None]
 
 
 class FakeConsumer:

@@ -9,7 +9,7 @@ from kafka import KafkaConsumer
 
 from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
-from stream_dp.sinks.sending import batches, producer
+from stream_dp.sinks.sending import producer
 from tests.system.example_events import some_events
 from tests.system.streams import small_stream
 from tests.system.waiting import GIVE_UP_SECONDS
@@ -51,8 +51,10 @@ async def test_what_is_written_by_default_is_read_by_every_client(kafka: str, to
     sender = producer(kafka, settings.compression)
     await sender.start()
     try:
-        for batch in batches(sender, b"key", values):
-            await (await sender.send_batch(batch, settings.releases, partition=0))
+        batch = sender.create_batch()
+        for value in values:
+            assert batch.append(key=b"key", value=value, timestamp=None) is not None
+        await (await sender.send_batch(batch, settings.releases, partition=0))
     finally:
         await sender.stop()
     begin = {"bootstrap_servers": kafka, "auto_offset_reset": "earliest"}

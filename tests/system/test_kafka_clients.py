@@ -303,7 +303,7 @@ async def test_no_client_makes_a_topic_by_asking_for_it(kafka: str, topic_prefix
     with clients.consumer_client(kafka) as consumer:
         assert not consumer.partitions_for_topic(topic)
     sender = sending.producer(kafka, "none")
-    reader = consuming.consumer(kafka)
+    reader = consuming.batch_consumer(kafka)
     for client in (sender, reader):
         await client.start()
     place = aiokafka.TopicPartition(topic, 0)

@@ -70,7 +70,6 @@ WRONG_STARTS = {
     "another unit": WrongStart("unit is event", {"unit": "user", "items_per_user": 3}),
     "another mapping": WrongStart("opened with other settings", {"mapping": EventsSection(items="lines")}),
     "another source": WrongStart("data_source is", {"source": "elsewhere"}),
-    "shards": WrongStart("runs with shards = 0", {"shards": 2}),
     "other known labels": WrongStart("known_labels is", {"known_labels": "file:labels"}),
     "a port that is taken": WrongStart("cannot listen on", {"metrics_address": "taken"}),
     "a standby with other settings": WrongStart(

@@ -35,16 +35,14 @@ def topics(settings: Settings) -> Iterator[Finding]:
         return
     yield Finding("kafka", "ok", f"answers at {settings.kafka}")
     ledger = ledger_as_far_as_known(settings.kafka_address, settings.data_source)
-    needed = dict.fromkeys(
-        (settings.events, settings.releases, settings.dead_letters, settings.epochs, ledger), 1
-    )
+    needed = [settings.events, settings.releases, settings.dead_letters, settings.epochs, ledger]
     if needs_barriers(settings, partitions_or_one(settings)):
-        needed[settings.barriers] = 1
+        needed.append(settings.barriers)
     if settings.table in existing:
-        needed[settings.table] = 1
-    for topic, partitions in needed.items():
+        needed.append(settings.table)
+    for topic in dict.fromkeys(needed):
         if topic in existing:
-            yield _topic(settings, topic, partitions, topic in (settings.epochs, ledger))
+            yield _topic(settings, topic, topic in (settings.epochs, ledger))
             if topic == settings.releases:
                 yield from _growth(settings)
                 yield from _labels(settings)
@@ -59,14 +57,13 @@ def topics(settings: Settings) -> Iterator[Finding]:
         elif settings.create_topics:
             yield Finding("topic", "ok", f"{topic} does not exist yet: the worker will make it")
         else:
-            yield Finding(
-                "topic", "failed", f"{topic} does not exist: create it with {log.partitions_text(partitions)}"
-            )
+            yield Finding("topic", "failed", f"{topic} does not exist: create it with 1 partition")
 
 
-def _topic(settings: Settings, topic: str, partitions: int, is_journal: bool) -> Finding:
+def _topic(settings: Settings, topic: str, is_journal: bool) -> Finding:
     """Whether a topic that is there can serve."""
     warnings: list[str] = []
+    partitions = 1
     try:
         if topic == settings.dead_letters:
             return _dead_letters(settings)
@@ -83,10 +80,9 @@ def _topic(settings: Settings, topic: str, partitions: int, is_journal: bool) ->
         else:
             largest_batch = LARGEST_BATCH if topic == settings.releases else 0
             days = settings.releases_retention_days if topic == settings.releases else None
-            any_number = topic == settings.events
-            wanted = None if any_number else partitions
-            warnings = log.check_topic(settings.kafka_address, topic, largest_batch, wanted, days)
-            if any_number:
+            many = topic == settings.events
+            warnings = log.check_topic(settings.kafka_address, topic, largest_batch, days, many)
+            if many:
                 partitions = log.partitions_of(settings.kafka_address, topic)
             if topic == settings.releases:
                 warnings += time_warnings(settings, topic)
