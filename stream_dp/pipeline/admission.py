@@ -22,8 +22,8 @@ PartsOfRound = Sequence[tuple[int, Sequence[Record]]]
 class Admission:
     """Decides what is admitted of the records of `topic`, round by round, in order.
 
-    `days` are those that follow the last round, and `pairs` what the bound remembered then.  Where records are read
-    by schemas that they name, `schemas` must know those before any such record comes.
+    `days` are those that follow the last round, and `pairs` what the bound remembered then.  If records are read by
+    schemas that they name, `schemas` must know those before any such record comes.
     """
 
     def __init__(
@@ -33,10 +33,9 @@ class Admission:
         topic: str,
         days: CountedDays,
         pairs: bytes | bytearray,
-        schemas: SchemaBook | None,
     ) -> None:
         self._bound = _bound(epoch, key, pairs)
-        self.schemas = schemas if schemas is not None else SchemaBook(key, epoch.nonce)
+        self.schemas = SchemaBook(key, epoch.nonce)
         self._decode = decoder_of(epoch.mapping, self.schemas.schema)
         self._topic = topic
         self._days = days

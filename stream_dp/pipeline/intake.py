@@ -74,7 +74,7 @@ class ClosedRounds:
 class Intake:
     """What stands before the histogram of an events topic.
 
-    `position` is where an earlier one stood, and `pairs` what its bound remembered then.  Where records are read by
+    `position` is where an earlier one stood, and `pairs` what its bound remembered then.  If records are read by
     schemas that they name, `schemas` must know those before `process` is given the records.
     """
 
@@ -85,11 +85,10 @@ class Intake:
         topic: str,
         position: Position | None = None,
         pairs: bytes | bytearray = b"",
-        schemas: SchemaBook | None = None,
     ) -> None:
         self.position = position or Position.at_start_of(epoch)
         days = CountedDays(epoch, self.position.barrier, self.position.closed)
-        self._admission = Admission(epoch, key, topic, days, pairs, schemas)
+        self._admission = Admission(epoch, key, topic, days, pairs)
         self._cutter = RoundCutter(
             events_of(epoch.privacy["rounds"]),
             self.position.next_offset,
