@@ -138,11 +138,11 @@ class DiscoveryHistogram:
         self, rounds: Sequence[Admitted], heads: Sequence[bytes], wanted: NDArray[np.bool_]
     ) -> ReleasedBlock:
         first, is_test = self.round + 1, self._next_test() == self.round + 1
-        admitted, steps, times = joined(rounds)
+        admitted, steps = joined(rounds)
         rows = self._seen.rows_of(admitted)
         self._counts = grown(self._counts, len(self._seen))
         numbers = np.arange(first, first + len(rounds))[wanted]
-        hits, marks = Hits(first + steps, rows, times), self._counts[rows]
+        hits, marks = Hits(first + steps, rows), self._counts[rows]
         columns = -1 - np.minimum(marks, 0).astype(np.int64)
         wanted_rounds = None if len(numbers) == len(rounds) else numbers
         noisy = self._counter.advance(self._ids, heads, hits, _NONE, wanted_rounds)

@@ -156,8 +156,8 @@ class RunningHistogram:
     ) -> Iterator[ReleasedBlock]:
         """Close `rounds`, whatever their number, a block at a time.
 
-        `histories`: the heads of the hash chain after each of them, where these labels are only some of those that the
-        rounds admitted.  `wanted`: which of them to release, where not all are.  Raises as `observe_block` does.
+        `histories`: the heads of the hash chain after each of them, if the log has several partitions.  `wanted`: which
+        of them to release, if not all are.  Raises as `observe_block` does.
         """
         self._check_room(len(rounds))
         heads = self._histories(rounds) if histories is None else histories
@@ -183,7 +183,7 @@ class RunningHistogram:
         self._check_room(len(rounds))
         first, known = self.round + 1, len(self._seen)
         heads = self._histories(rounds) if histories is None else histories
-        admitted, steps, times = joined(rounds)
+        admitted, steps = joined(rounds)
         rows = self._seen.rows_of(admitted)
         self._make_room()
 
@@ -194,7 +194,7 @@ class RunningHistogram:
         numbers = np.arange(first, first + len(rounds))
         if wanted is not None:
             numbers = numbers[wanted]
-        hits = Hits(first + steps, rows, times)
+        hits = Hits(first + steps, rows)
         in_one_sweep = len(numbers) == len(rounds)
         noisy = self._counter.advance(
             self._seen.ids, heads, hits, first_seen, None if in_one_sweep else numbers
