@@ -28,6 +28,8 @@ REPLACED = {
     "metrics_host": ": say it in metrics_address and operator_address, such as 0.0.0.0:9464",
     "metrics_port": ": set metrics_address to a host and a port, such as 127.0.0.1:9464",
     "pruning_rounds": ': leave it out; with discover = "default" only labels that are shown draw noise',
+    "shards": ": leave it out; one worker counts all labels",
+    "intake": ": leave it out; one worker reads all partitions",
     "operator_port": ": set operator_address to a host and a port, such as 127.0.0.1:9465",
 }
 """What took the place of settings that are gone."""
